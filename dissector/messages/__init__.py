@@ -1,0 +1,1 @@
+"""Kafka's messages in the project's notation, one `.kmsg` file per API."""

@@ -1,0 +1,79 @@
+"""The rows that the dissector gives: exchanges and results, as record arrays of fixed width.
+
+Strings are numbers of a `Strings` table (-1: null), addresses numbers of the capture's address table, times int64
+nanoseconds since the epoch (NO_TIME where there is none), packet numbers as the capture reader counts them (0: none).
+"""
+
+from __future__ import annotations
+
+from kafkatap.kernels.decorator import record_dtype
+
+NO_TIME = -(2**63)
+NO_INT32 = -(2**31)
+NO_INT16 = -(2**15)
+
+OUTCOMES = ("answered", "no_reply_expected", "unanswered", "response_lost", "orphan_response")
+ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, RESPONSE_LOST, ORPHAN_RESPONSE = range(5)
+
+STATUSES = ("ok", "trailing_bytes", "malformed", "incomplete", "unknown_api", "unknown_version", "not_decoded")
+OK, TRAILING_BYTES, MALFORMED, INCOMPLETE, UNKNOWN_API, UNKNOWN_VERSION, NOT_DECODED = range(7)
+
+#: A request with its response, or one without the other. -1 bytes: there is no such frame.
+EXCHANGE = record_dtype(
+    ("exchange", "i8"),
+    ("connection", "i8"),
+    ("request_first", "i8"),
+    ("request_last", "i8"),
+    ("response_first", "i8"),
+    ("response_last", "i8"),
+    ("request_packet_first", "i8"),
+    ("request_packet_last", "i8"),
+    ("response_packet_first", "i8"),
+    ("response_packet_last", "i8"),
+    ("request_bytes", "i8"),
+    ("response_bytes", "i8"),
+    # Durations in ns, 0 where they do not apply; broker + queue + throttle_wait = response_first - request_last.
+    ("broker_ns", "i8"),  # the broker's own time (for a throttled answer of a broker before 2.0 less its throttling)
+    ("queue_ns", "i8"),  # waiting behind an earlier request of the same connection
+    ("throttle_wait_ns", "i8"),  # waiting because of a quota, as it was on the wire
+    ("total_ns", "i8"),  # request_first to response_last
+    ("client_ip", "i4"),
+    ("broker_ip", "i4"),
+    ("client_port", "i4"),
+    ("broker_port", "i4"),
+    ("client_id", "i4"),
+    ("client_software", "i4"),
+    ("client_software_version", "i4"),
+    ("correlation_id", "i4"),
+    ("throttle_time_ms", "i4"),  # NO_INT32: that version has no such field, or there is no readable response
+    ("max_wait_ms", "i4"),  # NO_INT32 where the request has none
+    ("min_bytes", "i4"),
+    ("api_key", "i2"),
+    ("api_version", "i2"),
+    ("acks", "i2"),  # NO_INT16 where the request has none
+    ("outcome", "u1"),
+    ("request_status", "u1"),
+    ("response_status", "u1"),
+    ("long_poll", "u1"),  # 1: a Fetch that waited out its max_wait_ms (broker_ns holds that wait)
+)
+
+RESULT_KINDS = ("response", "topic", "partition", "group", "resource", "other")
+R_RESPONSE, R_TOPIC, R_PARTITION, R_GROUP, R_RESOURCE, R_OTHER = range(6)
+
+#: What an exchange answered about one topic-partition, group, resource, or (kind "response") the whole of it.
+#: One row for each place of a response that has an error code, be it zero or not.
+RESULT = record_dtype(
+    ("exchange", "i8"),
+    ("offset", "i8"),  # base offset of a Produce, high watermark of a Fetch ...; -1
+    ("bytes", "i8"),  # size of the records; -1
+    ("records", "i8"),  # their number, where the batch headers tell it; -1
+    ("topic", "i4"),
+    ("topic_id", "i4"),  # number of a 16-byte string in the Strings table; -1
+    ("partition", "i4"),  # NO_INT32
+    ("name", "i4"),  # group, transactional id, resource ...; -1
+    ("error_code", "i2"),
+    ("kind", "u1"),
+)
+
+#: The non-zero error codes of a response, ascending by code within an exchange.
+ERROR_COUNT = record_dtype(("exchange", "i8"), ("count", "i4"), ("code", "i2"))

@@ -1,0 +1,113 @@
+"""The model of Kafka's message layouts: what the notation and Kafka's own definitions are read into.
+
+A `Message` is one direction of one API over all its versions. Its `Struct`s hold `Field`s in wire order, each with the
+versions in which it exists. Nothing here reads files, bytes or text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+REQUEST, RESPONSE = 0, 1
+
+#: Fixed-size types and their widths in bytes.
+FIXED_WIDTHS = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "float64": 8,
+    "uuid": 16,
+}
+#: Types with a length before their bytes. `records` is laid out as `bytes` is.
+VARIABLE_TYPES = ("string", "bytes", "records")
+
+#: Roles a field can have beyond its type: what it names or means, the same in every API.
+ROLES = (
+    "topic_name",
+    "topic_id",
+    "partition",
+    "group_id",
+    "transactional_id",
+    "broker_id",
+    "resource_name",
+    "error_code",
+    "throttle_time_ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """An inclusive range of versions; empty when `low > high`."""
+
+    low: int
+    high: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.low <= version <= self.high
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.low, self.high + 1))
+
+    def __bool__(self) -> bool:
+        return self.low <= self.high
+
+
+NO_VERSIONS = Versions(0, -1)
+#: The high end of an open range ("3+") before it is clipped to a message's versions.
+OPEN = 32767
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: `type` is a name of FIXED_WIDTHS or VARIABLE_TYPES, or "struct" (then `struct` is set).
+
+    An array has `is_array`; its elements are of `type`. `tagged` are the versions in which the field lies in the tag
+    section under number `tag`. `nullable` are the versions in which null may stand (for an array: the array itself).
+    `flexible` False means that a string stays int16-prefixed even in flexible versions (client_id of the header).
+    """
+
+    name: str
+    type: str
+    versions: Versions
+    is_array: bool = False
+    struct: Struct | None = None
+    nullable: Versions = NO_VERSIONS
+    tag: int = -1
+    tagged: Versions = NO_VERSIONS
+    role: str | None = None
+    flexible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """Fields in wire order. `name` is Kafka's type name ("FetchableTopicResponse")."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One direction of one API: key, name ("Fetch"), all versions, those that are flexible, and the body's layout.
+
+    `header_version` gives the request or response header's version for each message version.
+    """
+
+    api_key: int
+    name: str
+    direction: int
+    versions: Versions
+    flexible: Versions
+    body: Struct
+
+    def header_version(self, version: int) -> int:
+        """Kafka's rule: requests 1, flexible 2, ControlledShutdown v0 0; responses 0, flexible 1, ApiVersions always 0."""
+        flexible = version in self.flexible
+        if self.direction == REQUEST:
+            return 0 if self.api_key == 7 and version == 0 else 1 + flexible
+        return 0 if self.api_key == 18 else int(flexible)

@@ -1,0 +1,1 @@
+"""kafkatap: see what Kafka clients and brokers really say to each other."""

@@ -1,0 +1,57 @@
+"""Bounded reads from a byte array, for kernels. The caller has checked the end; nothing here looks past `at + width`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .decorator import helper
+
+
+@helper
+def be16(buf, at):  # type: ignore[no-untyped-def]
+    """Unsigned 16 bits, big-endian, as int64."""
+    return (np.int64(buf[at]) << 8) | np.int64(buf[at + 1])
+
+
+@helper
+def be32(buf, at):  # type: ignore[no-untyped-def]
+    """Unsigned 32 bits, big-endian, as int64."""
+    return (
+        (np.int64(buf[at]) << 24) | (np.int64(buf[at + 1]) << 16) | (np.int64(buf[at + 2]) << 8) | np.int64(buf[at + 3])
+    )
+
+
+@helper
+def le32(buf, at):  # type: ignore[no-untyped-def]
+    """Unsigned 32 bits, little-endian, as int64."""
+    return (
+        (np.int64(buf[at + 3]) << 24) | (np.int64(buf[at + 2]) << 16) | (np.int64(buf[at + 1]) << 8) | np.int64(buf[at])
+    )
+
+
+@helper
+def le16(buf, at):  # type: ignore[no-untyped-def]
+    """Unsigned 16 bits, little-endian, as int64."""
+    return (np.int64(buf[at + 1]) << 8) | np.int64(buf[at])
+
+
+@helper
+def signed16(value):  # type: ignore[no-untyped-def]
+    """The signed reading of 16 bits."""
+    return value - 65536 if value >= 32768 else value
+
+
+@helper
+def signed32(value):  # type: ignore[no-untyped-def]
+    """The signed reading of 32 bits; also the shortest way between two sequence numbers."""
+    return value - 4294967296 if value >= 2147483648 else value
+
+
+@helper
+def be64(buf, at):  # type: ignore[no-untyped-def]
+    """Signed 64 bits, big-endian, as int64."""
+    high = be32(buf, at)
+    low = be32(buf, at + 4)
+    if high >= 2147483648:
+        high -= 4294967296
+    return high * 4294967296 + low

@@ -1,0 +1,212 @@
+"""The kernel store: kernels compiled once, kept as object code, and loaded in later runs without importing numba.
+
+`use(modules)` names the modules whose kernels belong together. The store is a folder whose name is a hash of the
+sources that those kernels can reach, of numba's, llvmlite's and Python's versions and of the CPU. Where it is
+missing, a child process builds it (said once on standard error); where it cannot be built, written or trusted, `load`
+answers None and kernels run through numba in this process.
+
+Trust: what lies there is native code. Its parent must belong to the effective user and be closed to others (0700), or
+it is refused. Files are written whole in a new folder, which is then renamed into place, under a lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from .decorator import Kernel
+
+#: Names of numba's run-time that object code mentions on paths that kernels never take (they raise and allocate nothing).
+_NEVER_CALLED = (
+    "NRT_Free",
+    "NRT_MemInfo_call_dtor",
+    "NRT_MemInfo_alloc_safe_aligned",
+    "NRT_incref",
+    "NRT_decref",
+    "numba_unpickle",
+    "numba_runtime_build_excinfo_struct",
+    "numba_gil_ensure",
+    "numba_gil_release",
+    "numba_do_raise",
+)
+
+_modules: tuple[str, ...] = ()
+_library: dict[str, Callable[..., int]] | None = None
+_jit: Any = None
+verbose = False
+
+
+def use(modules: Sequence[str]) -> None:
+    """Say which modules hold the kernels that are built and kept together. Asked before the first kernel is called."""
+    global _modules
+    _modules = tuple(modules)
+
+
+def cache_root() -> Path:
+    """The folder in which the store is kept: KAFKATAP_CACHE, else the user's cache folder."""
+    named = os.environ.get("KAFKATAP_CACHE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kafkatap"
+
+
+def _sources() -> list[Path]:
+    """All Python files beside the kernels' modules, and this package's own: what a kernel can reach."""
+    import importlib.util
+
+    folders = {Path(__file__).parent}
+    for name in _modules:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            folders.add(Path(spec.origin).parent)
+    return sorted(path for folder in folders for path in folder.glob("*.py"))
+
+
+def key() -> str:
+    """The name of this store: changes with the sources, the compiler, the interpreter and the CPU."""
+    digest = hashlib.blake2b(digest_size=12)
+    for path in _sources():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    digest.update(f"{version('numba')} {version('llvmlite')} {sys.version} {platform.machine()} {_cpu()}".encode())
+    digest.update("\0".join(_modules).encode() + os.environ.get("KAFKATAP_BOUNDSCHECK", "").encode())
+    return digest.hexdigest()
+
+
+def _cpu() -> str:
+    import llvmlite.binding as llvm
+
+    return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+def trusted(folder: Path) -> bool:
+    """Whether a folder belongs to the effective user and is closed to everybody else."""
+    status = folder.lstat()
+    return status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0 and not folder.is_symlink()
+
+
+def _note(text: str, always: bool = False) -> None:
+    if always or verbose:
+        print(f"kafkatap: {text}", file=sys.stderr, flush=True)
+
+
+def open_folder(build: bool = True) -> Path | None:
+    """The store's folder, built if need be; None where that cannot be done."""
+    try:
+        root = cache_root()
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not trusted(root):
+            _note(f"{root} is not this user's alone (mode 0700 wanted); compiled kernels are not kept", always=True)
+            return None
+        folder = root / key()
+        if folder.is_dir():
+            return folder
+        if not build:
+            return None
+        with open(root / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                _build(folder)
+        return folder
+    except (OSError, subprocess.SubprocessError) as error:
+        _note(f"the kernel store cannot be used ({error}); compiling in this process")
+        return None
+
+
+def _build(folder: Path) -> None:
+    _note("compiling once for this machine (about ten seconds); later runs start at once", always=True)
+    new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
+    try:
+        environment = {k: v for k, v in os.environ.items() if k != "NUMBA_DISABLE_JIT"}
+        subprocess.run(
+            [sys.executable, "-m", "kafkatap.kernels.build", str(new), *_modules],
+            check=True,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=None if verbose else subprocess.DEVNULL,
+        )
+        new.rename(folder)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    _forget_old(folder)
+
+
+def _forget_old(folder: Path) -> None:
+    """Keep this store and the three newest others; an upgrade should not fill a home directory."""
+    others = [p for p in folder.parent.iterdir() if p.is_dir() and p != folder]
+    for old in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True)[3:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def load(kernel: Kernel) -> Callable[..., int] | None:
+    """What runs this kernel from the store, or None where the store does not have it."""
+    global _library
+    if kernel.__module__ not in _modules:
+        return None
+    if _library is None:
+        _library = _link()
+    function = _library.get(kernel.qualified_name)
+    return None if function is None else _caller(kernel, function)
+
+
+def _link() -> dict[str, Callable[..., int]]:
+    global _jit
+    folder = open_folder()
+    if folder is None:
+        return {}
+    import llvmlite.binding as llvm
+
+    try:
+        index = json.loads((folder / "index.json").read_text())
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        llvm.load_library_permanently("")
+        _jit = llvm.create_lljit_compiler()
+        abort = ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value
+        functions: dict[str, Callable[..., int]] = {}
+        for name, entry in index.items():
+            builder = llvm.JITLibraryBuilder().add_object_img((folder / entry["file"]).read_bytes())
+            for symbol in _NEVER_CALLED:
+                builder.import_symbol(symbol, abort)
+            tracker = builder.add_current_process().export_symbol(entry["symbol"]).link(_jit, name)
+            prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *([ctypes.c_int64] * entry["arguments"]))
+            function = prototype(tracker[entry["symbol"]])
+            function.tracker = tracker  # type: ignore[attr-defined]  # keeps the code mapped
+            functions[name] = function
+        return functions
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        _note(f"the kernel store in {folder} cannot be loaded ({error}); compiling in this process")
+        return {}
+
+
+def _caller(kernel: Kernel, function: Callable[..., int]) -> Callable[..., int]:
+    """A Python function that turns arrays into (pointer, length) pairs, checking each dtype."""
+    kinds = kernel.args
+
+    def run(*args: Any) -> int:
+        flat: list[int] = []
+        for value, kind in zip(args, kinds, strict=True):
+            if kind is int:
+                flat.append(value)
+            else:
+                if value.dtype != kind or not value.flags.c_contiguous or value.ndim != 1:
+                    raise TypeError(f"{kernel.__name__}: needs a contiguous 1-D array of {kind}, not {value.dtype}")
+                flat.append(value.__array_interface__["data"][0])
+                flat.append(value.shape[0])
+        return function(*flat)
+
+    return run
