@@ -31,7 +31,7 @@ HEADER = (*TIMES, "request_bytes", "response_bytes", "outcome")
 #: ... and what only where the truth's parser read the whole of both messages.
 BODY = ("client_id", "throttle_time_ms", "errors")
 
-Frame = pd.DataFrame
+Frame = Any  #: a pandas.DataFrame (pandas carries no types)
 
 
 def read_truth(path: str | Path) -> Frame:
@@ -193,7 +193,9 @@ def _differs(name: str, truth: Frame, ours: Frame, tolerance_us: int) -> np.ndar
         readable = ~truth["status"].astype(object).str.contains("unknown_").to_numpy(dtype=bool)
         return np.asarray(wanted != got, dtype=bool) & readable
     different = np.asarray(wanted != got, dtype=bool)
-    return different & truth["whole"].to_numpy() if name in BODY else different
+    if name in BODY:
+        different &= truth["whole"].to_numpy(dtype=bool)
+    return different
 
 
 def _say(what: str, rows: Frame, of: int, examples: int) -> str:
