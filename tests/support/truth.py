@@ -191,7 +191,7 @@ def _differs(name: str, truth: Frame, ours: Frame, tolerance_us: int) -> np.ndar
     if name == "client_id":
         # The truth's parser reads no client id where it does not know the key or the version.
         readable = ~truth["status"].astype(object).str.contains("unknown_").to_numpy(dtype=bool)
-        return np.asarray(wanted != got, dtype=bool) & readable
+        return np.asarray((wanted != got) & readable, dtype=bool)
     different = np.asarray(wanted != got, dtype=bool)
     if name in BODY:
         different &= truth["whole"].to_numpy(dtype=bool)
