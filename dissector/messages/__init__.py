@@ -1,1 +1,1 @@
-"""Kafka's messages in the project's notation, one `.kmsg` file per API."""
+"""The layouts of Kafka's messages as data: one .kmsg file for each API, in the notation of `dissector.notation`."""

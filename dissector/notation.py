@@ -1,0 +1,307 @@
+"""The project's notation for message layouts: its parser and its renderer.
+
+One file holds one API, both directions (messages/001_Fetch.kmsg):
+
+    api 1 Fetch
+
+    request 0-18 flexible 12+
+      ClusterId string? 12+ tag 0
+      ReplicaId int32 0-14 @broker_id
+      Topics []FetchTopic 0+
+        Topic string 0-12 @topic_name
+        TopicId uuid 13+ @topic_id
+
+    response 0-18 flexible 12+
+      ThrottleTimeMs int32 1+ @throttle_time_ms
+
+- `api KEY NAME` comes first. `request` and `response` give the message's versions, and the flexible ones if any.
+- A field is `Name type versions` and then marks; two spaces of indentation a level; fields stand in wire order.
+- Types: the names of `schema.FIXED_WIDTHS` and `schema.VARIABLE_TYPES`; a capitalised name is a struct, whose fields
+  are indented below it; `[]` before a type makes it an array.
+- `?` after a type: null may stand there in all versions of the field; `?7+`: only in versions 7 and later.
+- Versions: `3+` (to the message's last), `3-5` or `3`. A range with an end must lie within the message's versions.
+- Marks: `tag N` (the field lies in the tag section), `tag N 3+` (only in these versions), `@role` (`schema.ROLES`),
+  `flexible=none` (its length stays an int16 or int32 in flexible versions).
+- `struct Name`, indented as a field is, holds the fields of a struct used in several places of one direction; a field
+  of that type has no fields below it.
+- `#` begins a comment. Comments are not part of the model: rendering leaves them out.
+
+`render_api(parse_api(text)) == text` for text without comments in the form that `render_api` writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from .schema import (
+    FIXED_WIDTHS,
+    NO_VERSIONS,
+    OPEN,
+    REQUEST,
+    RESPONSE,
+    ROLES,
+    VARIABLE_TYPES,
+    Field,
+    Message,
+    Struct,
+    Versions,
+)
+
+_INDENT = 2
+_DIRECTIONS = {"request": REQUEST, "response": RESPONSE}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*\Z")
+_RANGE = re.compile(r"(\d+)(?:(\+)|-(\d+))?\Z")
+_TYPE = re.compile(r"(\[\])?([A-Za-z][A-Za-z0-9]*)(?:(\?)(\S+)?)?\Z")
+
+
+class NotationError(ValueError):
+    """A text that is not in the notation; says the source, the line and what is wrong there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    number: int
+    depth: int
+    words: tuple[str, ...]
+
+
+def parse_range(text: str) -> Versions:
+    """`3+`, `3-5` or `3` as Versions; an open end is OPEN. ValueError when it is none of these."""
+    match = _RANGE.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no range of versions (3+, 3-5 or 3)")
+    low, is_open, high = match.groups()
+    versions = Versions(int(low), OPEN if is_open else int(high or low))
+    if not versions:
+        raise ValueError(f"the range {text} is empty")
+    return versions
+
+
+def clip(versions: Versions, bounds: Versions) -> Versions:
+    """The versions that lie in both ranges; NO_VERSIONS when there are none."""
+    both = Versions(max(versions.low, bounds.low), min(versions.high, bounds.high))
+    return both if both else NO_VERSIONS
+
+
+def parse_api(text: str, source: str = "<text>") -> tuple[Message, ...]:
+    """The messages of one file, requests first as written. NotationError names `source` and the line."""
+    number = 0
+    try:
+        lines = list(_lines(text))
+        if not lines or lines[0].depth or lines[0].words[0] != "api" or len(lines[0].words) != 3:
+            raise ValueError("the first line must be: api KEY NAME")
+        number = lines[0].number
+        api_key, name = int(lines[0].words[1]), lines[0].words[2]
+        messages: list[Message] = []
+        position = 1
+        while position < len(lines):
+            number = lines[position].number
+            message, position = _Direction(lines, position, api_key, name).parse()
+            if any(message.direction == other.direction for other in messages):
+                raise ValueError(f"a second {lines[position - 1].words[0]} in one file")
+            messages.append(message)
+        return tuple(messages)
+    except _LineError as error:
+        raise NotationError(f"{source}, line {error.number}: {error}") from None
+    except ValueError as error:
+        raise NotationError(f"{source}, line {number}: {error}") from None
+
+
+class _LineError(ValueError):
+    """A ValueError that knows its line."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.partition("#")[0].rstrip()
+        if not line:
+            continue
+        body = line.lstrip(" ")
+        indent = len(line) - len(body)
+        if indent % _INDENT or body[0] == "\t":
+            raise _LineError(number, f"indentation goes by {_INDENT} spaces")
+        yield _Line(number, indent // _INDENT, tuple(body.split()))
+
+
+class _Direction:
+    """Parses `request ...` or `response ...` and all that is indented below it."""
+
+    def __init__(self, lines: list[_Line], start: int, api_key: int, name: str) -> None:
+        self.lines, self.start, self.api_key, self.name = lines, start, api_key, name
+        self.end = next((i for i in range(start + 1, len(lines)) if lines[i].depth == 0), len(lines))
+        self.shared_at: dict[str, int] = {}
+        self.shared: dict[str, Struct | None] = {}  # None while it is being read: a struct within itself
+
+    def parse(self) -> tuple[Message, int]:
+        head = self.lines[self.start].words
+        if head[0] not in _DIRECTIONS or not (len(head) == 2 or (len(head) == 4 and head[2] == "flexible")):
+            raise ValueError("expected: request VERSIONS, or request VERSIONS flexible VERSIONS (or response ...)")
+        self.versions = parse_range(head[1])
+        if self.versions.high == OPEN:
+            raise ValueError("a message's versions need an end")
+        flexible = self._within(head[3]) if len(head) == 4 else NO_VERSIONS
+        own = [i for i in range(self.start + 1, self.end) if self.lines[i].depth == 1]
+        for i in own:
+            words = self.lines[i].words
+            if words[0] == "struct":
+                if len(words) != 2 or words[1] in self.shared_at:
+                    raise _LineError(self.lines[i].number, "expected: struct NAME, each name once")
+                self.shared_at[words[1]] = i
+        body = self._fields(self.start)
+        direction = _DIRECTIONS[head[0]]
+        suffix = "Request" if direction == REQUEST else "Response"
+        struct = Struct(self.name + suffix, body)
+        message = Message(self.api_key, self.name, direction, self.versions, flexible, struct)
+        return message, self.end
+
+    def _fields(self, parent: int) -> tuple[Field, ...]:
+        """The fields one level below the line `parent`."""
+        depth = self.lines[parent].depth + 1
+        fields: list[Field] = []
+        position = parent + 1
+        while position < self.end and self.lines[position].depth >= depth:
+            line = self.lines[position]
+            if line.depth == depth and not (depth == 1 and line.words[0] == "struct"):
+                try:
+                    fields.append(self._field(position))
+                except _LineError:
+                    raise
+                except ValueError as error:
+                    raise _LineError(line.number, str(error)) from None
+            elif line.depth > depth and self.lines[position - 1].depth < line.depth - 1:
+                raise _LineError(line.number, "indented by more than one level")
+            position += 1
+        return tuple(fields)
+
+    def _field(self, position: int) -> Field:
+        line = self.lines[position]
+        if len(line.words) < 3:
+            raise ValueError("a field needs a name, a type and versions")
+        name, type_text, range_text, *marks = line.words
+        type_match = _TYPE.match(type_text)
+        if not _NAME.match(name) or type_match is None:
+            raise ValueError(f"{name} {type_text}: not a field's name and type")
+        array, type_name, question, null_range = type_match.groups()
+        versions = self._within(range_text)
+        nullable = NO_VERSIONS
+        if question:
+            nullable = clip(self._within(null_range), versions) if null_range else versions
+        tag, tagged, role, flexible = self._marks(marks, versions)
+        has_fields = position + 1 < self.end and self.lines[position + 1].depth > line.depth
+        struct = None
+        if type_name[0].isupper():
+            struct = Struct(type_name, self._fields(position)) if has_fields else self._shared(type_name)
+        elif type_name not in FIXED_WIDTHS and type_name not in VARIABLE_TYPES:
+            raise ValueError(f"{type_name} is no type")
+        elif has_fields:
+            raise ValueError(f"{name} is no struct: nothing can be indented below it")
+        kind = "struct" if struct else type_name
+        return Field(name, kind, versions, bool(array), struct, nullable, tag, tagged, role, flexible)
+
+    def _marks(self, marks: list[str], versions: Versions) -> tuple[int, Versions, str | None, bool]:
+        tag, tagged, role, flexible = -1, NO_VERSIONS, None, True
+        words = iter(marks)
+        word = next(words, None)
+        while word is not None:
+            following = next(words, None)
+            if word == "tag" and following is not None and following.isdigit():
+                tag, tagged = int(following), versions
+                following = next(words, None)
+                if following is not None and _RANGE.match(following):
+                    tagged = clip(self._within(following), versions)
+                    following = next(words, None)
+            elif word[0] == "@" and word[1:] in ROLES:
+                role = word[1:]
+            elif word == "flexible=none":
+                flexible = False
+            else:
+                raise ValueError(f"{word} is no mark (tag N, @role, flexible=none)")
+            word = following
+        return tag, tagged, role, flexible
+
+    def _within(self, text: str) -> Versions:
+        versions = parse_range(text)
+        if versions.low not in self.versions or (versions.high != OPEN and versions.high not in self.versions):
+            raise ValueError(f"{text} is not within the message's versions")
+        return clip(versions, self.versions)
+
+    def _shared(self, name: str) -> Struct:
+        if name not in self.shared_at:
+            raise ValueError(f"{name} has no fields below it, and there is no struct {name}")
+        if name not in self.shared:
+            self.shared[name] = None
+            self.shared[name] = Struct(name, self._fields(self.shared_at[name]))
+        struct = self.shared[name]
+        if struct is None:
+            raise ValueError(f"{name} contains itself")
+        return struct
+
+
+def render_api(messages: Iterable[Message]) -> str:
+    """One file: the api line and each message in turn. All are of one API."""
+    messages = list(messages)
+    head = f"api {messages[0].api_key} {messages[0].name}\n"
+    return "\n".join([head, *(render_message(message) for message in messages)])
+
+
+def render_message(message: Message) -> str:
+    """One direction, from its `request` or `response` line on."""
+    word = "request" if message.direction == REQUEST else "response"
+    head = f"{word} {message.versions.low}-{message.versions.high}"
+    if message.versions.low == message.versions.high:
+        head = f"{word} {message.versions.low}"
+    if message.flexible:
+        head += f" flexible {_range(message.flexible, message)}"
+    uses = Counter(_structs(message.body))
+    by_name = Counter(struct.name for struct in uses)
+    shared = {struct for struct, count in uses.items() if count > 1 and by_name[struct.name] == 1}
+    lines = [head, *_render_fields(message.body, message, shared, 1)]
+    for struct in sorted(shared, key=lambda s: s.name):
+        lines.append(" " * _INDENT + f"struct {struct.name}")
+        lines.extend(_render_fields(struct, message, shared, 2))
+    return "\n".join(lines) + "\n"
+
+
+def _structs(struct: Struct) -> Iterator[Struct]:
+    """Each struct below this one, as often as fields name it; below a repeated one only once."""
+    seen: set[Struct] = set()
+    pending = [struct]
+    while pending:
+        for field in pending.pop().fields:
+            if field.struct is not None:
+                yield field.struct
+                if field.struct not in seen:
+                    seen.add(field.struct)
+                    pending.append(field.struct)
+
+
+def _range(versions: Versions, message: Message) -> str:
+    if versions.high == message.versions.high:
+        return f"{versions.low}+"
+    return str(versions.low) if versions.low == versions.high else f"{versions.low}-{versions.high}"
+
+
+def _render_fields(struct: Struct, message: Message, shared: set[Struct], depth: int) -> Iterator[str]:
+    for field in struct.fields:
+        type_name = field.struct.name if field.struct else field.type
+        words = [field.name, ("[]" if field.is_array else "") + type_name, _range(field.versions, message)]
+        if field.nullable:
+            words[1] += "?" if field.nullable == field.versions else "?" + _range(field.nullable, message)
+        if field.tag >= 0:
+            words.append(f"tag {field.tag}")
+            if field.tagged != field.versions:
+                words.append(_range(field.tagged, message))
+        if field.role:
+            words.append(f"@{field.role}")
+        if not field.flexible:
+            words.append("flexible=none")
+        yield " " * (_INDENT * depth) + " ".join(words)
+        if field.struct is not None and field.struct not in shared:
+            yield from _render_fields(field.struct, message, shared, depth + 1)
