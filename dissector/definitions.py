@@ -34,7 +34,23 @@ _ENTITY_ROLES = {
     "transactionalId": "transactional_id",
     "brokerId": "broker_id",
 }
-_PARTITION_NAMES = frozenset({"Partition", "PartitionIndex", "PartitionId", "PartitionIndexes", "PartitionIds"})
+#: Fields that have a role though no definition says so, by name and type.
+_NAMED_ROLES = {
+    ("Index", "int32"): "partition",
+    ("Partition", "int32"): "partition",
+    ("PartitionId", "int32"): "partition",
+    ("PartitionIds", "int32"): "partition",
+    ("PartitionIndex", "int32"): "partition",
+    ("PartitionIndexes", "int32"): "partition",
+    ("TopicId", "uuid"): "topic_id",
+    ("TopicIds", "uuid"): "topic_id",
+    ("GroupId", "string"): "group_id",
+    ("ControllerId", "int32"): "broker_id",
+    ("LeaderId", "int32"): "broker_id",
+    ("VoterId", "int32"): "broker_id",
+    ("SubscribedTopicNames", "string"): "topic_name",
+    ("ResourceName", "string"): "resource_name",
+}
 
 
 class DefinitionError(ValueError):
@@ -104,7 +120,7 @@ class _Loader:
             struct = self.struct(type_name, definition)
             type_name = "struct"
         nullable = clip(_versions(definition.get("nullableVersions", "none")), versions)
-        role = role_of(name, type_name, definition.get("entityType"), self.direction)
+        role = role_of(name, type_name, is_array, definition.get("entityType"), self.direction)
         tag = int(definition["tag"]) if tagged else -1
         flexible = definition.get("flexibleVersions") != "none"
         return Field(name, type_name, versions, is_array, struct, nullable, tag, clip(tagged, versions), role, flexible)
@@ -119,7 +135,7 @@ class _Loader:
         return Struct(name, fields)
 
 
-def role_of(name: str, type_name: str, entity_type: str | None, direction: int) -> str | None:
+def role_of(name: str, type_name: str, is_array: bool, entity_type: str | None, direction: int) -> str | None:
     """The role of a field by its entity type, or else by its name and type; None for most fields."""
     if entity_type in _ENTITY_ROLES:
         return _ENTITY_ROLES[entity_type]
@@ -127,10 +143,6 @@ def role_of(name: str, type_name: str, entity_type: str | None, direction: int) 
         return "error_code"
     if direction == RESPONSE and type_name == "int32" and name == "ThrottleTimeMs":
         return "throttle_time_ms"
-    if type_name == "uuid" and name in ("TopicId", "TopicIds"):
-        return "topic_id"
-    if type_name == "int32" and name in _PARTITION_NAMES:
-        return "partition"
-    if type_name == "string" and name == "ResourceName":
-        return "resource_name"
-    return None
+    if type_name == "int32" and name == "Partitions":
+        return "partition" if is_array else None  # alone it is their number
+    return _NAMED_ROLES.get((name, type_name))
