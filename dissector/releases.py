@@ -1,0 +1,50 @@
+"""Which Kafka release knows which (api_key, version). The table is releases.tsv: 31 releases from 0.8.2 to 4.3.
+
+A release "knows" a version when its own client classes can speak it as a stable one. Between-broker requests of 0.8.2
+are counted from 0.8.2, though only its broker could speak them. KIP-896 removed old versions in 4.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+#: In the order in which they came out, each at its last patch release.
+RELEASES = tuple(
+    "0.8.2 0.9.0 0.10.0 0.10.1 0.10.2 0.11.0 1.0 1.1 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 "
+    "3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.0 4.1 4.2 4.3".split()
+)
+_TABLE = Path(__file__).with_name("releases.tsv")
+
+
+@cache
+def _known() -> dict[tuple[int, int], tuple[str, str]]:
+    """(since, removed in or "") by (api_key, version)."""
+    known: dict[tuple[int, int], tuple[str, str]] = {}
+    for line in _TABLE.read_text(encoding="ascii").splitlines()[1:]:
+        api_key, first, last, since, removed = line.split("\t")
+        for version in range(int(first), int(last) + 1):
+            known[int(api_key), version] = (since, removed)
+    return known
+
+
+def known_since(api_key: int, version: int) -> str | None:
+    """The first release that knows this version; None when no release does (unstable ones, and what is newer)."""
+    entry = _known().get((api_key, version))
+    return entry[0] if entry else None
+
+
+def removed_in(api_key: int, version: int) -> str | None:
+    """The release that dropped this version ("4.0"); None while the newest still knows it, or none ever did."""
+    entry = _known().get((api_key, version))
+    return (entry[1] or None) if entry else None
+
+
+def oldest_release_for(pairs: Iterable[tuple[int, int]]) -> str:
+    """The oldest release that a client which speaks all these (api_key, version) pairs can be of.
+
+    Pairs that no release knows are passed over; "" when none is left.
+    """
+    since = {known_since(api_key, version) for api_key, version in pairs} - {None}
+    return max((release for release in since if release), key=RELEASES.index, default="")
