@@ -20,7 +20,7 @@ from numba.core.ccallback import CFunc
 from .decorator import ArgType, Helper, Kernel
 
 _dispatchers: dict[Callable[..., Any], Any] = {}
-_OPTIONS = {"nopython": True, "error_model": "numpy", "boundscheck": bool(os.environ.get("KAFKATAP_BOUNDSCHECK"))}
+_OPTIONS = {"error_model": "numpy", "boundscheck": bool(os.environ.get("KAFKATAP_BOUNDSCHECK"))}
 
 
 def _compiled_globals(function: FunctionType) -> FunctionType:

@@ -33,14 +33,15 @@ _NEVER_CALLED = (
     "NRT_Free",
     "NRT_MemInfo_call_dtor",
     "NRT_MemInfo_alloc_safe_aligned",
-    "NRT_incref",
-    "NRT_decref",
     "numba_unpickle",
     "numba_runtime_build_excinfo_struct",
     "numba_gil_ensure",
     "numba_gil_release",
     "numba_do_raise",
 )
+
+#: Reference counts of arrays that own nothing (all arrays that come in are such): nothing to do, so any harmless function.
+_NOTHING_TO_DO = ("NRT_incref", "NRT_decref")
 
 _modules: tuple[str, ...] = ()
 _library: dict[str, Callable[..., int]] | None = None
@@ -176,12 +177,16 @@ def _link() -> dict[str, Callable[..., int]]:
         llvm.initialize_native_asmprinter()
         llvm.load_library_permanently("")
         _jit = llvm.create_lljit_compiler()
-        abort = ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value
+        libc = ctypes.CDLL(None)
+        abort = ctypes.cast(libc.abort, ctypes.c_void_p).value
+        harmless = ctypes.cast(libc.labs, ctypes.c_void_p).value
         functions: dict[str, Callable[..., int]] = {}
         for name, entry in index.items():
             builder = llvm.JITLibraryBuilder().add_object_img((folder / entry["file"]).read_bytes())
             for symbol in _NEVER_CALLED:
                 builder.import_symbol(symbol, abort)
+            for symbol in _NOTHING_TO_DO:
+                builder.import_symbol(symbol, harmless)
             tracker = builder.add_current_process().export_symbol(entry["symbol"]).link(_jit, name)
             prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *([ctypes.c_int64] * entry["arguments"]))
             function = prototype(tracker[entry["symbol"]])

@@ -1,0 +1,22 @@
+"""Growable arrays of records. Kernels never allocate: they stop and say what is full, and Python grows it here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def grown(array: np.ndarray[Any, Any], needed: int = 0) -> np.ndarray[Any, Any]:
+    """A copy at least twice as long (and at least `needed`), the rest zeroed."""
+    size = max(2 * len(array), needed, 16)
+    bigger = np.zeros(size, dtype=array.dtype)
+    bigger[: len(array)] = array
+    return bigger
+
+
+def linked_free_list(array: np.ndarray[Any, Any], first: int, head: int) -> int:
+    """Chain rows first… of a record array with a `next` field into a free list in front of `head`; return the new head."""
+    array["next"][first:-1] = np.arange(first + 1, len(array), dtype=array.dtype["next"])
+    array["next"][-1] = head
+    return first

@@ -1,0 +1,35 @@
+"""What can be wrong with a capture.
+
+CaptureError            the base: says where (byte offset) and what
+├── NotACapture         the first bytes are of no known capture format
+├── EmptyCapture        there are no bytes at all
+└── DamagedCapture      a record that cannot be one; what came before it was read
+    └── TruncatedCapture    the capture ends inside of a record
+"""
+
+from __future__ import annotations
+
+
+class CaptureError(Exception):
+    """Something is wrong with a capture, at byte `offset` of its (decompressed) bytes."""
+
+    def __init__(self, message: str, offset: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+
+
+class NotACapture(CaptureError):
+    """The first bytes are of no known capture format."""
+
+
+class EmptyCapture(CaptureError):
+    """There are no bytes at all."""
+
+
+class DamagedCapture(CaptureError):
+    """A record that cannot be one; what came before it was read."""
+
+
+class TruncatedCapture(DamagedCapture):
+    """The capture ends inside of a record."""

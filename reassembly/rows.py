@@ -1,0 +1,126 @@
+"""The arrays that reassembly takes and gives, one record a row.
+
+Times are int64 nanoseconds since the epoch; packet numbers count from 1 in the order read; offsets are positions in the
+byte array named beside them. Sequence numbers are 32 bits in an int64; stream offsets count from the first byte after
+the SYN (or the first byte seen) and do not wrap.
+"""
+
+from __future__ import annotations
+
+from kafkatap.kernels.decorator import record_dtype
+
+#: One captured packet: `at` is where its captured bytes start in the block.
+PACKET = record_dtype(
+    ("ts", "i8"),
+    ("number", "i8"),
+    ("at", "i8"),
+    ("captured", "i4"),
+    ("original", "i4"),
+    ("link_type", "i4"),
+)
+
+#: One TCP segment. `wire` is its payload's length on the wire, `captured` what of it lies in the block from `at`.
+SEGMENT = record_dtype(
+    ("ts", "i8"),
+    ("packet", "i8"),
+    ("at", "i8"),
+    ("seq", "i8"),
+    ("ack", "i8"),
+    ("flow", "i4"),
+    ("captured", "i4"),
+    ("wire", "i4"),
+    ("window", "i4"),
+    ("flags", "u1"),
+    ("direction", "u1"),
+)
+FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
+
+#: The two ends of a flow or connection, the smaller (address, port) first; IPv4 addresses as ::ffff:a.b.c.d.
+ENDPOINTS = record_dtype(
+    ("a_high", "i8"),
+    ("a_low", "i8"),
+    ("b_high", "i8"),
+    ("b_low", "i8"),
+    ("a_port", "i4"),
+    ("b_port", "i4"),
+)
+
+#: One 4-tuple and the connection that uses it now (-1: none).
+FLOW = record_dtype(
+    ("a_high", "i8"),
+    ("a_low", "i8"),
+    ("b_high", "i8"),
+    ("b_low", "i8"),
+    ("a_port", "i4"),
+    ("b_port", "i4"),
+    ("connection", "i4"),
+)
+
+#: One TCP connection. `client` is the direction whose sender opened it (-1: not seen), `previous` the connection that
+#: used the same 4-tuple before and may still have packets under way (-1: none).
+CONNECTION = record_dtype(
+    ("serial", "i8"),
+    ("first", "i8"),
+    ("last", "i8"),
+    ("closed_at", "i8"),
+    ("syn_at", "i8"),
+    ("syn_ack_at", "i8"),
+    ("handshake_rtt_ns", "i8"),
+    ("packets", "i8"),
+    ("first_packet", "i8"),
+    ("flow", "i4"),
+    ("previous", "i4"),
+    ("client", "i1"),
+    ("used", "u1"),
+)
+
+#: One direction of a connection: direction 0 is sent by end a, 1 by end b; row = 2 * connection + direction.
+DIRECTION = record_dtype(
+    ("base", "i8"),  # sequence number of stream offset 0
+    ("next", "i8"),  # first stream offset not yet given out
+    ("acked", "i8"),  # highest offset that the other end acknowledged
+    ("fin", "i8"),  # offset after the last byte, once FIN was seen; -1
+    ("gap_since", "i8"),  # when the first held segment came
+    ("held_bytes", "i8"),
+    ("packets", "i8"),
+    ("bytes", "i8"),
+    ("retransmitted_packets", "i8"),
+    ("retransmitted_bytes", "i8"),
+    ("out_of_order", "i8"),
+    ("hole_bytes", "i8"),
+    ("cut_bytes", "i8"),  # on the wire but not in the capture (snap length)
+    ("stray_bytes", "i8"),  # payload far outside of the window
+    ("held", "i4"),  # first held segment, in order of offset; -1
+    ("holes", "i4"),
+    ("zero_windows", "i4"),
+    ("started", "u1"),  # base is known
+    ("delivered", "u1"),  # a byte was given out
+)
+
+#: A segment that waits for bytes before it; its bytes lie in the held pool.
+HELD = record_dtype(
+    ("offset", "i8"),
+    ("ts", "i8"),
+    ("packet", "i8"),
+    ("at", "i8"),
+    ("captured", "i4"),
+    ("wire", "i4"),
+    ("next", "i4"),
+)
+
+#: What streams give: DATA of `length` bytes on the wire of which the first `captured` lie at `at` in the block (source
+#: 0) or the held pool (source 1); a HOLE of `length` bytes that no packet carried; START and END of a connection
+#: (START: `direction` is the client's when `captured` is 1, else not known).
+CHUNK = record_dtype(
+    ("at", "i8"),
+    ("ts", "i8"),
+    ("packet", "i8"),
+    ("length", "i8"),
+    ("captured", "i4"),
+    ("connection", "i4"),
+    ("direction", "u1"),
+    ("kind", "u1"),
+    ("source", "u1"),
+)
+DATA, HOLE, START, END = range(4)
+FROM_BLOCK, FROM_HELD = 0, 1

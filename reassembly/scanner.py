@@ -1,0 +1,100 @@
+"""One capture's bytes in, PACKET rows out. The format is told by the first bytes, never by a file's name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels.arrays import grown
+
+from . import pcap, pcapng
+from .errors import DamagedCapture, EmptyCapture, NotACapture
+from .rows import PACKET
+
+U8 = np.ndarray[Any, np.dtype[np.uint8]]
+Packets = np.ndarray[Any, np.dtype[Any]]
+
+#: magic as its bytes lie in the file -> (byte order is big-endian, nanoseconds)
+_PCAP_MAGIC = {
+    bytes.fromhex("d4c3b2a1"): (0, 0),
+    bytes.fromhex("a1b2c3d4"): (1, 0),
+    bytes.fromhex("4d3cb2a1"): (0, 1),
+    bytes.fromhex("a1b23c4d"): (1, 1),
+}
+_PCAPNG_MAGIC = bytes.fromhex("0a0d0d0a")
+#: Bytes that the format is told by.
+HEADER_SIZE = 24
+
+
+class Scanner:
+    """Splits one capture into packets, block by block.
+
+    `start(first_bytes)` reads the file header and says how many bytes it took; `scan(buffer, start, end)` fills
+    `packets` and returns (number of packets, first byte not taken).
+    """
+
+    def __init__(self, packets: int = 65_536) -> None:
+        self.packets: Packets = np.zeros(packets, dtype=PACKET)
+        self.format = ""
+        self.snap_length = 0
+        self._state = np.zeros(pcapng.NG_STATE_SIZE, dtype=np.int64)
+        self._state[pcap.NEXT_NUMBER] = 1
+        self._interfaces = np.zeros(16 * pcapng.INTERFACE_WIDTH, dtype=np.int64)
+
+    def start(self, head: bytes) -> int:
+        """Tell the format by the first HEADER_SIZE bytes (fewer: the whole capture); return the header's length."""
+        if not head:
+            raise EmptyCapture("the capture is empty (0 bytes)")
+        magic = head[:4]
+        if magic == _PCAPNG_MAGIC:
+            self.format = "pcapng"
+            return 0
+        if magic not in _PCAP_MAGIC:
+            raise NotACapture(f"no pcap or pcapng capture: it begins with the bytes {magic.hex(' ')}")
+        if len(head) < HEADER_SIZE:
+            raise DamagedCapture(f"the pcap file header is cut short ({len(head)} of {HEADER_SIZE} bytes)")
+        big, nanoseconds = _PCAP_MAGIC[magic]
+        order = "big" if big else "little"
+        self._state[pcap.SWAPPED] = big
+        self._state[pcap.NANOSECONDS] = nanoseconds
+        # The upper 4 bits tell of a frame check sequence, not of the link type.
+        self._state[pcap.LINK_TYPE] = int.from_bytes(head[20:24], order) & 0x0FFFFFFF  # type: ignore[arg-type]
+        self.snap_length = int.from_bytes(head[16:20], order)  # type: ignore[arg-type]
+        self.format = "pcap (nanoseconds)" if nanoseconds else "pcap"
+        return HEADER_SIZE
+
+    def scan(self, buffer: U8, start: int, end: int) -> tuple[int, int]:
+        """Split buffer[start:end]; raises DamagedCapture (offset relative to the buffer) if nothing can be taken."""
+        while True:
+            if self.format == "pcapng":
+                count = pcapng.scan_pcapng(buffer, start, end, self._state, self._interfaces, self.packets)
+            else:
+                count = pcap.scan_pcap(buffer, start, end, self._state, self.packets)
+            position = int(self._state[pcap.POSITION])
+            status = int(self._state[pcap.STATUS])
+            if count == 0 and status == pcap.OUTPUT_FULL:  # only interfaces can fill up with no packet read
+                self._interfaces = grown(self._interfaces)
+                start = position
+                continue
+            if count == 0 and status == pcap.DAMAGED:
+                raise DamagedCapture(f"no {self.format} record can start here", position)
+            return count, position
+
+    @property
+    def more(self) -> bool:
+        """Whether the last scan stopped because `packets` was full (or at damage), not at the end of its bytes."""
+        return int(self._state[pcap.STATUS]) != pcap.SCANNED
+
+    @property
+    def dropped(self) -> int | None:
+        """Packets that the capturing program says it dropped; None where the capture does not tell."""
+        return int(self._state[pcapng.DROPPED]) if self._state[pcapng.DROPS_TOLD] else None
+
+    @property
+    def link_types(self) -> tuple[int, ...]:
+        """The link types of this capture's interfaces."""
+        if self.format != "pcapng":
+            return (int(self._state[pcap.LINK_TYPE]),)
+        count = int(self._state[pcapng.INTERFACES])
+        return tuple(dict.fromkeys(int(t) for t in self._interfaces[: count * 4 : pcapng.INTERFACE_WIDTH]))
