@@ -1,4 +1,7 @@
-"""Kafka's error codes: names, and whether a client may try again. The table is errors.tsv (Kafka 4.3, codes -1 to 133)."""
+"""Kafka's error codes: names, and whether a client may try again.
+
+The table is errors.tsv: code, name, retriable; codes -1 to 133 as of Kafka 4.3.
+"""
 
 from __future__ import annotations
 

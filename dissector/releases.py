@@ -10,11 +10,6 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-#: In the order in which they came out, each at its last patch release.
-RELEASES = tuple(
-    "0.8.2 0.9.0 0.10.0 0.10.1 0.10.2 0.11.0 1.0 1.1 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 "
-    "3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.0 4.1 4.2 4.3".split()
-)
 _TABLE = Path(__file__).with_name("releases.tsv")
 
 
@@ -47,4 +42,8 @@ def oldest_release_for(pairs: Iterable[tuple[int, int]]) -> str:
     Pairs that no release knows are passed over; "" when none is left.
     """
     since = {known_since(api_key, version) for api_key, version in pairs} - {None}
-    return max((release for release in since if release), key=RELEASES.index, default="")
+    return max((release for release in since if release), key=_numbers, default="")
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("."))
