@@ -91,9 +91,9 @@ def parse_api(text: str, source: str = "<text>") -> tuple[Message, ...]:
     number = 0
     try:
         lines = list(_lines(text))
+        number = lines[0].number if lines else 1
         if not lines or lines[0].depth or lines[0].words[0] != "api" or len(lines[0].words) != 3:
             raise ValueError("the first line must be: api KEY NAME")
-        number = lines[0].number
         api_key, name = int(lines[0].words[1]), lines[0].words[2]
         messages: list[Message] = []
         position = 1
@@ -101,7 +101,7 @@ def parse_api(text: str, source: str = "<text>") -> tuple[Message, ...]:
             number = lines[position].number
             message, position = _Direction(lines, position, api_key, name).parse()
             if any(message.direction == other.direction for other in messages):
-                raise ValueError(f"a second {lines[position - 1].words[0]} in one file")
+                raise ValueError("a second message of one direction")
             messages.append(message)
         return tuple(messages)
     except _LineError as error:

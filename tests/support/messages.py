@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkatap.dissector.reference import UNKNOWN_TAGS
-from kafkatap.dissector.schema import Field, Message, Struct
+from kafkatap.dissector.schema import REQUEST, Field, Message, Struct
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+#: Of positive numbers; 47 bits of milliseconds are still a date.
+_TAME_BITS = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32, "int64": 47}
 _FORMATS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "uint32": ">I", "int64": ">q", "float64": ">d"}
+_EMPTY: dict[str, Any] = {"string": "", "bytes": b"", "records": b"", "uuid": bytes(16), "bool": False, "float64": 0.0}
 _WORDS = ("", "orders", "größe-ñ", "主题", "🦜 tape", "x" * 127, "y" * 300, "-")
 
 
 @dataclass(frozen=True, slots=True)
 class Taste:
-    """What random messages are made of. `tame` keeps to values that any parser takes: small numbers, known codes."""
+    """What random messages are made of. `tame` keeps to values that any parser takes: positive numbers, known codes."""
 
     nulls: bool = True
     unknown_tags: bool = True
@@ -39,6 +42,26 @@ def generate_message(
     return encode_message(message, version, value, header_tags), value
 
 
+def emptiest_message(message: Message, version: int) -> tuple[bytes, dict[str, Any]]:
+    """The shortest message of this version: zeros, empty strings and arrays, structs null where they may be."""
+    value = _emptiest(message.body, version)
+    return encode_message(message, version, value), value
+
+
+def _emptiest(struct: Struct, version: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for item in struct.fields:
+        if version not in item.versions or version in item.tagged:
+            continue
+        if item.is_array:
+            value[item.name] = []
+        elif item.struct is not None:
+            value[item.name] = None if version in item.nullable else _emptiest(item.struct, version)
+        else:
+            value[item.name] = _EMPTY.get(item.type, 0)
+    return value
+
+
 def encode_message(
     message: Message, version: int, value: dict[str, Any], header_tags: list[tuple[int, bytes]] | None = None
 ) -> bytes:
@@ -49,7 +72,7 @@ def encode_message(
 
 
 def _has_header_tags(message: Message, version: int) -> bool:
-    return message.header_version(version) == (2 if message.direction == 0 else 1)
+    return message.header_version(version) == (2 if message.direction == REQUEST else 1)
 
 
 class _Maker:
@@ -99,7 +122,7 @@ class _Maker:
         if item.type == "float64":
             return source.uniform(-1e9, 1e9)
         if self.taste.tame:
-            return source.randrange(0, 100)
+            return source.randrange(100) if item.role == "error_code" else source.getrandbits(_TAME_BITS[item.type])
         return self.integer(item.type)
 
     def integer(self, type_name: str) -> int:

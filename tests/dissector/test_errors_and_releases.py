@@ -1,0 +1,83 @@
+"""Error codes and releases: the tables, and what is said of what they do not hold."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+
+from kafkatap.dissector.catalog import load_messages
+from kafkatap.dissector.errors import error_codes, error_name, is_retriable
+from kafkatap.dissector.releases import known_since, oldest_release_for, removed_in
+from kafkatap.dissector.schema import REQUEST
+
+from ..support.corpus import corpus_path
+
+
+def test_error_names() -> None:
+    assert [error_name(code) for code in (-1, 0, 6, 133)] == [
+        "UNKNOWN_SERVER_ERROR",
+        "NONE",
+        "NOT_LEADER_OR_FOLLOWER",
+        error_codes()[133][0],
+    ]
+    assert (error_name(5120), error_name(-32768)) == ("5120", "-32768")
+    assert len(error_codes()) == 135
+
+
+def test_retriable() -> None:
+    assert [is_retriable(code) for code in (6, 7, 35, 0, 5120)] == [True, True, False, False, False]
+
+
+def test_errors_are_those_of_kafka() -> None:
+    with corpus_path("kafka-facts", "errors.tsv").open(encoding="utf-8") as file:
+        theirs = {int(r["code"]): (r["name"], r["retriable"] == "true") for r in csv.DictReader(file, delimiter="\t")}
+    assert error_codes() == theirs
+
+
+def test_the_oldest_release_is_that_of_the_newest_version() -> None:
+    assert oldest_release_for([(0, 0)]) == "0.8.2"
+    assert oldest_release_for([(0, 3), (3, 0), (18, 0)]) == "0.11.0"
+    assert oldest_release_for([(18, 3), (0, 0), (999, 0)]) == "2.4"
+    assert oldest_release_for([(1, 11), (18, 0)]) == "2.3"
+    assert oldest_release_for([]) == oldest_release_for([(999, 0)]) == ""
+
+
+def test_what_kafka_4_removed() -> None:
+    assert (removed_in(0, 2), removed_in(0, 3)) == ("4.0", None)
+    assert (removed_in(6, 5), removed_in(999, 0), known_since(999, 0)) == ("4.0", None, None)
+
+
+def test_releases_are_those_of_kafka() -> None:
+    with corpus_path("kafka-facts", "releases.tsv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    order = list(dict.fromkeys(row["release"] for row in rows))
+    first: dict[tuple[int, int], str] = {}
+    newest: set[tuple[int, int]] = set()
+    for row in rows:
+        for version in range(int(row["min_version"]), int(row["max_version"]) + 1):
+            pair = (int(row["api_key"]), version)
+            first.setdefault(pair, row["release"])
+            if row["release"] == order[-1]:
+                newest.add(pair)
+    between_brokers = {(4, 0), (5, 0), (6, 0), (7, 0)}  # spoken by 0.8.2's broker, not by its client classes
+    for pair, release in first.items():
+        since = known_since(*pair)
+        assert since is not None
+        assert release.startswith(since) or (pair in between_brokers and since == "0.8.2"), pair
+        assert (removed_in(*pair) is None) == (pair in newest), pair
+    known = {(key, v) for (key, direction), m in load_messages().items() if direction == REQUEST for v in m.versions}
+    assert set(first) <= known
+
+
+def test_names_are_known_without_numpy_or_the_layouts() -> None:
+    code = (
+        "import sys\n"
+        "from kafkatap.dissector.catalog import api_name, load_api\n"
+        "from kafkatap.dissector.errors import error_name\n"
+        "from kafkatap.dissector.releases import oldest_release_for\n"
+        "api_name(1), error_name(1), oldest_release_for([(0, 0)])\n"
+        "assert load_api.cache_info().currsize == 0\n"
+        "assert not {'numpy', 'numba', 'json', 'pyarrow'} & set(sys.modules), sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
