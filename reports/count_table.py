@@ -1,0 +1,188 @@
+"""A table of counts: int64 key columns -> int64 columns that are added by sum, min or max. Adding tables is merging.
+
+Open addressing: `slots` (int32, a power of two, -1 free) points at rows; row r has its key at keys[r * width:] and its
+values at values[r * columns:]. Kernels claim rows and stop before a table is full ("need space"); Python grows it and
+calls again. The order of rows is the order of first appearance and means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from kafkatap.kernels import helper, kernel
+
+from .batch import Array
+
+SUM, MIN, MAX = range(3)
+#: What a value column holds before anything was added.
+EMPTY = {SUM: 0, MIN: 2**63 - 1, MAX: -(2**63)}
+
+
+@helper
+def find_slot(keys, width, slots, probe, at):  # type: ignore[no-untyped-def]
+    """The row whose key is probe[at : at + width], or -1 - (the free slot where it belongs).
+
+    The hash stays below 2^63 without wrapping, so that plain Python gives the same.
+    """
+    mixed = np.int64(0)
+    for c in range(width):
+        x = probe[at + c]
+        mixed ^= ((x ^ (x >> 31)) & 0x7FFFFFFF) * (0x9E3779B1 - 0x3C6EF35E * (c & 1) - 0x00A54FF2 * c)
+    mixed ^= mixed >> 32
+    mixed ^= mixed >> 15
+    mask = len(slots) - 1
+    slot = mixed & mask
+    while True:
+        row = np.int64(slots[slot])
+        if row < 0:
+            return -1 - slot
+        same = True
+        base = row * width
+        for c in range(width):
+            if keys[base + c] != probe[at + c]:
+                same = False
+                break
+        if same:
+            return row
+        slot = (slot + 1) & mask
+
+
+@helper
+def claim_row(keys, width, slots, used, which, probe, at):  # type: ignore[no-untyped-def]
+    """The row of a key, made where it is new (`used[which]` counts rows). The caller has seen to the space."""
+    row = find_slot(keys, width, slots, probe, at)
+    if row < 0:
+        slot = -1 - row
+        row = used[which]
+        used[which] = row + 1
+        slots[slot] = row
+        for c in range(width):
+            keys[row * width + c] = probe[at + c]
+    return row
+
+
+@kernel(np.int64, np.int64, int, np.int64, np.int64, np.int32, np.int64, np.uint8, int, int)
+def add_rows(new_keys, new_values, first, keys, values, slots, used, ops, width, columns):  # type: ignore[no-untyped-def]
+    """Add rows from `first` on; return the number of the row at which space ran out, or of rows."""
+    rows = len(new_keys) // width
+    capacity = len(keys) // width
+    for i in range(first, rows):
+        if used[0] >= capacity:
+            return i
+        row = claim_row(keys, width, slots, used, 0, new_keys, i * width)
+        base = row * columns
+        for c in range(columns):
+            value = new_values[i * columns + c]
+            op = ops[c]
+            old = values[base + c]
+            if op == 0:
+                values[base + c] = old + value
+            elif op == 1:
+                if value < old:
+                    values[base + c] = value
+            elif value > old:
+                values[base + c] = value
+    return rows
+
+
+@kernel(np.int64, np.int32, int, int)
+def fill_slots(keys, slots, rows, width):  # type: ignore[no-untyped-def]
+    """Enter all rows (their keys differ) into free slots."""
+    for row in range(rows):
+        slot = -1 - find_slot(keys, width, slots, keys, row * width)
+        slots[slot] = row
+    return rows
+
+
+@kernel(np.int64, np.int64, np.int32, np.int64, int)
+def find_rows(probes, keys, slots, out, width):  # type: ignore[no-untyped-def]
+    """Write the row number of each probe, -1 where there is none."""
+    rows = len(probes) // width
+    for i in range(rows):
+        out[i] = max(find_slot(keys, width, slots, probes, i * width), -1)
+    return rows
+
+
+class CountTable:
+    """`width` key columns and one value column for each of `ops` (SUM, MIN, MAX).
+
+    `keys`, `values`: flat int64 arrays of capacity * columns; `slots`: int32; `used`: int64 (1,), the number of rows.
+    """
+
+    __slots__ = ("empty", "keys", "ops", "slots", "used", "values", "width")
+
+    def __init__(self, width: int, ops: Sequence[int], capacity: int = 256) -> None:
+        self.width = width
+        self.ops = np.array(ops, np.uint8)
+        self.empty = np.array([EMPTY[op] for op in ops], np.int64)
+        self.used = np.zeros(1, np.int64)
+        self.keys: Array = np.zeros(0, np.int64)
+        self.values: Array = np.zeros(0, np.int64)
+        self.slots: Array = np.zeros(0, np.int32)
+        self._size(capacity)
+
+    @property
+    def columns(self) -> int:
+        return len(self.ops)
+
+    @property
+    def capacity(self) -> int:
+        return len(self.keys) // self.width
+
+    def __len__(self) -> int:
+        return int(self.used[0])
+
+    def _size(self, capacity: int) -> None:
+        rows = len(self)
+        keys = np.zeros(capacity * self.width, np.int64)
+        values = np.tile(self.empty, capacity)
+        keys[: rows * self.width] = self.keys[: rows * self.width]
+        values[: rows * self.columns] = self.values[: rows * self.columns]
+        slots = np.full(1 << (2 * capacity - 1).bit_length(), -1, np.int32)
+        if rows:
+            fill_slots(keys, slots, rows, self.width)
+        self.keys, self.values, self.slots = keys, values, slots
+
+    def reserve(self, free: int) -> None:
+        """Grow so that at least `free` more rows fit."""
+        if self.capacity - len(self) < free:
+            self._size(max(2 * self.capacity, len(self) + free))
+
+    def key_rows(self) -> Array:
+        """A view of the keys: int64 (rows, width)."""
+        return self.keys[: len(self) * self.width].reshape(-1, self.width)
+
+    def value_rows(self) -> Array:
+        """A view of the values: int64 (rows, columns)."""
+        return self.values[: len(self) * self.columns].reshape(-1, self.columns)
+
+    def add(self, keys: Array, values: Array) -> None:
+        """Add rows: int64 (n, width) and (n, columns)."""
+        flat_keys = np.ascontiguousarray(keys, np.int64).reshape(-1)
+        flat_values = np.ascontiguousarray(values, np.int64).reshape(-1)
+        rows, done = len(flat_keys) // self.width, 0
+        while done < rows:
+            self.reserve(1)
+            done = add_rows(
+                flat_keys, flat_values, done,
+                self.keys, self.values, self.slots, self.used, self.ops, self.width, self.columns,
+            )  # fmt: skip
+
+    def find(self, keys: Array) -> Array:
+        """The row number of each key, -1 where it is not here: int64 (n, width) -> int64 (n,)."""
+        out = np.empty(len(keys), np.int64)
+        find_rows(np.ascontiguousarray(keys, np.int64).reshape(-1), self.keys, self.slots, out, self.width)
+        return out
+
+    def merge(self, other: CountTable) -> None:
+        """Add all rows of another table of the same columns."""
+        self.add(other.key_rows(), other.value_rows())
+
+
+def merge(a: CountTable, b: CountTable) -> CountTable:
+    """A new table with the counts of both."""
+    result = CountTable(a.width, [int(op) for op in a.ops], max(len(a) + len(b), 16))
+    result.merge(a)
+    result.merge(b)
+    return result

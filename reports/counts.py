@@ -1,0 +1,269 @@
+"""`ReportCounts`: all that the reports are made of, as mergeable counts.
+
+Batches are added as they come; small ones are gathered first, so that a kernel is called for some thousand rows. Adding
+two counts (`merge`) gives what one would have counted on all rows, whatever was split how: also the interval of the
+timeline, which grows step by step only when the timeline holds too much to keep (`INTERVALS`, `TIMELINE_LIMIT`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from kafkatap.dissector.rows import EXCHANGE, RESULT
+
+from . import tally
+from .batch import Array, Batch, Names
+from .count_table import CountTable
+from .filters import Filters, Wanted
+from .histogram import NOTED, OWNER_SHIFT, Histograms
+
+SECOND = 1_000_000_000
+#: Intervals that the timeline may take when none is asked for, ns; each is a multiple of the one before.
+INTERVALS = tuple(s * SECOND for s in (1, 5, 10, 60, 300, 600, 3600, 86400))
+#: Rows of its histograms beyond which the timeline takes the next interval.
+TIMELINE_LIMIT = 200_000
+#: Batches smaller than this are gathered.
+GATHER = 4096
+
+
+class ReportCounts:
+    """Counts of a run. `filters`: what is asked for; `names`: live tables, needed by filters of client, broker, topic.
+
+    `by_topic`: count topics too (then `results` must hold all rows). `interval`: ns of the timeline, None: by itself.
+    """
+
+    def __init__(
+        self,
+        filters: Filters | None = None,
+        names: Names | None = None,
+        *,
+        by_topic: bool = False,
+        interval: int | None = None,
+    ) -> None:
+        self.filters = filters or Filters()
+        self.by_topic = by_topic
+        self.interval = interval or INTERVALS[0]
+        self.fixed_interval = interval is not None
+        self.groups = CountTable(len(tally.GROUP_KEY), list(tally.GROUP_VALUES.values()))
+        self.histograms = Histograms()
+        self.topics = CountTable(len(tally.TOPIC_KEY), list(tally.GROUP_VALUES.values()), 16)
+        self.topic_histograms = Histograms(NOTED if by_topic else 0)
+        self.timeline = CountTable(2, list(tally.TIMELINE_VALUES.values()))
+        self.timeline_histograms = Histograms()
+        self.errors = CountTable(len(tally.ERROR_KEY), list(tally.ERROR_VALUES.values()))
+        self._names = names
+        self._wanted = Wanted(self.filters)
+        self._probe = np.zeros(16, np.int64)
+        self._options = np.zeros(len(tally.OPTIONS), np.int64)
+        self._options[tally.O_START] = self.filters.start
+        self._options[tally.O_END] = self.filters.end
+        self._options[tally.O_CLIENTS] = bool(self.filters.clients)
+        self._options[tally.O_BROKERS] = bool(self.filters.brokers)
+        self._group_of = np.empty(GATHER, np.int32)
+        self._interval_of = np.empty(GATHER, np.int32)
+        self._stamps = np.zeros(0, np.int64)
+        self._gathered: Array = np.zeros(GATHER * EXCHANGE.itemsize, np.uint8)
+        self._rows = 0
+        self._results: list[Array] = []
+        self._undecided: list[Batch] = []
+
+    def set_window(self, start: int, end: int) -> None:
+        """Change the time window (ns since the epoch), as one relative to the first packet needs; before any `add`."""
+        self._options[tally.O_START], self._options[tally.O_END] = start, end
+
+    def add(self, batch: Batch) -> None:
+        """Add a batch. Its arrays may be used again afterwards."""
+        exchanges, results = batch.exchanges, batch.results
+        if len(exchanges) >= GATHER:
+            self._add(exchanges, results)
+            return
+        if self._rows + len(exchanges) > GATHER:
+            self._flush()
+        # As bytes: numpy copies records field by field.
+        size = EXCHANGE.itemsize
+        self._gathered[self._rows * size : (self._rows + len(exchanges)) * size] = exchanges.view(np.uint8)
+        self._rows += len(exchanges)
+        if len(results):
+            self._results.append(results.view(np.uint8).copy())
+
+    def finish(self) -> None:
+        """Count what was gathered, and decide, now that all topic names are known, what a topic filter left open."""
+        self._flush()
+        undecided, self._undecided = self._undecided, []
+        for batch in undecided:
+            self._add(batch.exchanges, batch.results, final=True)
+        for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
+            histograms.settle()
+        if not self.fixed_interval:
+            self._coarsen()
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, 0
+        results, self._results = self._results, []
+        if rows:
+            exchanges = self._gathered[: rows * EXCHANGE.itemsize].view(EXCHANGE)
+            self._add(exchanges, np.concatenate(results).view(RESULT) if results else np.zeros(0, RESULT))
+
+    def _add(self, exchanges: Array, results: Array, final: bool = False) -> None:
+        self._wanted.update(self._names)
+        if self.filters.topics:
+            exchanges, results = self._about_topics(exchanges, results, final)
+        if len(exchanges) == 0:
+            return
+        if len(self._group_of) < len(exchanges):
+            self._group_of = np.empty(len(exchanges), np.int32)
+            self._interval_of = np.empty(len(exchanges), np.int32)
+        self._add_exchanges(exchanges)
+        if len(results):
+            exchange_of = _rows_of(exchanges["exchange"], results["exchange"])
+            self._add_errors(exchanges, results, exchange_of)
+            if self.by_topic:
+                self._add_topics(exchanges, results, exchange_of)
+        if not self.fixed_interval:
+            self._coarsen()
+
+    def _add_exchanges(self, exchanges: Array) -> None:
+        self._options[tally.O_INTERVAL] = self.interval
+        wanted, done = self._wanted, 0
+        while done < len(exchanges):
+            self.groups.reserve(64)
+            self.histograms.reserve(1024)
+            self.timeline.reserve(64)
+            self.timeline_histograms.reserve(1024)
+            g, h, t, b = self.groups, self.histograms, self.timeline, self.timeline_histograms
+            done = tally.add_exchanges(
+                exchanges, done, self._options, wanted.apis, wanted.clients, wanted.ips, wanted.brokers,
+                self._group_of, self._interval_of, self._probe,
+                g.keys, g.values, g.slots, g.used, h.noted, h.used,
+                t.keys, t.values, t.slots, t.used, b.noted, b.used,
+            )  # fmt: skip
+
+    def _add_errors(self, exchanges: Array, results: Array, exchange_of: Array) -> None:
+        done = 0
+        while done < len(results):
+            self.errors.reserve(64)
+            e = self.errors
+            done = tally.add_errors(
+                exchanges, results, exchange_of, done, self._group_of, self._interval_of, self._probe,
+                self.groups.values, self.timeline.values, e.keys, e.values, e.slots, e.used,
+            )  # fmt: skip
+
+    def _add_topics(self, exchanges: Array, results: Array, exchange_of: Array) -> None:
+        done = 0
+        while done < len(results):
+            self.topics.reserve(64)
+            self.topic_histograms.reserve(1024)
+            k, h = self.topics, self.topic_histograms
+            if len(self._stamps) < k.capacity:
+                self._stamps = np.concatenate((self._stamps, np.zeros(k.capacity - len(self._stamps), np.int64)))
+            done = tally.add_topics(
+                exchanges, results, exchange_of, done, self._group_of, self._probe,
+                k.keys, k.values, k.slots, k.used, self._stamps, h.noted, h.used,
+            )  # fmt: skip
+
+    def _about_topics(self, exchanges: Array, results: Array, final: bool) -> tuple[Array, Array]:
+        """Exchanges that answered on a wanted topic, and those results; what hangs on an unknown topic id is kept."""
+        assert self._names is not None
+        topic, topic_id = results["topic"].astype(np.int64), results["topic_id"].astype(np.int64)
+        by_id = np.flatnonzero((topic < 0) & (topic_id >= 0))
+        direct = np.zeros(len(results), bool)
+        ids, inverse = np.unique(topic_id[by_id], return_inverse=True)
+        known = np.array([self._names.topic_names.get(int(i), -1) for i in ids], np.int64)
+        topic[by_id] = known[inverse]
+        direct[by_id] = self._wanted.topics[ids][inverse] != 0
+        open_ = np.zeros(len(results), bool)
+        open_[by_id] = (topic[by_id] < 0) & ~direct[by_id] & (not final)
+        wanted = direct
+        named = topic >= 0
+        wanted[named] |= self._wanted.topics[topic[named]] != 0
+        waits = np.isin(exchanges["exchange"], results["exchange"][open_])
+        passes = np.isin(exchanges["exchange"], results["exchange"][wanted]) & ~waits
+        if waits.any():
+            kept = np.isin(results["exchange"], exchanges["exchange"][waits])
+            self._undecided.append(Batch(exchanges[waits].copy(), results[kept].copy()))
+        about = wanted | ((results["topic"] < 0) & (results["topic_id"] < 0))
+        return np.ascontiguousarray(exchanges[passes]), np.ascontiguousarray(
+            results[about & np.isin(results["exchange"], exchanges["exchange"][passes])]
+        )
+
+    def _coarsen(self) -> None:
+        while len(self.timeline_histograms) > TIMELINE_LIMIT:
+            longer = [i for i in INTERVALS if i > self.interval]
+            if not longer:
+                return
+            self._set_interval(longer[0])
+
+    def _set_interval(self, interval: int) -> None:
+        """Roll the timeline up to a multiple of its interval."""
+        old, old_histograms = self.timeline, self.timeline_histograms
+        old_histograms.settle()
+        keys = old.key_rows().copy()
+        keys[:, 0] //= interval // self.interval
+        self.interval = interval
+        self.timeline = CountTable(2, [int(op) for op in old.ops])
+        self.timeline_histograms = Histograms()
+        _merge_owned(self.timeline, self.timeline_histograms, keys, old.value_rows(), old_histograms)
+
+    def merge(self, other: ReportCounts) -> None:
+        """Add what another one counted. Both have the same options, both are finished, and their names the same
+        numbers (`renumber`)."""
+        self.finish()
+        other.finish()
+        if self.interval < other.interval:
+            self._set_interval(other.interval)
+        factor = self.interval // other.interval
+        times = other.timeline.key_rows().copy()
+        times[:, 0] //= factor
+        for mine, counts, theirs, keys, histograms in (
+            (self.groups, self.histograms, other.groups, other.groups.key_rows(), other.histograms),
+            (self.topics, self.topic_histograms, other.topics, other.topics.key_rows(), other.topic_histograms),
+            (self.timeline, self.timeline_histograms, other.timeline, times, other.timeline_histograms),
+        ):
+            _merge_owned(mine, counts, keys, theirs.value_rows(), histograms)
+        self.errors.merge(other.errors)
+        if not self.fixed_interval:
+            self._coarsen()
+
+    def renumber(self, strings: Array, addresses: Array) -> ReportCounts:
+        """The same counts in another table of names: new numbers by old ones, int64 (strings,) and (addresses,)."""
+        self.finish()
+        result = ReportCounts(self.filters, self._names, by_topic=self.by_topic, interval=self.interval)
+        result.fixed_interval = self.fixed_interval
+        string_columns = {"client_id", "software", "software_version", "topic", "topic_id", "name"}
+        for mine, histograms, names, table, counts in (
+            (result.groups, result.histograms, tally.GROUP_KEY, self.groups, self.histograms),
+            (result.topics, result.topic_histograms, tally.TOPIC_KEY, self.topics, self.topic_histograms),
+            (result.timeline, result.timeline_histograms, tally.TIMELINE_KEY, self.timeline, self.timeline_histograms),
+            (result.errors, None, tally.ERROR_KEY, self.errors, None),
+        ):
+            keys = table.key_rows().copy()
+            for column, name in enumerate(names):
+                numbers = strings if name in string_columns else addresses if name.endswith("_ip") else None
+                if numbers is not None:
+                    keys[:, column] = np.append(numbers, -1)[keys[:, column]]
+            if histograms is None or counts is None:
+                mine.add(keys, table.value_rows())
+            else:
+                _merge_owned(mine, histograms, keys, table.value_rows(), counts)
+        return result
+
+
+def _rows_of(numbers: Array, wanted: Array) -> Array:
+    """Where each wanted exchange number stands in `numbers`: int64 (n,), -1 where it is not there."""
+    if np.all(numbers[1:] > numbers[:-1]):
+        at = np.searchsorted(numbers, wanted)
+        at = np.minimum(at, len(numbers) - 1)
+    else:
+        order = np.argsort(numbers, kind="stable")
+        at = order[np.minimum(np.searchsorted(numbers[order], wanted), len(numbers) - 1)]
+    return np.where(numbers[at] == wanted, at, -1).astype(np.int64)
+
+
+def _merge_owned(table: CountTable, histograms: Histograms, keys: Array, values: Array, added: Histograms) -> None:
+    """Add rows and the histograms that they own to `table` and `histograms`."""
+    table.add(keys, values)
+    owners = table.find(keys)
+    histograms.settle()
+    added.settle()
+    if len(added):
+        low = added.keys & ((1 << OWNER_SHIFT) - 1)
+        histograms.add((owners[added.keys >> OWNER_SHIFT] << OWNER_SHIFT) | low, added.counts)

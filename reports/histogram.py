@@ -1,0 +1,163 @@
+"""Log-linear histogram buckets: 64 in each octave, so that a bucket's middle is within 0.8 % of all that is in it.
+
+Values are int64 >= 0 (nanoseconds, milliseconds ...). Those below 128 have a bucket each; `bucket_of` is monotonic and
+below BUCKETS for every int64. Adding two histograms is adding their counts, in any order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from kafkatap.kernels import helper, kernel
+
+from .batch import Array
+
+#: Above every bucket number; fits 12 bits.
+BUCKETS = 4096
+BUCKET_BITS = 12
+#: A key of `Histograms` is owner << OWNER_SHIFT | metric << BUCKET_BITS | bucket.
+OWNER_SHIFT = 20
+#: How many values are noted before they are counted.
+NOTED = 1 << 17
+
+#: Percentiles as parts of 10,000.
+P50, P90, P99, P999 = 5000, 9000, 9900, 9990
+
+
+@helper
+def bucket_of(value):  # type: ignore[no-untyped-def]
+    """The bucket of a value: the value itself below 64, else 64 * shift + its top seven bits."""
+    v = value
+    if v < 0:
+        v = 0
+    high = v
+    shift = 0
+    if high >> 39 != 0:  # 7 + 32 bits
+        high >>= 32
+        shift += 32
+    if high >> 23 != 0:
+        high >>= 16
+        shift += 16
+    if high >> 15 != 0:
+        high >>= 8
+        shift += 8
+    if high >> 11 != 0:
+        high >>= 4
+        shift += 4
+    if high >> 9 != 0:
+        high >>= 2
+        shift += 2
+    while high >> 7 != 0:
+        high >>= 1
+        shift += 1
+    return (shift << 6) + high
+
+
+@kernel(np.int64, np.int64)
+def buckets_into(values, out):  # type: ignore[no-untyped-def]
+    """Write the bucket of each value."""
+    for i in range(len(values)):
+        out[i] = bucket_of(values[i])
+    return len(values)
+
+
+def buckets(values: Array) -> Array:
+    """The bucket of each value: int64 (n,) -> int64 (n,)."""
+    out = np.empty(len(values), np.int64)
+    buckets_into(np.ascontiguousarray(values, np.int64), out)
+    return out
+
+
+def middle(bucket: Array) -> Array:
+    """The value that stands for a bucket: int64 (n,) -> int64 (n,)."""
+    shift = np.maximum(bucket // 64 - 1, 0)
+    low = (bucket - 64 * shift) << shift
+    result: Array = low + ((np.int64(1) << shift) - 1) // 2
+    return result
+
+
+def edges(bucket: Array) -> Array:
+    """The first value above a bucket: int64 (n,) -> int64 (n,)."""
+    shift = np.maximum(bucket // 64 - 1, 0)
+    result: Array = (bucket - 64 * shift + 1) << shift
+    return result
+
+
+def percentiles(owner: Array, bucket: Array, count: Array, owners: int, parts: tuple[int, ...], top: Array) -> Array:
+    """Percentiles of many histograms at once.
+
+    `owner`, `bucket`, `count`: int64 (n,), one row a bucket in any order, a bucket of an owner any number of times.
+    `parts`: of 10,000. `top`: int64 (owners,), each owner's exact maximum, which no percentile exceeds.
+    Returns int64 (owners, len(parts)): the smallest value that at least that part of the counts does not exceed
+    (nearest rank), to the bucket's middle; -1 for an owner without counts.
+    """
+    result = np.full((owners, len(parts)), -1, np.int64)
+    if len(owner) == 0 or owners == 0:
+        return result
+    order = np.lexsort((bucket, owner))
+    owner, bucket, running = owner[order], bucket[order], np.cumsum(count[order])
+    total = np.bincount(owner, weights=None, minlength=owners)
+    ends = np.cumsum(total)
+    after = np.concatenate(([0], running))
+    before = after[ends - total]  # counts of earlier owners
+    own = after[ends] - before
+    full = own > 0
+    for column, part in enumerate(parts):
+        rank = (own * part + 9999) // 10000
+        at = np.searchsorted(running, before[full] + np.maximum(rank[full], 1), side="left")
+        result[full, column] = np.minimum(middle(bucket[at]), top[full])
+    return result
+
+
+class Histograms:
+    """Sparse histograms of many owners and metrics: how often each key (OWNER_SHIFT) came.
+
+    `keys`: int64 (n,), ascending, each once; `counts`: int64 (n,). Kernels write single keys to `noted` (int64) and
+    count them in `used` (int64 (1,)); `settle` sorts those and adds them, which costs far less than looking up each.
+    """
+
+    __slots__ = ("counts", "keys", "noted", "used")
+
+    def __init__(self, noted: int = NOTED) -> None:
+        self.keys: Array = np.zeros(0, np.int64)
+        self.counts: Array = np.zeros(0, np.int64)
+        self.noted: Array = np.empty(noted, np.int64)
+        self.used: Array = np.zeros(1, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def reserve(self, free: int) -> None:
+        """Make room for at least `free` more noted keys."""
+        if len(self.noted) - int(self.used[0]) < free:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what was noted."""
+        new = np.sort(self.noted[: int(self.used[0])])
+        self.used[0] = 0
+        if len(new):
+            starts = _starts(new)
+            self.add(new[starts], np.diff(starts, append=len(new)))
+
+    def add(self, keys: Array, counts: Array) -> None:
+        """Add counts: int64 (n,) each, keys in any order, any number of times."""
+        keys = np.concatenate((self.keys, keys))
+        counts = np.concatenate((self.counts, counts))
+        if len(keys) == 0:
+            return
+        order = np.argsort(keys, kind="stable")  # two ascending runs are merged in one pass
+        keys = keys[order]
+        starts = _starts(keys)
+        self.keys, self.counts = keys[starts], np.add.reduceat(counts[order], starts)
+
+    def of(self, metric: int) -> tuple[Array, Array, Array]:
+        """(owner, bucket, count) of one metric, ascending: int64 (n,) each."""
+        self.settle()
+        chosen = (self.keys >> BUCKET_BITS) & 0xFF == metric
+        keys = self.keys[chosen]
+        return keys >> OWNER_SHIFT, keys & (BUCKETS - 1), self.counts[chosen]
+
+
+def _starts(ascending: Array) -> Array:
+    """Where each new value begins."""
+    return np.flatnonzero(np.concatenate(([True], ascending[1:] != ascending[:-1])))
