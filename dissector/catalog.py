@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .notation import parse_api
-from .schema import Message
+if TYPE_CHECKING:
+    from .schema import Message
 
 MESSAGES_FOLDER = Path(__file__).with_name("messages")
 _SUFFIX = ".kmsg"
@@ -31,6 +32,8 @@ def api_name(api_key: int) -> str:
 @cache
 def load_api(api_key: int) -> tuple[Message, ...]:
     """Request and response of one API; KeyError for a key that is not known."""
+    from .notation import parse_api  # here, so that names alone cost no more than a folder's listing
+
     name = f"{api_key:03}_{api_names()[api_key]}{_SUFFIX}"
     return parse_api((MESSAGES_FOLDER / name).read_text(encoding="utf-8"), name)
 

@@ -85,7 +85,7 @@ def decode_message(
     reader = _Reader(data, len(data) + missing)
     walk = _Walk(reader, version, version in message.flexible, strict, decoded)
     try:
-        if header_tags and message.header_version(version) == (2 if message.direction == REQUEST else 1):
+        if header_tags and has_header_tags(message, version):
             walk.path.append("header tags")
             decoded.header_tags = walk.tag_section({}, {})
             walk.path.pop()
@@ -97,6 +97,11 @@ def decode_message(
     decoded.trailing = reader.limit - reader.position
     decoded.status = TRAILING_BYTES if decoded.trailing else OK
     return decoded
+
+
+def has_header_tags(message: Message, version: int) -> bool:
+    """Whether the header before this message ends with a tag section."""
+    return message.header_version(version) == (2 if message.direction == REQUEST else 1)
 
 
 def decode_request(messages: Mapping[tuple[int, int], Message], frame: bytes, *, strict: bool = False) -> DecodedFrame:

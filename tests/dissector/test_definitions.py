@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from kafkatap.dissector.definitions import DefinitionError, load_definition, load_definitions, read_definitions
 from kafkatap.dissector.notation import parse_api
@@ -74,7 +76,7 @@ def test_a_struct_within_itself_is_refused() -> None:
         load_definitions({"x.json": circular})
 
 
-def test_a_folder_is_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "ExampleRequest.json").write_text(DEFINITION, encoding="utf-8")
     (tmp_path / "notes.txt").write_text("not a definition", encoding="utf-8")
     assert list(read_definitions(tmp_path)) == [(200, 0)]

@@ -5,14 +5,13 @@ The set of 3.9 was taken before its release; some of its versions were not stabl
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kafkatap.dissector.catalog import load_messages
 from kafkatap.dissector.definitions import read_definitions
 from kafkatap.dissector.schema import REQUEST, RESPONSE, Message, Struct
-
-from ..support.corpus import corpus_path
 
 SETS = ("3.9-trunk", "4.3.0")
 #: Where the older set has other names for the same bytes: (api_key, direction) → versions.
@@ -22,8 +21,8 @@ RELAID = {(87, RESPONSE): (0,)}
 
 
 @pytest.fixture(scope="module")
-def definitions() -> dict[str, dict[tuple[int, int], Message]]:
-    return {name: read_definitions(corpus_path("kafka-messages", name)) for name in SETS}
+def definitions(corpus: Path) -> dict[str, dict[tuple[int, int], Message]]:
+    return {name: read_definitions(corpus / "kafka-messages" / name) for name in SETS}
 
 
 def layout(struct: Struct, version: int, *, names: bool = True) -> list[Any]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from kafkatap.dissector.catalog import load_messages
-from kafkatap.dissector.reference import decode_message
+from kafkatap.dissector.reference import decode_message, has_header_tags
 from kafkatap.dissector.rows import OK
-from kafkatap.dissector.schema import REQUEST, RESPONSE, Message, Struct
+from kafkatap.dissector.schema import REQUEST, RESPONSE, Struct
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
@@ -44,10 +44,6 @@ def test_kio_reads_what_we_write(api_key: int) -> None:
                 entity, size = read(body, 0)
                 assert size == len(body), where
                 compare(message.body, version, value, entity, f"{where}")
-
-
-def has_header_tags(message: Message, version: int) -> bool:
-    return message.header_version(version) == (2 if message.direction == REQUEST else 1)
 
 
 def compare(struct: Struct, version: int, value: dict[str, Any], entity: Any, where: str) -> None:

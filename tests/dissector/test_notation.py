@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from kafkatap.dissector.catalog import MESSAGES_FOLDER, api_name, api_names, load_messages
 from kafkatap.dissector.notation import NotationError, parse_api, parse_range, render_api
@@ -50,7 +52,7 @@ def test_rendering_is_the_inverse_of_parsing() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(MESSAGES_FOLDER.glob("*.kmsg")), ids=lambda path: path.stem)
-def test_each_file_is_as_it_would_be_rendered(path) -> None:  # type: ignore[no-untyped-def]
+def test_each_file_is_as_it_would_be_rendered(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     messages = parse_api(text, path.name)
     assert [message.direction for message in messages] == [REQUEST, RESPONSE]

@@ -11,6 +11,7 @@ from kafkatap.dissector.reference import (
     decode_message,
     decode_request,
     decode_response,
+    has_header_tags,
     least_struct,
 )
 from kafkatap.dissector.rows import (
@@ -70,7 +71,7 @@ def test_no_message_is_shorter_than_its_least_size() -> None:
                 assert (header.status, header.value) == (OK, value)
                 least = least_struct(message.body, version, version in message.flexible)
                 assert decode_message(message, version, data[-least:], header_tags=False).status == OK
-                assert len(data) - least == (message.header_version(version) == (2, 1)[message.direction])
+                assert len(data) - least == has_header_tags(message, version)
 
 
 EXAMPLE = """\

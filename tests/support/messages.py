@@ -11,8 +11,8 @@ import struct as binary
 from dataclasses import dataclass
 from typing import Any
 
-from kafkatap.dissector.reference import UNKNOWN_TAGS
-from kafkatap.dissector.schema import REQUEST, Field, Message, Struct
+from kafkatap.dissector.reference import UNKNOWN_TAGS, has_header_tags
+from kafkatap.dissector.schema import Field, Message, Struct
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 #: Of positive numbers; 47 bits of milliseconds are still a date.
@@ -38,7 +38,7 @@ def generate_message(
     source = seed if isinstance(seed, random.Random) else random.Random(seed)
     maker = _Maker(source, version, version in message.flexible, taste or Taste())
     value = maker.struct(message.body, 0)
-    header_tags = maker.unknown_tags() if _has_header_tags(message, version) else []
+    header_tags = maker.unknown_tags() if has_header_tags(message, version) else []
     return encode_message(message, version, value, header_tags), value
 
 
@@ -67,12 +67,8 @@ def encode_message(
 ) -> bytes:
     """The bytes of `value`, from the header's tag section on. KeyError when an untagged field is missing."""
     flexible = version in message.flexible
-    head = _tags(dict(header_tags or ())) if _has_header_tags(message, version) else b""
+    head = _tags(dict(header_tags or ())) if has_header_tags(message, version) else b""
     return head + _encode_struct(message.body, version, flexible, value)
-
-
-def _has_header_tags(message: Message, version: int) -> bool:
-    return message.header_version(version) == (2 if message.direction == REQUEST else 1)
 
 
 class _Maker:
