@@ -1,0 +1,231 @@
+"""A real Apache Kafka broker for tests and samples: one KRaft node on loopback, started from Maven's jars.
+
+    with KafkaBroker.start(folder) as broker:
+        ...  # broker.bootstrap is "127.0.0.1:PORT"
+
+`missing()` says in plain words what this machine lacks (Java, Maven), or nothing. Jars are kept in a cache folder
+(KAFKATAP_TEST_CACHE, else the user's cache folder), so that they are fetched once. Every wait has an end, and what was
+started is stopped by its own process id. The pytest fixture `kafka_broker` (tests/conftest.py) skips where something
+is missing.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+KAFKA_VERSION = "4.3.0"
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>kafkatap</groupId>
+  <artifactId>jars</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+class BrokerError(RuntimeError):
+    """The broker could not be fetched, formatted or started; the text says why."""
+
+
+def missing() -> str:
+    """What this machine lacks for a broker, in plain words; "" where it lacks nothing."""
+    if shutil.which("java") is None:
+        return "needs a real Kafka broker, and Java is not installed (Debian: apt-get install default-jre-headless)"
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    if found is None or int(found.group(1)) < 17:
+        return (
+            f"needs a real Kafka broker, and this Java is older than 17: {said.splitlines()[0] if said else 'unknown'}"
+        )
+    if not _have_jars(jars_folder()) and shutil.which("mvn") is None:
+        return "needs a real Kafka broker, and Maven, which fetches its jars, is not installed (apt-get install maven)"
+    return ""
+
+
+def jars_folder(version: str = KAFKA_VERSION) -> Path:
+    """Where the jars of a release are kept."""
+    named = os.environ.get("KAFKATAP_TEST_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return (Path(named) if named else base / "kafkatap-tests") / f"kafka-{version}"
+
+
+def _have_jars(folder: Path) -> bool:
+    return (folder / "complete").exists()
+
+
+def fetch_jars(version: str = KAFKA_VERSION) -> Path:
+    """The folder with Kafka's jars, fetched by Maven the first time (54 MB)."""
+    folder = jars_folder(version)
+    if _have_jars(folder):
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pom.xml").write_text(_POM.format(version=version))
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=600, check=False, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        raise BrokerError(f"Maven could not fetch Kafka {version}'s jars:\n{(done.stdout + done.stderr)[-2000:]}")
+    (folder / "complete").touch()
+    return folder
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class KafkaBroker:
+    """One running broker (and controller) in a folder of its own. Made by `start`; a context manager."""
+
+    def __init__(self, folder: Path, jars: Path, port: int, process: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self.jars = jars
+        self.port = port
+        self.process = process
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @classmethod
+    def start(
+        cls,
+        folder: Path,
+        *,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        version: str = KAFKA_VERSION,
+        timeout: float = 90,
+    ) -> KafkaBroker:
+        """Format a new log folder, start a broker and wait until it listens. `properties` go into its file."""
+        why = missing()
+        if why:
+            raise BrokerError(why)
+        jars = fetch_jars(version)
+        folder.mkdir(parents=True, exist_ok=True)
+        port = port or free_port()
+        settings = _settings(folder, port, free_port()) | dict(properties or {})
+        config = folder / "server.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        arguments = ["format", "-t", cluster, "-c", str(config), "--feature", "share.version=1"]
+        run_class(jars, "kafka.tools.StorageTool", arguments, timeout=60)
+        with open(folder / "broker.log", "wb") as log:
+            process = subprocess.Popen(
+                java_command(jars, "kafka.Kafka", [str(config)], memory="512m"),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+            )
+        broker = cls(folder, jars, port, process)
+        try:
+            broker._wait(timeout)
+        except BaseException:
+            broker.stop()
+            raise
+        return broker
+
+    def _wait(self, timeout: float) -> None:
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise BrokerError(f"the broker ended with {self.process.returncode}:\n{self.log()[-2000:]}")
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                    return
+            except OSError:
+                time.sleep(0.2)
+        raise BrokerError(f"the broker did not listen within {timeout:.0f} s:\n{self.log()[-2000:]}")
+
+    def log(self) -> str:
+        """What the broker has printed."""
+        return (self.folder / "broker.log").read_text(errors="replace")
+
+    def tool(self, name: str, *arguments: str, timeout: float = 60) -> str:
+        """Run one of Kafka's own command-line classes, such as "kafka.admin.ConfigCommand", against this broker."""
+        return run_class(self.jars, name, ["--bootstrap-server", self.bootstrap, *arguments], timeout=timeout)
+
+    def stop(self) -> None:
+        """Stop the broker: SIGTERM, then SIGKILL after 20 s."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(10)
+
+    def __enter__(self) -> KafkaBroker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def java_command(jars: Path, name: str, arguments: Sequence[str], memory: str = "256m") -> list[str]:
+    """A Java command line for one of Kafka's classes; the serial collector and the first compiler start soonest."""
+    options = [f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
+    return ["java", *options, "-cp", f"{jars}/*", name, *arguments]
+
+
+def run_class(jars: Path, name: str, arguments: Sequence[str], timeout: float) -> str:
+    """Run a class to its end and give what it printed; a failure is a BrokerError."""
+    command = java_command(jars, name, arguments)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        raise BrokerError(f"{name} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout
+
+
+def _settings(folder: Path, port: int, controller_port: int) -> dict[str, str]:
+    one = "1"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": one,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(folder / "logs"),
+        "num.partitions": one,
+        "offsets.topic.num.partitions": one,
+        "offsets.topic.replication.factor": one,
+        "transaction.state.log.num.partitions": one,
+        "transaction.state.log.replication.factor": one,
+        "transaction.state.log.min.isr": one,
+        "share.coordinator.state.topic.num.partitions": one,
+        "share.coordinator.state.topic.replication.factor": one,
+        "share.coordinator.state.topic.min.isr": one,
+        "group.initial.rebalance.delay.ms": "0",
+        "auto.create.topics.enable": "false",
+        # Anybody may do anything, unless an ACL says otherwise.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        # Short quota windows: a client is throttled soon after it goes too far.
+        "quota.window.num": "3",
+        "quota.window.size.seconds": one,
+    }
