@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from kafkatap.dissector.catalog import api_names, load_api
 from kafkatap.dissector.notation import parse_api
@@ -232,3 +234,25 @@ def test_random_messages_are_the_same_for_the_same_seed_and_hold_every_kind() ->
     assert {"NodeEndpoints" in value for value in seen} == {True, False}
     plain = [generate_message(request, 16, seed, Taste(nulls=False, unknown_tags=False))[1] for seed in range(60)]
     assert not any(UNKNOWN_TAGS in value for value in plain)
+
+
+@pytest.mark.parametrize("api_key", list(api_names()), ids=api_names().get)
+def test_damaged_messages_end_in_a_status(api_key: int) -> None:
+    """Whatever bytes come: no exception, and no more elements than there are bytes."""
+    source = random.Random(api_key)
+    for message in load_api(api_key):
+        for version in message.versions:
+            data = bytearray(generate_message(message, version, source)[0])
+            for _ in range(3 if data else 0):
+                data[source.randrange(len(data))] = source.choice((0, 1, 0x7F, 0x80, 0xFF))
+            for damaged in (bytes(data), source.randbytes(60)):
+                decoded = decode_message(message, version, damaged)
+                assert decoded.status in (OK, TRAILING_BYTES, MALFORMED)
+                assert elements(decoded.value) <= len(damaged)
+
+
+def elements(value: object) -> int:
+    """How many array elements a value holds, at all levels."""
+    if isinstance(value, dict):
+        return sum(elements(part) for name, part in value.items() if name != UNKNOWN_TAGS)
+    return len(value) + sum(elements(part) for part in value) if isinstance(value, list) else 0
