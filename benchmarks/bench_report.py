@@ -1,0 +1,215 @@
+"""Time `kafkatap report` beside tshark and beside a plain read of the same file; print a table for the README.
+
+    python benchmarks/bench_report.py CAPTURE [--ports 9092,9093] [--copies 7] [--runs 5]
+    TSHARK="tshark;chroot /srv/newer tshark" python benchmarks/bench_report.py CAPTURE
+
+Whole processes, from start to exit, output to /dev/null; the page cache is warm; the contenders take turns (one round
+after another), and the median of the rounds is given with the fastest and the slowest. Peak memory is the child's
+maximum resident size as the kernel counts it (wait4). Contenders:
+
+* `kafkatap report FILE`, after one run that is not counted (it fills the kernel store)
+* the same for the file's first packets: start-up, imports and printing. What the other takes longer is the analysis
+* tshark with `-T fields -e kafka.api_key -e kafka.correlation_id`: every Kafka message dissected, two columns
+  printed. It must be told the ports (`-d tcp.port==N,kafka`); kafkatap is told nothing. TSHARK names other binaries,
+  separated by `;` (for one in a chroot the capture is linked or copied into its /tmp)
+* tshark that only counts Kafka packets (`-q -z io,stat,0,kafka`), which some releases do faster. With --count
+* a plain sequential read: `readinto` a buffer of 4 MiB used again and again
+
+With --copies N the file is first joined N times (benchmarks/join_copies.py) into a temporary folder.
+This program stays small (no numpy): a child's peak memory starts at its parent's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shlex
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BUFFER = 4 << 20
+MIB = 1 << 20
+
+
+@dataclass(slots=True)
+class Contender:
+    """One row of the table: what is run, and what each round gave."""
+
+    name: str
+    run: Callable[[], tuple[float, int]]
+    seconds: list[float] = field(default_factory=list)
+    peak_bytes: int = 0
+
+
+def run_child(command: list[str]) -> tuple[float, int]:
+    """Run a command with its output thrown away: wall seconds and peak resident bytes. A failure ends the benchmark."""
+    with open(os.devnull, "r+b") as null, tempfile.TemporaryFile() as errors:
+        actions = [(os.POSIX_SPAWN_DUP2, f, n) for n, f in enumerate((null.fileno(), null.fileno(), errors.fileno()))]
+        started = time.perf_counter()
+        child = os.posix_spawnp(command[0], command, os.environ, file_actions=actions)
+        _, status, usage = os.wait4(child, 0)
+        seconds = time.perf_counter() - started
+        code = os.waitstatus_to_exitcode(status)
+        if code not in (0, 1):  # 1: done, but damage was found
+            errors.seek(0)
+            text = errors.read().decode(errors="replace")[-2000:]
+            raise SystemExit(f"{shlex.join(command)} ended with {code}:\n{text}")
+    return seconds, usage.ru_maxrss * 1024
+
+
+def read_plainly(path: Path) -> tuple[float, int]:
+    """Read a file into one buffer of 4 MiB: wall seconds, and no memory worth telling."""
+    buffer = bytearray(BUFFER)
+    started = time.perf_counter()
+    with open(path, "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+    return time.perf_counter() - started, 0
+
+
+def head_of(path: Path, folder: Path, packets: int = 50) -> Path:
+    """A capture of the first packets of a classic pcap."""
+    with open(path, "rb") as file:
+        data = file.read(24 + packets * 70_000)
+    order = "<" if data[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
+    at = 24
+    for _ in range(packets):
+        at += 16 + struct.unpack_from(order + "I", data, at + 8)[0]
+    head = folder / "head.pcap"
+    head.write_bytes(data[:at])
+    return head
+
+
+def tshark_version(tshark: Sequence[str]) -> str:
+    """What a tshark calls itself, such as "4.0.17"."""
+    said = subprocess.run([*tshark, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    return said.split("(Wireshark) ")[1].split()[0].rstrip(".")
+
+
+def seen_by(tshark: Sequence[str], path: Path) -> tuple[str, Path | None]:
+    """The path under which a tshark sees the capture, and what is to be deleted afterwards."""
+    if tshark[0] != "chroot":
+        return str(path), None
+    inside = Path(tshark[1]) / "tmp" / f"kafkatap-bench-{os.getpid()}-{path.name}"
+    inside.unlink(missing_ok=True)
+    try:
+        os.link(path, inside)
+    except OSError:
+        shutil.copyfile(path, inside)
+    return f"/tmp/{inside.name}", inside
+
+
+def ports_of(path: Path, given: str | None) -> list[int]:
+    """The brokers' ports: as given, or from a file CAPTURE.ports beside the capture, or 9092."""
+    beside = path.with_suffix(".ports")
+    text = given or (beside.read_text() if beside.exists() else "9092")
+    return [int(port) for port in text.replace(",", " ").split()]
+
+
+def table(contenders: Sequence[Contender], path: Path, runs: int) -> str:
+    """The result in Markdown."""
+    size = path.stat().st_size
+    ours = statistics.median(contenders[0].seconds)
+    lines = [
+        f"{path.name}: {size / 1e6:,.0f} MB; median of {runs} interleaved runs (fastest to slowest), warm cache; "
+        f"{os.cpu_count()} cores, {cpu_name()}; Python {platform.python_version()}",
+        "",
+        "| whole process | wall time | MB/s | peak memory | beside kafkatap |",
+        "|---|---|---|---|---|",
+    ]
+    for c in contenders:
+        middle = statistics.median(c.seconds)
+        peak = f"{c.peak_bytes / MIB:,.0f} MiB" if c.peak_bytes else "-"
+        rate = "-" if "packets" in c.name else f"{size / 1e6 / middle:,.0f}"
+        lines.append(
+            f"| {c.name} | {middle:.3f} s ({min(c.seconds):.3f} to {max(c.seconds):.3f}) | {rate} | {peak} | "
+            f"{middle / ours:.2f} |"
+        )
+    analysis = ours - statistics.median(contenders[1].seconds)
+    plain = statistics.median(contenders[-1].seconds)
+    lines += ["", f"Analysis without start-up: {analysis:.3f} s, {analysis / plain:.1f} times a plain read."]
+    return "\n".join(lines)
+
+
+def cpu_name() -> str:
+    """The processor's name as Linux tells it."""
+    try:
+        names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        return names[0].partition(":")[2].strip()
+    except (OSError, IndexError):
+        return platform.machine()
+
+
+def measure(path: Path, folder: Path, options: argparse.Namespace) -> str:
+    """All contenders on one file."""
+    ours = [*shlex.split(options.kafkatap), "report"]
+    head = head_of(path, folder)
+    decode_as = [
+        word for port in ports_of(options.capture, options.ports) for word in ("-d", f"tcp.port=={port},kafka")
+    ]
+    contenders = [
+        Contender("kafkatap report", lambda: run_child([*ours, str(path)])),
+        Contender("kafkatap report, first 50 packets", lambda: run_child([*ours, str(head)])),
+    ]
+    left_over: list[Path] = []
+    try:
+        for text in os.environ.get("TSHARK", "tshark").split(";"):
+            tshark = shlex.split(text)
+            if shutil.which(tshark[0]) is None:
+                print(f"bench_report: no {tshark[0]} here; its row is left out", file=sys.stderr)
+                continue
+            name, copy = seen_by(tshark, path)
+            left_over += [copy] if copy else []
+            jobs = {"": ["-T", "fields", "-e", "kafka.api_key", "-e", "kafka.correlation_id"]}
+            if options.count:
+                jobs[", counting only"] = ["-q", "-z", "io,stat,0,kafka"]
+            for what, job in jobs.items():
+                command = [*tshark, "-n", "-r", name, *decode_as, *job]
+                run = (lambda c: lambda: run_child(c))(command)
+                contenders.append(Contender(f"tshark {tshark_version(tshark)}{what}", run))
+        contenders.append(Contender("plain sequential read", lambda: read_plainly(path)))
+        read_plainly(path)
+        run_child([*ours, str(path)])
+        for round_ in range(options.runs):
+            for contender in contenders:
+                seconds, peak = contender.run()
+                contender.seconds.append(seconds)
+                contender.peak_bytes = max(contender.peak_bytes, peak)
+            print(f"bench_report: round {round_ + 1} of {options.runs} done", file=sys.stderr)
+    finally:
+        for path_ in left_over:
+            path_.unlink(missing_ok=True)
+    return table(contenders, path, options.runs)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Time kafkatap report beside tshark and a plain read.")
+    parser.add_argument("capture", type=Path, help="a classic pcap")
+    parser.add_argument("--ports", help="the brokers' ports, for tshark (else CAPTURE.ports, else 9092)")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--copies", type=int, default=1, help="join this many copies first")
+    parser.add_argument("--count", action="store_true", help="also time a tshark that only counts")
+    parser.add_argument("--kafkatap", default=f"{shlex.quote(sys.executable)} -m kafkatap", help="the command to time")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as folder:
+        path = options.capture
+        if options.copies > 1:
+            path = Path(folder) / f"{path.stem}-x{options.copies}.pcap"
+            script = Path(__file__).with_name("join_copies.py")
+            join = [sys.executable, str(script), str(options.capture), str(options.copies), str(path)]
+            subprocess.run(join, check=True, stdout=subprocess.DEVNULL)
+        print(measure(path, Path(folder), options))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
