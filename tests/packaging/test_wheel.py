@@ -1,0 +1,84 @@
+"""The wheel and the sdist hold what they should and work where nothing else of the project is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("kafkatap", "kafkatap/kernels", "kafkatap/reassembly", "kafkatap/dissector", "kafkatap/reports")
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """Run a command away from the project; its output, or a failure with it."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | environment
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(sdist, wheel): the wheel is built from the sdist, so that both are proved complete."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+    (sdist,) = folder.glob("*.tar.gz")
+    (wheel,) = folder.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel's contents alone; what it depends on comes from this interpreter."""
+    site = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(built[1]) as wheel:
+        wheel.extractall(site)
+    return site
+
+
+def test_wheel_holds_the_packages_and_their_data_and_nothing_else(built: tuple[Path, Path]) -> None:
+    names = zipfile.ZipFile(built[1]).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"kafkatap"}
+    for package in PACKAGES:
+        assert f"{package}/__init__.py" in names
+    assert "kafkatap/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    written = {f"kafkatap/{path.relative_to(ROOT)}" for path in (ROOT / "dissector").rglob("*.kmsg")}
+    written |= {f"kafkatap/{path.relative_to(ROOT)}" for path in (ROOT / "dissector").glob("*.tsv")}
+    assert written <= set(names)
+
+
+def test_sdist_holds_samples_tests_and_documents(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for wanted in ("README.md", "LICENSE", "CHANGELOG.md", "docs/ARCHITECTURE.md", "check", "try", ".ci/run"):
+        assert wanted in names
+    assert "samples/apache-4.3.pcap.zst" in names
+    assert "tests/packaging/test_wheel.py" in names
+
+
+def test_it_imports_its_own_files_where_it_is_installed(installed: Path, tmp_path: Path) -> None:
+    code = "import kafkatap, kafkatap.dissector as d, kafkatap.reassembly as r; print(kafkatap.__file__, d.__file__, r.__file__)"
+    said = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed))
+    assert all(Path(path).is_relative_to(installed) for path in said.split())
+
+
+def test_the_installed_copy_reports_on_a_sample(installed: Path, samples: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kafkatap", "report", samples / "apache-0.8.2.pcap.zst"]
+    said = run(*command, cwd=tmp_path, PYTHONPATH=str(installed), NO_COLOR="1", KAFKATAP_CACHE=str(tmp_path / "cache"))
+    assert "Produce" in said
