@@ -1,0 +1,58 @@
+"""All reports of a run, ready for any renderer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import tally
+from .batch import Context
+from .clients import clients
+from .counts import ReportCounts
+from .errors import errors
+from .heading import heading
+from .histogram import middle
+from .latency import latency, roll_latency
+from .ledger import ledger, loss_sentences
+from .model import Curves, Report
+from .rollup import api_label
+from .throttle import throttle
+from .timeline import timeline
+
+
+def build_report(
+    counts: ReportCounts, context: Context, *, by: str = "api", timeline_rows: int = 24, curves: bool = False
+) -> Report:
+    """The reports of finished counts. `by`: api, client, broker, version or topic; `curves`: what plots need too."""
+    counts.finish()
+    return Report(
+        heading=heading(counts, context),
+        tables=(
+            latency(counts, context, by),
+            throttle(counts, context),
+            errors(counts, context),
+            clients(counts, context),
+            timeline(counts, context, timeline_rows),
+        ),
+        ledger=ledger(context),
+        sentences=loss_sentences(context),
+        curves=latency_curves(counts, context) if curves else Curves(),
+    )
+
+
+def latency_curves(counts: ReportCounts, context: Context) -> Curves:
+    """The distribution of broker time by API, the most frequent API first."""
+    rolled = roll_latency(counts, context, "api")
+    owner, bucket, count = rolled.histograms.of(tally.M_BROKER)
+    rows = rolled.row_of[owner]
+    curves = []
+    for i, (api_key, long_poll) in enumerate(rolled.keys):
+        assert isinstance(api_key, int)
+        total = int(rolled.values["answered"][i])
+        if not total:
+            continue
+        mine = rows == i
+        found, inverse = np.unique(bucket[mine], return_inverse=True)
+        running = np.cumsum(np.bincount(inverse, weights=count[mine])) / total
+        times = np.minimum(middle(found), rolled.values["broker_max"][i])
+        curves.append((api_label(api_key, int(bool(long_poll))), total, times.tolist(), running.tolist()))
+    return Curves(tuple(sorted(curves, key=lambda c: -c[1])))

@@ -1,0 +1,194 @@
+"""Who speaks what, and where its time goes: one row for each client_id, address and software.
+
+Requests before a client's software was told (KIP-511) count with the one software seen for that client_id and address;
+where several were, or none, they have a row of their own. A connection counts with its last client_id.
+
+The verdict is a plain rule, `verdict`:
+
+1. network    at least 1 % of the TCP payload was sent again
+2. -          else, where the 99th percentile of total time is below 20 ms, nothing is slow
+3. else the largest part of the summed total time (without JoinGroup and SyncGroup, which wait for other members):
+   throttled  delay by quotas
+   broker     broker time and queueing behind earlier requests
+   client     transfer, where the client's receive window was closed meanwhile
+   network    transfer, else
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from statistics import median
+
+from kafkatap.dissector.releases import oldest_release_for, removed_in
+
+from . import tally
+from .batch import Context
+from .counts import ReportCounts
+from .model import Column, Table, Value
+from .rollup import P50, P99, Rolled, api_label, group_columns, maybe, roll_up
+
+COLUMNS = (
+    Column("client_id", "client", "text", "client_id of the requests"),
+    Column("address", "address", "text", "IP address of the client"),
+    Column("software", "software", "text", "name and version that the client told (KIP-511)", 1),
+    Column("connections", "conns", "count", "TCP connections, by their last client_id", 1),
+    Column("requests", "requests", "count", "requests"),
+    Column("oldest_release", "needs\nKafka", "text", "oldest Kafka release that knows all API versions used"),
+    Column("removed", "gone\nin 4.0", "text", "API versions used that Kafka 4.0 no longer knows", 3),
+    Column("api_versions", "API versions", "text", "all API versions used", 9),
+    Column("request_bytes", "sent", "bytes", "size of the requests", 2),
+    Column("response_bytes", "received", "bytes", "size of the responses", 2),
+    Column("errors", "errors", "count", "non-zero error codes in the responses"),
+    Column("throttled", "throt-\ntled", "count", "responses with throttle_time_ms above zero", 1),
+    Column("wait_sum_ns", "quota\ndelay", "ns", "delay by quotas on the wire, summed", 3),
+    Column("total_p50_ns", "total\np50", "ns", "total time, median (without long polls)", 4),
+    Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile (without long polls)"),
+    Column("rtt_ns", "RTT", "ns", "TCP round trip in the handshakes, median", 1),
+    Column("retransmitted_packets", "retr.", "count", "packets with payload that was sent before, both ways", 4),
+    Column("retransmitted_share", "retr.", "share", "payload bytes sent again, both ways", 2),
+    Column("zero_windows", "zero\nwin.", "count", "times that the client's receive window was closed", 4),
+    Column("verdict", "verdict", "text", "where the time goes: network, broker, client, throttled, or -"),
+)
+
+RETRANSMITTED_SHARE = 0.01
+SLOW_NS = 20_000_000
+_WAITS_FOR_OTHERS = (11, 14)  # JoinGroup, SyncGroup
+
+Software = tuple[int, int]
+Who = tuple[int, int, int, int]  #: client_id, client_ip, software, software_version: numbers
+
+
+@dataclass(slots=True)
+class _Wire:
+    """What the connections of one client add up to."""
+
+    connections: int = 0
+    rtts: list[int] = field(default_factory=list)
+    bytes: int = 0
+    again_bytes: int = 0
+    again_packets: int = 0
+    zero_windows: int = 0
+
+
+def clients(counts: ReportCounts, context: Context) -> Table:
+    """Rows in descending order of requests."""
+    c = group_columns(counts.groups, tally.GROUP_KEY)
+    c = {name: column.tolist() for name, column in c.items()}  # type: ignore[misc]
+    groups = len(counts.groups)
+    told = list(zip(c["client_id"], c["client_ip"], c["software"], c["software_version"], strict=True))
+    known = _software_seen(told, context)
+    who = [_settle(w, known) for w in told]
+    requests = counts.groups.value_rows()[:, :4].sum(axis=1)
+    people: list[tuple[int | str | None, ...] | None] = [w if n else None for w, n in zip(who, requests, strict=True)]
+    rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, people)
+    timed: list[tuple[int | str | None, ...] | None] = [
+        None if c["long_poll"][g] or c["api_key"][g] in _WAITS_FOR_OTHERS else people[g] for g in range(groups)
+    ]
+    times = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, timed)
+    percentiles = times.percentiles(tally.M_TOTAL, times.values["total_max"], (P50, P99))
+    time_row = {key: i for i, key in enumerate(times.keys)}
+    versions: dict[Who, set[tuple[int, int]]] = defaultdict(set)
+    for g in range(groups):
+        if requests[g]:
+            versions[who[g]].add((c["api_key"][g], c["api_version"][g]))
+    wires = _wires(context, known)
+    v, total = rolled.values, rolled.exchanges()
+    rows: list[tuple[Value, ...]] = []
+    for i in sorted(range(len(rolled)), key=lambda i: (-int(total[i]), str(rolled.keys[i]))):
+        key: Who = rolled.keys[i]  # type: ignore[assignment]
+        wire, t = wires.get(key, _Wire()), time_row.get(key, -1)
+        p50, p99 = (maybe(p) for p in percentiles[t]) if t >= 0 else (None, None)
+        share = wire.again_bytes / wire.bytes if wire.bytes else None
+        gone = {(k, n) for k, n in versions[key] if (removed_in(k, n) or "").startswith("4.0")}
+        rows.append((
+            context.text(key[0]), context.address(key[1]), _software_text(key, context),
+            wire.connections, int(total[i]),
+            oldest_release_for(versions[key]) or None, versions_text(gone) or None, versions_text(versions[key]),
+            *(int(v[n][i]) for n in ("request_bytes", "response_bytes", "errors", "throttled", "wait_ns")),
+            p50, p99, int(median(wire.rtts)) if wire.rtts else None,
+            wire.again_packets, share, wire.zero_windows, verdict(wire, share, p99, times, t),
+        ))  # fmt: skip
+    notes = (
+        "needs Kafka: the oldest release that knows all API versions used.",
+        "verdict: network (1 % or more sent again), - (total p99 below 20 ms), else where most of the time went.",
+    )
+    return Table("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
+
+
+def verdict(wire: _Wire, share: float | None, p99: int | None, times: Rolled, row: int) -> str:
+    """The rule of this module's docstring."""
+    if share is not None and share >= RETRANSMITTED_SHARE:
+        return "network"
+    if p99 is None or p99 < SLOW_NS:
+        return "-"
+    v = times.values
+    quota, broker = int(v["wait_ns"][row]), int(v["broker_ns"][row] + v["queue_ns"][row])
+    transfer = int(v["total_ns"][row]) - quota - broker
+    if quota >= max(broker, transfer):
+        return "throttled"
+    if broker >= transfer:
+        return "broker"
+    return "client" if wire.zero_windows else "network"
+
+
+def versions_text(pairs: set[tuple[int, int]]) -> str:
+    """`Fetch 4, 11-12; Metadata 9`."""
+    by_api: dict[int, list[int]] = defaultdict(list)
+    for api_key, version in sorted(pairs):
+        by_api[api_key].append(version)
+    return "; ".join(f"{api_label(k)} {_ranges(v)}" for k, v in sorted(by_api.items()))
+
+
+def _ranges(numbers: list[int]) -> str:
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _software_seen(told: list[Who], context: Context) -> dict[tuple[int, int], set[Software]]:
+    """The software told for each client_id and address."""
+    seen: dict[tuple[int, int], set[Software]] = defaultdict(set)
+    for client, ip, name, version in told:
+        if name >= 0:
+            seen[client, ip].add((name, version))
+    return seen
+
+
+def _settle(who: Who, known: dict[tuple[int, int], set[Software]]) -> Who:
+    client, ip, name, version = who
+    options = known.get((client, ip), set())
+    if name < 0 and len(options) == 1:
+        name, version = next(iter(options))
+    return client, ip, name, version
+
+
+def _software_text(who: Who, context: Context) -> str | None:
+    name, version = context.text(who[2]), context.text(who[3])
+    return None if name is None else f"{name} {version}" if version else name
+
+
+def _wires(context: Context, known: dict[tuple[int, int], set[Software]]) -> dict[Who, _Wire]:
+    wires: dict[Who, _Wire] = defaultdict(_Wire)
+    names = (
+        "client_id", "client_ip", "software", "software_version", "handshake_rtt_ns", "client_bytes", "broker_bytes",
+        "client_retransmitted_bytes", "broker_retransmitted_bytes", "client_retransmitted_packets",
+        "broker_retransmitted_packets", "client_zero_windows",
+    )  # fmt: skip
+    columns = (context.connections[name].tolist() for name in names)
+    for client, ip, name, version, rtt, sent, got, again, again_got, packets, packets_got, zero in zip(
+        *columns, strict=True
+    ):
+        wire = wires[_settle((client, ip, name, version), known)]
+        wire.connections += 1
+        if rtt >= 0:
+            wire.rtts.append(rtt)
+        wire.bytes += sent + got
+        wire.again_bytes += again + again_got
+        wire.again_packets += packets + packets_got
+        wire.zero_windows += zero
+    return wires

@@ -1,0 +1,53 @@
+"""What the capture is: its span, files, packets, link types, brokers and clients, drops, and how much is encrypted."""
+
+from __future__ import annotations
+
+from . import tally
+from .batch import P_FOREIGN, P_KAFKA, P_TLS, Context, endpoint
+from .counts import ReportCounts
+from .model import Column, Table, Value
+from .rollup import group_columns
+
+COLUMNS = (
+    Column("files", "files", "count", "capture files read"),
+    Column("bytes", "size", "bytes", "their size"),
+    Column("first", "first packet", "time", "its time"),
+    Column("last", "last packet", "time", "its time"),
+    Column("span_ns", "span", "ns", "from the first to the last packet"),
+    Column("packets", "packets", "count", "packets in the files"),
+    Column("link_types", "link types", "text", "link types of the packets"),
+    Column("drops", "drops", "count", "packets lost while capturing, as the files tell; null: they do not tell"),
+    Column("connections", "connections", "count", "TCP connections"),
+    Column("kafka_connections", "Kafka", "count", "those that speak Kafka"),
+    Column("tls_connections", "TLS", "count", "those that are encrypted"),
+    Column("foreign_connections", "other", "count", "those that speak something else"),
+    Column("encrypted_share", "encrypted", "share", "TLS, of the TCP payload"),
+    Column("requests", "requests", "count", "Kafka requests"),
+    Column("brokers", "brokers", "text", "address and port of each broker"),
+    Column("broker_count", "brokers", "count", "number of brokers"),
+    Column("client_count", "clients", "count", "different client_ids"),
+)
+
+
+def heading(counts: ReportCounts, context: Context) -> Table:
+    """One row."""
+    c = group_columns(counts.groups, tally.GROUP_KEY)
+    requests = counts.groups.value_rows()[:, :4].sum(axis=1)
+    used: dict[tuple[int, int], int] = {}
+    for ip, port, n in zip(c["broker_ip"].tolist(), c["broker_port"].tolist(), requests.tolist(), strict=True):
+        if ip >= 0:
+            used[ip, port] = used.get((ip, port), 0) + n
+    brokers = [endpoint(context.address(ip), port) for (ip, port), _ in sorted(used.items(), key=lambda kv: -kv[1])]
+    told = [f.drops for f in context.files if f.drops is not None]
+    protocols = context.connections["protocol"]
+    links = dict.fromkeys(link for f in context.files for link in f.link_types)
+    first, last = context.first, context.last
+    row: tuple[Value, ...] = (
+        len(context.files), sum(f.bytes for f in context.files), first, last,
+        None if first is None or last is None else last - first, context.packets, ", ".join(links) or None,
+        sum(told) if told else None, len(context.connections),
+        *(int((protocols == p).sum()) for p in (P_KAFKA, P_TLS, P_FOREIGN)),
+        context.encrypted_share, int(requests.sum()), ", ".join(brokers) or None, len(brokers),
+        len(set(c["client_id"][requests > 0].tolist())),
+    )  # fmt: skip
+    return Table("heading", "Capture", COLUMNS, [row], whole=True)

@@ -1,0 +1,109 @@
+"""Latency by API, and by client, broker, version or topic: the broker's own time, and the time that the client saw.
+
+Broker time runs from the request's last byte (or, where that is later, the previous response's first byte on the
+connection, or the end of a throttle window) to the response's first byte. Total time is first byte to last byte. A
+Fetch that waited out its max_wait_ms is no slow Fetch: it has a row of its own.
+"""
+
+from __future__ import annotations
+
+from . import tally
+from .batch import Context, endpoint
+from .counts import ReportCounts
+from .model import Column, Table, Value
+from .rollup import PARTS, Rolled, api_label, group_columns, maybe, roll_up
+
+BY = ("api", "client", "broker", "version", "topic")
+
+_BY_COLUMNS = {
+    "api": (),
+    "client": (Column("client_id", "client", "text", "client_id of the requests"),),
+    "broker": (Column("broker", "broker", "text", "address and port of the broker"),),
+    "version": (Column("api_version", "version", "count", "version of the API"),),
+    "topic": (Column("topic", "topic", "text", "topic, or its id where no name was seen"),),
+}
+_API = Column("api", "API", "text", "API of the request")
+_VALUES = (
+    Column("count", "count", "count", "requests"),
+    Column("broker_p50_ns", "broker\np50", "ns", "broker time, median"),
+    Column("broker_p90_ns", "broker\np90", "ns", "broker time, 90th percentile", 1),
+    Column("broker_p99_ns", "broker\np99", "ns", "broker time, 99th percentile"),
+    Column("broker_p999_ns", "broker\np99.9", "ns", "broker time, 99.9th percentile", 2),
+    Column("broker_max_ns", "broker\nmax", "ns", "broker time, longest"),
+    Column("total_p50_ns", "total\np50", "ns", "request's first byte to response's last byte, median", 2),
+    Column("total_p90_ns", "total\np90", "ns", "total time, 90th percentile", 4),
+    Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile", 1),
+    Column("total_p999_ns", "total\np99.9", "ns", "total time, 99.9th percentile", 4),
+    Column("total_max_ns", "total\nmax", "ns", "total time, longest", 3),
+    Column("queued", "queued", "count", "exchanges that waited behind an earlier one of their connection", 4),
+    Column("queue_p99_ns", "queue\np99", "ns", "waiting behind an earlier request, 99th percentile of those", 3),
+    Column("queue_sum_ns", "queue\nsum", "ns", "waiting behind an earlier request, summed", 5),
+    Column("throttle_waits", "waits", "count", "exchanges that a quota delayed on the wire", 5),
+    Column("throttle_wait_sum_ns", "quota\ndelay", "ns", "delay by quotas on the wire, summed", 2),
+    Column("throttle_wait_max_ns", "quota\nmax", "ns", "delay by quotas on the wire, longest", 5),
+    Column("answered", "answered", "count", "requests with a response", 9),
+    Column("no_reply_expected", "no reply", "count", "requests that ask for none (acks=0)", 9),
+    Column("unanswered", "unanswered", "count", "requests without a response, or whose response was lost", 4),
+    Column("api_key", "key", "count", "number of the API", 9),
+    Column("long_poll", "long poll", "flag", "a Fetch that waited out its max_wait_ms", 9),
+)
+
+
+def latency_columns(by: str) -> tuple[Column, ...]:
+    return (_API, *_BY_COLUMNS[by], *_VALUES)
+
+
+def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
+    """Rows in descending order of their summed broker time; long polls last."""
+    rolled = roll_latency(counts, context, by)
+    v = rolled.values
+    broker = rolled.percentiles(tally.M_BROKER, v["broker_max"])
+    total = rolled.percentiles(tally.M_TOTAL, v["total_max"])
+    queue = rolled.percentiles(tally.M_QUEUE, v["queue_max"])
+    requests = rolled.exchanges()
+    order = sorted(
+        (i for i in range(len(rolled)) if requests[i]),
+        key=lambda i: (rolled.keys[i][1], -int(v["broker_ns"][i]), -int(requests[i]), str(rolled.keys[i])),
+    )
+    p99 = PARTS.index(9900)
+    rows: list[tuple[Value, ...]] = []
+    for i in order:
+        api_key, long_poll, *rest = rolled.keys[i]
+        assert isinstance(api_key, int)
+        answered = int(v["answered"][i])
+        rows.append((
+            api_label(api_key, int(bool(long_poll))), *rest, int(requests[i]),
+            *(maybe(p) for p in broker[i]), int(v["broker_max"][i]) if answered else None,
+            *(maybe(p) for p in total[i]), int(v["total_max"][i]) if answered else None,
+            int(v["queued"][i]), maybe(queue[i, p99]), int(v["queue_ns"][i]),
+            int(v["waited"][i]), int(v["wait_ns"][i]), int(v["wait_max"][i]) if v["waited"][i] else None,
+            answered, int(v["no_reply_expected"][i]), int(v["unanswered"][i] + v["response_lost"][i]),
+            api_key, bool(long_poll),
+        ))  # fmt: skip
+    title = "Latency by API" + (f" and {by}" if by != "api" else "")
+    notes = ["Broker time: without queueing behind earlier requests and without quota delay. Largest sum first."]
+    if by == "topic":
+        notes.append("An exchange on several topics counts for each of them.")
+    return Table("latency", title, latency_columns(by), rows, tuple(notes), empty="no requests")
+
+
+def roll_latency(counts: ReportCounts, context: Context, by: str) -> Rolled:
+    """Rows by (api_key, long_poll) and what else is asked for; orphan responses are left out."""
+    if by == "topic":
+        c = group_columns(counts.topics, tally.TOPIC_KEY)
+        labels: list[tuple[int | str | None, ...] | None] = [
+            (key, poll, context.topic(topic, topic_id))
+            for key, poll, topic, topic_id in zip(*(c[n].tolist() for n in tally.TOPIC_KEY), strict=True)
+        ]
+        return roll_up(counts.topics, tally.GROUP_VALUES, counts.topic_histograms, labels)
+    c = group_columns(counts.groups, tally.GROUP_KEY)
+    keys, polls = c["api_key"].tolist(), c["long_poll"].tolist()
+    if by == "client":
+        more: list[int | str | None] = [context.text(n) for n in c["client_id"].tolist()]
+    elif by == "broker":
+        ends = zip(c["broker_ip"].tolist(), c["broker_port"].tolist(), strict=True)
+        more = [endpoint(context.address(ip), port) for ip, port in ends]
+    else:
+        more = c["api_version"].tolist()
+    labels = list(zip(keys, polls, strict=True)) if by == "api" else list(zip(keys, polls, more, strict=True))
+    return roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, labels)

@@ -1,0 +1,54 @@
+"""Throttling by client_id and API: what brokers said in throttle_time_ms, and what was really waited on the wire.
+
+Since Kafka 2.0 the throttled response comes at once and the next request on that connection waits: the delay is
+counted with the request that waited, so a row can have delay without a throttled response of its own.
+"""
+
+from __future__ import annotations
+
+from . import tally
+from .batch import Context
+from .counts import ReportCounts
+from .model import Column, Table, Value
+from .rollup import P99, api_label, group_columns, maybe, roll_up
+
+COLUMNS = (
+    Column("client_id", "client", "text", "client_id of the requests"),
+    Column("api", "API", "text", "API of the request"),
+    Column("responses", "responses", "count", "responses that have the field throttle_time_ms", 1),
+    Column("throttled", "throttled", "count", "... and in which it is above zero"),
+    Column("share", "share", "share", "throttled of those responses"),
+    Column("throttle_sum_ms", "told\nsum", "ms", "throttle_time_ms, summed"),
+    Column("throttle_p99_ms", "told\np99", "ms", "throttle_time_ms, 99th percentile of the throttled", 1),
+    Column("throttle_max_ms", "told\nmax", "ms", "throttle_time_ms, largest"),
+    Column("waits", "waits", "count", "requests that a quota delayed on the wire", 2),
+    Column("wait_sum_ns", "delay\nsum", "ns", "that delay, summed"),
+    Column("wait_p99_ns", "delay\np99", "ns", "that delay, 99th percentile of those", 1),
+    Column("wait_max_ns", "delay\nmax", "ns", "that delay, longest"),
+)
+
+
+def throttle(counts: ReportCounts, context: Context) -> Table:
+    """Rows with throttling or delay, the longest summed delay first."""
+    c = group_columns(counts.groups, tally.GROUP_KEY)
+    labels: list[tuple[int | str | None, ...] | None] = [
+        (context.text(client), key) for client, key in zip(c["client_id"].tolist(), c["api_key"].tolist(), strict=True)
+    ]
+    rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, labels)
+    v = rolled.values
+    told = rolled.percentiles(tally.M_THROTTLE_MS, v["throttle_ms_max"], (P99,))
+    waits = rolled.percentiles(tally.M_WAIT, v["wait_max"], (P99,))
+    chosen = [i for i in range(len(rolled)) if v["throttled"][i] or v["waited"][i]]
+    chosen.sort(key=lambda i: (-int(v["wait_ns"][i]), -int(v["throttle_ms"][i]), str(rolled.keys[i])))
+    rows: list[tuple[Value, ...]] = []
+    for i in chosen:
+        client, api_key = rolled.keys[i]
+        assert isinstance(api_key, int)
+        known, throttled, waited = int(v["throttle_known"][i]), int(v["throttled"][i]), int(v["waited"][i])
+        rows.append((
+            client, api_label(api_key), known, throttled, throttled / known if known else None,
+            int(v["throttle_ms"][i]), maybe(told[i, 0]), int(v["throttle_ms_max"][i]) if throttled else None,
+            waited, int(v["wait_ns"][i]), maybe(waits[i, 0]), int(v["wait_max"][i]) if waited else None,
+        ))  # fmt: skip
+    notes = ("Told: throttle_time_ms of the responses. Delay: what requests really waited for it on the wire.",)
+    return Table("throttle", "Throttling by client and API", COLUMNS, rows, notes, empty="no response was throttled")
