@@ -1,6 +1,6 @@
 """Cut the small samples of this folder out of long recordings of real Apache Kafka clusters.
 
-    python samples/make_cuts.py RECORDINGS
+    python samples/make_cuts.py RECORDINGS [FOLDER]
 
 RECORDINGS is the folder that holds the recordings and, beside each, its truth: what every request and response was, as
 Kafka's own parsers read it. A sample keeps chosen connections, whole where no window is given; packets keep their
@@ -191,11 +191,13 @@ def make(cut: Cut, recordings: Path, folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or not Path(arguments[0]).is_dir():
-        print("usage: python samples/make_cuts.py RECORDINGS", file=sys.stderr)
+    folders = [Path(argument) for argument in arguments]
+    if len(folders) not in (1, 2) or not all(folder.is_dir() for folder in folders):
+        print("usage: python samples/make_cuts.py RECORDINGS [FOLDER]", file=sys.stderr)
         return 2
+    target = folders[1] if len(folders) == 2 else Path(__file__).resolve().parent
     for cut in CUTS:
-        make(cut, Path(arguments[0]), Path(__file__).resolve().parent)
+        make(cut, folders[0], target)
     return 0
 
 
