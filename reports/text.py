@@ -1,0 +1,226 @@
+"""Reports for a terminal: tables that fit its width, the most important rows, and how many were left out.
+
+Lines are laid out here, as spans of (text, style). Without colours they are written as they are; with colours rich
+writes them (imported only then), which knows terminals and NO_COLOR. Nothing from the wire reaches either unescaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from . import units
+from .model import Column, Report, Table, Value
+
+Span = tuple[str, str]  #: text and a rich style ("" for plain)
+Line = list[Span]
+
+PLAIN_WIDTH = 120
+#: Texts from the wire are cut to this width at first, and to the second where the terminal is narrow.
+TEXT_WIDTHS = (40, 24, 16)
+_GAP = "  "
+_RIGHT = frozenset(("count", "ns", "ms", "bytes", "share", "packet"))
+_VERDICTS = {"network": "magenta", "broker": "red", "client": "yellow", "throttled": "cyan", "-": "dim"}
+#: Columns whose values above zero are bad news.
+_BAD = {"errors": "red", "unanswered": "red", "throttled": "yellow", "wait_sum_ns": "yellow", "drops": "red"}
+
+
+def render_text(report: Report, width: int = PLAIN_WIDTH, top: int = 12, utc: bool = False) -> Iterator[Line]:
+    """The whole report, line by line, without line ends. `top`: rows of a table that are shown, 0 for all."""
+    yield from _heading(report.heading, width, utc)
+    for sentence in report.sentences:
+        yield [("! ", "bold yellow"), (units.safe(sentence), "yellow")]
+    for table in (*report.tables, report.ledger):
+        yield []
+        yield from render_table(table, width, top, utc)
+
+
+def render_table(table: Table, width: int, top: int, utc: bool) -> Iterator[Line]:
+    """One table: its title, its columns as far as they fit, its first rows, its notes."""
+    if not table.rows:
+        yield [(table.title, "bold"), (f": {table.empty}", "")]
+        return
+    yield [(table.title, "bold")]
+    rows = table.rows if table.whole or not top else table.rows[:top]
+    digits, date = _clock_form(table, rows)
+    shown: list[int] = []
+    cells: list[list[str]] = []
+    columns = [i for i, c in enumerate(table.columns) if c.rank < 9 and (c.rank == 0 or _says_something(table, i))]
+    texts = {i: [_cell(table.columns[i], row[i], utc, digits, date) for row in rows] for i in columns}
+    shown, text_width = _fit(table, columns, texts, width)
+    for i in shown:
+        limit = text_width if table.columns[i].kind == "text" else width
+        cells.append([units.cut(t, limit) for t in texts[i]])
+    heads = [table.columns[i].title.split("\n") for i in shown]
+    height = max(len(h) for h in heads)
+    widths = [max(map(units.cells, (*h, *c))) for h, c in zip(heads, cells, strict=True)]
+    for level in range(height):
+        parts = [h[level - height + len(h)] if level >= height - len(h) else "" for h in heads]
+        yield [(_joined(table, shown, parts, widths), "bold cyan")]
+    yield [(_GAP.join("─" * w for w in widths), "dim")]
+    for n, row in enumerate(rows):
+        line: Line = []
+        for at, i in enumerate(shown):
+            column = table.columns[i]
+            padded = _pad(cells[at][n], widths[at], column, last=at == len(shown) - 1)
+            line += [(_GAP, "")] * (at > 0) + [(padded, _style(column, row[i], table, row))]
+        yield line
+    left = len(table.rows) - len(rows)
+    if left:
+        yield [(f"… and {left:,} more {'row' if left == 1 else 'rows'} (--top {len(table.rows)} shows all)", "dim")]
+    for note in table.notes:
+        yield [(note, "dim")]
+
+
+def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:
+    h = dict(zip((c.name for c in table.columns), table.rows[0], strict=True))
+    first, last = h["first"], h["last"]
+    facts: list[tuple[str, str]] = []
+    if isinstance(first, int) and isinstance(last, int):
+        same_day = units.clock(first, utc, 0, True)[:10] == units.clock(last, utc, 0, True)[:10]
+        facts.append((
+            "captured",
+            f"{units.clock(first, utc, 3, True)} to {units.clock(last, utc, 3, not same_day)} "
+            f"{units.zone(first, utc)} ({units.duration(last - first)})",
+        ))  # fmt: skip
+    files = f"{h['files']} {'file' if h['files'] == 1 else 'files'}, {units.size(_int(h['bytes']))}"
+    drops = "" if h["drops"] is None else f", {_int(h['drops']):,} dropped"
+    link = f", {h['link_types']}" if h["link_types"] else ""
+    facts.append(("input", f"{files}, {_int(h['packets']):,} packets{drops}{link}"))
+    kinds = [
+        f"{_int(h[name]):,} {label}"
+        for name, label in (("kafka_connections", "Kafka"), ("tls_connections", "TLS"), ("foreign_connections", "other"))
+        if h[name]
+    ]
+    known = f" ({', '.join(kinds)})" if kinds else ""
+    encrypted = f", {units.share(float(h['encrypted_share']))} encrypted" if h["encrypted_share"] else ""
+    facts.append(("connections", f"{_int(h['connections']):,}{known}{encrypted}"))
+    facts.append(("requests", f"{_int(h['requests']):,} by {_int(h['client_count']):,} clients"))
+    if h["brokers"]:
+        facts.append(("brokers", f"{h['broker_count']}: {h['brokers']}"))
+    for name, text in facts:
+        yield [(f"{name:<12}", "bold cyan"), (units.cut(units.safe(text), max(width - 12, 20)), "")]
+
+
+def _int(value: Value) -> int:
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _says_something(table: Table, i: int) -> bool:
+    return any(row[i] not in (None, 0, False) for row in table.rows)
+
+
+def _clock_form(table: Table, rows: Sequence[tuple[Value, ...]]) -> tuple[int, bool]:
+    """Digits of the seconds, and whether the day is told: timelines by whole seconds, a day where there are several."""
+    times = [row[i] for i, c in enumerate(table.columns) if c.kind == "time" for row in rows]
+    known = [t for t in times if isinstance(t, int)]
+    whole = all(t % units.SECOND == 0 for t in known)
+    several = bool(known) and max(known) // (86400 * units.SECOND) != min(known) // (86400 * units.SECOND)
+    return (0 if whole else 3), several and max(known) - min(known) > 12 * 3600 * units.SECOND
+
+
+def _cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> str:
+    if value is None:
+        return "(none)" if column.name == "client_id" else "-"
+    if column.kind == "text":
+        return units.safe(str(value))
+    if column.kind == "flag":
+        return "yes" if value else "no"
+    if column.kind == "share":
+        return units.share(float(value))
+    number = int(value)
+    if column.kind == "time":
+        return units.clock(number, utc, digits, date)
+    if column.kind == "ns":
+        return units.duration(number)
+    if column.kind == "ms":
+        return units.duration(number * 1_000_000)
+    if column.kind == "bytes":
+        return units.size(number)
+    return str(number) if column.kind == "packet" else f"{number:,}"
+
+
+def _fit(table: Table, columns: list[int], texts: dict[int, list[str]], width: int) -> tuple[list[int], int]:
+    """The columns that are shown, and how wide a text may be: those of the highest rank go first."""
+    shown = columns
+    while True:
+        for text_width in TEXT_WIDTHS if max((table.columns[i].rank for i in shown), default=0) == 0 else TEXT_WIDTHS[:2]:
+            total = sum(_width(table.columns[i], texts[i], text_width) + len(_GAP) for i in shown) - len(_GAP)
+            if total <= width:
+                return shown, text_width
+        highest = max(table.columns[i].rank for i in shown)
+        if highest == 0:
+            return shown, TEXT_WIDTHS[-1]
+        worst = max(i for i in shown if table.columns[i].rank == highest)
+        shown = [i for i in shown if i != worst]
+
+
+def _width(column: Column, texts: list[str], text_width: int) -> int:
+    widest = max(map(units.cells, texts), default=0)
+    if column.kind == "text":
+        widest = min(widest, text_width)
+    return max(widest, *map(len, column.title.split("\n")))
+
+
+def _pad(text: str, width: int, column: Column, last: bool = False) -> str:
+    space = " " * (width - units.cells(text))
+    if column.kind in _RIGHT:
+        return space + text
+    return text if last else text + space
+
+
+def _joined(table: Table, shown: list[int], parts: list[str], widths: list[int]) -> str:
+    padded = [_pad(p, w, table.columns[i]) for i, p, w in zip(shown, parts, widths, strict=True)]
+    return _GAP.join(padded).rstrip()
+
+
+def _style(column: Column, value: Value, table: Table, row: tuple[Value, ...]) -> str:
+    if column.name == "verdict":
+        return _VERDICTS.get(str(value), "")
+    if value is None or value == 0:
+        return "dim"
+    if column.name in _BAD:
+        return _BAD[column.name]
+    if column.name == "error":
+        return "red"
+    if column.name in ("broker_p99_ns", "total_p99_ns"):
+        return "bold"
+    if table.name == "ledger" and row[1] == "total":
+        return "bold"
+    return ""
+
+
+def write_text(
+    report: Report,
+    file: TextIO,
+    *,
+    top: int = 12,
+    utc: bool = False,
+    color: bool | None = None,
+    width: int | None = None,
+) -> None:
+    """Write a report. `color` None: where `file` is a terminal; `width` None: the terminal's, else 120 columns."""
+    terminal = file.isatty()
+    if color if color is not None else terminal:
+        _write_rich(report, file, top, utc, width, forced=bool(color) and not terminal)
+        return
+    if width is None:
+        from shutil import get_terminal_size
+
+        width = get_terminal_size((PLAIN_WIDTH, 24)).columns if terminal else PLAIN_WIDTH
+    encoding = file.encoding or "utf-8"
+    for line in render_text(report, width, top, utc):
+        text = "".join(t for t, _ in line).rstrip() + "\n"
+        file.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _write_rich(report: Report, file: TextIO, top: int, utc: bool, width: int | None, forced: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(
+        file=file, markup=False, emoji=False, highlight=False, force_terminal=True if forced else None,
+        width=width or (PLAIN_WIDTH if forced else None),
+    )  # fmt: skip
+    for line in render_text(report, console.width, top, utc):
+        console.print(Text.assemble(*line), no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)

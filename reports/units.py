@@ -1,0 +1,112 @@
+"""Numbers, times and texts from the wire made readable, and harmless where they are shown."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+
+SECOND = 1_000_000_000
+
+
+def duration(ns: int) -> str:
+    """Three digits and a unit: `812 ns`, `14.2 µs`, `3.39 ms`, `1.05 s`, `3m 24s`, `2h 05m`."""
+    if ns < 0:
+        return "-" + duration(-ns)
+    if ns == 0:
+        return "0"
+    for unit, size in (("ns", 1), ("µs", 1000), ("ms", 1_000_000), ("s", SECOND)):
+        value = ns / size
+        digits = 0 if unit == "ns" else 2 if value < 9.995 else 1 if value < 99.95 else 0
+        if round(value, digits) < (1000 if unit != "s" else 100):
+            return f"{value:.{digits}f} {unit}"
+    seconds = round(ns / SECOND)
+    if seconds < 3600:
+        return f"{seconds // 60}m {seconds % 60:02d}s"
+    if seconds < 86400:
+        return f"{seconds // 3600}h {seconds // 60 % 60:02d}m"
+    return f"{seconds // 86400}d {seconds // 3600 % 24:02d}h"
+
+
+def size(n: int) -> str:
+    """`17 B`, `1.5 KiB`, `75.3 MiB`."""
+    value, unit = float(n), "B"
+    for bigger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1024, bigger
+    digits = 0 if unit == "B" or value >= 99.95 else 1
+    return f"{value:.{digits}f} {unit}"
+
+
+def share(part: float) -> str:
+    """`27.9 %`, `100 %`, `<0.1 %`."""
+    if part <= 0:
+        return "0 %"
+    if part < 0.001:
+        return "<0.1 %"
+    if 0.999 <= part < 1:
+        return ">99.9 %" if part > 0.9995 else "99.9 %"
+    return f"{100 * part:.0f} %" if part == 1 else f"{100 * part:.1f} %"
+
+
+def clock(ns: int, utc: bool, digits: int = 3, date: bool = False) -> str:
+    """`15:10:39.392`, or with `date` `2026-11-21 15:10:39.392`; cut, not rounded, to `digits` of a second."""
+    seconds, rest = divmod(ns, SECOND)
+    parts = time.gmtime(seconds) if utc else time.localtime(seconds)
+    text = time.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S", parts)
+    return f"{text}.{rest:09d}"[: len(text) + 1 + digits] if digits else text
+
+
+def zone(ns: int, utc: bool) -> str:
+    """The name of the time zone that `clock` shows."""
+    return "UTC" if utc else time.strftime("%Z", time.localtime(ns // SECOND))
+
+
+def iso(ns: int) -> str:
+    """ISO 8601 in UTC with nanoseconds: `2026-11-21T15:10:39.392450000Z`."""
+    seconds, rest = divmod(ns, SECOND)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:09d}Z"
+
+
+#: Besides control characters (Cc): formats that reorder or hide text (Cf), line and paragraph separators, surrogates,
+#: private use and unassigned ones, whose look nobody knows.
+_HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+
+
+def safe(text: str) -> str:
+    """Text from the wire for a terminal or a line of plain text: what could act on it is shown as an escape."""
+    if text.isascii() and text.isprintable():
+        return text.replace("\\", "\\\\") if "\\" in text else text
+    return "".join(_escaped(c) for c in text)
+
+
+def _escaped(c: str) -> str:
+    if c == "\\":
+        return "\\\\"
+    if unicodedata.category(c) in _HIDDEN or (c.isspace() and c != " "):
+        n = ord(c)
+        return f"\\x{n:02x}" if n < 256 else f"\\u{n:04x}" if n < 65536 else f"\\U{n:08x}"
+    return c
+
+
+def cells(text: str) -> int:
+    """The columns of a terminal that a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) or unicodedata.category(c) == "Me" else 1 + (unicodedata.east_asian_width(c) in "WF")
+        for c in text
+    )
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` columns of a text; an ellipsis where something was left out."""
+    if cells(text) <= width:
+        return text
+    kept, used = [], 1
+    for c in text:
+        used += cells(c)
+        if used > width:
+            break
+        kept.append(c)
+    return "".join(kept) + "…"
