@@ -83,6 +83,8 @@ def head_of(path: Path, folder: Path, packets: int = 50) -> Path:
     order = "<" if data[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
     at = 24
     for _ in range(packets):
+        if at + 16 > len(data):
+            break
         at += 16 + struct.unpack_from(order + "I", data, at + 8)[0]
     head = folder / "head.pcap"
     head.write_bytes(data[:at])

@@ -94,6 +94,6 @@ def object_code(kernel: Kernel) -> tuple[str, bytes]:
     name = kernel.__name__
     exec(f"def {name}({', '.join(parameters)}):\n    return kernel({', '.join(call)})\n", namespace)
     options = _OPTIONS | {"nopython": True, "_nrt": True}  # carray needs it
-    compiled = CFunc(namespace[name], (tuple(ctypes_args), types.int64), locals={}, options=options)
+    compiled: Any = CFunc(namespace[name], (tuple(ctypes_args), types.int64), locals={}, options=options)
     compiled.compile()
     return compiled.native_name, compiled._library._get_compiled_object()

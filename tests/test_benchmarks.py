@@ -1,0 +1,54 @@
+"""The benchmark's own parts: joined copies, and the table, without measuring anything worth telling."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.captures import pcap_bytes, read_capture, write_capture
+from tests.support.tcp import TcpConversation, encode
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    talk = TcpConversation(("127.0.0.1", 40000), ("127.0.0.2", 9092))
+    talk.open()
+    for _ in range(20):
+        talk.client(b"question" * 300)
+        talk.server(b"answer" * 300)
+    talk.close()
+    return write_capture(tmp_path / "small.pcap", pcap_bytes(encode(talk.segments)))
+
+
+def test_copies_have_their_own_addresses_and_follow_each_other(capture: Path, tmp_path: Path) -> None:
+    joined = tmp_path / "joined.pcap"
+    command = [sys.executable, "benchmarks/join_copies.py", str(capture), "3", str(joined)]
+    subprocess.run(command, cwd=Path(__file__).parents[1], check=True, capture_output=True, timeout=60)
+    one, three = read_capture(capture).packets, read_capture(joined).packets
+    assert len(three) == 3 * len(one)
+    for copy in range(3):
+        part = three[copy * len(one) : (copy + 1) * len(one)]
+        assert {p.data[26:34] for p in part} == {bytes([127, 0, copy, a, 127, 0, copy, b]) for a, b in ((1, 2), (2, 1))}
+        assert [p.data[:26] + p.data[34:] for p in part] == [p.data[:26] + p.data[34:] for p in one]
+        assert len({p.time_ns - q.time_ns for p, q in zip(part, one, strict=True)}) == 1
+    assert all(a.time_ns <= b.time_ns for a, b in itertools.pairwise(three))
+
+
+def test_table_names_every_contender(capture: Path) -> None:
+    command = [sys.executable, "benchmarks/bench_report.py", str(capture), "--runs", "1", "--kafkatap", "true"]
+    done = subprocess.run(
+        command,
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={"PATH": "/usr/bin:/bin", "TSHARK": "no-such-tshark"},
+    )
+    assert "| kafkatap report |" in done.stdout
+    assert "| plain sequential read |" in done.stdout
+    assert "no no-such-tshark here" in done.stderr
