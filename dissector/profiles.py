@@ -1,0 +1,84 @@
+"""Profiles: which fields reach the tape. A report pays only for what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .fields import (
+    K_VALUE,
+    PRODUCE,
+    R_ACKS,
+    R_API_KEY,
+    R_BASE_OFFSET,
+    R_ENTITY_NAME,
+    R_ERROR_CODE,
+    R_GROUP_ID,
+    R_HIGH_WATERMARK,
+    R_MAX_VERSION,
+    R_MAX_WAIT_MS,
+    R_MEMBER_ID,
+    R_MIN_BYTES,
+    R_OFFSET_OTHER,
+    R_PARTITION,
+    R_RECORDS,
+    R_RESOURCE_NAME,
+    R_SASL_MECHANISM,
+    R_SOFTWARE_NAME,
+    R_SOFTWARE_VERSION,
+    R_THROTTLE_TIME_MS,
+    R_TOPIC_ID,
+    R_TOPIC_NAME,
+    R_TRANSACTIONAL_ID,
+    FieldInfo,
+)
+from .schema import REQUEST
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """`wanted` says which ids give rows in which version; elements of arrays give rows too where anything inside of
+    them is wanted. Without `zero_errors` an error code gives a row only where it is not 0, and an array of which only
+    error codes are wanted gives none for its elements.
+    """
+
+    name: str
+    wanted: Callable[[FieldInfo, int], bool]
+    zero_errors: bool = True
+
+
+_ONE_OF_A_BODY = frozenset(
+    (R_ACKS, R_MAX_WAIT_MS, R_MIN_BYTES, R_SOFTWARE_NAME, R_SOFTWARE_VERSION, R_SASL_MECHANISM, R_THROTTLE_TIME_MS,
+     R_ERROR_CODE, R_API_KEY, R_MAX_VERSION)
+)  # fmt: skip
+_PLACES = frozenset(
+    (R_TOPIC_NAME, R_TOPIC_ID, R_PARTITION, R_GROUP_ID, R_TRANSACTIONAL_ID, R_RESOURCE_NAME, R_ENTITY_NAME, R_RECORDS,
+     R_BASE_OFFSET, R_HIGH_WATERMARK, R_OFFSET_OTHER, R_MEMBER_ID)
+)  # fmt: skip
+#: Responses that tell topic ids with their names: the first version that does, and the path of the topics, by api_key.
+_TOPIC_NAMES = {3: (10, "Topics."), 19: (7, "Topics.")}
+
+
+def _in_summary(field: FieldInfo, version: int) -> bool:
+    if field.role in _ONE_OF_A_BODY:
+        return True
+    if field.direction == REQUEST:
+        # Results are made of a response when it turns out to hold errors: what its request named is needed then.
+        top = field.element < 0 and field.type == "string"
+        return top and field.role in (R_GROUP_ID, R_TRANSACTIONAL_ID) and field.api_key != PRODUCE
+    if field.role not in (R_TOPIC_NAME, R_TOPIC_ID) or field.api_key not in _TOPIC_NAMES:
+        return False
+    first, path = _TOPIC_NAMES[field.api_key]
+    return version >= first and field.path.startswith(path)
+
+
+def _in_results(field: FieldInfo, version: int) -> bool:
+    return _in_summary(field, version) or (field.role in _PLACES and field.kind == K_VALUE)
+
+
+SUMMARY = Profile("summary", _in_summary, zero_errors=False)
+RESULTS = Profile("results", _in_results)
+EVERYTHING = Profile("everything", lambda field, version: True)
+#: Only whether a body is well-formed.
+NOTHING = Profile("nothing", lambda field, version: False)
+PROFILES = {profile.name: profile for profile in (SUMMARY, RESULTS, EVERYTHING, NOTHING)}

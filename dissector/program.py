@@ -1,0 +1,186 @@
+"""Programs: the layouts of messages, compiled to what the machine runs.
+
+Each (direction, api_key, version) has one program; all lie in one array of int32, four to an instruction (`machine`
+says what they mean). A program starts after a request's client_id or a response's correlation_id, so that of a flexible
+message begins with the header's tag section.
+
+The programs of the named profiles are kept beside the compiled kernels, so that an ordinary start neither reads nor
+compiles a layout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from kafkatap.kernels import store
+
+from .fields import (
+    R_ACKS,
+    R_API_KEY,
+    R_BASE_OFFSET,
+    R_BROKER_ID,
+    R_ENTITY_NAME,
+    R_ERROR_CODE,
+    R_ERROR_MESSAGE,
+    R_GROUP_ID,
+    R_HIGH_WATERMARK,
+    R_MAX_VERSION,
+    R_MAX_WAIT_MS,
+    R_MEMBER_ID,
+    R_MIN_BYTES,
+    R_NONE,
+    R_OFFSET_OTHER,
+    R_PARTITION,
+    R_RECORDS,
+    R_RESOURCE_NAME,
+    R_SASL_MECHANISM,
+    R_SOFTWARE_NAME,
+    R_SOFTWARE_VERSION,
+    R_THROTTLE_TIME_MS,
+    R_TOPIC_ID,
+    R_TOPIC_NAME,
+    R_TRANSACTIONAL_ID,
+    FieldTable,
+    number_fields,
+)
+
+if TYPE_CHECKING:
+    from .profiles import Profile
+    from .schema import Message
+
+__all__ = [
+    "KEYS", "R_ACKS", "R_API_KEY", "R_BASE_OFFSET", "R_BROKER_ID", "R_ENTITY_NAME", "R_ERROR_CODE", "R_ERROR_MESSAGE",
+    "R_GROUP_ID", "R_HIGH_WATERMARK", "R_MAX_VERSION", "R_MAX_WAIT_MS", "R_MEMBER_ID", "R_MIN_BYTES", "R_NONE",
+    "R_OFFSET_OTHER", "R_PARTITION", "R_RECORDS", "R_RESOURCE_NAME", "R_SASL_MECHANISM", "R_SOFTWARE_NAME",
+    "R_SOFTWARE_VERSION", "R_THROTTLE_TIME_MS", "R_TOPIC_ID", "R_TOPIC_NAME", "R_TRANSACTIONAL_ID", "VERSIONS",
+    "Programs", "compile_programs", "load_programs",
+]  # fmt: skip
+
+Array = np.ndarray[Any, Any]
+
+#: Bounds of `Programs.index`.
+KEYS, VERSIONS = 128, 32
+
+
+@dataclass(frozen=True)
+class Programs:
+    """`code` int32; `index[(direction * KEYS + key) * VERSIONS + version]` int32: the first instruction, -1 for an
+    unknown message; `roles` uint8 by field id (`fields.ROLE_NAMES`)."""
+
+    code: Array
+    index: Array
+    roles: Array
+    profile: str
+    table: FieldTable | None = field(default=None, repr=False)
+
+    def find(self, api_key: int, version: int, direction: int) -> int:
+        """The first instruction of a message's program, or -1."""
+        if not (0 <= api_key < KEYS and 0 <= version < VERSIONS and direction in (0, 1)):
+            return -1
+        return int(self.index[(direction * KEYS + api_key) * VERSIONS + version])
+
+    @cached_property
+    def fields(self) -> FieldTable:
+        """What the field ids mean. Programs that come from the cache read the layouts only for this."""
+        if self.table is not None:
+            return self.table
+        from .catalog import load_messages
+
+        return number_fields(load_messages())
+
+    @cached_property
+    def _slots(self) -> Array:
+        """int32 by instruction: the place in `index` of the program that starts there, -1 elsewhere."""
+        slots = np.full(len(self.code) + 1, -1, np.int32)  # one more: so that program -1 finds -1
+        used = np.flatnonzero(self.index >= 0)
+        slots[self.index[used]] = used
+        return slots
+
+    def same_as(self, other: Programs, programs: Array) -> Array:
+        """This profile's programs (int32) for the messages of `other`'s `programs`; -1 stays -1."""
+        slots = other._slots[programs]
+        return np.where(slots >= 0, self.index[slots], np.int32(-1))
+
+
+def compile_programs(messages: Mapping[tuple[int, int], Message], profile: Profile) -> Programs:
+    """Compile every version of every message for a profile."""
+    from .compiler import compile_messages  # here: programs that come from the cache need no compiler
+
+    return compile_messages(messages, profile)
+
+
+def load_programs(name: str) -> Programs:
+    """The programs of a named profile ("summary", "results", "everything", "nothing") for the package's own layouts."""
+    folder = store.open_folder(build=False)
+    path = None if folder is None else folder / f"programs-{name}-{_sources()}.npy"
+    kept = None if path is None else _read(path, name)
+    if kept is not None:
+        return kept
+    from .catalog import load_messages
+    from .profiles import PROFILES
+
+    programs = compile_programs(load_messages(), PROFILES[name])
+    if path is not None:
+        _write(path, programs)
+    return programs
+
+
+def _sources() -> str:
+    """Changes with the layouts and with this package's own sources (sizes and times of the files)."""
+    here = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for folder, suffix in ((here, ".py"), (here / "messages", ".kmsg")):
+        with os.scandir(folder) as entries:
+            for entry in sorted((e for e in entries if e.name.endswith(suffix)), key=lambda e: e.name):
+                status = entry.stat()
+                digest.update(f"{entry.name} {status.st_size} {status.st_mtime_ns}\0".encode())
+    return digest.hexdigest()
+
+
+#: The kept form is one int32 array: these two, the lengths of the three parts, the parts.
+_FORM = (0x6B746170, 1)
+
+
+def _write(path: Path, programs: Programs) -> None:
+    """Keep programs: written whole under another name, then renamed. A folder that cannot be written is left alone."""
+    parts = (programs.code, programs.index, programs.roles.astype(np.int32))
+    whole = np.concatenate([np.array([*_FORM, *map(len, parts)], np.int32), *parts])
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix="programs-new-")
+        try:
+            with open(handle, "wb") as file:
+                np.save(file, whole)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        for old in path.parent.glob(f"programs-{programs.profile}-*.npy"):
+            if old != path:
+                old.unlink(missing_ok=True)
+    except OSError:
+        return
+
+
+def _read(path: Path, name: str) -> Programs | None:
+    """Programs kept before, or None where there are none or they are damaged."""
+    try:
+        whole = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    if whole.dtype != np.int32 or whole.ndim != 1 or len(whole) < 5 or tuple(whole[:2].tolist()) != _FORM:
+        return None
+    code, index, roles = whole[2:5].tolist()
+    if index != 2 * KEYS * VERSIONS or len(whole) != 5 + code + index + roles:
+        return None
+    at = 5 + code
+    return Programs(
+        whole[5:at].copy(), whole[at : at + index].copy(), whole[at + index :].astype(np.uint8), profile=name
+    )
