@@ -89,7 +89,11 @@ def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:
     facts.append(("input", f"{files}, {_int(h['packets']):,} packets{drops}{link}"))
     kinds = [
         f"{_int(h[name]):,} {label}"
-        for name, label in (("kafka_connections", "Kafka"), ("tls_connections", "TLS"), ("foreign_connections", "other"))
+        for name, label in (
+            ("kafka_connections", "Kafka"),
+            ("tls_connections", "TLS"),
+            ("foreign_connections", "other"),
+        )
         if h[name]
     ]
     known = f" ({', '.join(kinds)})" if kinds else ""
@@ -144,7 +148,9 @@ def _fit(table: Table, columns: list[int], texts: dict[int, list[str]], width: i
     """The columns that are shown, and how wide a text may be: those of the highest rank go first."""
     shown = columns
     while True:
-        for text_width in TEXT_WIDTHS if max((table.columns[i].rank for i in shown), default=0) == 0 else TEXT_WIDTHS[:2]:
+        for text_width in (
+            TEXT_WIDTHS if max((table.columns[i].rank for i in shown), default=0) == 0 else TEXT_WIDTHS[:2]
+        ):
             total = sum(_width(table.columns[i], texts[i], text_width) + len(_GAP) for i in shown) - len(_GAP)
             if total <= width:
                 return shown, text_width

@@ -94,7 +94,9 @@ def cells(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.combining(c) or unicodedata.category(c) == "Me" else 1 + (unicodedata.east_asian_width(c) in "WF")
+        0
+        if unicodedata.combining(c) or unicodedata.category(c) == "Me"
+        else 1 + (unicodedata.east_asian_width(c) in "WF")
         for c in text
     )
 
