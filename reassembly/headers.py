@@ -26,8 +26,9 @@ CATEGORIES = (
     "bad_header",
     "unknown_link_type",
 )
-#: State (int64): the counts above, then the number of flows and why the kernel stopped early.
-FLOWS, STOPPED, SEGMENTS = 8, 9, 10
+#: State (int64): the counts above, then the number of flows, why the kernel stopped early,
+#: the segments it made, and all payload bytes so far.
+FLOWS, STOPPED, SEGMENTS, PAYLOAD = 8, 9, 10, 11
 STATE_SIZE = 12
 DONE, FLOWS_FULL = 0, 1
 
@@ -251,6 +252,7 @@ def read_headers(buf, packets, first, count, state, flows, buckets, segments):  
                     segment.window = be16(buf, tcp + 14)
                     segment.flags = buf[tcp + 13]
                     segment.direction = 1 if swap else 0
+                    state[PAYLOAD] += wire
                     made += 1
         state[category] += 1
         i += 1

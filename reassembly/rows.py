@@ -110,7 +110,7 @@ HELD = record_dtype(
 
 #: What streams give: DATA of `length` bytes on the wire of which the first `captured` lie at `at` in the block (source
 #: 0) or the held pool (source 1); a HOLE of `length` bytes that no packet carried; START and END of a connection
-#: (START: `direction` is the client's when `captured` is 1, else not known).
+#: (START: `at` is its serial number, `direction` the client's when `captured` is 1, else not known).
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),

@@ -42,6 +42,10 @@ class Scanner:
         self._state[pcap.NEXT_NUMBER] = 1
         self._interfaces = np.zeros(16 * pcapng.INTERFACE_WIDTH, dtype=np.int64)
 
+    def number_from(self, first: int) -> None:
+        """Count packets from `first` on; those read already were counted from 1."""
+        self._state[pcap.NEXT_NUMBER] += first - 1
+
     def start(self, head: bytes) -> int:
         """Tell the format by the first HEADER_SIZE bytes (fewer: the whole capture); return the header's length."""
         if not head:

@@ -193,7 +193,7 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
         way.zero_windows = 0
         way.started = 0
         way.delivered = 0
-    _emit(chunks, state, START, c, client, FROM_BLOCK, 0, ts, packet, 1 if known else 0, 0)
+    _emit(chunks, state, START, c, client, FROM_BLOCK, row.serial, ts, packet, 1 if known else 0, 0)
 
 
 @helper

@@ -1,0 +1,356 @@
+"""Requests and responses of one connection, paired in order and checked by correlation_id.
+
+A broker answers the requests of a connection in order, so the queue's head is the usual match. A response that fits a
+later entry passes those before it: Produce with acks=0 is not answered by most brokers; others are counted as
+unanswered, or as lost when bytes of the response stream were missed since. Old SASL (after SaslHandshake v0) sends bare
+tokens: a request whose frame has no header queues as a token, and its answer has none either.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.readers import be16, be32, signed16, signed32
+
+from .buffers import intern
+from .dialogs import (
+    ANSWERED_COUNT,
+    DONE,
+    FREE_EXCHANGES,
+    JOBS,
+    LOST_COUNT,
+    NEXT_EXCHANGE,
+    NO_REPLY_COUNT,
+    ORPHANS,
+    REQUEST_TOKENS,
+    REQUESTS,
+    REQUESTS_HEADERLESS,
+    RESPONSE_TOKENS,
+    RESPONSES,
+    RESPONSES_HEADERLESS,
+    UNANSWERED_COUNT,
+)
+from .rows import (
+    ANSWERED,
+    INCOMPLETE,
+    NO_INT16,
+    NO_INT32,
+    NO_REPLY_EXPECTED,
+    NO_TIME,
+    NOT_DECODED,
+    ORPHAN_RESPONSE,
+    RESPONSE_LOST,
+    UNANSWERED,
+    UNKNOWN_API,
+    UNKNOWN_VERSION,
+)
+
+PRODUCE, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 7, 17, 18
+UNSUPPORTED_VERSION = 35
+#: Keys and versions below these bounds are looked up in the programs' index.
+KEYS, VERSIONS = 128, 32
+#: How deep in the queue a response's correlation_id is looked for.
+DEPTH = 1_024
+
+
+@helper
+def program_of(index, direction, key, version):  # type: ignore[no-untyped-def]
+    """The program for a body, or -1."""
+    if key < 0 or key >= KEYS or version < 0 or version >= VERSIONS:
+        return np.int64(-1)
+    return np.int64(index[(direction * KEYS + key) * VERSIONS + version])
+
+
+@helper
+def client_id_length(buf, at, end):  # type: ignore[no-untyped-def]
+    """Length of the client_id of a request header whose api_key is at `at` (-1 null), or -2 where it makes no sense."""
+    if at + 10 > end:
+        return np.int64(-2)
+    length = signed16(be16(buf, at + 8))
+    if length < -1 or at + 10 + length > end:
+        return np.int64(-2)
+    for k in range(length):
+        byte = buf[at + 10 + k]
+        if byte < 32 or byte == 127:
+            return np.int64(-2)
+    return length
+
+
+@helper
+def _new_exchange(t, c):  # type: ignore[no-untyped-def]
+    t.state[FREE_EXCHANGES] -= 1
+    slot = np.int64(t.free[t.state[FREE_EXCHANGES]])
+    dialog = t.dialogs[c]
+    x = t.exchanges[slot]
+    x.exchange = t.state[NEXT_EXCHANGE]
+    t.state[NEXT_EXCHANGE] += 1
+    x.connection = dialog.serial
+    x.request_first = NO_TIME
+    x.request_last = NO_TIME
+    x.response_first = NO_TIME
+    x.response_last = NO_TIME
+    x.request_packet_first = 0
+    x.request_packet_last = 0
+    x.response_packet_first = 0
+    x.response_packet_last = 0
+    x.request_bytes = -1
+    x.response_bytes = -1
+    x.broker_ns = 0
+    x.queue_ns = 0
+    x.throttle_wait_ns = 0
+    x.total_ns = 0
+    x.client_id = -1
+    x.client_software = dialog.software
+    x.client_software_version = dialog.software_version
+    x.correlation_id = 0
+    x.throttle_time_ms = NO_INT32
+    x.max_wait_ms = NO_INT32
+    x.min_bytes = NO_INT32
+    x.api_key = -1
+    x.api_version = -1
+    x.acks = NO_INT16
+    x.outcome = UNANSWERED
+    x.request_status = NOT_DECODED
+    x.response_status = NOT_DECODED
+    x.long_poll = 0
+    link = t.links[slot]
+    link.dialog = c
+    link.next = -1
+    link.name = -1
+    link.parts = -1
+    link.no_reply = 0
+    link.token = 0
+    link.losses = t.streams[2 * c + 1 - np.int64(dialog.client)].losses if dialog.client >= 0 else 0
+    return slot
+
+
+@helper
+def _queue(t, dialog, slot):  # type: ignore[no-untyped-def]
+    if dialog.pending_last >= 0:
+        t.links[dialog.pending_last].next = slot
+    else:
+        dialog.pending_first = slot
+    dialog.pending_last = slot
+    dialog.pending_count += 1
+
+
+@helper
+def _finish(t, slot):  # type: ignore[no-untyped-def]
+    t.done[t.state[DONE]] = slot
+    t.state[DONE] += 1
+
+
+@helper
+def _add_job(t, source, at, end, limit, program, frame):  # type: ignore[no-untyped-def]
+    job = t.jobs[t.state[JOBS]]
+    t.state[JOBS] += 1
+    job.at = at
+    job.end = end
+    job.limit = limit
+    job.tape_first = 0
+    job.error_at = -1
+    job.frame = frame
+    job.source = source
+    job.program = program
+    job.tape_count = 0
+    job.error_field = -1
+    job.nulls = 0
+    job.status = NOT_DECODED
+
+
+@helper
+def give_up_first(t, c):  # type: ignore[no-untyped-def]
+    """Take the first waiting request of a connection from its queue: nothing will answer it."""
+    dialog = t.dialogs[c]
+    slot = np.int64(dialog.pending_first)
+    link = t.links[slot]
+    dialog.pending_first = link.next
+    if link.next < 0:
+        dialog.pending_last = -1
+    dialog.pending_count -= 1
+    x = t.exchanges[slot]
+    if link.token:
+        pass
+    elif link.no_reply:
+        x.outcome = NO_REPLY_EXPECTED
+        t.state[NO_REPLY_COUNT] += 1
+    elif t.streams[2 * c + 1 - np.int64(dialog.client)].losses != link.losses:
+        x.outcome = RESPONSE_LOST
+        t.state[LOST_COUNT] += 1
+    else:
+        x.outcome = UNANSWERED
+        t.state[UNANSWERED_COUNT] += 1
+    _finish(t, slot)
+
+
+@helper
+def _acks(buf, at, end, version):  # type: ignore[no-untyped-def]
+    """acks of a Produce request's body at `at` (with its header's tag section in flexible versions), or NO_INT16."""
+    if version >= 9:
+        if at + 2 > end or buf[at] != 0:
+            return np.int64(NO_INT16)  # a header with tags: the machine will tell
+        at += 1
+        length = np.int64(buf[at])
+        at += 1
+        if length >= 128:
+            if at >= end:
+                return np.int64(NO_INT16)
+            length = (length & 127) | (np.int64(buf[at]) << 7)
+            at += 1
+        at += max(np.int64(0), length - 1)
+    elif version >= 3:
+        if at + 2 > end:
+            return np.int64(NO_INT16)
+        length = signed16(be16(buf, at))
+        at += 2 + max(np.int64(0), length)
+    if at + 2 > end:
+        return np.int64(NO_INT16)
+    return signed16(be16(buf, at))
+
+
+@helper
+def take_request(t, c, buf, source, at, captured, size, first, last, packet_first, packet_last):  # type: ignore[no-untyped-def]
+    """A whole request frame at buf[at] (with its size field): `captured` of its `size` bytes are there."""
+    dialog = t.dialogs[c]
+    end = at + captured
+    t.state[REQUESTS] += 1
+    dialog.requests += 1
+    stream = t.streams[2 * c + np.int64(dialog.client)]
+    if dialog.raw_sasl:
+        key = be16(buf, at + 4) if captured >= 14 else np.int64(-1)
+        version = be16(buf, at + 6) if captured >= 14 else np.int64(-1)
+        if program_of(t.index, 0, key, version) < 0 or client_id_length(buf, at + 4, end) < -1:
+            slot = _new_exchange(t, c)
+            t.links[slot].token = 1
+            t.exchanges[slot].request_last = last
+            _queue(t, dialog, slot)
+            t.state[REQUEST_TOKENS] += 1
+            stream.token_bytes += size
+            return
+        dialog.raw_sasl = 0
+    if captured < 12:
+        t.state[REQUESTS_HEADERLESS] += 1
+        return
+    key = signed16(be16(buf, at + 4))
+    version = signed16(be16(buf, at + 6))
+    slot = _new_exchange(t, c)
+    x = t.exchanges[slot]
+    x.request_first = first
+    x.request_last = last
+    x.request_packet_first = packet_first
+    x.request_packet_last = packet_last
+    x.request_bytes = size - 4
+    x.api_key = key
+    x.api_version = version
+    x.correlation_id = signed32(be32(buf, at + 8))
+    program = program_of(t.index, 0, key, version)
+    body = at + 12
+    if not (key == CONTROLLED_SHUTDOWN and version == 0):
+        length = client_id_length(buf, at + 4, end)
+        if captured < 14 or (length < -1 and captured < size):
+            program = np.int64(-1)
+            body = end
+        else:
+            if length < -1:  # not text, or longer than the frame: shown as it is where it fits
+                length = signed16(be16(buf, at + 12))
+                if length < 0 or at + 14 + length > end:
+                    length = np.int64(-1)
+            x.client_id = intern(buf, at + 14, length, t.strings, t.text, t.buckets, t.state)
+            dialog.client_id = x.client_id
+            body = at + 14 + max(np.int64(0), length)
+    if program >= 0:
+        _add_job(t, source, body, end, at + size, program, slot * 2)
+    elif captured < size:
+        x.request_status = INCOMPLETE
+    else:
+        x.request_status = UNKNOWN_API
+        for known in range(VERSIONS):
+            if program_of(t.index, 0, key, np.int64(known)) >= 0:
+                x.request_status = UNKNOWN_VERSION
+    if key == PRODUCE and program >= 0:
+        acks = _acks(buf, body, end, version)
+        x.acks = acks
+        if acks == 0:
+            t.links[slot].no_reply = 1
+    _queue(t, dialog, slot)
+
+
+@helper
+def find_pending(t, dialog, correlation_id, depth):  # type: ignore[no-untyped-def]
+    """The first waiting request with this correlation_id, -1 if there is none."""
+    slot = np.int64(dialog.pending_first)
+    looked = 0
+    while slot >= 0 and looked < depth:
+        if t.links[slot].token == 0 and t.exchanges[slot].correlation_id == correlation_id:
+            return slot
+        slot = np.int64(t.links[slot].next)
+        looked += 1
+    return np.int64(-1)
+
+
+@helper
+def response_program(t, x, buf, body, end):  # type: ignore[no-untyped-def]
+    """The program for the response to request `x`: a broker that does not know an ApiVersions version answers in v0."""
+    key = np.int64(x.api_key)
+    version = np.int64(x.api_version)
+    if key == API_VERSIONS and version > 0 and body + 2 <= end and be16(buf, body) == UNSUPPORTED_VERSION:
+        version = np.int64(0)
+    return program_of(t.index, 1, key, version)
+
+
+@helper
+def take_response(t, c, buf, source, at, captured, size, first, last, packet_first, packet_last):  # type: ignore[no-untyped-def]
+    """A whole response frame at buf[at] (with its size field): `captured` of its `size` bytes are there."""
+    dialog = t.dialogs[c]
+    end = at + captured
+    t.state[RESPONSES] += 1
+    dialog.responses += 1
+    # Produce requests with acks=0 and bare tokens are told apart by what comes: a token's answer has no header.
+    head = np.int64(dialog.pending_first)
+    while head >= 0 and t.links[head].no_reply and not t.links[head].token:
+        head = np.int64(t.links[head].next)
+    if head >= 0 and t.links[head].token:
+        while dialog.pending_first != head:
+            give_up_first(t, c)
+        give_up_first(t, c)
+        t.state[RESPONSE_TOKENS] += 1
+        t.streams[2 * c + 1 - np.int64(dialog.client)].token_bytes += size
+        return
+    if captured < 8:
+        t.state[RESPONSES_HEADERLESS] += 1
+        return
+    correlation_id = signed32(be32(buf, at + 4))
+    slot = find_pending(t, dialog, correlation_id, DEPTH)
+    if slot < 0:
+        slot = _new_exchange(t, c)
+        x = t.exchanges[slot]
+        x.correlation_id = correlation_id
+        x.outcome = ORPHAN_RESPONSE
+        t.state[ORPHANS] += 1
+    else:
+        while dialog.pending_first != slot:
+            give_up_first(t, c)
+        link = t.links[slot]
+        dialog.pending_first = link.next
+        if link.next < 0:
+            dialog.pending_last = -1
+        dialog.pending_count -= 1
+        x = t.exchanges[slot]
+        x.outcome = ANSWERED
+        t.state[ANSWERED_COUNT] += 1
+    x.response_first = first
+    x.response_last = last
+    x.response_packet_first = packet_first
+    x.response_packet_last = packet_last
+    x.response_bytes = size - 4
+    if x.outcome == ANSWERED:
+        body = at + 8
+        program = response_program(t, x, buf, body, end)
+        if program >= 0:
+            _add_job(t, source, body, end, at + size, program, slot * 2 + 1)
+        else:
+            x.response_status = x.request_status
+        if x.api_key == SASL_HANDSHAKE and x.api_version == 0 and body + 2 <= end and be16(buf, body) == 0:
+            dialog.raw_sasl = 1
+    _finish(t, slot)

@@ -1,0 +1,128 @@
+"""The tables of framing and correlation: one dialog a connection, two streams each, and what both keep between blocks."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+from kafkatap.kernels.decorator import record_dtype
+
+#: What a connection turned out to carry.
+UNKNOWN, KAFKA, TLS, FOREIGN = range(4)
+PROTOCOLS = ("unknown", "kafka", "tls", "not_kafka")
+
+#: One connection. `client` is the direction that sends requests (-1: not known yet).
+DIALOG = record_dtype(
+    ("serial", "i8"),
+    ("previous_response", "i8"),  # first byte's time of the last response; NO_TIME
+    ("mute_end", "i8"),  # until when the broker does not read this connection because of a quota; NO_TIME
+    ("requests", "i8"),
+    ("responses", "i8"),
+    ("pending_first", "i4"),  # exchanges that wait for their response, in order; -1
+    ("pending_last", "i4"),
+    ("pending_count", "i4"),
+    ("client_id", "i4"),
+    ("software", "i4"),
+    ("software_version", "i4"),
+    ("mechanism", "i4"),
+    ("tls_records", "i4"),
+    ("client", "i1"),
+    ("protocol", "u1"),
+    ("raw_sasl", "u1"),  # after SaslHandshake v0: frames are bare tokens until a request header is seen again
+    ("answers_at_once", "i1"),  # KIP-219: 1 the broker mutes after its response, 0 it answers late, -1 not known
+    ("open", "u1"),
+)
+
+#: How a stream's bytes are read: as frames one behind the other; or in search of the next frame's start.
+SYNCED, SEARCHING, ANCHORED = range(3)  # ANCHORED: the first byte of a connection, where a frame has to start
+
+#: One direction. While synced, the buffer holds what is captured of the current frame from its first byte on; while
+#: searching, all bytes in which a frame's start may still be.
+STREAM = record_dtype(
+    ("buffer", "i8"),
+    ("used", "i8"),
+    ("size", "i8"),  # length of the current frame with its size field; 0: size field not read yet
+    ("have", "i8"),  # bytes of it that went by
+    ("first", "i8"),
+    ("packet_first", "i8"),
+    ("seen", "i8"),  # bytes of it that packets carried (all but holes)
+    ("searched", "i8"),  # bytes looked at in vain
+    ("losses", "i8"),  # holes and losses of sync so far
+    ("frame_bytes", "i8"),
+    ("token_bytes", "i8"),
+    ("skipped_bytes", "i8"),
+    ("hole_bytes", "i8"),
+    ("capacity", "i4"),  # of the buffer: size class, -1 none
+    ("marks_first", "i4"),
+    ("marks_last", "i4"),
+    ("mode", "u1"),
+    ("broken", "u1"),  # the buffer misses bytes of the current frame that went by
+)
+
+#: A piece of a search buffer: bytes of one chunk. `fresh`: it starts where the chunk (so the segment) starts.
+MARK = record_dtype(
+    ("offset", "i8"),
+    ("ts", "i8"),
+    ("packet", "i8"),
+    ("wire", "i8"),
+    ("captured", "i4"),
+    ("next", "i4"),
+    ("fresh", "u1"),
+)
+
+#: Beside each open exchange: its place in the queue of its connection.
+LINK = record_dtype(
+    ("losses", "i8"),  # the response stream's losses when the request came
+    ("dialog", "i4"),
+    ("next", "i4"),
+    ("name", "i4"),  # group or transactional id of the request; -1
+    ("parts", "i4"),  # partitions of a Produce request; -1
+    ("no_reply", "u1"),
+    ("token", "u1"),
+)
+
+#: An interned string: where its bytes lie in the text array.
+STRING = record_dtype(("at", "i8"), ("hash", "i8"), ("length", "i4"))
+
+#: What reassembly gives (see there), declared again so that neither package needs the other.
+CHUNK = record_dtype(
+    ("at", "i8"),
+    ("ts", "i8"),
+    ("packet", "i8"),
+    ("length", "i8"),
+    ("captured", "i4"),
+    ("connection", "i4"),
+    ("direction", "u1"),
+    ("kind", "u1"),
+    ("source", "u1"),
+)
+DATA, HOLE, START, END = range(4)
+
+#: Where a frame's bytes lie: the block, reassembly's held bytes, or our own pool.
+BLOCK, HELD, POOL = range(3)
+
+#: State (int64): counters and free lists of the tables, then the ledger's counts of frames.
+(
+    STOPPED, JOBS, DONE, FREE_EXCHANGES, NEXT_EXCHANGE, POOL_TOP, FREE_MARKS, STRINGS, TEXT, DEFERRED, LIVE_BUFFERS,
+    FREE_MARKS_LEFT, POOL_LISTS,
+) = range(13)  # fmt: skip
+#: Free lists of the pool: one for each size class 2^6 … 2^40.
+SMALLEST_CLASS, CLASSES = 6, 34
+COUNTS = POOL_LISTS + CLASSES + 1
+(
+    REQUESTS, RESPONSES, REQUEST_TOKENS, RESPONSE_TOKENS, REQUESTS_HEADERLESS, RESPONSES_HEADERLESS, ANSWERED_COUNT,
+    NO_REPLY_COUNT, UNANSWERED_COUNT, LOST_COUNT, ORPHANS, RESYNCS, UNFINISHED,
+) = range(COUNTS, COUNTS + 13)  # fmt: skip
+STATE_SIZE = COUNTS + 16
+
+#: Why the kernel stopped: `CONTINUE_ALL` when every chunk was taken.
+ALL_TAKEN, JOBS_FULL, EXCHANGES_FULL, POOL_FULL, MARKS_FULL, STRINGS_FULL, TEXT_FULL, DONE_FULL, DEFERRED_FULL = range(9)
+
+#: Room for the frames of one chunk (at most 64 KiB of at least 8-byte frames) that must be left before it is taken.
+ROOM = 8_192
+
+#: All that framing works on, handed from helper to helper as one.
+Tables = namedtuple(
+    "Tables",
+    "block held pool dialogs streams marks exchanges links free done jobs strings text buckets code index tape scratch "
+    "deferred state",
+)

@@ -1,0 +1,237 @@
+"""Chunks in, finished exchanges out: the tables of framing, correlation and decoding, and the loop that runs them.
+
+`feed(block, held, chunks, count)` takes what reassembly made of one block; `drain(block, held)` decodes the bodies of the
+frames found so far and gives the exchanges that are finished. Frames point into the block, so a drain has to come
+before the block's bytes change; `feed` drains by itself when a table is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels.arrays import grown, linked_free_list
+
+from . import buffers, dialogs, exchanges, framing
+from .machine import JOB, TAPE, decode_frames
+from .program import Programs
+from .rows import EXCHANGE, RESULT
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What one drain gives. `owners[i]` is the dialog (so connection) number of `exchanges[i]`; `client` its client's
+    direction. Arrays are the receiver's own."""
+
+    exchanges: Array  # EXCHANGE
+    results: Array  # RESULT
+    topics: Array  # EXCHANGE_TOPIC
+    owners: Array  # int32
+
+
+class Dissector:
+    """Kafka's side of the engine. `programs` are what bodies are decoded by; `details` (the RESULTS profile) is run over
+    responses with error codes, or over every body when `all_results` is set."""
+
+    def __init__(self, programs: Programs, details: Programs, all_results: bool = False) -> None:
+        self.programs = programs
+        self.details = details
+        self.all_results = all_results
+        self.dialogs = np.zeros(256, dialogs.DIALOG)
+        self.streams = np.zeros(512, dialogs.STREAM)
+        self.marks = np.zeros(4_096, dialogs.MARK)
+        self.exchanges = np.zeros(65_536, EXCHANGE)
+        self.links = np.zeros(65_536, dialogs.LINK)
+        self.jobs = np.zeros(49_152, JOB)
+        self.strings = np.zeros(65_536, dialogs.STRING)
+        self.text = np.zeros(1 << 20, np.uint8)
+        self.buckets = np.zeros(1 << 17, np.int32)
+        self.pool = np.zeros(4 << 20, np.uint8)
+        self.tape = np.zeros(1 << 16, TAPE)
+        self.topic_names: dict[int, int] = {}
+        self._free = np.arange(len(self.exchanges) - 1, -1, -1, dtype=np.int32)
+        self._done = np.zeros(98_304, np.int32)
+        self._deferred = np.zeros(49_152, np.int64)
+        self._scratch = np.zeros(1_024, np.int64)
+        self.state = np.zeros(dialogs.STATE_SIZE, np.int64)
+        self.state[dialogs.FREE_EXCHANGES] = len(self._free)
+        self.state[dialogs.NEXT_EXCHANGE] = 1
+        self.state[dialogs.FREE_MARKS] = linked_free_list(self.marks, 0, -1)
+        self.state[dialogs.FREE_MARKS_LEFT] = len(self.marks)
+        self._names = np.zeros(1_024, exchanges.TOPIC_NAME)
+        self._again = np.zeros(len(self.jobs), np.int32)
+        self._contexts = np.zeros(1_024, exchanges.CONTEXT)
+        self._parts = np.zeros(1_024, exchanges.PART)
+        self._results = np.zeros(1_024, RESULT)
+        self._topics = np.zeros(1_024, exchanges.EXCHANGE_TOPIC)
+        known = programs.index >= 0
+        self._details_of = np.full(len(programs.code), -1, np.int32)
+        self._details_of[programs.index[known]] = details.index[known]
+        self._state = np.zeros(exchanges.STATE_SIZE, np.int64)
+        self._state[exchanges.FREE_PARTS] = linked_free_list(self._parts, 0, -1)
+        self._state[exchanges.FREE_PARTS_LEFT] = len(self._parts)
+
+    def feed(self, block: Array, held: Array, chunks: Array, count: int, connections: int) -> Iterator[Finished]:
+        """Take chunks[:count] of connections numbered below `connections`; yield what had to be drained on the way."""
+        if connections > len(self.dialogs):
+            self.dialogs = grown(self.dialogs, connections)
+            self.streams = grown(self.streams, 2 * len(self.dialogs))
+        state = self.state
+        taken = 0
+        while True:
+            taken = framing.take_chunks(
+                block, held, self.pool, chunks, taken, count, self.dialogs, self.streams, self.marks, self.exchanges,
+                self.links, self._free, self._done, self.jobs, self.strings, self.text, self.buckets,
+                self.programs.code, self.programs.index, self.tape, self._scratch, self._deferred, state,
+            )  # fmt: skip
+            if taken == count:
+                return
+            stopped = int(state[dialogs.STOPPED])
+            if state[dialogs.JOBS] or state[dialogs.DONE] or state[dialogs.DEFERRED]:
+                yield self.drain(block, held)
+            elif stopped == dialogs.JOBS_FULL:
+                self.jobs = grown(self.jobs)
+                self._again = np.zeros(len(self.jobs), np.int32)
+            elif stopped == dialogs.DEFERRED_FULL:
+                self._deferred = grown(self._deferred)
+            if stopped == dialogs.DONE_FULL:
+                self._done = grown(self._done)
+            elif stopped == dialogs.EXCHANGES_FULL:
+                self._grow_exchanges()
+            elif stopped == dialogs.POOL_FULL:
+                self.pool = grown(self.pool)
+            elif stopped == dialogs.MARKS_FULL:
+                first = len(self.marks)
+                self.marks = grown(self.marks)
+                state[dialogs.FREE_MARKS] = linked_free_list(self.marks, first, int(state[dialogs.FREE_MARKS]))
+                state[dialogs.FREE_MARKS_LEFT] += first
+            elif stopped in (dialogs.STRINGS_FULL, dialogs.TEXT_FULL):
+                self._room_for_strings(len(self.strings) // 2, len(self.text))
+
+    def drain(self, block: Array, held: Array) -> Finished:
+        """Decode the frames found so far; give the exchanges that are finished, and free what they held."""
+        state = self.state
+        jobs = int(state[dialogs.JOBS])
+        self._state[exchanges.RESULTS] = 0
+        self._state[exchanges.TOPICS] = 0
+        if jobs:
+            self._decode(block, held, jobs)
+        count = int(state[dialogs.DONE])
+        rows = np.zeros(count, np.int32)
+        owners = np.zeros(count, np.int32)
+        made = exchanges.settle(
+            self._done, count, self.exchanges, self.links, self.dialogs, self._parts, rows, owners, self._state
+        )
+        free = int(state[dialogs.FREE_EXCHANGES])
+        self._free[free : free + count] = self._done[:count]
+        state[dialogs.FREE_EXCHANGES] = free + count
+        state[dialogs.DONE] = 0
+        state[dialogs.JOBS] = 0
+        buffers.release_buffers(self.pool, self._deferred, state)
+        return Finished(
+            self.exchanges[rows[:made]],
+            self._results[: self._state[exchanges.RESULTS]].copy(),
+            self._topics[: self._state[exchanges.TOPICS]].copy(),
+            owners[:made],
+        )
+
+    def string(self, number: int) -> bytes:
+        """The bytes of an interned string."""
+        entry = self.strings[number]
+        return self.text[entry["at"] : entry["at"] + entry["length"]].tobytes()
+
+    def _run(self, programs: Programs, block: Array, held: Array, jobs: Array, count: int) -> int:
+        """Decode jobs[:count] onto the tape, growing it as needed; return its rows."""
+        self._scratch[0] = 0
+        done = 0
+        while True:
+            done = decode_frames(
+                programs.code, jobs, count, done, block, held, self.pool, self.tape, self._scratch
+            )
+            if done == count:
+                return int(self._scratch[0])
+            self.tape = grown(self.tape)
+
+    def _decode(self, block: Array, held: Array, count: int) -> None:
+        jobs = self.jobs
+        programs = self.details if self.all_results else self.programs
+        if self.all_results:
+            self._choose_details(jobs, count)
+        rows = self._run(programs, block, held, jobs, count)
+        self._room(rows, int(np.sum(jobs["end"][:count] - jobs["at"][:count])))
+        exchanges.collect(
+            jobs, count, block, held, self.pool, self.tape, programs.roles, self.exchanges, self.links, self.dialogs,
+            self.strings, self.text, self.buckets, self._names, self._again, self.state, self._state,
+        )  # fmt: skip
+        names = self._names[: self._state[exchanges.NAMES]]
+        if len(names):
+            self.topic_names.update(zip(names["topic_id"].tolist(), names["topic"].tolist(), strict=True))
+        if self.all_results:
+            self._again[:count] = np.arange(count, dtype=np.int32)
+            self._make_results(block, held, jobs, count)
+            return
+        failed = int(self._state[exchanges.AGAIN])
+        if failed:
+            chosen = jobs[self._again[:failed]]
+            self._choose_details(chosen, failed)
+            rows = self._run(self.details, block, held, chosen, failed)
+            self._room(rows, int(np.sum(chosen["end"] - chosen["at"])))
+            self._again[:failed] = np.arange(failed, dtype=np.int32)
+            self._make_results(block, held, chosen, failed)
+
+    def _choose_details(self, jobs: Array, count: int) -> None:
+        """Point jobs at the programs of the other profile for the same messages."""
+        jobs["program"][:count] = self._details_of[jobs["program"][:count]]
+
+    def _make_results(self, block: Array, held: Array, jobs: Array, count: int) -> None:
+        taken = 0
+        while True:
+            taken = exchanges.collect_results(
+                jobs, count, self._again, taken, block, held, self.pool, self.tape, self.details.roles,
+                self.exchanges, self.links, self.strings, self.text, self.buckets, self._contexts, self._parts,
+                self._results, self._topics, int(self.all_results), self.state, self._state,
+            )  # fmt: skip
+            if taken == count:
+                return
+            self._results = grown(self._results)
+            self._topics = grown(self._topics)
+            first = len(self._parts)
+            self._parts = grown(self._parts)
+            head = int(self._state[exchanges.FREE_PARTS])
+            self._state[exchanges.FREE_PARTS] = linked_free_list(self._parts, first, head)
+            self._state[exchanges.FREE_PARTS_LEFT] += first
+
+    def _room(self, rows: int, size: int) -> None:
+        """Room for what a tape of so many rows, over bodies of `size` bytes, can name."""
+        if rows > len(self._names):
+            self._names = np.zeros(2 * rows, exchanges.TOPIC_NAME)
+        if rows + 2 > len(self._contexts):
+            self._contexts = np.zeros(2 * rows + 2, exchanges.CONTEXT)
+        self._room_for_strings(rows, min(size, 65_536 * rows))
+
+    def _room_for_strings(self, count: int, size: int) -> None:
+        used = int(self.state[dialogs.STRINGS])
+        if used + count > len(self.strings):
+            self.strings = grown(self.strings, used + count)
+        if 2 * (used + count) > len(self.buckets):
+            self.buckets = np.zeros(1 << (4 * (used + count)).bit_length(), np.int32)
+            buffers.rehash_strings(self.strings, used, self.buckets)
+        text = int(self.state[dialogs.TEXT])
+        if text + size > len(self.text):
+            self.text = grown(self.text, text + size)
+
+    def _grow_exchanges(self) -> None:
+        old = len(self.exchanges)
+        self.exchanges = grown(self.exchanges)
+        self.links = grown(self.links)
+        free = int(self.state[dialogs.FREE_EXCHANGES])
+        room = np.zeros(len(self.exchanges), np.int32)
+        room[:free] = self._free[:free]
+        room[free : free + old] = np.arange(2 * old - 1, old - 1, -1, dtype=np.int32)
+        self._free = room
+        self.state[dialogs.FREE_EXCHANGES] = free + old

@@ -1,0 +1,293 @@
+"""Where captures come from: files (plain, gzip, zstd: told by their first bytes), and standard input.
+
+`CaptureReader` gives one capture's packets block by block. `ordered` puts several captures into one sequence in order of
+time, by their packets and not their names, merging those that overlap; only captures whose turn has come are open.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from kafkatap.reassembly.errors import CaptureError, DamagedCapture, EmptyCapture, TruncatedCapture
+from kafkatap.reassembly.headers import LINK_NAMES
+from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
+
+Array = np.ndarray[Any, Any]
+BLOCK_SIZE = 4 * 1024 * 1024
+STANDARD_INPUT = "-"
+#: Captures overlap only if they do so by more than this: time stamps step back a little within one file as well.
+SLACK_NS = 1_000_000
+
+
+class Reading:
+    """Bytes of one capture, decompressed: `readinto`, how many were read, and how many there are if that is known."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.compression = ""
+        self.bytes_read = 0
+        self._file = self._open(path)
+        self.size = Path(path).stat().st_size if path != STANDARD_INPUT else None
+        self._compressed: BinaryIO | None = None
+        head = self._file.peek(4)[:4]
+        self._stream: Any = self._file
+        if head[:2] == b"\x1f\x8b":
+            self.compression = "gzip"
+            self._compressed = self._file
+            self._stream = gzip.GzipFile(fileobj=self._file)
+        elif head == b"\x28\xb5\x2f\xfd":
+            import zstandard
+
+            self.compression = "zstd"
+            self._compressed = self._file
+            self._stream = zstandard.ZstdDecompressor().stream_reader(self._file, read_across_frames=True)
+        elif path != STANDARD_INPUT and self._file.seekable():
+            self._stream = self._file.raw
+            self._stream.seek(0)
+
+    @staticmethod
+    def _open(path: str) -> io.BufferedReader:
+        if path == STANDARD_INPUT:
+            return cast(io.BufferedReader, sys.stdin.buffer)
+        return open(path, "rb", buffering=65_536)
+
+    def readinto(self, view: memoryview) -> int:
+        """Read up to len(view) bytes; 0 at the end. Raises DamagedCapture where decompression fails."""
+        try:
+            count = self._stream.readinto(view) or 0
+        except EOFError:
+            raise TruncatedCapture(f"the {self.compression} stream is cut short", self.bytes_read) from None
+        except (zlib.error, gzip.BadGzipFile) as error:
+            raise DamagedCapture(f"the gzip stream is damaged: {error}", self.bytes_read) from None
+        except OSError:
+            raise
+        except Exception as error:
+            if type(error).__name__ != "ZstdError":
+                raise
+            raise DamagedCapture(f"the zstd stream is damaged: {error}", self.bytes_read) from None
+        self.bytes_read += count
+        return count
+
+    @property
+    def progress(self) -> int:
+        """Bytes of the file itself that were read, for a progress bar."""
+        return self._compressed.tell() if self._compressed is not None and self.size else self.bytes_read
+
+    def close(self) -> None:
+        if self.path != STANDARD_INPUT:
+            self._file.close()
+
+
+@dataclass(slots=True)
+class FileReport:
+    """What one capture was: filled in as it is read. Times are ns since the epoch; `damage` is one clear sentence."""
+
+    path: str
+    kind: str = ""
+    first_packet: int = 1
+    packets: int = 0
+    bytes: int = 0
+    link_types: tuple[str, ...] = ()
+    first: int | None = None
+    last: int | None = None
+    drops: int | None = None
+    damage: str | None = None
+    snap_length: int = 0
+    fatal: bool = field(default=False)
+
+
+class CaptureReader:
+    """One capture, block by block. After `fill()` has said True, packets[position:count] lie in `buffer`."""
+
+    def __init__(self, path: str, block_size: int = BLOCK_SIZE, reading: Reading | None = None) -> None:
+        self.report = FileReport(path)
+        self._block_size = block_size
+        self._reading = reading if reading is not None else Reading(path)
+        self._scanner = Scanner()
+        self.buffer: Array = np.zeros(block_size + 65_536, np.uint8)
+        self.position = 0
+        self.count = 0
+        self._at = 0  # first byte not yet scanned
+        self._end = 0  # end of the bytes in the buffer
+        self._base = 0  # offset of the buffer's first byte in the capture
+        self._over = False
+        try:
+            head = self._read_head()
+            self._at = self._scanner.start(head)
+        except CaptureError as error:
+            self._fail(error, fatal=True)
+        self.report.kind = self._scanner.format
+        self.report.snap_length = self._scanner.snap_length
+        if self._reading.compression:
+            self.report.kind += f", {self._reading.compression}"
+
+    @property
+    def packets(self) -> Array:
+        return self._scanner.packets
+
+    @property
+    def progress(self) -> int:
+        return self._reading.progress
+
+    def number_from(self, first: int) -> None:
+        """Count this capture's packets from `first` on."""
+        self._scanner.number_from(first)
+        self.packets["number"][: self.count] += first - self.report.first_packet
+        self.report.first_packet = first
+
+    def _read_head(self) -> bytes:
+        view = memoryview(cast(Any, self.buffer))
+        while self._end < HEADER_SIZE:
+            count = self._reading.readinto(view[self._end : HEADER_SIZE])
+            if count == 0:
+                break
+            self._end += count
+        return self.buffer[: self._end].tobytes()
+
+    def _fail(self, error: CaptureError, fatal: bool = False) -> None:
+        where = f" at byte {error.offset}" if not isinstance(error, EmptyCapture) else ""
+        self.report.damage = f"{error.message}{where}"
+        self.report.fatal = fatal
+        self._over = True
+
+    def fill(self) -> bool:
+        """Have packets[position:count] not be empty; False at the end of the capture."""
+        while self.position == self.count:
+            if self._over:
+                return False
+            self._scan_more()
+        return True
+
+    def _scan_more(self) -> None:
+        self.position = self.count = 0
+        try:
+            if self._end > self._at and self._scanner.more:
+                self._take_scan()
+                if self.count:
+                    return
+            rest = self._end - self._at
+            if rest == len(self.buffer):
+                bigger = np.zeros(2 * len(self.buffer), np.uint8)
+                bigger[:rest] = self.buffer[self._at : self._end]
+                self.buffer = bigger
+            elif self._at:
+                self.buffer[:rest] = self.buffer[self._at : self._end].copy()
+            self._base += self._at
+            self._at, self._end = 0, rest
+            room = min(len(self.buffer), max(self._block_size, rest + 1))
+            if rest >= self._block_size:
+                room = len(self.buffer)
+            count = self._reading.readinto(memoryview(cast(Any, self.buffer))[rest:room])
+            if count == 0:
+                self._over = True
+                if rest:
+                    raise TruncatedCapture(
+                        f"the capture ends inside of a record ({rest} bytes of it are there)", self._base
+                    )
+                return
+            self._end += count
+            self._take_scan()
+        except DamagedCapture as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(DamagedCapture(f"reading failed: {error.strerror or error}", self._base + self._end))
+        finally:
+            self.report.bytes = self._reading.bytes_read
+            self.report.drops = self._scanner.dropped
+            self.report.link_types = tuple(
+                LINK_NAMES.get(t, f"link type {t}") for t in self._scanner.link_types
+            )
+
+    def _take_scan(self) -> None:
+        try:
+            self.count, self._at = self._scanner.scan(self.buffer, self._at, self._end)
+        except DamagedCapture as error:
+            raise DamagedCapture(error.message, self._base + error.offset) from None
+        if self.count:
+            times = self.packets["ts"][: self.count]
+            first, last = int(times.min()), int(times.max())
+            self.report.packets += self.count
+            self.report.first = first if self.report.first is None else min(first, self.report.first)
+            self.report.last = last if self.report.last is None else max(last, self.report.last)
+
+    def take_until(self, limit: int | None) -> int:
+        """Where the run of packets from `position` on ends that are not later than `limit` (None: all)."""
+        if limit is None:
+            return self.count
+        later = np.flatnonzero(self.packets["ts"][self.position : self.count] > limit)
+        return self.position + int(later[0]) if len(later) else self.count
+
+    def head_time(self) -> int:
+        return int(self.packets["ts"][self.position])
+
+    def close(self) -> None:
+        self._reading.close()
+
+
+def count_packets(path: str) -> int:
+    """How many packets a capture file holds (up to its damage, if any)."""
+    reader = CaptureReader(path)
+    try:
+        while reader.fill():
+            reader.position = reader.count
+        return reader.report.packets
+    finally:
+        reader.close()
+
+
+def ordered(
+    paths: Sequence[str], block_size: int = BLOCK_SIZE
+) -> Iterator[tuple[CaptureReader, int]]:
+    """Yield (reader, end): reader.packets[reader.position:end] come next in time. The caller sets `position` to `end`.
+
+    Every capture is yielded once more with end == position when it is over, so that its report is complete. OSError of
+    a file that cannot be opened is the caller's.
+    """
+    waiting: list[tuple[int, int, CaptureReader | None, str]] = []
+    finished: list[CaptureReader] = []
+    for order, path in enumerate(paths):
+        reader = CaptureReader(path, block_size if path == STANDARD_INPUT or len(paths) == 1 else 65_536)
+        if not reader.fill():
+            finished.append(reader)
+            reader.close()
+            continue
+        keep = path == STANDARD_INPUT or len(paths) == 1
+        waiting.append((reader.head_time(), order, reader if keep else None, path))
+        if not keep:
+            reader.close()
+    for reader in finished:
+        yield reader, reader.position
+    waiting.sort(key=lambda w: w[:2])
+    active: list[CaptureReader] = []
+    following = 1  # the number of the next capture's first packet
+    while waiting or active:
+        if not active or (waiting and waiting[0][0] < min(r.head_time() for r in active)):
+            _, _, kept, path = waiting.pop(0)
+            for other in active:  # they overlap: how far the numbers of the others go has to be known
+                following = max(following, other.report.first_packet + count_packets(other.report.path))
+            opened = kept if kept is not None else CaptureReader(path, block_size)
+            opened.number_from(following)
+            if opened.fill():
+                active.append(opened)
+            continue
+        active.sort(key=CaptureReader.head_time)
+        reader = active[0]
+        others = [r.head_time() for r in active[1:]] + [w[0] for w in waiting[:1]]
+        end = reader.take_until(min(others) + SLACK_NS if others else None)
+        if end == reader.position:
+            end += 1
+        yield reader, end
+        if not reader.fill():
+            active.remove(reader)
+            following = max(following, reader.report.first_packet + reader.report.packets)
+            yield reader, reader.position
+            reader.close()
