@@ -1,0 +1,373 @@
+"""The tables of the library: their columns, declared once, and how they are made from rows.
+
+`TABLES` has plain (name, type, nullable) rows; Arrow, pandas and Spark schemas are derived from it when asked for
+(`arrow_schema` here). Types: int8 ... int64, string, bool, binary, `timestamp[ns, UTC]`, and the lists LIST_ERRORS and
+LIST_STRING. Names become strings by dictionaries: numbers are looked up once for each distinct string, not a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from kafkatap.dissector import rows as r
+
+from .batch import PROTOCOLS, Array, Context, uuid_text
+
+TIME = "timestamp[ns, UTC]"
+LIST_ERRORS = "list<struct<code:int16,count:int32>>"
+LIST_STRING = "list<string>"
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    name: str
+    type: str
+    nullable: bool = False
+
+
+def _columns(*specs: str) -> tuple[TableColumn, ...]:
+    """`name type` or `name type?` (nullable)."""
+    found = []
+    for spec in specs:
+        name, _, kind = spec.partition(" ")
+        found.append(TableColumn(name, kind.rstrip("?"), kind.endswith("?")))
+    return tuple(found)
+
+
+EXCHANGES = _columns(
+    "exchange int64",
+    "connection int64",
+    "client_ip string",
+    "client_port int32",
+    "broker_ip string",
+    "broker_port int32",
+    "client_id string?",
+    "client_software string?",
+    "client_software_version string?",
+    "api_key int16?",
+    "api_name string?",
+    "api_version int16?",
+    "correlation_id int32",
+    f"request_first {TIME}?",
+    f"request_last {TIME}?",
+    f"response_first {TIME}?",
+    f"response_last {TIME}?",
+    "broker_ns int64?",
+    "queue_ns int64?",
+    "throttle_wait_ns int64?",
+    "total_ns int64?",
+    "request_packet_first int64?",
+    "request_packet_last int64?",
+    "response_packet_first int64?",
+    "response_packet_last int64?",
+    "request_bytes int64?",
+    "response_bytes int64?",
+    "outcome string",
+    "long_poll bool",
+    "throttle_time_ms int32?",
+    f"errors {LIST_ERRORS}",
+    "request_status string?",
+    "response_status string?",
+    "acks int16?",
+    "max_wait_ms int32?",
+    "min_bytes int32?",
+    f"topics {LIST_STRING}",
+)
+RESULTS = _columns(
+    "exchange int64",
+    "kind string",
+    "topic string?",
+    "topic_id string?",
+    "partition int32?",
+    "name string?",
+    "error_code int16",
+    "offset int64?",
+    "bytes int64?",
+    "records int64?",
+)
+_BOTH_WAYS = [
+    f"{end}_{what} {kind}"
+    for what, kind in (
+        ("bytes", "int64"),
+        ("retransmitted_bytes", "int64"),
+        ("retransmitted_packets", "int64"),
+        ("out_of_order", "int64"),
+        ("holes", "int32"),
+        ("hole_bytes", "int64"),
+        ("zero_windows", "int32"),
+    )
+    for end in ("client", "broker")
+]
+CONNECTIONS = _columns(
+    "connection int64",
+    "client_ip string",
+    "client_port int32",
+    "broker_ip string",
+    "broker_port int32",
+    f"connection_first {TIME}",
+    f"connection_last {TIME}",
+    "handshake_rtt_ns int64?",
+    "packets int64",
+    *_BOTH_WAYS,
+    "client_id string?",
+    "client_software string?",
+    "client_software_version string?",
+    "sasl_mechanism string?",
+    "protocol string",
+    "orientation_known bool",
+)
+FILES = _columns(
+    "path string",
+    "kind string",
+    "first_packet int64",
+    "packets int64",
+    "bytes int64",
+    f"link_types {LIST_STRING}",
+    f"first {TIME}?",
+    f"last {TIME}?",
+    "drops int64?",
+    "damage string?",
+)
+LEDGER = _columns("section string", "part string", "count int64")
+
+TABLES = {"exchanges": EXCHANGES, "results": RESULTS, "connections": CONNECTIONS, "files": FILES, "ledger": LEDGER}
+
+
+def arrow_type(name: str) -> Any:
+    """The pyarrow type of one of the declared types."""
+    import pyarrow as pa
+
+    if name == TIME:
+        return pa.timestamp("ns", "UTC")
+    if name == LIST_ERRORS:
+        fields = [pa.field("code", pa.int16(), nullable=False), pa.field("count", pa.int32(), nullable=False)]
+        return pa.list_(pa.field("item", pa.struct(fields), nullable=False))
+    if name == LIST_STRING:
+        return pa.list_(pa.field("item", pa.string(), nullable=False))
+    return pa.type_for_alias(name)
+
+
+def arrow_schema(columns: Sequence[TableColumn]) -> Any:
+    """The pyarrow schema of a declared table."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(c.name, arrow_type(c.type), nullable=c.nullable) for c in columns])
+
+
+class Texts:
+    """The strings, addresses and topic names of a Context as Arrow arrays, decoded once."""
+
+    def __init__(self, context: Context) -> None:
+        import pyarrow as pa
+
+        values = [None if s is None else s.decode("utf-8", "replace") for s in context.strings]
+        self.strings = pa.array(values, pa.string())
+        self.addresses = pa.array(context.addresses, pa.string())
+        self._raw = context.strings
+        known = context.topic_names
+        self._topic_of_id: Array = np.full(len(context.strings) + 1, -1, np.int64)  # the last for -1
+        for number, name in known.items():
+            self._topic_of_id[number] = name
+
+    def string(self, numbers: Array) -> Any:
+        """Strings by number, null for -1: int (n,) -> pa.Array."""
+        return _taken(self.strings, numbers)
+
+    def address(self, numbers: Array) -> Any:
+        """Addresses by number; "" for -1, as the column is never null."""
+        import pyarrow.compute as pc
+
+        return pc.fill_null(_taken(self.addresses, numbers), "")
+
+    def topic_id(self, numbers: Array) -> Any:
+        """Topic ids in Kafka's 22-character form, null for -1."""
+        import pyarrow as pa
+
+        distinct, inverse = np.unique(numbers, return_inverse=True)
+        texts = [uuid_text(self._raw[n]) if n >= 0 else None for n in distinct.tolist()]
+        return pa.array(texts, pa.string()).take(pa.array(inverse))
+
+    def topic(self, topic: Array, topic_id: Array) -> Any:
+        """Names of topics, also by their ids; the id's text where no name is known, null where there is neither."""
+        import pyarrow.compute as pc
+
+        numbers = np.where(topic >= 0, topic, self._topic_of_id[topic_id])
+        return pc.coalesce(self.string(numbers), self.topic_id(np.where(numbers < 0, topic_id, -1)))
+
+
+def _taken(values: Any, numbers: Array) -> Any:
+    import pyarrow as pa
+
+    return values.take(pa.array(np.asarray(numbers, np.int64), mask=np.asarray(numbers) < 0))
+
+
+def _masked(values: Array, kind: str, missing: Array | None = None) -> Any:
+    import pyarrow as pa
+
+    contiguous = np.ascontiguousarray(values)
+    if kind == TIME:
+        return pa.array(contiguous.astype("datetime64[ns]"), mask=missing).cast(arrow_type(TIME))
+    return pa.array(contiguous, arrow_type(kind), mask=missing)
+
+
+def _words(words: Sequence[str], numbers: Array, missing: Array | None = None) -> Any:
+    import pyarrow as pa
+
+    return pa.array(words, pa.string()).take(pa.array(numbers.astype(np.int64), mask=missing))
+
+
+def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Context) -> Any:
+    """The table `exchanges` from EXCHANGE (n,), ERROR_COUNT and RESULT rows, in the order of `exchanges`.
+
+    `errors`: ascending by code within an exchange, in any order of exchanges. `results`: where topics come from.
+    """
+    from kafkatap.dissector.catalog import api_name
+
+    e, texts = exchanges, Texts(context)
+    orphan = e["outcome"] == r.ORPHAN_RESPONSE
+    none = e["response_first"] == r.NO_TIME
+    untimed = e["outcome"] != r.ANSWERED
+    no_response = e["response_bytes"] < 0
+    api_keys, inverse = np.unique(e["api_key"], return_inverse=True)
+    names = [api_name(k) for k in api_keys.tolist()]
+    columns: dict[str, Any] = {
+        "client_ip": texts.address(e["client_ip"]),
+        "broker_ip": texts.address(e["broker_ip"]),
+        "api_key": _masked(e["api_key"], "int16", orphan),
+        "api_name": _words(names, inverse, orphan),
+        "api_version": _masked(e["api_version"], "int16", orphan),
+        "outcome": _words(r.OUTCOMES, e["outcome"]),
+        "long_poll": _masked(e["long_poll"] != 0, "bool"),
+        "throttle_time_ms": _masked(e["throttle_time_ms"], "int32", e["throttle_time_ms"] == r.NO_INT32),
+        "request_status": _words(r.STATUSES, e["request_status"], orphan),
+        "response_status": _words(r.STATUSES, e["response_status"], none & no_response),
+        "acks": _masked(e["acks"], "int16", e["acks"] == r.NO_INT16),
+        "errors": _error_lists(e["exchange"], errors),
+        "topics": _topic_lists(e["exchange"], results, texts),
+    }
+    for name in ("client_id", "client_software", "client_software_version"):
+        columns[name] = texts.string(e[name])
+    for name in ("request_first", "request_last", "response_first", "response_last"):
+        columns[name] = _masked(e[name], TIME, e[name] == r.NO_TIME)
+    for name in ("broker_ns", "queue_ns", "throttle_wait_ns", "total_ns"):
+        columns[name] = _masked(e[name], "int64", untimed)
+    for name in ("request_packet_first", "request_packet_last", "response_packet_first", "response_packet_last"):
+        columns[name] = _masked(e[name], "int64", e[name] == 0)
+    for name in ("request_bytes", "response_bytes"):
+        columns[name] = _masked(e[name], "int64", e[name] < 0)
+    for name in ("max_wait_ms", "min_bytes"):
+        columns[name] = _masked(e[name], "int32", e[name] == r.NO_INT32)
+    return _table(EXCHANGES, columns, e)
+
+
+def _table(declared: Sequence[TableColumn], columns: dict[str, Any], rows: Array) -> Any:
+    import pyarrow as pa
+
+    arrays = [columns[c.name] if c.name in columns else _masked(rows[c.name], c.type) for c in declared]
+    return pa.Table.from_arrays(arrays, schema=arrow_schema(declared))
+
+
+def _offsets(exchange: Array, owner: Array) -> tuple[Array, Array]:
+    """For items that each name an exchange: the order that puts them behind each other in the order of `exchange`, and
+    the list offsets, int32 (n + 1,). Items whose exchange is not there are left out."""
+    by_number = np.argsort(exchange, kind="stable")
+    if len(exchange) == 0:
+        return np.zeros(0, np.int64), np.zeros(1, np.int32)
+    at = np.minimum(np.searchsorted(exchange[by_number], owner), len(exchange) - 1)
+    row = by_number[at]
+    kept = np.flatnonzero(exchange[row] == owner)
+    order = kept[np.argsort(row[kept], kind="stable")]
+    lengths = np.bincount(row[kept], minlength=len(exchange))
+    return order, np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+
+
+def _error_lists(exchange: Array, errors: Array) -> Any:
+    import pyarrow as pa
+
+    order, offsets = _offsets(exchange, errors["exchange"])
+    kind = arrow_type(LIST_ERRORS)
+    values = [
+        pa.array(np.ascontiguousarray(errors["code"][order]), pa.int16()),
+        pa.array(np.ascontiguousarray(errors["count"][order]), pa.int32()),
+    ]
+    fields = [kind.value_type.field(i) for i in range(2)]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(values, fields=fields), type=kind)
+
+
+def _topic_lists(exchange: Array, results: Array, texts: Texts) -> Any:
+    """The topics that each exchange answered on, each once, in the order of their first result."""
+    import pyarrow as pa
+
+    named = results[(results["topic"] >= 0) | (results["topic_id"] >= 0)]
+    key = np.empty((len(named), 3), np.int64)
+    key[:, 0], key[:, 1], key[:, 2] = named["exchange"], named["topic"], named["topic_id"]
+    _, first = np.unique(key, axis=0, return_index=True)
+    named = named[np.sort(first)]
+    order, offsets = _offsets(exchange, named["exchange"])
+    names = texts.topic(named["topic"][order], named["topic_id"][order])
+    return pa.ListArray.from_arrays(pa.array(offsets), names, type=arrow_type(LIST_STRING))
+
+
+def results_table(results: Array, context: Context) -> Any:
+    """The table `results` from RESULT rows."""
+    x, texts = results, Texts(context)
+    columns = {
+        "kind": _words(r.RESULT_KINDS, x["kind"]),
+        "topic": texts.topic(x["topic"], np.where(_has_name(x, context), x["topic_id"], -1)),
+        "topic_id": texts.topic_id(x["topic_id"]),
+        "partition": _masked(x["partition"], "int32", x["partition"] == r.NO_INT32),
+        "name": texts.string(x["name"]),
+        **{name: _masked(x[name], "int64", x[name] < 0) for name in ("offset", "bytes", "records")},
+    }
+    return _table(RESULTS, columns, x)
+
+
+def _has_name(results: Array, context: Context) -> Array:
+    known = np.zeros(len(context.strings) + 1, bool)
+    known[list(context.topic_names)] = True
+    return known[results["topic_id"]]
+
+
+def connections_table(connections: Array, context: Context) -> Any:
+    """The table `connections` from CONNECTION_ROW rows."""
+    c, texts = connections, Texts(context)
+    columns = {
+        "client_ip": texts.address(c["client_ip"]),
+        "broker_ip": texts.address(c["broker_ip"]),
+        "connection_first": _masked(c["first"], TIME),
+        "connection_last": _masked(c["last"], TIME),
+        "handshake_rtt_ns": _masked(c["handshake_rtt_ns"], "int64", c["handshake_rtt_ns"] < 0),
+        "client_id": texts.string(c["client_id"]),
+        "client_software": texts.string(c["software"]),
+        "client_software_version": texts.string(c["software_version"]),
+        "sasl_mechanism": texts.string(c["sasl_mechanism"]),
+        "protocol": _words(PROTOCOLS, c["protocol"]),
+        "orientation_known": _masked(c["orientation_known"] != 0, "bool"),
+    }
+    return _table(CONNECTIONS, columns, c)
+
+
+def files_table(context: Context) -> Any:
+    """The table `files`."""
+    import pyarrow as pa
+
+    rows = [
+        {c.name: list(f.link_types) if c.name == "link_types" else getattr(f, c.name) for c in FILES}
+        for f in context.files
+    ]
+    return pa.Table.from_pylist(rows, schema=arrow_schema(FILES))
+
+
+def ledger_table(context: Context) -> Any:
+    """The table `ledger`: one row a part, the totals too."""
+    import pyarrow as pa
+
+    rows = [
+        {"section": section, "part": part, "count": count}
+        for section, parts in context.ledger.items()
+        for part, count in parts.items()
+    ]
+    return pa.Table.from_pylist(rows, schema=arrow_schema(LEDGER))
