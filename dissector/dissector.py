@@ -110,8 +110,10 @@ class Dissector:
                 self.marks = grown(self.marks)
                 state[dialogs.FREE_MARKS] = linked_free_list(self.marks, first, int(state[dialogs.FREE_MARKS]))
                 state[dialogs.FREE_MARKS_LEFT] += first
-            elif stopped in (dialogs.STRINGS_FULL, dialogs.TEXT_FULL):
-                self._room_for_strings(len(self.strings) // 2, len(self.text))
+            elif stopped == dialogs.STRINGS_FULL:
+                self._room_for_strings(len(self.strings), 0)
+            elif stopped == dialogs.TEXT_FULL:
+                self._room_for_strings(0, len(self.text))
 
     def drain(self, block: Array, held: Array) -> Finished:
         """Decode the frames found so far; give the exchanges that are finished, and free what they held."""

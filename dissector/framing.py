@@ -629,9 +629,14 @@ def take_chunks(  # type: ignore[no-untyped-def]
             i += 1
             continue
         # Room for the most that one chunk can make: see that nothing has to grow while it is taken.
-        buffered = streams[2 * c].used + streams[2 * c + 1].used
-        largest = np.int64(chunk.captured) + buffered
-        frames = largest // 4 + 64
+        # (A synced stream's buffer is part of one frame; a search buffer may hold many.)
+        largest = np.int64(chunk.captured) + 65_536
+        buffered = np.int64(chunk.captured)
+        for side in range(2):
+            buffered += streams[2 * c + side].used
+            if streams[2 * c + side].mode != SYNCED:
+                largest += streams[2 * c + side].used
+        frames = largest // 4
         if frames > jobs.shape[0] - state[JOBS]:
             state[STOPPED] = JOBS_FULL
             break
@@ -641,7 +646,7 @@ def take_chunks(  # type: ignore[no-untyped-def]
         if state[DONE] + np.int64(dialogs[c].pending_count) + frames > done.shape[0]:
             state[STOPPED] = DONE_FULL
             break
-        if state[POOL_TOP] + 8 * largest + 4_096 > pool.shape[0]:
+        if state[POOL_TOP] + 8 * buffered + 4_096 > pool.shape[0]:
             state[STOPPED] = POOL_FULL
             break
         if state[FREE_MARKS_LEFT] < 2 * SEARCH_MARKS:
