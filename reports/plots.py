@@ -1,6 +1,6 @@
 """Plots as SVG and PNG: the distribution of latency by API, and latency, throttling and errors over time.
 
-matplotlib is imported when plots are made, with its Agg and SVG writers alone: no display. Colours are Okabe and Ito's,
+matplotlib is imported when plots are made, with its Agg and SVG writers alone. Colours are those of Okabe and Ito,
 which the colour-blind tell apart; each curve has a line style and a marker of its own too, for print in black and white.
 """
 

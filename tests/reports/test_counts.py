@@ -1,0 +1,187 @@
+"""What is counted, filtered and merged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkatap.dissector import rows as r
+from kafkatap.reports import counts as counts_module
+from kafkatap.reports import tally
+from kafkatap.reports.batch import Context
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counts import SECOND, ReportCounts
+from kafkatap.reports.filters import Filters, split_broker
+from kafkatap.reports.model import Table
+
+from . import rows as made
+from .rows import MS, START, batch, context, counted, exchange, result
+
+
+def traffic(seed: int, n: int) -> tuple[list[Any], list[Any]]:
+    """Random exchanges with results."""
+    rng = np.random.default_rng(seed)
+    exchanges, results = [], []
+    for i in range(n):
+        exchanges.append(
+            exchange(
+                i, at=int(rng.integers(0, 30 * SECOND)), broker=int(rng.integers(0, SECOND)),
+                api_key=int(rng.integers(0, 4)), api_version=int(rng.integers(0, 3)),
+                client_id=int(rng.integers(-1, 3)), outcome=int(rng.integers(0, 4)),
+                throttle_time_ms=int(rng.integers(0, 3)), throttle_wait_ns=int(rng.integers(0, 2)),
+                queue_ns=int(rng.integers(0, 5)), long_poll=int(rng.integers(0, 2)),
+            )
+        )  # fmt: skip
+        for p in range(int(rng.integers(0, 3))):
+            results.append(result(i, int(rng.integers(0, 4)), partition=p))
+    return exchanges, results
+
+
+def tables(counts: ReportCounts) -> list[Table]:
+    report = build_report(counts, context())
+    return [*report.tables, report.heading]
+
+
+@given(st.integers(0, 1000), st.integers(1, 40), st.integers(0, 3))
+@settings(max_examples=15, deadline=None)
+def test_however_it_is_split_and_merged_the_reports_are_the_same(seed: int, size: int, merged: int) -> None:
+    exchanges, results = traffic(seed, 60)
+    whole = counted(exchanges, results, by_topic=True)
+    parts = [ReportCounts(by_topic=True) for _ in range(merged + 1)]
+    for start in range(0, len(exchanges), size):
+        some = exchanges[start : start + size]
+        numbers = {int(e["exchange"]) for e in some}
+        part = parts[(start // size) % len(parts)]
+        part.add(batch(some, [x for x in results if int(x["exchange"]) in numbers]))
+    together = parts[-1]
+    for part in parts[:-1]:
+        together.merge(part)
+    assert tables(together) == tables(whole)
+
+
+def test_large_batches_and_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchanges, results = traffic(5, 300)
+    whole = tables(counted(exchanges, results))
+    monkeypatch.setattr(counts_module, "GATHER", 128)
+    assert tables(counted(exchanges, results)) == whole
+
+
+def test_values_of_a_group() -> None:
+    counts = counted([
+        exchange(0, broker=2 * MS, throttle_time_ms=0, queue_ns=5, total_ns=3 * MS),
+        exchange(1, at=MS, broker=4 * MS, throttle_time_ms=30, throttle_wait_ns=7),
+        exchange(2, outcome=r.UNANSWERED),
+        exchange(3, outcome=r.NO_REPLY_EXPECTED, response_bytes=-1),
+    ], [result(0, 3), result(0, 3, partition=1), result(1, 0)])  # fmt: skip
+    assert len(counts.groups) == 1
+    values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows()[0].tolist(), strict=True))
+    assert values == {
+        "answered": 2, "no_reply_expected": 1, "unanswered": 1, "response_lost": 0, "orphan_response": 0,
+        "request_bytes": 400, "response_bytes": 2000, "throttle_known": 2, "throttled": 1, "throttle_ms": 30,
+        "throttle_ms_max": 30, "broker_ns": 6 * MS, "broker_max": 4 * MS, "total_ns": 7 * MS, "total_max": 4 * MS,
+        "queued": 1, "queue_ns": 5, "queue_max": 5, "waited": 1, "wait_ns": 7, "wait_max": 7, "with_errors": 1,
+        "errors": 2, "first": START, "last": START + MS,
+    }  # fmt: skip
+
+
+def test_a_result_without_its_exchange_is_left_out_and_order_does_not_matter() -> None:
+    exchanges = [exchange(9), exchange(4), exchange(6)]
+    counts = counted(exchanges, [result(6, 3), result(9, 3), result(5, 3)])
+    assert counts.errors.value_rows().tolist() == [[2, START + MS, START + MS, 14]]
+
+
+def requests(filters: Filters) -> int:
+    exchanges = [
+        exchange(0, at=0, client_id=made.BILLING, client_ip=0, broker_ip=1, broker_port=9092, api_key=0),
+        exchange(1, at=MS, client_id=made.HOSTILE, client_ip=0, broker_ip=1, broker_port=9093, api_key=1),
+        exchange(2, at=2 * MS, client_id=made.BILLING, client_ip=2, broker_ip=2, broker_port=9092, api_key=1),
+        exchange(3, at=3 * MS, client_id=-1, client_ip=2, broker_ip=1, broker_port=9092, api_key=3),
+    ]
+    counts = counted(exchanges, filters=filters, names=context())
+    return int(counts.groups.value_rows()[:, tally.V_ANSWERED].sum())
+
+
+@pytest.mark.parametrize(
+    ("filters", "wanted"),
+    [
+        (Filters(), 4),
+        (Filters(start=START + MS), 3),
+        (Filters(start=START + MS, end=START + 3 * MS), 2),
+        (Filters(clients=("billing",)), 2),
+        (Filters(clients=("b*",), apis=frozenset({1})), 1),
+        (Filters(clients=("10.0.0.9",)), 2),
+        (Filters(clients=("10.0.0.9", "billing")), 3),
+        (Filters(clients=("Billing",)), 0),
+        (Filters(brokers=("10.0.0.2",)), 3),
+        (Filters(brokers=("10.0.0.2:9092",)), 2),
+        (Filters(brokers=(":9092",)), 3),
+        (Filters(brokers=("10.0.0.2:9093", "10.0.0.9")), 2),
+        (Filters(brokers=("192.0.2.1",)), 0),
+        (Filters(apis=frozenset({0, 3})), 2),
+    ],
+)
+def test_filters(filters: Filters, wanted: int) -> None:
+    assert requests(filters) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("10.0.0.1", ("10.0.0.1", -1)), ("[::1]:9092", ("::1", 9092)), ("::1", ("::1", -1)), (":9", ("", 9))],
+)
+def test_brokers_are_addresses_and_ports(text: str, wanted: tuple[str, int]) -> None:
+    assert split_broker(text) == wanted
+
+
+def test_topics_named_later_by_their_id() -> None:
+    """A Fetch names its topic by id; the name comes in a later Metadata response."""
+    names: dict[int, int] = {}
+    context_ = context(topic_names=names)
+    counts = ReportCounts(Filters(topics=("ord*",)), context_, by_topic=True)
+    counts.add(batch([exchange(0), exchange(1)], [
+        result(0, 6, topic=-1, topic_id=made.ORDERS_ID), result(0, 6, topic=made.BILLING), result(1, 5),
+    ]))  # fmt: skip
+    counts.add(batch([exchange(2)], [result(2, 4, topic=made.BILLING)]))
+    names[made.ORDERS_ID] = made.ORDERS
+    counts.finish()
+    report = build_report(counts, context_, by="topic")
+    assert [row[:3] for row in report.table("latency").rows] == [("Fetch", "orders", 2)]
+    assert sorted(int(row[1] or 0) for row in report.table("errors").rows) == [5, 6]
+
+
+def test_an_exchange_counts_once_for_each_of_its_topics() -> None:
+    counts = counted(
+        [exchange(0), exchange(1)],
+        [result(0), result(0, partition=1), result(0, topic=made.BILLING), result(0, partition=2), result(1, 3)],
+        by_topic=True,
+    )
+    table = build_report(counts, context(), by="topic").table("latency")
+    assert [(row[1], row[2]) for row in table.rows] == [("orders", 2), ("billing", 1)]
+
+
+def test_the_timeline_takes_longer_intervals_when_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts_module, "TIMELINE_LIMIT", 20)
+    exchanges = [exchange(i, at=i * SECOND, broker=MS) for i in range(100)]
+    whole = counted(exchanges)
+    assert whole.interval == 10 * SECOND  # 100 s touch 21 intervals of 5 s
+    a, b = counted(exchanges[:50]), counted(exchanges[50:])
+    a.merge(b)
+    assert a.interval == 10 * SECOND
+    assert tables(a) == tables(whole)
+    assert counted(exchanges, interval=SECOND).interval == SECOND
+
+
+def test_counts_with_other_names_are_renumbered() -> None:
+    exchanges, results = traffic(3, 50)
+    mine = counted(exchanges, results, by_topic=True)
+    order = np.array([3, 1, 2, 0, *range(4, len(made.STRINGS))], np.int64)
+    strings = [made.STRINGS[i] for i in order]
+    turned = mine.renumber(np.argsort(order), np.array([2, 1, 0]))
+    other: Context = replace(context(), strings=strings, addresses=made.ADDRESSES[::-1])
+    wanted, got = build_report(mine, context()), build_report(turned, other)
+    for name in ("latency", "throttle", "errors", "timeline"):
+        assert got.table(name) == wanted.table(name)
