@@ -14,6 +14,7 @@ Jumps are relative to the instruction that follows. `b` holds flags in its lowes
 from __future__ import annotations
 
 import numpy as np
+
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be16, be32, be64, signed16, signed32
@@ -68,11 +69,11 @@ TAPE_FULL = -1
 
 @helper
 def long_varint(buf, at, stop):  # type: ignore[no-untyped-def]
-    """An unsigned varint of at most 32 bits: value | size << 32; else -16, or -n where the bytes end after n."""
+    """An unsigned varint of at most 32 bits: value | size << 32; else -16, or -1 - n where the bytes end after n."""
     value = np.int64(0)
     for k in range(5):
         if at + k >= stop:
-            return np.int64(-k)
+            return np.int64(-1 - k)
         byte = np.int64(buf[at + k])
         value |= (byte & 127) << (7 * k)
         if byte < 128:
@@ -125,7 +126,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                 if n >= 128:
                     n = long_varint(buf, at - 1, stop)
                     if n < 0:
-                        at = at - 1 if n == -16 else at - 1 - n
+                        at = at - 1 if n == -16 else at - 2 - n
                         status = np.int64(MALFORMED if n == -16 or at >= limit else INCOMPLETE)
                         break
                     width = n >> 32
@@ -204,7 +205,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
             if n >= 128:
                 n = long_varint(buf, at - 1, stop)
                 if n < 0:
-                    at = at - 1 if n == -16 else at - 1 - n
+                    at = at - 1 if n == -16 else at - 2 - n
                     status = np.int64(MALFORMED if n == -16 or at >= limit else INCOMPLETE)
                     break
                 at += (n >> 32) - 1
@@ -229,14 +230,14 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                 value = at
                 tag = long_varint(buf, at, stop)
                 if tag < 0:
-                    at = at if tag == -16 else at - tag
+                    at = at if tag == -16 else at - 1 - tag
                     status = np.int64(MALFORMED if tag == -16 or at >= limit else INCOMPLETE)
                     break
                 at += tag >> 32
                 tag &= 0xFFFFFFFF
                 n = long_varint(buf, at, stop)
                 if n < 0:
-                    at = at if n == -16 else at - n
+                    at = at if n == -16 else at - 1 - n
                     status = np.int64(MALFORMED if n == -16 or at >= limit else INCOMPLETE)
                     break
                 at += n >> 32

@@ -1,0 +1,116 @@
+"""The machine decodes as the reference does, every message in every version: whole, cut short, with bytes too many."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from kafkatap.dissector import rows
+from kafkatap.dissector.reference import UNKNOWN_TAGS, Decoded, decode_message
+from kafkatap.dissector.tape import HEADER_TAGS, tree
+from kafkatap.kernels.decorator import kernel_mode
+from tests.dissector.machine_support import ALL, Body, Run, run
+from tests.support.messages import emptiest_message, generate_message
+
+PLAIN = kernel_mode() == "python"
+SEEDS = range(1) if PLAIN else range(8)
+
+
+def _bodies(seed: int) -> list[Body]:
+    messages = ALL[seed % 7 :: 7] if PLAIN else ALL
+    return [Body(message, version, generate_message(message, version, seed)[0]) for message, version in messages]
+
+
+def _reference(body: Body) -> Decoded:
+    return decode_message(body.message, body.version, body.data, missing=body.missing)
+
+
+def _machine(done: Run, number: int) -> dict[str, Any]:
+    return tree(done.programs, done.tape, (done.buffer,), done.jobs[number])
+
+
+def _without_tags(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_tags(v) for k, v in value.items() if k not in (UNKNOWN_TAGS, HEADER_TAGS)}
+    return [_without_tags(v) for v in value] if isinstance(value, list) else value
+
+
+def check(bodies: list[Body], slack: bytes = b"") -> None:
+    """The machine gives the reference's status, value, place of the error, and count of nulls for each body."""
+    done = run(bodies, slack=slack)
+    for number, body in enumerate(bodies):
+        job = done.jobs[number]
+        name = f"{body.message.name} {body.message.direction} v{body.version} {body.data.hex()}"
+        wanted = _reference(body)
+        assert rows.STATUSES[job["status"]] == rows.STATUSES[wanted.status], f"{name}: {wanted.error} at {wanted.path}"
+        assert job["nulls"] == wanted.nulls, name
+        value = _machine(done, number)
+        if wanted.status in (rows.OK, rows.TRAILING_BYTES):
+            assert value.pop(HEADER_TAGS, []) == wanted.header_tags, name
+            assert value == wanted.value, name
+        else:
+            assert job["error_at"] == wanted.offset, f"{name}: {wanted.error} at {wanted.path}"
+            assert _without_tags(value) == _without_tags(wanted.value), name
+        if wanted.status == rows.OK:
+            assert job["error_at"] == -1
+            assert job["error_field"] == -1
+        if wanted.status == rows.TRAILING_BYTES:
+            assert job["error_at"] == len(body.data) + body.missing - wanted.trailing
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whole_messages(seed: int) -> None:
+    check(_bodies(seed), slack=b"\xff" * 3)
+
+
+def test_shortest_messages() -> None:
+    check([Body(message, version, emptiest_message(message, version)[0]) for message, version in ALL])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_byte_missing(seed: int) -> None:
+    check([Body(b.message, b.version, b.data[:-1]) for b in _bodies(seed) if b.data], slack=b"\0" * 9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_byte_too_many(seed: int) -> None:
+    check([Body(b.message, b.version, b.data + b"\0") for b in _bodies(seed)], slack=b"\xff" * 9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tail_not_captured(seed: int) -> None:
+    source = random.Random(seed)
+    bodies = []
+    for body in _bodies(seed):
+        at = source.randrange(len(body.data) + 1)
+        bodies.append(Body(body.message, body.version, body.data[:at], len(body.data) - at))
+    check(bodies, slack=b"\x01" * 9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bytes_changed(seed: int) -> None:
+    source = random.Random(seed)
+    bodies = []
+    for body in _bodies(seed):
+        data = bytearray(body.data)
+        for _ in range(source.choice((1, 1, 2, 5))):
+            if data:
+                data[source.randrange(len(data))] = source.choice((0, 1, 2, 127, 128, 255, source.randrange(256)))
+        bodies.append(Body(body.message, body.version, bytes(data), source.choice((0, 0, 1, 50))))
+    check(bodies, slack=b"\x80" * 9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_bytes(seed: int) -> None:
+    source = random.Random(seed)
+    messages = ALL[::31] if PLAIN else ALL
+    small = bytes((0, 0, 0, 0, 1, 1, 2, 3, 255))
+    check(
+        [
+            Body(message, version, bytes(source.choices(small, k=source.randrange(120))), source.choice((0, 0, 9)))
+            for message, version in messages
+        ],
+        slack=b"\xff" * 9,
+    )
