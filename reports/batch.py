@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+
 from kafkatap.kernels.decorator import record_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]

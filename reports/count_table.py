@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from kafkatap.kernels import helper, kernel
 
 from .batch import Array

@@ -8,6 +8,7 @@ timeline, which grows step by step only when the timeline holds too much to keep
 from __future__ import annotations
 
 import numpy as np
+
 from kafkatap.dissector.rows import EXCHANGE, RESULT
 
 from . import tally

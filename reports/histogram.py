@@ -7,6 +7,7 @@ below BUCKETS for every int64. Adding two histograms is adding their counts, in 
 from __future__ import annotations
 
 import numpy as np
+
 from kafkatap.kernels import helper, kernel
 
 from .batch import Array

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from kafkatap.dissector import rows as r
 
 from .batch import PROTOCOLS, Array, Context, uuid_text

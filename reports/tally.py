@@ -10,6 +10,7 @@ of answered exchanges only; for a Fetch that waited out its max_wait_ms they are
 from __future__ import annotations
 
 import numpy as np
+
 from kafkatap.dissector.rows import EXCHANGE, NO_TIME, RESULT
 from kafkatap.kernels import helper, kernel
 
