@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def decode_jobs(programs: Programs, jobs: Array, buffers: Sequence[Array], tape: Array | None = None) -> Array:
-    """Run all jobs (JOB) over their buffers (block, held, pool; uint8); return the tape (TAPE), no longer than its rows.
+    """Run all jobs (JOB) over their buffers (block, held, pool; uint8); return the tape (TAPE), its rows alone.
 
     `tape` is the room to begin with; it grows as needed.
     """
@@ -97,7 +97,7 @@ def tree(programs: Programs, tape: Array, buffers: Sequence[Array], job: Any) ->
 
 
 def error_path(programs: Programs, tape: Array, job: Any) -> str:
-    """Where decoding stopped ("Topics[3].Partitions[0].Records"), by the rows of one job of EVERYTHING; "" if nowhere."""
+    """Where decoding stopped ("Topics[3].Partitions[0].Records"), by a job's rows of EVERYTHING; "" if nowhere."""
     if int(job["error_field"]) < 0:
         return ""
     info = programs.fields[int(job["error_field"])]
