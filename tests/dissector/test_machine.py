@@ -1,4 +1,4 @@
-"""The machine's own promises: it never reads or writes outside, always ends, and resumes; profiles; the programs' form."""
+"""The machine's own promises: it never reads or writes outside, always ends, and resumes; profiles; programs."""
 
 from __future__ import annotations
 
@@ -68,10 +68,9 @@ def test_hostile_bytes_end_with_a_status_and_few_rows(profile: str, seed: int) -
     assert (done.jobs["error_at"] <= sizes).all()
 
 
-@pytest.mark.skipif(PLAIN, reason="plain Python checks every index itself, but takes a minute for this")
-def test_a_million_hostile_bytes_take_no_time() -> None:
+def test_long_hostile_bodies_end() -> None:
     for fill in (0, 1, 2, 127, 255):
-        data = bytes([0] * 12 + [fill]) * 4_000
+        data = bytes([0] * 12 + [fill]) * (40 if PLAIN else 4_000)
         done = run([Body(message, version, data) for message, version in ALL[::9]])
         assert done.jobs["tape_count"].max() <= 3 * len(data)
 
@@ -98,10 +97,9 @@ for seed in range(4):
 """
 
 
-@pytest.mark.skipif(PLAIN, reason="plain Python checks every index itself")
 def test_no_read_past_the_end_with_checked_indices() -> None:
     """Each body ends where its array ends, and compiled code that checks its indices finds nothing."""
-    environment = os.environ | {"KAFKATAP_BOUNDSCHECK": "1", "KAFKATAP_KERNELS": "numba"}
+    environment = os.environ | {"KAFKATAP_BOUNDSCHECK": "1", "KAFKATAP_KERNELS": "numba", "NUMBA_DISABLE_JIT": "0"}
     done = subprocess.run([sys.executable, "-c", _NO_OVER_READ], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

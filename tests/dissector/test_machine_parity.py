@@ -19,7 +19,7 @@ SEEDS = range(1) if PLAIN else range(8)
 
 
 def _bodies(seed: int) -> list[Body]:
-    messages = ALL[seed % 7 :: 7] if PLAIN else ALL
+    messages = ALL[seed % 3 :: 3] if PLAIN else ALL
     return [Body(message, version, generate_message(message, version, seed)[0]) for message, version in messages]
 
 
@@ -105,7 +105,7 @@ def test_bytes_changed(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_bytes(seed: int) -> None:
     source = random.Random(seed)
-    messages = ALL[::31] if PLAIN else ALL
+    messages = ALL[::5] if PLAIN else ALL
     small = bytes((0, 0, 0, 0, 1, 1, 2, 3, 255))
     check(
         [
