@@ -225,8 +225,16 @@ def _add_report(report: argparse.ArgumentParser) -> None:
 
 def _broker(text: str) -> str:
     """An address, address:port, [address]:port or :port; kept as written."""
-    match = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::(\d+))?|[0-9A-Fa-f:.]+", text)
-    if not text or match is None or (match[1] and not 0 < int(match[1]) < 65536):
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|[^:\[\]]*)(?::(\d+))?|([0-9A-Fa-f:.]+)", text)
+    wrong = not text or match is None or (match[2] and not 0 < int(match[2]) < 65536)
+    if match is not None and (match[1] or match[3]):
+        from ipaddress import AddressValueError, IPv6Address
+
+        try:
+            IPv6Address(match[1] or match[3])
+        except AddressValueError:
+            wrong = True
+    if wrong:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no broker (such as 10.0.0.1, 10.0.0.1:9092, [::1]:9092 or :9092)"
         )
@@ -238,7 +246,7 @@ def completion_script(shell: str) -> str:
     import shtab
 
     parser = build_parser()
-    for command in parser._subparsers._group_actions[0].choices.values():  # type: ignore[union-attr,index,call-overload]
+    for command in parser._subparsers._group_actions[0].choices.values():  # type: ignore[union-attr]
         for action in command._actions:
             if action.dest == "captures":
                 action.complete = shtab.FILE

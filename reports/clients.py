@@ -25,8 +25,9 @@ from kafkatap.dissector.releases import oldest_release_for, removed_in
 from . import tally
 from .batch import Context
 from .counts import ReportCounts
+from .histogram import P50, P99
 from .model import Column, Table, Value
-from .rollup import P50, P99, Rolled, api_label, group_columns, maybe, roll_up
+from .rollup import Rolled, api_label, group_columns, maybe, roll_up
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
@@ -73,8 +74,8 @@ class _Wire:
 
 def clients(counts: ReportCounts, context: Context) -> Table:
     """Rows in descending order of requests."""
-    c = group_columns(counts.groups, tally.GROUP_KEY)
-    c = {name: column.tolist() for name, column in c.items()}  # type: ignore[misc]
+    columns = group_columns(counts.groups, tally.GROUP_KEY)
+    c: dict[str, list[int]] = {name: column.tolist() for name, column in columns.items()}
     groups = len(counts.groups)
     told = list(zip(c["client_id"], c["client_ip"], c["software"], c["software_version"], strict=True))
     known = _software_seen(told, context)

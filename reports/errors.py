@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkatap.dissector.errors import error_name, is_retriable
-from kafkatap.dissector.rows import R_GROUP, R_RESOURCE
+from kafkatap.dissector.rows import R_GROUP, R_RESOURCE, RESULT_KINDS
 
 from .batch import Context
 from .counts import ReportCounts
@@ -12,24 +12,22 @@ from .rollup import api_label
 
 COLUMNS = (
     Column("error", "error", "text", "Kafka's name of the error code"),
-    Column("code", "code", "count", "its number", 2),
+    Column("code", "code", "count", "its number", 3),
     Column("api", "API", "text", "API of the request"),
     Column("kind", "of", "text", "what it is about: response, topic, partition, group, resource", 3),
     Column("name", "topic or group", "text", "topic, group, or other name that it was given for"),
     Column("client_id", "client", "text", "client_id of the request"),
-    Column("retriable", "retry", "flag", "whether the client may send the same again"),
+    Column("retriable", "retry", "flag", "whether the client may send the same again", 2),
     Column("count", "count", "count", "how often this code came"),
-    Column("first", "first", "time", "arrival of the first such response"),
-    Column("last", "last", "time", "arrival of the last one", 1),
+    Column("first", "first", "time", "arrival of the first such response", 1),
+    Column("last", "last", "time", "arrival of the last one", 2),
     Column("packet", "packet", "packet", "the first such response's last packet"),
 )
-
-_KINDS = ("response", "topic", "partition", "group", "resource", "other")
 
 
 def errors(counts: ReportCounts, context: Context) -> Table:
     """Rows in descending order of count."""
-    merged: dict[tuple[Value, ...], list[int]] = {}
+    merged: dict[tuple[int, int, str | None, str | None, str | None], list[int]] = {}
     found = counts.errors
     for key, value in zip(found.key_rows().tolist(), found.value_rows().tolist(), strict=True):
         code, api_key, kind, topic, topic_id, name, client = key
@@ -37,18 +35,16 @@ def errors(counts: ReportCounts, context: Context) -> Table:
             where = context.text(name) if name >= 0 else context.topic(topic, topic_id)
         else:
             where = context.topic(topic, topic_id) if topic >= 0 or topic_id >= 0 else context.text(name)
-        label = (code, api_key, _KINDS[kind] if kind < len(_KINDS) else None, where, context.text(client))
+        label = (code, api_key, RESULT_KINDS[kind] if kind < len(RESULT_KINDS) else None, where, context.text(client))
         seen = merged.setdefault(label, [0, 2**63 - 1, -(2**63), 2**63 - 1])
         seen[0] += value[0]
         seen[1], seen[2], seen[3] = min(seen[1], value[1]), max(seen[2], value[2]), min(seen[3], value[3])
     rows: list[tuple[Value, ...]] = []
-    for label, (count, first, last, packet) in sorted(merged.items(), key=lambda kv: (-kv[1][0], kv[1][1], str(kv[0]))):
-        code, api_key, kind, where, client = label
-        assert isinstance(code, int)
-        assert isinstance(api_key, int)
+    for shown, (count, first, last, packet) in sorted(merged.items(), key=lambda kv: (-kv[1][0], kv[1][1], str(kv[0]))):
+        code, api_key, kind, where, client = shown
         name = error_name(code)
         rows.append((
-            "(no name)" if name == str(code) else name, code, api_label(api_key), kind, where, client,
+            f"{code} (no name)" if name == str(code) else name, code, api_label(api_key), kind, where, client,
             is_retriable(code), count, first, last, packet,
         ))  # fmt: skip
     notes = ("Every non-zero code at any level of a response; retry: the client may send the same again.",)

@@ -81,7 +81,12 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
             api_key, bool(long_poll),
         ))  # fmt: skip
     title = "Latency by API" + (f" and {by}" if by != "api" else "")
-    notes = ["Broker time: without queueing behind earlier requests and without quota delay. Largest sum first."]
+    notes = [
+        "Broker time: without queueing behind earlier requests and without quota delay. Largest sum first.",
+        "Long poll: a Fetch that waited out its max_wait_ms; the other Fetch rows are without those.",
+    ]
+    if not any(row[-1] for row in rows):
+        notes.pop()
     if by == "topic":
         notes.append("An exchange on several topics counts for each of them.")
     return Table("latency", title, latency_columns(by), rows, tuple(notes), empty="no requests")

@@ -1,7 +1,7 @@
 """Plots as SVG and PNG: the distribution of latency by API, and latency, throttling and errors over time.
 
 matplotlib is imported when plots are made, with its Agg and SVG writers alone. Colours are those of Okabe and Ito,
-which the colour-blind tell apart; each curve has a line style and a marker of its own too, for print in black and white.
+which the colour-blind tell apart; each curve has its own line style and marker too, for print in black and white.
 """
 
 from __future__ import annotations

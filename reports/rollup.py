@@ -82,7 +82,7 @@ def api_label(api_key: int, long_poll: int = 0) -> str:
     name = api_name(api_key) if api_key >= 0 else "(no request)"
     if name.lstrip("-").isdigit():
         name = f"API {name}"
-    return f"{name} (waited out max_wait)" if long_poll else name
+    return f"{name} (long poll)" if long_poll else name
 
 
 def maybe(value: int | np.integer[Any]) -> int | None:

@@ -329,7 +329,8 @@ def results_table(results: Array, context: Context) -> Any:
 def _has_name(results: Array, context: Context) -> Array:
     known = np.zeros(len(context.strings) + 1, bool)
     known[list(context.topic_names)] = True
-    return known[results["topic_id"]]
+    answer: Array = known[results["topic_id"]]
+    return answer
 
 
 def connections_table(connections: Array, context: Context) -> Any:

@@ -6,6 +6,7 @@ writes them (imported only then), which knows terminals and NO_COLOR. Nothing fr
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
@@ -69,7 +70,8 @@ def render_table(table: Table, width: int, top: int, utc: bool) -> Iterator[Line
     if left:
         yield [(f"… and {left:,} more {'row' if left == 1 else 'rows'} (--top {len(table.rows)} shows all)", "dim")]
     for note in table.notes:
-        yield [(note, "dim")]
+        for part in textwrap.wrap(note, width):
+            yield [(part, "dim")]
 
 
 def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from . import tally
 from .batch import Context
 from .counts import ReportCounts
+from .histogram import P99
 from .model import Column, Table, Value
-from .rollup import P99, api_label, group_columns, maybe, roll_up
+from .rollup import api_label, group_columns, maybe, roll_up
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),

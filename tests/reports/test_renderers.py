@@ -1,0 +1,175 @@
+"""Text, JSON, CSV and plots: golden output, and nothing from the wire that acts where it is shown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkatap.reports import units
+from kafkatap.reports.csv_report import cell, write_csv
+from kafkatap.reports.json_report import report_object, schema, write_json
+from kafkatap.reports.model import Column
+from kafkatap.reports.text import render_text, write_text
+
+from .test_reports import report
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+
+def text_of(width: int = 120, **options: bool) -> str:
+    out = io.StringIO()
+    write_text(report(), out, utc=True, width=width, **options)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_text_is_as_it_was(width: int, request: pytest.FixtureRequest) -> None:
+    golden = HERE / f"report-{width}.txt"
+    assert text_of(width) == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_tables_fit_the_width(width: int) -> None:
+    lines = text_of(width).splitlines()
+    rules = [line for line in lines if line.startswith("─")]
+    assert len(rules) == 6
+    assert all(units.cells(line) <= max(width, 96) for line in rules)
+
+
+def test_the_rows_left_out_are_told() -> None:
+    lines = ["".join(t for t, _ in line) for line in render_text(report(), 120, top=1, utc=True)]
+    assert "… and 3 more rows (--top 4 shows all)" in lines
+    assert not any("more row" in line for line in text_of().splitlines())
+
+
+def test_hostile_names_do_nothing_on_a_terminal() -> None:
+    plain = text_of()
+    assert "\x1b" not in plain
+    assert r"\x1b[31mred\x1b[0m" in plain
+    assert "[bold]markup[/bold]" in plain
+    coloured = text_of(color=True)
+    assert "\x1b[31mred" not in coloured
+    assert r"\x1b[31mred" in coloured
+
+
+def test_colours_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    import re
+
+    coloured = text_of(color=True)
+    assert "\x1b[1m" in coloured
+    without = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [line.rstrip() for line in without.splitlines()] == text_of().splitlines()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", text_of(color=True))
+
+
+def test_a_poor_encoding_is_no_error() -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    write_text(report(), out, utc=True)
+    out.flush()
+    assert b"Latency by API" in raw.getvalue()
+
+
+@given(st.text())
+def test_safe_text_is_printable(text: str) -> None:
+    shown = units.safe(text)
+    assert shown.isprintable()
+    assert units.cells(units.cut(shown, 20)) <= 20
+
+
+def test_json_is_what_was_counted() -> None:
+    out = io.StringIO()
+    write_json(report(), out, "1.2.3")
+    assert out.getvalue().isascii()
+    read = json.loads(out.getvalue())
+    assert read == report_object(report(), "1.2.3")
+    assert read["schema_version"] == 1
+    assert read["capture"]["first"] == "2026-11-21T04:43:59.000000000Z"
+    fetch = read["reports"]["latency"][1]
+    assert (fetch["api"], fetch["count"], fetch["broker_max_ns"]) == ("Fetch", 3, 100_000_000)
+    assert read["reports"]["clients"][1]["client_id"] == "\x1b[31mred\x1b[0m"
+    assert read["warnings"] == ["1 request has no response in this capture."]
+
+
+def test_the_json_schema_is_the_one_in_docs() -> None:
+    assert json.loads((ROOT / "docs" / "report.schema.json").read_text()) == schema()
+
+
+def test_json_has_the_fields_of_its_schema() -> None:
+    known = schema()["properties"]["reports"]["properties"]
+    for name, rows in report_object(report(), "1")["reports"].items():
+        for row in rows:
+            assert set(known[name]["items"]["required"]) <= set(row) <= set(known[name]["items"]["properties"])
+
+
+def test_csv_files(tmp_path: Path) -> None:
+    paths = write_csv(report(), tmp_path / "new")
+    names = ["capture", "latency", "throttle", "errors", "clients", "timeline", "ledger"]
+    assert [p.name for p in paths] == [f"{n}.csv" for n in names]
+    with open(tmp_path / "new" / "clients.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["client_id"] for row in rows] == ["billing", r"\x1b[31mred\x1b[0m", "'=cmd|' /C calc'!A0"]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@x", "'@x"),
+        ("\tx", r"'\x09x"),
+        (" =1", "' =1"),
+        ("a=1", "a=1"),
+        ("-", "-"),
+        (None, ""),
+    ],
+)
+def test_formulas_are_texts_in_csv(value: str | None, wanted: str) -> None:
+    assert cell(Column("client_id", "client", "text", ""), value) == wanted
+
+
+def test_plots(tmp_path: Path) -> None:
+    from kafkatap.reports.plots import write_plots
+
+    paths = write_plots(report(), tmp_path, utc=True)
+    assert [p.name for p in paths] == [
+        f"{name}.{suffix}"
+        for name in ("latency", "latency-over-time", "throttle-over-time", "errors-over-time")
+        for suffix in ("svg", "png")
+    ]
+    assert all(p.stat().st_size > 5000 for p in paths)
+    assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("ns", "wanted"),
+    [
+        (0, "0"), (812, "812 ns"), (999, "999 ns"), (1000, "1.00 µs"), (14_220, "14.2 µs"), (999_700, "1.00 ms"),
+        (3_391_487, "3.39 ms"), (99_960_000, "100 ms"), (1_050_000_000, "1.05 s"), (99_400_000_000, "99.4 s"),
+        (204_390_000_000, "3m 24s"), (7_500_000_000_000, "2h 05m"), (90_000_000_000_000, "1d 01h"),
+    ],
+)  # fmt: skip
+def test_durations(ns: int, wanted: str) -> None:
+    assert units.duration(ns) == wanted
+
+
+def test_sizes_shares_and_clocks() -> None:
+    assert [units.size(n) for n in (0, 999, 1024, 1_500_000, 3 * 2**30)] == [
+        "0 B",
+        "999 B",
+        "1.0 KiB",
+        "1.4 MiB",
+        "3.0 GiB",
+    ]
+    assert [units.share(p) for p in (0, 0.0001, 0.5, 0.9999, 1)] == ["0 %", "<0.1 %", "50.0 %", ">99.9 %", "100 %"]
+    assert units.clock(1_795_236_239_392_450_000, True, 3, True) == "2026-11-21 04:43:59.392"
+    assert units.iso(1_795_236_239_392_450_001) == "2026-11-21T04:43:59.392450001Z"

@@ -1,0 +1,170 @@
+"""The numbers of each report on a small batch made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkatap.dissector import rows as r
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counts import SECOND, ReportCounts
+from kafkatap.reports.model import Report, Table
+
+from . import rows as made
+from .rows import MS, START, connection, context, counted, exchange, result
+
+
+def small() -> ReportCounts:
+    """Four clients' worth of traffic with latency, a long poll, throttling, errors and a request without a response."""
+    produce = {"api_key": 0, "api_version": 2, "client_id": made.HOSTILE}
+    return counted(
+        [
+            exchange(0, at=0, broker=2 * MS, total_ns=3 * MS, throttle_time_ms=0),
+            exchange(1, at=MS, broker=100 * MS, throttle_time_ms=250),
+            exchange(2, at=SECOND, broker=50 * MS, throttle_wait_ns=200 * MS, total_ns=250 * MS, throttle_time_ms=0),
+            exchange(3, at=SECOND, broker=500 * MS, long_poll=1, throttle_time_ms=0),
+            exchange(4, at=3 * SECOND, **produce, queue_ns=4 * MS, total_ns=5 * MS),
+            exchange(5, at=3 * SECOND, **produce, outcome=r.UNANSWERED),
+            exchange(6, at=3 * SECOND, api_key=11, api_version=5, client_id=made.FORMULA, broker=3 * SECOND),
+        ],
+        [
+            result(0, 6), result(1, 6, partition=1), result(4, 7, topic=made.MARKUP),
+            result(6, 27, kind=r.R_GROUP, topic=-1, name=made.GROUP), result(6, 5120, kind=r.R_RESPONSE, topic=-1),
+        ],
+    )  # fmt: skip
+
+
+def report(**parts: Any) -> Report:
+    return build_report(small(), context(**parts), curves=True)
+
+
+def column(table: Table, name: str) -> list[Any]:
+    at = [c.name for c in table.columns].index(name)
+    return [row[at] for row in table.rows]
+
+
+def test_rows_have_a_value_for_each_column() -> None:
+    whole = report()
+    for table in (whole.heading, *whole.tables, whole.ledger):
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert len({c.name for c in table.columns}) == len(table.columns)
+
+
+def test_latency() -> None:
+    table = report().table("latency")
+    assert column(table, "api") == ["JoinGroup", "Fetch", "Produce", "Fetch (long poll)"]
+    assert column(table, "count") == [1, 3, 2, 1]
+    assert column(table, "broker_max_ns") == [3 * SECOND, 100 * MS, MS, 500 * MS]
+    assert column(table, "total_max_ns") == [3 * SECOND, 250 * MS, 5 * MS, 500 * MS]
+    p50 = column(table, "broker_p50_ns")[1]
+    assert abs(p50 - 50 * MS) < 0.01 * 50 * MS
+    assert column(table, "broker_p99_ns")[1] <= 100 * MS
+    assert column(table, "unanswered") == [0, 0, 1, 0]
+    assert column(table, "queued") == [0, 0, 1, 0]
+    assert column(table, "throttle_wait_sum_ns") == [0, 200 * MS, 0, 0]
+
+
+def test_latency_by_client_broker_and_version() -> None:
+    counts = small()
+    by_client = build_report(counts, context(), by="client").table("latency")
+    assert ("Fetch", "billing", 3) in [row[:3] for row in by_client.rows]
+    by_broker = build_report(counts, context(), by="broker").table("latency")
+    assert {row[1] for row in by_broker.rows} == {"10.0.0.2:9092"}
+    by_version = build_report(counts, context(), by="version").table("latency")
+    assert ("Produce", 2, 2) in [row[:3] for row in by_version.rows]
+
+
+def test_throttle() -> None:
+    table = report().table("throttle")
+    assert table.rows == [
+        ("billing", "Fetch", 4, 1, 0.25, 250, 250, 250, 1, 200 * MS, column(table, "wait_p99_ns")[0], 200 * MS)
+    ]
+    assert abs(column(table, "wait_p99_ns")[0] - 200 * MS) <= 2 * MS
+
+
+def test_errors() -> None:
+    table = report().table("errors")
+    first = START + 2 * MS
+    assert table.rows[0] == (
+        "NOT_LEADER_OR_FOLLOWER", 6, "Fetch", "partition", "orders", "billing", True, 2, first, START + 101 * MS, 2,
+    )  # fmt: skip
+    assert {row[:6] for row in table.rows[1:]} == {
+        ("REQUEST_TIMED_OUT", 7, "Produce", "partition", "[bold]markup[/bold]", "\x1b[31mred\x1b[0m"),
+        ("REBALANCE_IN_PROGRESS", 27, "JoinGroup", "group", "group-1", "=cmd|' /C calc'!A0"),
+        ("5120 (no name)", 5120, "JoinGroup", "response", None, "=cmd|' /C calc'!A0"),
+    }
+
+
+def test_clients() -> None:
+    table = report().table("clients")
+    assert column(table, "client_id") == ["billing", "\x1b[31mred\x1b[0m", "=cmd|' /C calc'!A0"]
+    assert column(table, "requests") == [4, 2, 1]
+    assert column(table, "connections") == [1, 0, 0]
+    assert column(table, "oldest_release")[0] == "2.3"
+    assert column(table, "removed") == [None, "Produce 2", None]
+    assert column(table, "rtt_ns") == [150_000, None, None]
+    assert column(table, "errors") == [2, 1, 2]
+
+
+def test_verdicts() -> None:
+    def verdict(wire: Any, *exchanges: Any) -> Any:
+        return column(build_report(counted(list(exchanges)), context(connections=wire)).table("clients"), "verdict")[0]
+
+    quick, slow = exchange(0), exchange(0, broker=90 * MS, total_ns=100 * MS)
+    again = connection(client_retransmitted_bytes=100)
+    transfer = exchange(0, broker=MS, total_ns=100 * MS)
+    assert verdict(connection(), quick) == "-"
+    assert verdict(again, quick) == "network"
+    assert verdict(connection(), slow) == "broker"
+    assert verdict(connection(), exchange(0, broker=MS, queue_ns=80 * MS, total_ns=100 * MS)) == "broker"
+    assert verdict(connection(), exchange(0, broker=MS, throttle_wait_ns=90 * MS, total_ns=100 * MS)) == "throttled"
+    assert verdict(connection(), transfer) == "network"
+    assert verdict(connection(client_zero_windows=2), transfer) == "client"
+    # A JoinGroup waits for the other members: that is not slowness.
+    assert verdict(connection(), quick, exchange(1, api_key=11, broker=3 * SECOND)) == "-"
+
+
+def test_requests_before_the_software_was_told_count_with_it() -> None:
+    told = {"client_software": made.SOFTWARE, "client_software_version": made.VERSION}
+    table = build_report(counted([exchange(0), exchange(1, **told)]), context()).table("clients")
+    assert column(table, "software") == ["librdkafka 2.3.0"]
+    assert column(table, "requests") == [2]
+    assert column(table, "connections") == [1]
+    other = {"client_software": made.SOFTWARE, "client_software_version": made.GROUP}
+    three = build_report(counted([exchange(0), exchange(1, **told), exchange(2, **other)]), context()).table("clients")
+    assert len(three.rows) == 3
+
+
+def test_timeline_has_its_empty_intervals_too() -> None:
+    table = report().table("timeline")
+    assert [(t - START) // SECOND for t in column(table, "start")] == [0, 1, 2, 3]
+    assert column(table, "requests") == [2, 2, 0, 3]
+    assert column(table, "responses") == [2, 2, 0, 2]
+    assert column(table, "unanswered") == [0, 0, 0, 1]
+    assert column(table, "errors") == [2, 0, 0, 3]
+    assert column(table, "throttled") == [1, 0, 0, 0]
+    assert column(table, "broker_max_ns") == [100 * MS, 50 * MS, None, 3 * SECOND]  # the long poll is not in it
+
+
+def test_ledger_and_sentences() -> None:
+    whole = report()
+    assert ("requests", "unanswered", 1, 0.25) in whole.ledger.rows
+    assert whole.sentences == ("1 request has no response in this capture.",)
+    many = report(ledger={"requests": {"unanswered": 31, "total": 31}}, encrypted_share=0.25)
+    assert many.sentences == (
+        "31 requests have no response in this capture.",
+        "25% of the payload is encrypted (TLS) and cannot be read.",
+    )
+
+
+def test_curves_end_at_all_exchanges() -> None:
+    curves = report().curves.latency
+    assert curves[0][:2] == ("Fetch", 3)
+    for _, _, times, parts in curves:
+        assert parts[-1] == 1.0
+        assert times == sorted(times)
+
+
+def test_an_empty_run_has_reports() -> None:
+    empty = build_report(ReportCounts(), context(connections=connection()[:0], ledger={}), curves=True)
+    assert all(not t.rows for t in empty.tables)
+    assert empty.sentences == ()
