@@ -10,9 +10,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from . import machine as m
-from .fields import HEADER_TAGS, R_ERROR_CODE, TAGS, FieldTable, number_fields
+from .fields import HEADER_TAGS, TAGS, FieldTable, number_fields
 from .profiles import Profile
 from .program import KEYS, VERSIONS, Programs
+from .roles import R_ERROR_CODE
 from .schema import FIXED_WIDTHS, REQUEST, Field, Message, Struct
 
 #: The largest need of one instruction; longer runs of unwanted fields are split.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .fields import (
-    K_VALUE,
-    PRODUCE,
+from .fields import K_VALUE, PRODUCE, FieldInfo
+from .roles import (
     R_ACKS,
     R_API_KEY,
     R_BASE_OFFSET,
@@ -30,7 +29,6 @@ from .fields import (
     R_TOPIC_ID,
     R_TOPIC_NAME,
     R_TRANSACTIONAL_ID,
-    FieldInfo,
 )
 from .schema import REQUEST
 

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from kafkatap.kernels import store
 
-from .fields import (
+from .roles import (
     R_ACKS,
     R_API_KEY,
     R_BASE_OFFSET,
@@ -48,11 +49,10 @@ from .fields import (
     R_TOPIC_ID,
     R_TOPIC_NAME,
     R_TRANSACTIONAL_ID,
-    FieldTable,
-    number_fields,
 )
 
 if TYPE_CHECKING:
+    from .fields import FieldTable
     from .profiles import Profile
     from .schema import Message
 
@@ -73,7 +73,7 @@ KEYS, VERSIONS = 128, 32
 @dataclass(frozen=True)
 class Programs:
     """`code` int32; `index[(direction * KEYS + key) * VERSIONS + version]` int32: the first instruction, -1 for an
-    unknown message; `roles` uint8 by field id (`fields.ROLE_NAMES`)."""
+    unknown message; `roles` uint8 by field id (`roles.ROLE_NAMES`)."""
 
     code: Array
     index: Array
@@ -93,6 +93,7 @@ class Programs:
         if self.table is not None:
             return self.table
         from .catalog import load_messages
+        from .fields import number_fields
 
         return number_fields(load_messages())
 

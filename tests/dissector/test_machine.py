@@ -16,18 +16,10 @@ from hypothesis import strategies as st
 from kafkatap.dissector import machine as m
 from kafkatap.dissector import rows
 from kafkatap.dissector.disassembly import disassemble
-from kafkatap.dissector.fields import (
-    K_COUNT,
-    K_ELEMENT,
-    R_ERROR_CODE,
-    R_PARTITION,
-    R_RECORDS,
-    R_TOPIC_ID,
-    R_TOPIC_NAME,
-    ROLE_NAMES,
-)
+from kafkatap.dissector.fields import K_COUNT, K_ELEMENT
 from kafkatap.dissector.profiles import PROFILES, Profile
 from kafkatap.dissector.program import compile_programs
+from kafkatap.dissector.roles import R_ERROR_CODE, R_PARTITION, R_RECORDS, R_TOPIC_ID, R_TOPIC_NAME, ROLE_NAMES
 from kafkatap.dissector.schema import REQUEST, RESPONSE, Field, Message, Struct, Versions
 from kafkatap.dissector.tape import enclosing, error_path, rows_with_role
 from kafkatap.kernels.decorator import kernel_mode
