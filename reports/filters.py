@@ -19,17 +19,6 @@ NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class TimePoint:
-    """A moment asked for: ns since the epoch, or (`relative`) ns after the first packet."""
-
-    ns: int
-    relative: bool = False
-
-    def resolve(self, first: int) -> int:
-        return first + self.ns if self.relative else self.ns
-
-
-@dataclass(frozen=True, slots=True)
 class Filters:
     """What passes. Empty: no condition. Conditions of one kind are alternatives, kinds hold together.
 
