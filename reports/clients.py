@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from statistics import median
 
 from kafkatap.dissector.releases import oldest_release_for, removed_in
 
@@ -107,7 +106,7 @@ def clients(counts: ReportCounts, context: Context) -> Table:
             wire.connections, int(total[i]),
             oldest_release_for(versions[key]) or None, versions_text(gone) or None, versions_text(versions[key]),
             *(int(v[n][i]) for n in ("request_bytes", "response_bytes", "errors", "throttled", "wait_ns")),
-            p50, p99, int(median(wire.rtts)) if wire.rtts else None,
+            p50, p99, sorted(wire.rtts)[len(wire.rtts) // 2] if wire.rtts else None,
             wire.again_packets, share, wire.zero_windows, verdict(wire, share, p99, times, t),
         ))  # fmt: skip
     notes = (
