@@ -8,6 +8,8 @@ come from the message itself are checked where they are used.
 Termination: every pass of an array's loop reads at least the element's least size, and count x least size is bounded by
 the bytes left when the array is entered; every tag takes two bytes or more, and their number is bounded likewise.
 
+Indices in the loop are made unsigned where they are used: for a signed one numba also allows for counting from the end.
+
 Jumps are relative to the instruction that follows. `b` holds flags in its lowest byte and a jump's distance above it.
 """
 
@@ -101,9 +103,9 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
     field = np.int64(-1)
     status = np.int64(OK if at >= 0 else MALFORMED)
     while status == OK:
-        word = np.int64(code[pc])
-        field = np.int64(code[pc + 1])
-        bits = np.int64(code[pc + 2])
+        word = np.int64(code[np.uintp(pc)])
+        field = np.int64(code[np.uintp(pc + 1)])
+        bits = np.int64(code[np.uintp(pc + 2)])
         op = word & 255
         at += word >> 8
         if at > stop:
@@ -116,13 +118,13 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
         length = np.int64(0)
         opens = False
         if op >= OP_BYTES_16:
-            extra = np.int64(code[pc - 1])
+            extra = np.int64(code[np.uintp(pc - 1)])
             width = np.int64(1)
             if op == OP_BYTES_16:
                 width = np.int64(2)
                 n = signed16(be16(buf, at - 2))
             elif op in (OP_BYTES_C, OP_ARRAY_C, OP_FIXED_C):
-                n = np.int64(buf[at - 1])
+                n = np.int64(buf[np.uintp(at - 1)])
                 if n >= 128:
                     n = long_varint(buf, at - 1, stop)
                     if n < 0:
@@ -176,20 +178,20 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                     pc += bits >> 8
                 else:
                     sp += LEVEL
-                    scratch[sp + LEFT] = n
-                    scratch[sp + BODY] = pc
-                    scratch[sp + SAVED] = parent
-                    scratch[sp + INDEX] = 0
+                    scratch[np.uintp(sp + LEFT)] = n
+                    scratch[np.uintp(sp + BODY)] = pc
+                    scratch[np.uintp(sp + SAVED)] = parent
+                    scratch[np.uintp(sp + INDEX)] = 0
                 if bits & ROW:
                     out = field + 1
                     length = n
         elif op == OP_NEXT:
-            parent = scratch[sp + SAVED]
-            left = scratch[sp + LEFT] - 1
+            parent = scratch[np.uintp(sp + SAVED)]
+            left = scratch[np.uintp(sp + LEFT)] - 1
             if left > 0:
-                scratch[sp + LEFT] = left
-                scratch[sp + INDEX] += 1
-                pc = scratch[sp + BODY]
+                scratch[np.uintp(sp + LEFT)] = left
+                scratch[np.uintp(sp + INDEX)] += 1
+                pc = scratch[np.uintp(sp + BODY)]
             else:
                 sp -= LEVEL
         elif op == OP_NONZERO16:
@@ -198,10 +200,10 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                 out = field
         elif op == OP_ELEMENT:
             out = field
-            value = scratch[sp + INDEX]
+            value = scratch[np.uintp(sp + INDEX)]
             opens = True
         elif op == OP_TAGS:
-            n = np.int64(buf[at - 1])
+            n = np.int64(buf[np.uintp(at - 1)])
             if n >= 128:
                 n = long_varint(buf, at - 1, stop)
                 if n < 0:
@@ -217,16 +219,16 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                 break
             else:
                 sp += LEVEL
-                scratch[sp + LEFT] = n
-                scratch[sp + BODY] = pc
-                scratch[sp + SAVED] = limit
+                scratch[np.uintp(sp + LEFT)] = n
+                scratch[np.uintp(sp + BODY)] = pc
+                scratch[np.uintp(sp + SAVED)] = limit
         elif op == OP_TAG_NEXT:
-            left = scratch[sp + LEFT]
+            left = scratch[np.uintp(sp + LEFT)]
             if left == 0:
                 sp -= LEVEL
                 pc += bits >> 8
             else:
-                scratch[sp + LEFT] = left - 1
+                scratch[np.uintp(sp + LEFT)] = left - 1
                 value = at
                 tag = long_varint(buf, at, stop)
                 if tag < 0:
@@ -246,7 +248,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                     status = np.int64(MALFORMED)
                     break
                 target = np.int64(-1)
-                for k in range(np.int64(code[pc - 1])):
+                for k in range(np.int64(code[np.uintp(pc - 1)])):
                     if np.int64(code[pc + 4 * k]) == tag:
                         target = pc + np.int64(code[pc + 4 * k + 1])
                 if target >= 0:
@@ -266,9 +268,9 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
             if at != limit:
                 status = np.int64(MALFORMED)
                 break
-            limit = scratch[sp + SAVED]
+            limit = scratch[np.uintp(sp + SAVED)]
             stop = min(captured, limit)
-            pc = scratch[sp + BODY]
+            pc = scratch[np.uintp(sp + BODY)]
         elif op == OP_END:
             if at < limit:
                 status = np.int64(TRAILING_BYTES)
@@ -276,7 +278,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
         elif op == OP_STRUCT:
             out = field
         elif op == OP_NULLABLE_STRUCT:
-            if buf[at - 1] >= 128:
+            if buf[np.uintp(at - 1)] >= 128:
                 length = np.int64(-1)
                 pc += bits >> 8
             if bits & ROW:
@@ -296,12 +298,12 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
             length = np.int64(16)
         elif op == OP_INT8:
             out = field
-            value = np.int64(buf[at - 1])
+            value = np.int64(buf[np.uintp(at - 1)])
             if value >= 128:
                 value -= 256
         elif op == OP_BOOL:
             out = field
-            value = np.int64(1 if buf[at - 1] != 0 else 0)
+            value = np.int64(1 if buf[np.uintp(at - 1)] != 0 else 0)
         elif op == OP_UINT32:
             out = field
             value = be32(buf, at - 4)
@@ -312,7 +314,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
             if row >= room:
                 status = np.int64(TAPE_FULL)
                 break
-            entry = tape[row]
+            entry = tape[np.uintp(row)]
             entry.value = value
             entry.frame = frame
             entry.parent = parent

@@ -1,4 +1,7 @@
-"""Bounded reads from a byte array, for kernels. The caller has checked the end; nothing here looks past `at + width`."""
+"""Bounded reads from a byte array, for kernels. The caller has checked the end; nothing here looks past `at + width`.
+
+Indices are made unsigned where they are used: for a signed one numba also allows for counting from the array's end.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ from .decorator import helper
 @helper
 def be16(buf, at):  # type: ignore[no-untyped-def]
     """Unsigned 16 bits, big-endian, as int64."""
-    return (np.int64(buf[at]) << 8) | np.int64(buf[at + 1])
+    return (np.int64(buf[np.uintp(at)]) << 8) | np.int64(buf[np.uintp(at + 1)])
 
 
 @helper
 def be32(buf, at):  # type: ignore[no-untyped-def]
     """Unsigned 32 bits, big-endian, as int64."""
     return (
-        (np.int64(buf[at]) << 24) | (np.int64(buf[at + 1]) << 16) | (np.int64(buf[at + 2]) << 8) | np.int64(buf[at + 3])
+        (np.int64(buf[np.uintp(at)]) << 24)
+        | (np.int64(buf[np.uintp(at + 1)]) << 16)
+        | (np.int64(buf[np.uintp(at + 2)]) << 8)
+        | np.int64(buf[np.uintp(at + 3)])
     )
 
 
@@ -25,14 +31,17 @@ def be32(buf, at):  # type: ignore[no-untyped-def]
 def le32(buf, at):  # type: ignore[no-untyped-def]
     """Unsigned 32 bits, little-endian, as int64."""
     return (
-        (np.int64(buf[at + 3]) << 24) | (np.int64(buf[at + 2]) << 16) | (np.int64(buf[at + 1]) << 8) | np.int64(buf[at])
+        (np.int64(buf[np.uintp(at + 3)]) << 24)
+        | (np.int64(buf[np.uintp(at + 2)]) << 16)
+        | (np.int64(buf[np.uintp(at + 1)]) << 8)
+        | np.int64(buf[np.uintp(at)])
     )
 
 
 @helper
 def le16(buf, at):  # type: ignore[no-untyped-def]
     """Unsigned 16 bits, little-endian, as int64."""
-    return (np.int64(buf[at + 1]) << 8) | np.int64(buf[at])
+    return (np.int64(buf[np.uintp(at + 1)]) << 8) | np.int64(buf[np.uintp(at)])
 
 
 @helper
