@@ -84,34 +84,23 @@ def release_buffers(pool, deferred, state):  # type: ignore[no-untyped-def]
 
 
 @helper
-def append(t, stream, source, at, length):  # type: ignore[no-untyped-def]
-    """Append bytes of the block (0), the held bytes (1) or the pool (2) to a stream's buffer, growing it by doubling."""
+def append(t, stream, buf, at, length):  # type: ignore[no-untyped-def]
+    """Append buf[at:at+length] to a stream's buffer, growing it by doubling."""
     needed = stream.used + length
-    if stream.capacity < 0:
-        number = buffer_class(needed)
-        stream.buffer = take_buffer(t, number)
-        stream.capacity = number
-    elif (np.int64(1) << np.int64(stream.capacity)) < needed:
+    if stream.capacity < 0 or (np.int64(1) << np.int64(stream.capacity)) < needed:
         number = buffer_class(needed)
         bigger = take_buffer(t, number)
-        old = stream.buffer
-        for k in range(stream.used):
-            t.pool[np.uintp(bigger + k)] = t.pool[np.uintp(old + k)]
         used = stream.used
+        old = stream.buffer
+        for k in range(used):
+            t.pool[np.uintp(bigger + k)] = t.pool[np.uintp(old + k)]
         defer_buffer(t, stream)
         stream.buffer = bigger
         stream.capacity = number
         stream.used = used
     target = stream.buffer + stream.used
-    if source == 0:
-        for k in range(length):
-            t.pool[np.uintp(target + k)] = t.block[np.uintp(at + k)]
-    elif source == 1:
-        for k in range(length):
-            t.pool[np.uintp(target + k)] = t.held[np.uintp(at + k)]
-    else:
-        for k in range(length):
-            t.pool[np.uintp(target + k)] = t.pool[np.uintp(at + k)]
+    for k in range(length):
+        t.pool[np.uintp(target + k)] = buf[np.uintp(at + k)]
     stream.used = needed
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.readers import be16, be32, signed16, signed32
 
 from .buffers import intern
@@ -125,7 +125,7 @@ def _new_exchange(t, c):  # type: ignore[no-untyped-def]
     return slot
 
 
-@helper
+@inlined
 def _queue(t, dialog, slot):  # type: ignore[no-untyped-def]
     if dialog.pending_last >= 0:
         t.links[dialog.pending_last].next = slot
@@ -141,7 +141,7 @@ def _finish(t, slot):  # type: ignore[no-untyped-def]
     t.state[DONE] += 1
 
 
-@helper
+@inlined
 def _add_job(t, source, at, end, limit, program, frame):  # type: ignore[no-untyped-def]
     job = t.jobs[t.state[JOBS]]
     t.state[JOBS] += 1
@@ -160,28 +160,35 @@ def _add_job(t, source, at, end, limit, program, frame):  # type: ignore[no-unty
 
 
 @helper
-def give_up_first(t, c):  # type: ignore[no-untyped-def]
-    """Take the first waiting request of a connection from its queue: nothing will answer it."""
-    dialog = t.dialogs[c]
+def _unqueue(t, dialog):  # type: ignore[no-untyped-def]
+    """Take the first waiting request from its queue; return it."""
     slot = np.int64(dialog.pending_first)
-    link = t.links[slot]
-    dialog.pending_first = link.next
-    if link.next < 0:
+    dialog.pending_first = t.links[slot].next
+    if dialog.pending_first < 0:
         dialog.pending_last = -1
     dialog.pending_count -= 1
-    x = t.exchanges[slot]
-    if link.token:
-        pass
-    elif link.no_reply:
-        x.outcome = NO_REPLY_EXPECTED
-        t.state[NO_REPLY_COUNT] += 1
-    elif t.streams[2 * c + 1 - np.int64(dialog.client)].losses != link.losses:
-        x.outcome = RESPONSE_LOST
-        t.state[LOST_COUNT] += 1
-    else:
-        x.outcome = UNANSWERED
-        t.state[UNANSWERED_COUNT] += 1
-    _finish(t, slot)
+    return slot
+
+
+@helper
+def give_up(t, c, until):  # type: ignore[no-untyped-def]
+    """Take waiting requests from a connection's queue up to `until` (-1: all): nothing will answer them."""
+    dialog = t.dialogs[c]
+    while np.int64(dialog.pending_first) != until:
+        slot = _unqueue(t, dialog)
+        link = t.links[slot]
+        x = t.exchanges[slot]
+        if link.token == 0:
+            if link.no_reply:
+                x.outcome = NO_REPLY_EXPECTED
+                t.state[NO_REPLY_COUNT] += 1
+            elif t.streams[2 * c + 1 - np.int64(dialog.client)].losses != link.losses:
+                x.outcome = RESPONSE_LOST
+                t.state[LOST_COUNT] += 1
+            else:
+                x.outcome = UNANSWERED
+                t.state[UNANSWERED_COUNT] += 1
+        _finish(t, slot)
 
 
 @helper
@@ -209,32 +216,33 @@ def _acks(buf, at, end, version):  # type: ignore[no-untyped-def]
     return signed16(be16(buf, at))
 
 
-@helper
-def take_request(t, c, buf, source, at, captured, size, first, last, packet_first, packet_last):  # type: ignore[no-untyped-def]
-    """A whole request frame at buf[at] (with its size field): `captured` of its `size` bytes are there."""
+@inlined
+def take_request(t, c, source, at, captured, size, first, last, packet_first, packet_last):  # type: ignore[no-untyped-def]
+    """A whole request frame at `at` of a source (with its size field): `captured` of its `size` bytes are there."""
+    buf = t.block if source == 0 else (t.held if source == 1 else t.pool)
     dialog = t.dialogs[c]
     end = at + captured
     t.state[REQUESTS] += 1
     dialog.requests += 1
     stream = t.streams[2 * c + np.int64(dialog.client)]
+    token = False
     if dialog.raw_sasl:
         key = be16(buf, at + 4) if captured >= 14 else np.int64(-1)
         version = be16(buf, at + 6) if captured >= 14 else np.int64(-1)
-        if program_of(t.index, 0, key, version) < 0 or client_id_length(buf, at + 4, end) < -1:
-            slot = _new_exchange(t, c)
-            t.links[slot].token = 1
-            t.exchanges[slot].request_last = last
-            _queue(t, dialog, slot)
-            t.state[REQUEST_TOKENS] += 1
-            stream.token_bytes += size
-            return
-        dialog.raw_sasl = 0
-    if captured < 12:
+        token = program_of(t.index, 0, key, version) < 0 or client_id_length(buf, at + 4, end) < -1
+        dialog.raw_sasl = 1 if token else 0
+    if captured < 12 and not token:
         t.state[REQUESTS_HEADERLESS] += 1
+        return
+    slot = _new_exchange(t, c)
+    _queue(t, dialog, slot)
+    if token:
+        t.links[slot].token = 1
+        t.state[REQUEST_TOKENS] += 1
+        stream.token_bytes += size
         return
     key = signed16(be16(buf, at + 4))
     version = signed16(be16(buf, at + 6))
-    slot = _new_exchange(t, c)
     x = t.exchanges[slot]
     x.request_first = first
     x.request_last = last
@@ -273,7 +281,6 @@ def take_request(t, c, buf, source, at, captured, size, first, last, packet_firs
         x.acks = acks
         if acks == 0:
             t.links[slot].no_reply = 1
-    _queue(t, dialog, slot)
 
 
 @helper
@@ -299,58 +306,52 @@ def response_program(t, x, buf, body, end):  # type: ignore[no-untyped-def]
     return program_of(t.index, 1, key, version)
 
 
-@helper
-def take_response(t, c, buf, source, at, captured, size, first, last, packet_first, packet_last):  # type: ignore[no-untyped-def]
-    """A whole response frame at buf[at] (with its size field): `captured` of its `size` bytes are there."""
+@inlined
+def take_response(t, c, source, at, captured, size, first, last, packet_first, packet_last):  # type: ignore[no-untyped-def]
+    """A whole response frame at `at` of a source (with its size field): `captured` of its `size` bytes are there."""
+    buf = t.block if source == 0 else (t.held if source == 1 else t.pool)
     dialog = t.dialogs[c]
     end = at + captured
     t.state[RESPONSES] += 1
     dialog.responses += 1
     # Produce requests with acks=0 and bare tokens are told apart by what comes: a token's answer has no header.
-    head = np.int64(dialog.pending_first)
-    while head >= 0 and t.links[head].no_reply and not t.links[head].token:
-        head = np.int64(t.links[head].next)
-    if head >= 0 and t.links[head].token:
-        while dialog.pending_first != head:
-            give_up_first(t, c)
-        give_up_first(t, c)
+    slot = np.int64(dialog.pending_first)
+    while slot >= 0 and t.links[slot].no_reply and not t.links[slot].token:
+        slot = np.int64(t.links[slot].next)
+    token = slot >= 0 and t.links[slot].token == 1
+    if not token:
+        if captured < 8:
+            t.state[RESPONSES_HEADERLESS] += 1
+            return
+        slot = find_pending(t, dialog, signed32(be32(buf, at + 4)), DEPTH)
+    if slot >= 0:
+        give_up(t, c, slot)
+        _unqueue(t, dialog)
+    else:
+        slot = _new_exchange(t, c)
+        t.exchanges[slot].correlation_id = signed32(be32(buf, at + 4))
+        t.exchanges[slot].outcome = ORPHAN_RESPONSE
+    _finish(t, slot)
+    if token:
         t.state[RESPONSE_TOKENS] += 1
         t.streams[2 * c + 1 - np.int64(dialog.client)].token_bytes += size
         return
-    if captured < 8:
-        t.state[RESPONSES_HEADERLESS] += 1
-        return
-    correlation_id = signed32(be32(buf, at + 4))
-    slot = find_pending(t, dialog, correlation_id, DEPTH)
-    if slot < 0:
-        slot = _new_exchange(t, c)
-        x = t.exchanges[slot]
-        x.correlation_id = correlation_id
-        x.outcome = ORPHAN_RESPONSE
-        t.state[ORPHANS] += 1
-    else:
-        while dialog.pending_first != slot:
-            give_up_first(t, c)
-        link = t.links[slot]
-        dialog.pending_first = link.next
-        if link.next < 0:
-            dialog.pending_last = -1
-        dialog.pending_count -= 1
-        x = t.exchanges[slot]
-        x.outcome = ANSWERED
-        t.state[ANSWERED_COUNT] += 1
+    x = t.exchanges[slot]
     x.response_first = first
     x.response_last = last
     x.response_packet_first = packet_first
     x.response_packet_last = packet_last
     x.response_bytes = size - 4
-    if x.outcome == ANSWERED:
-        body = at + 8
-        program = response_program(t, x, buf, body, end)
-        if program >= 0:
-            _add_job(t, source, body, end, at + size, program, slot * 2 + 1)
-        else:
-            x.response_status = x.request_status
-        if x.api_key == SASL_HANDSHAKE and x.api_version == 0 and body + 2 <= end and be16(buf, body) == 0:
-            dialog.raw_sasl = 1
-    _finish(t, slot)
+    if x.outcome == ORPHAN_RESPONSE:
+        t.state[ORPHANS] += 1
+        return
+    x.outcome = ANSWERED
+    t.state[ANSWERED_COUNT] += 1
+    body = at + 8
+    program = response_program(t, x, buf, body, end)
+    if program >= 0:
+        _add_job(t, source, body, end, at + size, program, slot * 2 + 1)
+    else:
+        x.response_status = x.request_status
+    if x.api_key == SASL_HANDSHAKE and x.api_version == 0 and body + 2 <= end and be16(buf, body) == 0:
+        dialog.raw_sasl = 1

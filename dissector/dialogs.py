@@ -80,6 +80,18 @@ LINK = record_dtype(
     ("token", "u1"),
 )
 
+#: Bytes that come to a stream at once: a chunk, or a part of a search buffer that is read again.
+PIECE = record_dtype(
+    ("at", "i8"),
+    ("ts", "i8"),
+    ("packet", "i8"),
+    ("wire", "i8"),
+    ("captured", "i4"),
+    ("source", "i4"),
+    ("fresh", "u1"),
+    ("kind", "u1"),
+)
+
 #: An interned string: where its bytes lie in the text array.
 STRING = record_dtype(("at", "i8"), ("hash", "i8"), ("length", "i4"))
 
@@ -124,5 +136,5 @@ ROOM = 8_192
 Tables = namedtuple(
     "Tables",
     "block held pool dialogs streams marks exchanges links free done jobs strings text buckets code index tape scratch "
-    "deferred state",
+    "deferred pieces state",
 )

@@ -16,7 +16,7 @@ import numpy as np
 from kafkatap.kernels.arrays import grown, linked_free_list
 
 from . import buffers, dialogs, exchanges, framing
-from .machine import JOB, TAPE, decode_frames
+from .machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
 from .program import Programs
 from .rows import EXCHANGE, RESULT
 
@@ -57,7 +57,8 @@ class Dissector:
         self._free = np.arange(len(self.exchanges) - 1, -1, -1, dtype=np.int32)
         self._done = np.zeros(98_304, np.int32)
         self._deferred = np.zeros(49_152, np.int64)
-        self._scratch = np.zeros(1_024, np.int64)
+        self._scratch = np.zeros(SCRATCH_SIZE + 8, np.int64)
+        self._pieces = np.zeros(2, dialogs.PIECE)
         self.state = np.zeros(dialogs.STATE_SIZE, np.int64)
         self.state[dialogs.FREE_EXCHANGES] = len(self._free)
         self.state[dialogs.NEXT_EXCHANGE] = 1
@@ -87,7 +88,7 @@ class Dissector:
             taken = framing.take_chunks(
                 block, held, self.pool, chunks, taken, count, self.dialogs, self.streams, self.marks, self.exchanges,
                 self.links, self._free, self._done, self.jobs, self.strings, self.text, self.buckets,
-                self.programs.code, self.programs.index, self.tape, self._scratch, self._deferred, state,
+                self.programs.code, self.programs.index, self.tape, self._scratch, self._deferred, self._pieces, state,
             )  # fmt: skip
             if taken == count:
                 return

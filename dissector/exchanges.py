@@ -22,7 +22,7 @@ from kafkatap.kernels.readers import be32
 from .buffers import intern
 from .dialogs import DIALOG, LINK, STRING
 from .machine import JOB, TAPE
-from .fields import (
+from .roles import (
     R_ACKS,
     R_API_KEY,
     R_BASE_OFFSET,

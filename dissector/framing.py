@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.kernels import kernel
-from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.readers import be16, be32, signed16, signed32
 
 from .buffers import add_mark, append, defer_buffer, drop_mark, free_mark
@@ -22,7 +22,7 @@ from .correlation import (
     CONTROLLED_SHUTDOWN,
     client_id_length,
     find_pending,
-    give_up_first,
+    give_up,
     program_of,
     response_program,
     take_request,
@@ -50,6 +50,7 @@ from .dialogs import (
     LINK,
     MARK,
     MARKS_FULL,
+    PIECE,
     POOL,
     POOL_FULL,
     POOL_TOP,
@@ -70,7 +71,7 @@ from .dialogs import (
     UNKNOWN,
     Tables,
 )
-from .machine import JOB, TAPE, run_program
+from .machine import JOB, SCRATCH_SIZE, TAPE, run_program
 from .rows import EXCHANGE, INCOMPLETE, NO_TIME, OK
 
 #: Frames beyond this are not believed (a broker takes requests up to socket.request.max.bytes, 100 MiB unless told).
@@ -83,6 +84,8 @@ SEARCH_MARKS = 512
 #: How deep in the queue a searched response may lie.
 SEARCH_DEPTH = 64
 REJECT, ACCEPT, WAIT = range(3)
+#: Places in scratch behind the machine's own: the program of a candidate, and where its body starts.
+PROGRAM, BODY = SCRATCH_SIZE, SCRATCH_SIZE + 1
 
 
 @helper
@@ -97,14 +100,6 @@ def _forget_frame(stream):  # type: ignore[no-untyped-def]
     stream.have = 0
     stream.seen = 0
     stream.broken = 0
-
-
-@helper
-def _complete(t, c, d, buf, source, at, captured, size, first, last, packet_first, packet_last):  # type: ignore[no-untyped-def]
-    if d == np.int64(t.dialogs[c].client):
-        take_request(t, c, buf, source, at, captured, size, first, last, packet_first, packet_last)
-    else:
-        take_response(t, c, buf, source, at, captured, size, first, last, packet_first, packet_last)
 
 
 @helper
@@ -124,86 +119,90 @@ def _believable(t, c, d, buf, at, available, size):  # type: ignore[no-untyped-d
     return find_pending(t, dialog, signed32(be32(buf, at + 4)), SEARCH_DEPTH) >= 0
 
 
-@helper
-def _lose(t, c, d, stream):  # type: ignore[no-untyped-def]
-    """Sync is lost here: what is buffered of the current frame is given up."""
-    stream.losses += 1
-    stream.skipped_bytes += stream.seen
-    defer_buffer(t, stream)
-    _forget_frame(stream)
-    stream.mode = SEARCHING
-    t.state[RESYNCS] += 1
-
-
-@helper
-def _read_frames(t, c, d, stream, buf, source, at, captured, wire, ts, packet, seen):  # type: ignore[no-untyped-def]
-    """Give one piece to a synced stream; return how many of its bytes were taken before sync was lost (or all).
-
-    `captured` of the piece's `wire` bytes lie at buf[at]; `seen` is 0 for a hole, whose time is not known.
-    """
+@inlined
+def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
+    """Give a piece to a synced stream; return how many of its bytes were taken before sync was lost (or all)."""
     taken = np.int64(0)
-    while taken < wire:
+    source = np.int64(piece.source)
+    wire = piece.wire
+    captured = np.int64(piece.captured)
+    seen = piece.kind != HOLE
+    ts = piece.ts if seen else np.int64(NO_TIME)
+    buf = t.block if source == 0 else (t.held if source == 1 else t.pool)
+    lost = False
+    while taken < wire and not lost:
         left = captured - taken  # captured bytes left, maybe negative
-        position = at + taken
+        position = piece.at + taken
+        whole = np.int64(0)  # set to its size when a frame is complete
+        direct = False
+        take = np.int64(0)  # bytes to move on, and to append of them
         if stream.have == 0:
             if left < min(np.int64(4), wire - taken):
-                _lose(t, c, d, stream)
-                return taken
+                lost = True
+                continue
+            stream.first = ts
+            stream.packet_first = piece.packet
             if left >= 4:
                 size = be32(buf, position) + 4
                 if not _believable(t, c, d, buf, position, left, size):
-                    _lose(t, c, d, stream)
-                    return taken
-                if left >= size:
-                    _complete(t, c, d, buf, source, position, size, size, ts, ts, packet, packet)
-                    stream.frame_bytes += size
-                    taken += size
+                    lost = True
                     continue
                 stream.size = size
-            stream.first = ts if seen else NO_TIME
-            stream.packet_first = packet
-        elif stream.size == 0:
-            # The size field goes over a segment's end: take what is missing of it, and look again.
-            want = min(4 - stream.have, wire - taken)
-            if left < want:
-                _lose(t, c, d, stream)
-                return taken
-            append(t, stream, source, position, want)
-            stream.have += want
-            stream.seen += want
-            taken += want
-            if stream.have == 4:
-                size = be32(t.pool, stream.buffer) + 4
-                if not _believable(t, c, d, t.pool, stream.buffer, 4, size):
-                    _lose(t, c, d, stream)
-                    return taken
-                stream.size = size
+                if left >= size:
+                    whole = size
+                    direct = True
+                    take = size
+        elif stream.size == 0 and left < min(4 - stream.have, wire - taken):
+            lost = True
             continue
-        want = wire - taken
-        if stream.size > 0:
-            want = min(want, stream.size - stream.have)
-        have = max(np.int64(0), min(want, left))
-        if have > 0 and stream.broken == 0:
-            append(t, stream, source, position, have)
-        if have < want:
-            stream.broken = 1
-        stream.have += want
-        if seen:
-            stream.seen += want
-        taken += want
-        if stream.size > 0 and stream.have == stream.size:
-            last = ts if seen else NO_TIME
-            start = stream.buffer
-            filled = stream.used
-            size = stream.size
-            believed = filled < 12 or _believable(t, c, d, t.pool, start, filled, size)
-            if not believed:
-                _lose(t, c, d, stream)
-                return taken
-            _complete(t, c, d, t.pool, POOL, start, filled, size, stream.first, last, stream.packet_first, packet)
-            stream.frame_bytes += stream.seen
-            defer_buffer(t, stream)
+        if not direct:
+            # Up to the end of the frame, or of its size field where that goes over a segment's end.
+            rest = (stream.size if stream.size > 0 else np.int64(4)) - stream.have
+            take = min(wire - taken, rest)
+            have = max(np.int64(0), min(take, left))
+            if have > 0 and stream.broken == 0:
+                append(t, stream, buf, position, have)
+            if have < take:
+                stream.broken = 1
+            stream.have += take
+            if seen:
+                stream.seen += take
+            if stream.size == 0:
+                if stream.have == 4:
+                    size = be32(t.pool, stream.buffer) + 4
+                    if not _believable(t, c, d, t.pool, stream.buffer, np.int64(4), size):
+                        lost = True
+                        continue
+                    stream.size = size
+                    if size == 4:
+                        whole = size
+            elif stream.have == stream.size:
+                whole = stream.size
+                if stream.used >= 12 and not _believable(t, c, d, t.pool, stream.buffer, stream.used, whole):
+                    lost = True
+                    continue
+        taken += take
+        if whole > 0:
+            at = position if direct else stream.buffer
+            have = whole if direct else stream.used
+            where = source if direct else np.int64(POOL)
+            if d == np.int64(t.dialogs[c].client):
+                take_request(t, c, where, at, have, whole, stream.first, ts, stream.packet_first, piece.packet)
+            else:
+                take_response(t, c, where, at, have, whole, stream.first, ts, stream.packet_first, piece.packet)
+            if direct:
+                stream.frame_bytes += whole
+            else:
+                stream.frame_bytes += stream.seen
+                defer_buffer(t, stream)
             _forget_frame(stream)
+    if lost:
+        stream.losses += 1
+        stream.skipped_bytes += stream.seen
+        defer_buffer(t, stream)
+        _forget_frame(stream)
+        stream.mode = SEARCHING
+        t.state[RESYNCS] += 1
     return taken
 
 
@@ -220,13 +219,10 @@ def _chunk_ends_at(t, stream, offset):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _try_request(t, c, stream, x, fresh, final):  # type: ignore[no-untyped-def]
-    """Whether a request starts at offset x of the search buffer."""
+def _request_header(t, at, end, final):  # type: ignore[no-untyped-def]
+    """How far a request header at pool[at:end] can be believed: ACCEPT (its body may be looked at), REJECT, WAIT.
+    scratch[PROGRAM] and [BODY] tell which program reads its body, and from where."""
     buf = t.pool
-    at = stream.buffer + x
-    end = stream.buffer + stream.used
-    if at + 14 > end:
-        return REJECT if final else WAIT
     size = be32(buf, at)
     if size < 8 or size > LONGEST_FRAME:
         return REJECT
@@ -235,65 +231,68 @@ def _try_request(t, c, stream, x, fresh, final):  # type: ignore[no-untyped-def]
     program = program_of(t.index, 0, key, version)
     if program < 0:
         return REJECT
-    body = at + 12
-    frame_end = at + 4 + size
-    if not (key == CONTROLLED_SHUTDOWN and version == 0):
-        length = signed16(be16(buf, at + 12))
-        if length < -1 or length + 10 > size:
-            return REJECT
-        if at + 14 + length > end:
-            for k in range(end - at - 14):
-                byte = buf[at + 14 + k]
-                if byte < 32 or byte == 127:
-                    return REJECT
-            return REJECT if final else WAIT
-        if client_id_length(buf, at + 4, end) < -1:
-            return REJECT
-        body = at + 14 + max(np.int64(0), length)
-    if frame_end <= end:
-        status = run_program(buf, body, frame_end, frame_end, t.code, program, t.tape, 0, 0, 0, t.scratch)
-        if status == OK:
-            return ACCEPT
-        return ACCEPT if fresh and _chunk_ends_at(t, stream, x + 4 + size) else REJECT
-    status = run_program(buf, body, end, frame_end, t.code, program, t.tape, 0, 0, 0, t.scratch)
-    if status != INCOMPLETE:
+    t.scratch[PROGRAM] = program
+    t.scratch[BODY] = at + 12
+    if key == CONTROLLED_SHUTDOWN and version == 0:
+        return ACCEPT
+    if at + 14 > end:
+        return REJECT if final else WAIT
+    length = signed16(be16(buf, at + 12))
+    if length < -1 or length + 10 > size:
         return REJECT
-    if not final:
-        return WAIT
-    return ACCEPT if fresh or end - at >= 64 else REJECT
+    for k in range(min(length, end - at - 14)):
+        byte = buf[at + 14 + k]
+        if byte < 32 or byte == 127:
+            return REJECT
+    if at + 14 + length > end:
+        return REJECT if final else WAIT
+    t.scratch[BODY] = at + 14 + max(np.int64(0), length)
+    return ACCEPT
 
 
 @helper
-def _try_response(t, c, stream, x, fresh, final):  # type: ignore[no-untyped-def]
-    """Whether a response that was asked for starts at offset x of the search buffer."""
-    buf = t.pool
-    at = stream.buffer + x
-    end = stream.buffer + stream.used
-    if at + 8 > end:
-        return REJECT if final else WAIT
-    size = be32(buf, at)
+def _response_header(t, c, at, end):  # type: ignore[no-untyped-def]
+    """The same for a response: its correlation_id has to be one that was asked for."""
+    size = be32(t.pool, at)
     if size < 4 or size > LONGEST_FRAME:
         return REJECT
-    dialog = t.dialogs[c]
-    slot = find_pending(t, dialog, signed32(be32(buf, at + 4)), SEARCH_DEPTH)
+    slot = find_pending(t, t.dialogs[c], signed32(be32(t.pool, at + 4)), SEARCH_DEPTH)
     if slot < 0:
         return REJECT
-    frame_end = at + 4 + size
-    program = response_program(t, t.exchanges[slot], buf, at + 8, min(end, frame_end))
+    t.scratch[PROGRAM] = response_program(t, t.exchanges[slot], t.pool, at + 8, min(end, at + 4 + size))
+    t.scratch[BODY] = at + 8
+    return ACCEPT
+
+
+@helper
+def _try_frame(t, c, stream, x, as_response, fresh, final):  # type: ignore[no-untyped-def]
+    """Whether a frame starts at offset x of the search buffer: a request, or a response that was asked for."""
+    at = stream.buffer + x
+    end = stream.buffer + stream.used
+    if at + (8 if as_response else 12) > end:
+        return REJECT if final else WAIT
+    header = _response_header(t, c, at, end) if as_response else _request_header(t, at, end, final)
+    if header != ACCEPT:
+        return header
+    frame_end = at + 4 + be32(t.pool, at)
+    whole = frame_end <= end
+    aligned = whole and _chunk_ends_at(t, stream, frame_end - stream.buffer)
+    program = t.scratch[PROGRAM]
     if program < 0:
-        return ACCEPT if fresh and (frame_end > end or _chunk_ends_at(t, stream, x + 4 + size)) else REJECT
-    if frame_end <= end:
-        status = run_program(buf, at + 8, frame_end, frame_end, t.code, program, t.tape, 0, 0, 0, t.scratch)
-        aligned = _chunk_ends_at(t, stream, x + 4 + size)
-        if status == OK:
-            if aligned or size >= 24:
-                return ACCEPT
-            if frame_end + 8 <= end:
-                following = find_pending(t, dialog, signed32(be32(buf, frame_end + 4)), SEARCH_DEPTH)
-                return ACCEPT if following >= 0 or fresh else REJECT
-            return ACCEPT if fresh else (REJECT if final else WAIT)
-        return ACCEPT if fresh and aligned else REJECT
-    status = run_program(buf, at + 8, end, frame_end, t.code, program, t.tape, 0, 0, 0, t.scratch)
+        return ACCEPT if fresh and (aligned or not whole) else REJECT
+    status = run_program(
+        t.pool, t.scratch[BODY], min(end, frame_end), frame_end, t.code, program, t.tape, 0, 0, 0, t.scratch
+    )
+    if whole:
+        if status != OK:
+            return ACCEPT if fresh and aligned else REJECT  # trailing bytes, or a message that the schema cannot read
+        if not as_response or aligned or fresh or frame_end - at >= 28:
+            return ACCEPT
+        # A short response inside of a segment is confirmed by the one after it.
+        if frame_end + 8 <= end:
+            following = find_pending(t, t.dialogs[c], signed32(be32(t.pool, frame_end + 4)), SEARCH_DEPTH)
+            return ACCEPT if following >= 0 else REJECT
+        return REJECT if final else WAIT
     if status != INCOMPLETE:
         return REJECT
     if not final:
@@ -355,10 +354,7 @@ def _search(t, c, d, stream, final):  # type: ignore[no-untyped-def]
             number = np.int64(t.marks[number].next)
         mark = t.marks[number]
         fresh = mark.offset == x and mark.fresh == 1
-        if as_response:
-            verdict = _try_response(t, c, stream, x, fresh, decide)
-        else:
-            verdict = _try_request(t, c, stream, x, fresh, decide)
+        verdict = _try_frame(t, c, stream, x, as_response, fresh, decide)
         if verdict == ACCEPT:
             found = x
             break
@@ -415,125 +411,107 @@ def _judge_start(t, c, d, stream):  # type: ignore[no-untyped-def]
     return 1
 
 
-@helper
-def _replay(t, c, d, stream):  # type: ignore[no-untyped-def]
-    """The search buffer starts with a frame: read it piece by piece as if it came now. Return 1 if sync held."""
-    base = stream.buffer
-    capacity = np.int64(stream.capacity)
-    number = np.int64(stream.marks_first)
-    stream.marks_first = -1
-    stream.marks_last = -1
-    stream.capacity = -1
-    stream.used = 0
-    stream.mode = SYNCED
-    held = True
-    while number >= 0:
-        mark = t.marks[number]
-        at = base + mark.offset
-        captured = np.int64(mark.captured)
-        wire = mark.wire
-        ts = mark.ts
-        packet = mark.packet
-        fresh = np.int64(mark.fresh)
-        following = np.int64(mark.next)
-        free_mark(t, number)
-        taken = np.int64(0)
-        if held:
-            taken = _read_frames(t, c, d, stream, t.pool, POOL, at, captured, wire, ts, packet, 1)
-            held = stream.mode == SYNCED
-        if not held and taken < wire:
-            # What follows the loss goes back into a new search buffer, less the byte that was wrongly believed in.
-            if stream.marks_first < 0 and taken < wire:
-                taken += 1
-                stream.skipped_bytes += 1
-            rest = max(np.int64(0), captured - taken)
-            if taken < wire:
-                add_mark(t, stream, rest, wire - taken, ts, packet, fresh if taken == 0 else 0)
-                append(t, stream, POOL, at + taken, rest)
-        number = following
-    t.deferred[t.state[DEFERRED]] = base * 64 + capacity
-    t.state[DEFERRED] += 1
-    return 1 if held else 0
+@inlined
+def _buffer_piece(t, stream, piece, taken):  # type: ignore[no-untyped-def]
+    """Add what a piece has beyond `taken` to the search buffer; return whether bytes are missing behind it."""
+    rest = max(np.int64(0), np.int64(piece.captured) - taken)
+    add_mark(t, stream, rest, piece.wire - taken, piece.ts, piece.packet, 1 if taken == 0 and piece.fresh else 0)
+    source = np.int64(piece.source)
+    append(t, stream, t.block if source == 0 else (t.held if source == 1 else t.pool), piece.at + taken, rest)
+    return rest < piece.wire - taken
 
 
-@helper
-def _find_frames(t, c, d, stream, final):  # type: ignore[no-untyped-def]
-    """Search, and read on from what was found, until the stream is synced or nothing more is to be found."""
-    while stream.mode == SEARCHING and stream.used > 0:
-        if _search(t, c, d, stream, final) < 0:
-            break
-        dialog = t.dialogs[c]
-        if dialog.client < 0:
-            dialog.client = d
-        dialog.protocol = KAFKA
-        _replay(t, c, d, stream)
-    if stream.mode == SEARCHING and (final or stream.used == 0):
-        _empty_search(t, stream)
+@inlined
+def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
+    """Give one piece (wire 0: none) to a stream, and whatever its search buffer then turns out to hold.
 
-
-@helper
-def _take_data(t, c, d, chunk):  # type: ignore[no-untyped-def]
+    Found frames are read again from the search buffer, piece by piece as its marks tell, so that times and packets stay
+    those of the chunks. With `final` nothing more comes that could confirm a doubtful frame.
+    """
     dialog = t.dialogs[c]
     stream = t.streams[2 * c + d]
-    at = chunk.at
-    captured = np.int64(chunk.captured)
-    wire = chunk.length
-    ts = chunk.ts
-    packet = chunk.packet
-    source = np.int64(chunk.source)
-    buf = t.block if source == 0 else t.held
-    if dialog.protocol == TLS or dialog.protocol == FOREIGN:
-        stream.skipped_bytes += wire
-        return
-    if dialog.protocol == UNKNOWN and stream.mode == SYNCED:
-        stream.mode = SEARCHING  # a broker does not speak first: bytes are missing, or this is not Kafka
-    taken = np.int64(0)
-    if stream.mode == SYNCED:
-        taken = _read_frames(t, c, d, stream, buf, source, at, captured, wire, ts, packet, 1)
-        if stream.mode == SYNCED:
-            return
-        if taken < wire and stream.marks_first < 0:
-            taken += 1  # where sync was lost no frame starts
-            stream.skipped_bytes += 1
-    if taken >= wire:
-        return
-    rest = max(np.int64(0), captured - taken)
-    if dialog.protocol == UNKNOWN and stream.mode == SEARCHING and _looks_like_tls(buf, at, captured):
-        dialog.tls_records += 1
-        if dialog.tls_records >= 3:
-            dialog.protocol = TLS
-    add_mark(t, stream, rest, wire - taken, ts, packet, 1 if taken == 0 else 0)
-    append(t, stream, source, at + taken, rest)
-    broken = rest < wire - taken
-    if stream.mode == ANCHORED:
-        if _judge_start(t, c, d, stream) == 0 and not broken:
-            return
-        if dialog.protocol == KAFKA:
-            if _replay(t, c, d, stream) == 0:
-                _find_frames(t, c, d, stream, broken)
-        elif dialog.protocol == UNKNOWN:
-            stream.mode = SEARCHING
-            _find_frames(t, c, d, stream, True)
+    marks = np.int64(-1)  # what is being read again, and where it lies
+    base = np.int64(0)
+    capacity = np.int64(-1)
+    search = final and stream.mode != SYNCED
+    broken = final
+    waiting = piece.wire > 0  # the piece itself comes last when a hole or the end has to be settled first
+    while True:
+        if not search:
+            if marks >= 0:
+                mark = t.marks[marks]
+                again = t.pieces[1]
+                again.at = base + mark.offset
+                again.source = POOL
+                again.captured = mark.captured
+                again.wire = mark.wire
+                again.ts = mark.ts
+                again.packet = mark.packet
+                again.fresh = mark.fresh
+                again.kind = DATA
+                number = marks
+                marks = np.int64(mark.next)
+                free_mark(t, number)
+                current = 1
+            elif waiting:
+                waiting = False
+                current = 0
+            else:
+                break
+            now = t.pieces[current]
+            taken = np.int64(0)
+            lost = False
+            if stream.mode == SYNCED:
+                taken = _read_frames(t, c, d, stream, now)
+                lost = stream.mode != SYNCED
+            if taken < now.wire and now.kind != HOLE:
+                if lost:
+                    taken += 1  # where sync was lost no frame starts
+                    stream.skipped_bytes += 1
+                if taken < now.wire:
+                    broken = _buffer_piece(t, stream, now, taken) or broken
+            search = marks < 0
+            if search and capacity >= 0:
+                t.deferred[t.state[DEFERRED]] = base * 64 + capacity
+                t.state[DEFERRED] += 1
+                capacity = np.int64(-1)
+            search = search and stream.mode != SYNCED and (now.kind != HOLE or current == 1)
+            continue
+        search = False
+        found = False
+        if stream.mode == ANCHORED:
+            decided = _judge_start(t, c, d, stream)
+            if dialog.protocol == KAFKA:
+                found = True
+            elif dialog.protocol != UNKNOWN:
+                _empty_search(t, stream)
+                break
+            elif decided == 0 and not broken:
+                continue
+            else:
+                stream.mode = SEARCHING
+        if not found and stream.used > 0:
+            found = _search(t, c, d, stream, broken) == 0
+        if found:
+            if dialog.client < 0:
+                dialog.client = d
+            dialog.protocol = KAFKA
+            marks = np.int64(stream.marks_first)
+            base = stream.buffer
+            capacity = np.int64(stream.capacity)
+            stream.marks_first = -1
+            stream.marks_last = -1
+            stream.capacity = -1
+            stream.used = 0
+            stream.mode = SYNCED
         else:
-            _empty_search(t, stream)
-        return
-    _find_frames(t, c, d, stream, broken)
-
-
-@helper
-def _take_hole(t, c, d, chunk):  # type: ignore[no-untyped-def]
-    dialog = t.dialogs[c]
-    stream = t.streams[2 * c + d]
-    stream.hole_bytes += chunk.length
-    if dialog.protocol == TLS or dialog.protocol == FOREIGN:
-        return
-    stream.losses += 1
-    if stream.mode != SYNCED:
-        stream.mode = SEARCHING
-        _find_frames(t, c, d, stream, True)
-        if stream.mode != SYNCED:
-            return
-    _read_frames(t, c, d, stream, t.block, 0, np.int64(0), np.int64(0), chunk.length, NO_TIME, chunk.packet, 0)
+            if broken or stream.used == 0:
+                _empty_search(t, stream)
+            if not waiting:
+                break
+            # What comes next is a hole or nothing: it cannot be searched.
+            if t.pieces[0].kind == HOLE:
+                break
 
 
 @helper
@@ -580,51 +558,87 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _end(t, c):  # type: ignore[no-untyped-def]
-    """A connection is over: decide what was doubtful, and give up what still waits."""
+def _finish_stream(t, c, d):  # type: ignore[no-untyped-def]
+    """The connection is over: what is left of this stream is no frame."""
+    stream = t.streams[2 * c + d]
+    if stream.mode != SYNCED:
+        _empty_search(t, stream)
+    elif stream.have > 0:
+        t.state[UNFINISHED] += 1
+        if t.dialogs[c].client >= 0 and d != np.int64(t.dialogs[c].client):
+            stream.losses += 1  # the answer had begun when the capture of it ended
+        stream.skipped_bytes += stream.seen
+        defer_buffer(t, stream)
+        _forget_frame(stream)
+
+
+@inlined
+def _take_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
+    """One DATA, HOLE or END chunk."""
     dialog = t.dialogs[c]
-    if dialog.open == 0:
-        return
-    for turn in range(2):
-        d = turn if dialog.client < 0 else (np.int64(dialog.client) + turn) & 1
+    piece = t.pieces[0]
+    piece.at = chunk.at
+    piece.source = chunk.source
+    piece.captured = chunk.captured
+    piece.wire = chunk.length
+    piece.ts = chunk.ts
+    piece.packet = chunk.packet
+    piece.fresh = 1
+    piece.kind = chunk.kind
+    turns = 2 if chunk.kind == END else 1
+    for turn in range(turns):
+        d = np.int64(chunk.direction)
+        if chunk.kind == END:
+            # Requests first: what they ask for may still confirm a response.
+            d = np.int64(turn) if dialog.client < 0 else (np.int64(dialog.client) + turn) & 1
+            piece.wire = 0
         stream = t.streams[2 * c + d]
-        if stream.mode != SYNCED:
+        if chunk.kind == HOLE:
+            stream.hole_bytes += chunk.length
+        if dialog.protocol == TLS or dialog.protocol == FOREIGN:
+            if chunk.kind == DATA:
+                stream.skipped_bytes += chunk.length
+            continue
+        if chunk.kind == HOLE:
+            stream.losses += 1
+        elif chunk.kind == DATA and dialog.protocol == UNKNOWN:
+            if stream.mode == SYNCED:
+                stream.mode = SEARCHING  # a broker does not speak first: bytes are missing, or this is not Kafka
+            if stream.mode == SEARCHING:
+                source = np.int64(chunk.source)
+                if _looks_like_tls(t.block if source == 0 else t.held, chunk.at, np.int64(chunk.captured)):
+                    dialog.tls_records += 1
+                    if dialog.tls_records >= 3:
+                        dialog.protocol = TLS
+        if chunk.kind == HOLE and stream.mode == ANCHORED:
             stream.mode = SEARCHING
-            _find_frames(t, c, d, stream, True)
-            _empty_search(t, stream)
-        elif stream.have > 0:
-            t.state[UNFINISHED] += 1
-            if dialog.client >= 0 and d != np.int64(dialog.client):
-                stream.losses += 1  # the answer had begun when the capture of it ended
-            stream.skipped_bytes += stream.seen
-            defer_buffer(t, stream)
-            _forget_frame(stream)
-    while dialog.pending_first >= 0:
-        give_up_first(t, c)
-    dialog.open = 0
+        _take_pieces(t, c, d, piece, chunk.kind != DATA)
+    if chunk.kind == END:
+        for d in range(2):
+            _finish_stream(t, c, np.int64(d))
+        give_up(t, c, np.int64(-1))
+        dialog.open = 0
 
 
 @kernel(
     np.uint8, np.uint8, np.uint8, CHUNK, int, int, DIALOG, STREAM, MARK, EXCHANGE, LINK, np.int32, np.int32, JOB,
-    STRING, np.uint8, np.int32, np.int32, np.int32, TAPE, np.int64, np.int64, np.int64,
+    STRING, np.uint8, np.int32, np.int32, np.int32, TAPE, np.int64, np.int64, PIECE, np.int64,
 )  # fmt: skip
 def take_chunks(  # type: ignore[no-untyped-def]
     block, held, pool, chunks, first, count, dialogs, streams, marks, exchanges, links, free, done, jobs,
-    strings, text, buckets, code, index, tape, scratch, deferred, state,
+    strings, text, buckets, code, index, tape, scratch, deferred, pieces, state,
 ):  # fmt: skip
     """Take chunks[first:count]; return the first one not taken and say in state[STOPPED] what has to grow first."""
     t = Tables(
         block, held, pool, dialogs, streams, marks, exchanges, links, free, done, jobs, strings, text, buckets, code,
-        index, tape, scratch, deferred, state,
+        index, tape, scratch, deferred, pieces, state,
     )  # fmt: skip
     state[STOPPED] = ALL_TAKEN
     i = first
     while i < count:
         chunk = chunks[i]
         c = np.int64(chunk.connection)
-        d = np.int64(chunk.direction)
-        kind = chunk.kind
-        if kind == START:
+        if chunk.kind == START:
             _start(t, c, chunk)
             i += 1
             continue
@@ -661,11 +675,6 @@ def take_chunks(  # type: ignore[no-untyped-def]
         if state[DEFERRED] + frames > deferred.shape[0]:
             state[STOPPED] = DEFERRED_FULL
             break
-        if kind == DATA:
-            _take_data(t, c, d, chunk)
-        elif kind == HOLE:
-            _take_hole(t, c, d, chunk)
-        else:
-            _end(t, c)
+        _take_chunk(t, c, chunk)
         i += 1
     return i

@@ -1,4 +1,4 @@
-"""`@kernel` and `@helper`: functions over arrays that run compiled, or as the plain Python that they are.
+"""`@kernel`, `@helper` and `@inlined`: functions over arrays that run compiled, or as the plain Python that they are.
 
 A kernel has an explicit signature: each parameter is a numpy dtype (a contiguous one-dimensional array of it) or `int`
 (a 64-bit scalar); it returns an int. It allocates nothing and raises nothing: a status, a position or a count goes
@@ -39,8 +39,9 @@ def kernel_mode() -> str:
 class Helper:
     """A function that kernels call. Outside of a compilation it is plain Python."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], inline: bool) -> None:
         self.function = function
+        self.inline = inline
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
@@ -51,7 +52,12 @@ class Helper:
 
 def helper(function: Callable[..., Any]) -> Helper:
     """Mark a function as callable from kernels: compiled with them, plain Python otherwise."""
-    return Helper(function)
+    return Helper(function, inline=False)
+
+
+def inlined(function: Callable[..., Any]) -> Helper:
+    """A helper that is always made part of its caller: for long ones with a single call and many arguments."""
+    return Helper(function, inline=True)
 
 
 class Kernel:
