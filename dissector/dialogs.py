@@ -95,7 +95,8 @@ PIECE = record_dtype(
 #: An interned string: where its bytes lie in the text array.
 STRING = record_dtype(("at", "i8"), ("hash", "i8"), ("length", "i4"))
 
-#: What reassembly gives (see there), declared again so that neither package needs the other.
+#: What reassembly gives (see there), declared again so that neither package needs the other. A START with `captured` 1
+#: tells the client's direction and that the first bytes follow; with 2 only the direction (a hint).
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),

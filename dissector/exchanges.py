@@ -400,7 +400,9 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
                 if dialog.previous_response > start:
                     x.queue_ns = min(dialog.previous_response, x.response_first) - start
                     start += x.queue_ns
-                wait = max(np.int64(0), min(dialog.mute_end, x.response_first) - start)
+                wait = np.int64(0)
+                if dialog.mute_end > start:
+                    wait = max(np.int64(0), min(dialog.mute_end, x.response_first) - start)
                 broker = max(np.int64(0), x.response_first - start - wait)
                 throttled = np.int64(0)
                 if x.throttle_time_ms > 0:

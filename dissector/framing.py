@@ -530,7 +530,7 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
     dialog.software_version = -1
     dialog.mechanism = -1
     dialog.tls_records = 0
-    dialog.client = chunk.direction if chunk.captured == 1 else -1
+    dialog.client = chunk.direction if chunk.captured >= 1 else -1
     dialog.protocol = UNKNOWN
     dialog.raw_sasl = 0
     dialog.answers_at_once = -1

@@ -1,1 +1,33 @@
-"""kafkatap: see what Kafka clients and brokers really say to each other."""
+"""kafkatap: see what Kafka clients and brokers really say to each other.
+
+>>> from kafkatap import analyze
+>>> exchanges = analyze("capture.pcap").exchanges        # doctest: +SKIP
+
+analyze(captures)   the tables of some captures, as Arrow
+Analysis            what it returns
+CaptureUnreadable   what it raises when none of the captures can be read
+
+The parts: `kernels` (compiled functions over arrays), `reassembly` (captures to TCP streams), `dissector` (streams to
+Kafka exchanges), `reports` (exchanges to reports); this package puts them together. Nothing is imported until asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .analysis import Analysis, CaptureUnreadable, analyze
+
+__all__ = ["Analysis", "CaptureUnreadable", "analyze"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from . import analysis
+
+        return getattr(analysis, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
 
 import numpy as np
 
@@ -38,17 +38,41 @@ KERNEL_MODULES = (
 REAP_EVERY = 16
 
 
+class Strings(Sequence[bytes | None]):
+    """The interned strings by number. They grow while the engine runs."""
+
+    def __init__(self, dissector: Dissector) -> None:
+        self._dissector = dissector
+
+    def __len__(self) -> int:
+        return int(self._dissector.state[dialog_rows.STRINGS])
+
+    @overload
+    def __getitem__(self, number: int) -> bytes: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[bytes | None]: ...
+    def __getitem__(self, number: int | slice) -> bytes | list[bytes | None]:
+        if isinstance(number, slice):
+            return [self._dissector.string(n) for n in range(len(self))[number]]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return self._dissector.string(number)
+
+
 class Engine:
     """One run over one sequence of packets.
 
-    `all_results`: decode every body for its topics and results, not only what failed.
+    `all_results`: decode every body for its topics and results, not only what failed. `ports`: hints that brokers listen
+    there, for connections that begin in the middle.
     """
 
-    def __init__(self, all_results: bool = False) -> None:
+    def __init__(self, all_results: bool = False, ports: Sequence[int] = ()) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = Assembler()
         self.dissector = Dissector(load_programs("summary"), load_programs("results"), all_results)
         self.addresses: list[str] = []
+        self.strings = Strings(self.dissector)
+        self._ports = np.array(ports, np.int32)
         self.packets = 0
         self.first: int | None = None
         self.last: int | None = None
@@ -85,10 +109,23 @@ class Engine:
 
     def _dissect(self, buffer: Array, chunks: int) -> Iterator[Batch]:
         assembler = self.assembler
+        if len(self._ports):
+            self._hint(assembler.chunks[:chunks])
         for finished in self.dissector.feed(
             buffer, assembler.pool, assembler.chunks, chunks, len(assembler.connections)
         ):
             yield from self._deliver(finished)
+
+    def _hint(self, chunks: Array) -> None:
+        """Tell the client's direction of connections without a SYN whose one end has a broker's port."""
+        starts = chunks[(chunks["kind"] == dialog_rows.START) & (chunks["captured"] == 0)]
+        if not len(starts):
+            return
+        flows = self.assembler.flows[self.assembler.connections["flow"][starts["connection"]]]
+        at_a, at_b = np.isin(flows["a_port"], self._ports), np.isin(flows["b_port"], self._ports)
+        where = np.flatnonzero((chunks["kind"] == dialog_rows.START) & (chunks["captured"] == 0))[at_a != at_b]
+        chunks["direction"][where] = at_a[at_a != at_b]
+        chunks["captured"][where] = 2
 
     def _end(self, buffer: Array, everything: bool) -> Iterator[Batch]:
         assembler = self.assembler
@@ -200,10 +237,10 @@ class Engine:
         total = sum(self._bytes.values())
         return self._bytes["encrypted"] / total if total else 0.0
 
-    def strings(self) -> list[bytes | None]:
-        """All interned strings by number."""
-        count = int(self.dissector.state[dialog_rows.STRINGS])
-        return [self.dissector.string(number) for number in range(count)]
+    @property
+    def topic_names(self) -> dict[int, int]:
+        """String number of a topic id -> that of its name, as Metadata and CreateTopics responses told."""
+        return self.dissector.topic_names
 
     def ledger(self) -> dict[str, dict[str, int]]:
         """Every packet, payload byte, request and response in exactly one named place; the parts sum to "total"."""

@@ -1,0 +1,36 @@
+"""`kafkatap` and `python -m kafkatap`. Importing this imports nothing heavy; `--help` stays fast."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code (see `kafkatap --help`)."""
+    from .options import build_parser, completion_script
+
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "report":
+            from .cli import report
+
+            return report(options)
+        if options.command == "completion":
+            print(completion_script(options.shell))
+            return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (a pager that was left, `head`): nothing to complain about.
+        sys.stdout = None  # type: ignore[assignment]
+        return 0
+    parser.print_help()
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The tables of a run as Parquet files, one a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from kafkatap.dissector.rows import EXCHANGE, RESULT
+from kafkatap.reports import tables
+from kafkatap.reports.batch import Batch, Context
+
+from .analysis import error_counts
+from .running import Run, joined
+
+
+def write_tables(folder: Path, batches: list[Batch], run: Run, context: Context) -> list[Path]:
+    """Write exchanges, results, connections, files and ledger to `folder`; each file is whole or not there."""
+    import pyarrow.parquet as pq
+
+    exchanges = joined([b.exchanges for b in batches], EXCHANGE)
+    results = joined([b.results for b in batches], RESULT)
+    asked = np.zeros(len(run.engine.topics), RESULT)
+    for name in ("exchange", "topic", "topic_id"):
+        asked[name] = run.engine.topics[name]
+    made = {
+        "exchanges": tables.exchanges_table(
+            exchanges, error_counts(results), joined([asked, results], RESULT), context
+        ),
+        "results": tables.results_table(results, context),
+        "connections": tables.connections_table(context.connections, context),
+        "files": tables.files_table(context),
+        "ledger": tables.ledger_table(context),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, table in made.items():
+        path = folder / f"{name}.parquet"
+        part = folder / f".{name}.parquet.part"
+        pq.write_table(table, part, compression="zstd")
+        part.replace(path)
+        written.append(path)
+    return written

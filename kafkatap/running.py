@@ -1,0 +1,83 @@
+"""Captures through the engine: the loop that the command line and the library share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kafkatap.reports.batch import Batch, Context, FileInfo
+
+from .engine import Engine
+from .sources import BLOCK_SIZE, CaptureReader, FileReport, ordered
+
+#: Called once a block with the bytes of files read so far; True ends the reading there.
+Watch = Callable[[int], bool]
+
+
+def _never(_: int) -> bool:
+    return False
+
+
+@dataclass
+class Run:
+    """One pass over captures. `batches()` gives the rows; afterwards `context()` says what their numbers mean."""
+
+    paths: Sequence[str]
+    engine: Engine
+    watch: Watch = _never
+    block_size: int = BLOCK_SIZE
+    interrupted: bool = False
+    files: list[FileReport] = field(default_factory=list)
+
+    def batches(self) -> Iterator[Batch]:
+        """Read all captures, in the order of their packets; yield finished rows."""
+        progress: dict[str, int] = {}
+        for reader, end in ordered(self.paths, self.block_size):
+            self._note(reader)
+            if end > reader.position:
+                yield from self.engine.take(reader.buffer, reader.packets, reader.position, end)
+                reader.position = end
+            progress[reader.report.path] = reader.progress
+            if self.watch(sum(progress.values())):
+                self.interrupted = True
+                break
+        yield from self.engine.finish()
+
+    def _note(self, reader: CaptureReader) -> None:
+        if reader.report not in self.files:
+            self.files.append(reader.report)
+
+    @property
+    def damaged(self) -> list[FileReport]:
+        """The captures of which something could not be read."""
+        return [f for f in self.files if f.damage]
+
+    def context(self) -> Context:
+        """What the reports and tables need beside the rows."""
+        engine = self.engine
+        return Context(
+            strings=engine.strings[:],
+            addresses=list(engine.addresses),
+            topic_names=dict(engine.topic_names),
+            connections=engine.connections,
+            files=[
+                FileInfo(
+                    f.path, f.kind, f.first_packet, f.packets, f.bytes, f.link_types, f.first, f.last, f.drops, f.damage
+                )
+                for f in sorted(self.files, key=lambda f: f.first_packet)
+            ],
+            ledger=engine.ledger(),
+            first=engine.first,
+            last=engine.last,
+            packets=engine.packets,
+            encrypted_share=engine.encrypted_share,
+        )
+
+
+def joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:  # type: ignore[type-arg]
+    """All rows in one array, copied as bytes (numpy copies records field by field)."""
+    if not parts:
+        return np.zeros(0, dtype)
+    return np.concatenate([np.ascontiguousarray(p).view(np.uint8) for p in parts]).view(dtype)
