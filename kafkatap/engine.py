@@ -32,6 +32,8 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.pcapng",
     "kafkatap.reassembly.headers",
     "kafkatap.reassembly.streams",
+    "kafkatap.reports.count_table",
+    "kafkatap.reports.histogram",
     "kafkatap.reports.tally",
 )
 #: Blocks between two looks for connections that are over.
