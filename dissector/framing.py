@@ -219,7 +219,7 @@ def _chunk_ends_at(t, stream, offset):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _request_header(t, at, end, final):  # type: ignore[no-untyped-def]
+def _request_header(t, c, at, end, final):  # type: ignore[no-untyped-def]
     """How far a request header at pool[at:end] can be believed: ACCEPT (its body may be looked at), REJECT, WAIT.
     scratch[PROGRAM] and [BODY] tell which program reads its body, and from where."""
     buf = t.pool
@@ -233,12 +233,15 @@ def _request_header(t, at, end, final):  # type: ignore[no-untyped-def]
         return REJECT
     t.scratch[PROGRAM] = program
     t.scratch[BODY] = at + 12
+    # Where it is not known which end is the client, a response with a small correlation_id must not pass for a Produce
+    # request: only headers that name a client are believed, and only acks that exist.
+    sure = t.dialogs[c].client >= 0
     if key == CONTROLLED_SHUTDOWN and version == 0:
-        return ACCEPT
+        return ACCEPT if sure else REJECT
     if at + 14 > end:
         return REJECT if final else WAIT
     length = signed16(be16(buf, at + 12))
-    if length < -1 or length + 10 > size:
+    if length < -1 or length + 10 > size or (length <= 0 and not sure):
         return REJECT
     for k in range(min(length, end - at - 14)):
         byte = buf[at + 14 + k]
@@ -271,7 +274,7 @@ def _try_frame(t, c, stream, x, as_response, fresh, final):  # type: ignore[no-u
     end = stream.buffer + stream.used
     if at + (8 if as_response else 12) > end:
         return REJECT if final else WAIT
-    header = _response_header(t, c, at, end) if as_response else _request_header(t, at, end, final)
+    header = _response_header(t, c, at, end) if as_response else _request_header(t, c, at, end, final)
     if header != ACCEPT:
         return header
     frame_end = at + 4 + be32(t.pool, at)
@@ -286,13 +289,16 @@ def _try_frame(t, c, stream, x, as_response, fresh, final):  # type: ignore[no-u
     if whole:
         if status != OK:
             return ACCEPT if fresh and aligned else REJECT  # trailing bytes, or a message that the schema cannot read
-        if not as_response or aligned or fresh or frame_end - at >= 28:
+        if aligned or (fresh and t.dialogs[c].client >= 0):
             return ACCEPT
-        # A short response inside of a segment is confirmed by the one after it.
-        if frame_end + 8 <= end:
-            following = find_pending(t, t.dialogs[c], signed32(be32(t.pool, frame_end + 4)), SEARCH_DEPTH)
-            return ACCEPT if following >= 0 else REJECT
-        return REJECT if final else WAIT
+        # One that does not end where a segment does is confirmed by the header behind it.
+        if frame_end + 14 > end:
+            return REJECT if final else WAIT
+        if as_response:
+            following = find_pending(t, t.dialogs[c], signed32(be32(t.pool, frame_end + 4)), SEARCH_DEPTH) >= 0
+            return ACCEPT if following or frame_end - at >= 28 else REJECT
+        following = program_of(t.index, 0, be16(t.pool, frame_end + 4), be16(t.pool, frame_end + 6)) >= 0
+        return ACCEPT if following and client_id_length(t.pool, frame_end + 4, end) >= -1 else REJECT
     if status != INCOMPLETE:
         return REJECT
     if not final:

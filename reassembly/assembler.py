@@ -10,7 +10,7 @@ import numpy as np
 from kafkatap.kernels.arrays import grown, linked_free_list
 
 from . import headers, streams
-from .rows import CHUNK, CONNECTION, DIRECTION, FLOW, HELD, SEGMENT
+from .rows import CHUNK, CONNECTION, DIRECTION, FLOW, HELD, LISTENER, SEGMENT
 
 Array = np.ndarray[Any, Any]
 
@@ -29,6 +29,7 @@ class Assembler:
         self.pool = np.zeros(1 << 20, dtype=np.uint8)
         self.chunks = np.zeros(chunks, dtype=CHUNK)
         self._free = np.arange(connections - 1, -1, -1, dtype=np.int32)
+        self._listeners = np.zeros(8_192, dtype=LISTENER)
         self._ended = np.zeros(4_096, dtype=np.int32)
         self._state = np.zeros(streams.STATE_SIZE, dtype=np.int64)
         self._state[streams.FREE_CONNECTIONS] = connections
@@ -50,7 +51,7 @@ class Assembler:
         while taken < count:
             taken = streams.assemble(
                 block, self.segments, taken, count, state, self.flows, self.connections, self.directions,
-                self.held, self.pool, self._free, self.chunks,
+                self.held, self.pool, self._free, self._listeners, self.chunks,
             )  # fmt: skip
             stopped = int(state[streams.STOPPED])
             if stopped == streams.HELD_FULL:

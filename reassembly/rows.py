@@ -56,6 +56,9 @@ FLOW = record_dtype(
     ("connection", "i4"),
 )
 
+#: An end that was seen to listen (it answered a SYN); port 0: a free place.
+LISTENER = record_dtype(("high", "i8"), ("low", "i8"), ("port", "i4"))
+
 #: One TCP connection. `client` is the direction whose sender opened it (-1: not seen), `previous` the connection that
 #: used the same 4-tuple before and may still have packets under way (-1: none).
 CONNECTION = record_dtype(
@@ -110,7 +113,8 @@ HELD = record_dtype(
 
 #: What streams give: DATA of `length` bytes on the wire of which the first `captured` lie at `at` in the block (source
 #: 0) or the held pool (source 1); a HOLE of `length` bytes that no packet carried; START and END of a connection
-#: (START: `at` is its serial number, `direction` the client's when `captured` is 1, else not known).
+#: (START: `at` is its serial number, `direction` the client's when `captured` is 1 (by its SYN) or
+#: 2 (the other end is known to listen there), else not known).
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),

@@ -10,6 +10,9 @@ missing before it becomes a HOLE when it is known not to come any more:
 
 A SYN with another sequence number, or a segment REST_NS after the close, starts a new connection on the same 4-tuple;
 segments of the old one that are still under way go to it as long as its sequence numbers are the nearer ones.
+
+Who opened a connection is told by its SYN or SYN-ACK; where neither was captured, by an end that answered the SYN of
+another connection.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from .rows import (
     FROM_HELD,
     HELD,
     HOLE,
+    LISTENER,
     RST,
     SEGMENT,
     START,
@@ -154,6 +158,43 @@ def _hold(buf, pool, state, way, held, offset, at, ts, packet, captured, wire): 
 
 
 @helper
+def _listener(listeners, high, low, port):  # type: ignore[no-untyped-def]
+    """Where an end is in the table of listeners, or the free place where it would be; -1 when there is neither."""
+    at = ((low & 0x7FFFFFFF) * 31 + (high & 0x7FFFFFFF) + port * 8191) % listeners.shape[0]
+    for _ in range(64):
+        row = listeners[at]
+        if row.port == 0 or (row.port == port and row.low == low and row.high == high):
+            return at
+        at = (at + 1) % listeners.shape[0]
+    return np.int64(-1)
+
+
+@helper
+def _note_listener(listeners, flow, side):  # type: ignore[no-untyped-def]
+    """Remember that this end of a flow listens. A full neighbourhood forgets nothing and takes nothing new."""
+    high = flow.b_high if side else flow.a_high
+    low = flow.b_low if side else flow.a_low
+    port = np.int64(flow.b_port if side else flow.a_port)
+    at = _listener(listeners, high, low, port)
+    if at >= 0 and port != 0:
+        listeners[at].high = high
+        listeners[at].low = low
+        listeners[at].port = port
+
+
+@helper
+def _known_client(listeners, flow):  # type: ignore[no-untyped-def]
+    """The client's direction where exactly one end is known to listen, else -1."""
+    a = _listener(listeners, flow.a_high, flow.a_low, np.int64(flow.a_port))
+    b = _listener(listeners, flow.b_high, flow.b_low, np.int64(flow.b_port))
+    a_listens = a >= 0 and listeners[a].port != 0
+    b_listens = b >= 0 and listeners[b].port != 0
+    if a_listens == b_listens:
+        return np.int64(-1)
+    return np.int64(1) if a_listens else np.int64(0)
+
+
+@helper
 def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, client, known):  # type: ignore[no-untyped-def]
     """Make connection `c` the one that uses `flow`."""
     row = connections[c]
@@ -169,7 +210,7 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
     row.first_packet = packet
     row.flow = flow
     row.previous = flows[flow].connection
-    row.client = client if known else -1
+    row.client = client if known != 0 else -1
     row.used = 1
     flows[flow].connection = c
     for d in range(2):
@@ -193,7 +234,7 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
         way.zero_windows = 0
         way.started = 0
         way.delivered = 0
-    _emit(chunks, state, START, c, client, FROM_BLOCK, row.serial, ts, packet, 1 if known else 0, 0)
+    _emit(chunks, state, START, c, client, FROM_BLOCK, row.serial, ts, packet, known, 0)
 
 
 @helper
@@ -215,8 +256,8 @@ def _starts_anew(row, way, segment):  # type: ignore[no-untyped-def]
     return segment.flags & ACK == 0 and row.packets > 0
 
 
-@kernel(np.uint8, SEGMENT, int, int, np.int64, FLOW, CONNECTION, DIRECTION, HELD, np.uint8, np.int32, CHUNK)
-def assemble(buf, segments, first, count, state, flows, connections, directions, held, pool, free, chunks):  # type: ignore[no-untyped-def]
+@kernel(np.uint8, SEGMENT, int, int, np.int64, FLOW, CONNECTION, DIRECTION, HELD, np.uint8, np.int32, LISTENER, CHUNK)
+def assemble(buf, segments, first, count, state, flows, connections, directions, held, pool, free, listeners, chunks):  # type: ignore[no-untyped-def]
     """Turn segments[first:count] into chunks; return the first segment not taken (see state[STOPPED])."""
     state[STOPPED] = DONE
     i = first
@@ -245,9 +286,12 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
         if c < 0 or _starts_anew(connections[c], directions[2 * c + d], segment):
             state[FREE_CONNECTIONS] -= 1
             c = np.int64(free[state[FREE_CONNECTIONS]])
-            syn = flags & SYN != 0
+            known = np.int64(1) if flags & SYN else np.int64(0)
             client = 1 - d if flags & ACK else d
-            _open(connections, directions, flows, chunks, state, c, flow, ts, segment.packet, client, syn)
+            if known == 0:
+                client = _known_client(listeners, flows[flow])
+                known = np.int64(2) if client >= 0 else np.int64(0)
+            _open(connections, directions, flows, chunks, state, c, flow, ts, segment.packet, max(client, 0), known)
         elif (
             wire > 0
             and flags & SYN == 0
@@ -279,6 +323,7 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
                 row.syn_at = ts
             else:
                 row.syn_ack_at = ts
+                _note_listener(listeners, flows[flow], d)
             seq = (seq + 1) & 0xFFFFFFFF
         elif way.started == 0 and flags & RST == 0:
             way.base = seq
