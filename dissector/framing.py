@@ -355,18 +355,28 @@ def _search(t, c, d, stream, final):  # type: ignore[no-untyped-def]
     decide = final or stream.used > SEARCH_LIMIT
     number = np.int64(stream.marks_first)
     found = np.int64(-1)
+    waiting = np.int64(-1)  # the first candidate that more bytes may confirm
     while x < stream.used:
         while number >= 0 and t.marks[number].next >= 0 and t.marks[t.marks[number].next].offset <= x:
             number = np.int64(t.marks[number].next)
         mark = t.marks[number]
         fresh = mark.offset == x and mark.fresh == 1
-        verdict = _try_frame(t, c, stream, x, as_response, fresh, decide)
+        verdict = np.int64(REJECT)
+        if fresh or waiting < 0:
+            verdict = np.int64(_try_frame(t, c, stream, x, as_response, fresh, decide))
         if verdict == ACCEPT:
             found = x
             break
-        if verdict == WAIT:
-            break
-        x += 1
+        if verdict == WAIT and waiting < 0:
+            waiting = x
+        if waiting < 0:
+            x += 1
+        else:
+            # While one waits, only a frame that starts with a segment and is confirmed at once goes before it.
+            following = np.int64(mark.next)
+            x = t.marks[following].offset if following >= 0 else stream.used
+    if found < 0 and waiting >= 0:
+        x = waiting
     _drop_front(t, stream, x)
     return np.int64(0) if found >= 0 else np.int64(-1)
 
