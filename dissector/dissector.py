@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import grown, linked_free_list
+from kafkatap.kernels.arrays import copied, grown, linked_free_list, taken
 
 from . import buffers, dialogs, exchanges, framing
 from .machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
@@ -137,9 +137,9 @@ class Dissector:
         state[dialogs.JOBS] = 0
         buffers.release_buffers(self.pool, self._deferred, state)
         return Finished(
-            self.exchanges[rows[:made]],
-            self._results[: self._state[exchanges.RESULTS]].copy(),
-            self._topics[: self._state[exchanges.TOPICS]].copy(),
+            taken(self.exchanges, rows[:made]),
+            copied(self._results[: self._state[exchanges.RESULTS]]),
+            copied(self._topics[: self._state[exchanges.TOPICS]]),
             owners[:made],
         )
 
@@ -180,7 +180,7 @@ class Dissector:
             return
         failed = int(self._state[exchanges.AGAIN])
         if failed:
-            chosen = jobs[self._again[:failed]]
+            chosen = taken(jobs, self._again[:failed])
             self._choose_details(chosen, failed)
             rows = self._run(self.details, block, held, chosen, failed)
             self._room(rows, int(np.sum(chosen["end"] - chosen["at"])))

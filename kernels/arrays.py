@@ -7,11 +7,28 @@ from typing import Any
 import numpy as np
 
 
+def as_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The same memory as bytes: numpy copies records field by field, twenty times slower."""
+    return array.view(np.uint8)
+
+
+def taken(array: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy of array[rows], each row copied as a whole."""
+    whole = np.dtype((np.void, array.dtype.itemsize))
+    picked: np.ndarray[Any, Any] = array.view(whole)[rows].view(array.dtype)
+    return picked
+
+
+def copied(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy of a contiguous array of records."""
+    return as_bytes(array).copy().view(array.dtype)
+
+
 def grown(array: np.ndarray[Any, Any], needed: int = 0) -> np.ndarray[Any, Any]:
     """A copy at least twice as long (and at least `needed`), the rest zeroed."""
     size = max(2 * len(array), needed, 16)
     bigger = np.zeros(size, dtype=array.dtype)
-    bigger[: len(array)] = array
+    as_bytes(bigger)[: array.nbytes] = as_bytes(array)
     return bigger
 
 
