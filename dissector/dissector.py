@@ -1,7 +1,7 @@
 """Chunks in, finished exchanges out: the tables of framing, correlation and decoding, and the loop that runs them.
 
-`feed(block, held, chunks, count)` takes what reassembly made of one block; `drain(block, held)` decodes the bodies of the
-frames found so far and gives the exchanges that are finished. Frames point into the block, so a drain has to come
+`feed(block, held, chunks, count)` takes what reassembly made of one block; `drain(block, held)` decodes the bodies of
+the frames found so far and gives the exchanges that are finished. Frames point into the block, so a drain has to come
 before the block's bytes change; `feed` drains by itself when a table is full.
 """
 
@@ -35,8 +35,10 @@ class Finished:
 
 
 class Dissector:
-    """Kafka's side of the engine. `programs` are what bodies are decoded by; `details` (the RESULTS profile) is run over
-    responses with error codes, or over every body when `all_results` is set."""
+    """Kafka's side of the engine. `programs` are what bodies are decoded by; `details` (the RESULTS profile) is run
+    over responses with error codes, or over every body when `all_results` is set.
+
+    The large tables are not touched before they are used, so until then they take no memory."""
 
     def __init__(self, programs: Programs, details: Programs, all_results: bool = False) -> None:
         self.programs = programs
@@ -51,7 +53,7 @@ class Dissector:
         self.strings = np.zeros(65_536, dialogs.STRING)
         self.text = np.zeros(1 << 20, np.uint8)
         self.buckets = np.zeros(1 << 17, np.int32)
-        self.pool = np.zeros(4 << 20, np.uint8)
+        self.pool = np.zeros(64 << 20, np.uint8)
         self.tape = np.zeros(1 << 16, TAPE)
         self.topic_names: dict[int, int] = {}
         self._free = np.arange(len(self.exchanges) - 1, -1, -1, dtype=np.int32)

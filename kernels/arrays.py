@@ -33,7 +33,7 @@ def grown(array: np.ndarray[Any, Any], needed: int = 0) -> np.ndarray[Any, Any]:
 
 
 def linked_free_list(array: np.ndarray[Any, Any], first: int, head: int) -> int:
-    """Chain rows first… of a record array with a `next` field into a free list in front of `head`; return the new head."""
+    """Chain rows first… of an array with a `next` field into a free list in front of `head`; return the new head."""
     array["next"][first:-1] = np.arange(first + 1, len(array), dtype=array.dtype["next"])
     array["next"][-1] = head
     return first

@@ -1,4 +1,4 @@
-"""Fill a kernel store: `python -m kafkatap.kernels.build FOLDER MODULE ...` (run by `store`, in a process of its own)."""
+"""Fill a kernel store: `python -m kafkatap.kernels.build FOLDER MODULE ...` (run by `store`, as a child)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from .decorator import Kernel
 
-#: Names of numba's run-time that object code mentions on paths that kernels never take (they raise and allocate nothing).
+#: Names of numba's run-time that object code mentions where kernels never come (they raise and allocate nothing).
 _NEVER_CALLED = (
     "NRT_Free",
     "NRT_MemInfo_call_dtor",
@@ -41,7 +41,7 @@ _NEVER_CALLED = (
     "numba_do_raise",
 )
 
-#: Reference counts of arrays that own nothing (all arrays that come in are such): nothing to do, so any harmless function.
+#: Reference counts of arrays that own nothing (all that come in are such): nothing to do, any harmless function will.
 _NOTHING_TO_DO = ("NRT_incref", "NRT_decref")
 
 _modules: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ class Assembler:
         self.connections = np.zeros(connections, dtype=CONNECTION)
         self.directions = np.zeros(2 * connections, dtype=DIRECTION)
         self.held = np.zeros(256, dtype=HELD)
-        self.pool = np.zeros(1 << 20, dtype=np.uint8)
+        self.pool = np.zeros(16 << 20, dtype=np.uint8)  # lazily mapped: costs nothing until it is used
         self.chunks = np.zeros(chunks, dtype=CHUNK)
         self._free = np.arange(connections - 1, -1, -1, dtype=np.int32)
         self._listeners = np.zeros(8_192, dtype=LISTENER)
