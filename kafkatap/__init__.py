@@ -3,9 +3,9 @@
 >>> from kafkatap import analyze
 >>> exchanges = analyze("capture.pcap").exchanges        # doctest: +SKIP
 
-analyze(captures)   the tables of some captures, as Arrow
-Analysis            what it returns
-CaptureUnreadable   what it raises when none of the captures can be read
+analyze(captures)        the tables of some captures, as Arrow
+Analysis                 what it returns
+UnreadableCaptureError   what it raises when none of the captures can be read
 
 The parts: `kernels` (compiled functions over arrays), `reassembly` (captures to TCP streams), `dissector` (streams to
 Kafka exchanges), `reports` (exchanges to reports); this package puts them together. Nothing is imported until asked.
@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .analysis import Analysis, CaptureUnreadable, analyze
+    from .analysis import Analysis, UnreadableCaptureError, analyze
 
-__all__ = ["Analysis", "CaptureUnreadable", "analyze"]
+__all__ = ["Analysis", "UnreadableCaptureError", "analyze"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,16 +20,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return report(options)
         if options.command == "completion":
-            print(completion_script(options.shell))
+            print(completion_script(options.shell), flush=True)
             return 0
+        parser.print_help()
+        sys.stdout.flush()
+        return 2
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (a pager that was left, `head`): nothing to complain about.
-        sys.stdout = None  # type: ignore[assignment]
+        drop_output()
         return 0
-    parser.print_help()
-    return 2
+
+
+def drop_output() -> None:
+    """Let what is left of standard output go nowhere, so that the interpreter's last flush does not fail either."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 if __name__ == "__main__":

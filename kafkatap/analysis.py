@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 
 
-class CaptureUnreadable(Exception):
+class UnreadableCaptureError(Exception):
     """No capture of an analysis could be read at all; the message says which and why."""
 
 
@@ -126,7 +126,7 @@ class Analysis:
     def _check(self, run: Any) -> None:
         unreadable = [f for f in run.files if f.fatal]
         if unreadable and len(unreadable) == len(run.files):
-            raise CaptureUnreadable("; ".join(f"{f.path}: {f.damage}" for f in unreadable))
+            raise UnreadableCaptureError("; ".join(f"{f.path}: {f.damage}" for f in unreadable))
 
 
 def error_counts(results: Any) -> Any:
@@ -147,7 +147,7 @@ def analyze(captures: Path | Iterable[Path], *, ports: Iterable[int] = ()) -> An
     """Analyze one capture or many (pcap or pcapng, also .gz and .zst), put in order of time by their packets.
 
     Nothing is read before a table is asked for. `ports`: hints that brokers listen there; Kafka is found without them.
-    OSError where a file cannot be opened, `CaptureUnreadable` where none is a capture.
+    OSError where a file cannot be opened, `UnreadableCaptureError` where none is a capture.
     """
     if isinstance(captures, (str, os.PathLike)):
         captures = [captures]

@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from kafkatap.kernels import store
+from kafkatap.reports import heading
 from kafkatap.reports.batch import Batch, Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counts import ReportCounts
 from kafkatap.reports.filters import ALWAYS, NEVER, Filters
 from kafkatap.reports.model import Report
 
+from .__main__ import drop_output
 from .engine import Engine
 from .options import When, api_keys, own_version
 from .running import Run
-from .sources import STANDARD_INPUT
+from .sources import STANDARD_INPUT, FileReport, Interrupted, Pipe
 
 DONE, DAMAGED, WRONG, INTERRUPTED = 0, 1, 2, 130
+HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
 
 
 def complain(text: str) -> None:
@@ -56,23 +59,27 @@ def report(options: argparse.Namespace) -> int:
             complain(_reason(error))
             return WRONG
     for file in run.damaged:
-        complain(f"{_name(file.path)}: {file.damage}; {_advice(file.fatal, file.packets)}")
+        if not (run.interrupted and file.path == STANDARD_INPUT):
+            complain(f"{_name(file.path)}: {file.damage}{_advice(file)}")
     if run.files and all(f.fatal for f in run.files):
         return WRONG
     context = run.context()
-    result = build_report(counts, context, by=options.by, curves=bool(options.plots))
+    result = build_report(counts, context, by=options.by, curves=bool(options.plots), asked=_asked(options))
     found = any(context.ledger["requests"].values())
     if not found:
         complain(_no_kafka(context))
+    elif not result.heading.rows[0][HEADING_REQUESTS]:
+        complain(f"no request is left with {_asked(options)}")
     try:
         _write(options, result)
+        _write_files(options, result)
         if options.parquet:
             _write_parquet(options.parquet, kept, run, context)
     except OSError as error:
         complain(_reason(error))
         return WRONG
     if run.interrupted:
-        complain("interrupted; the report is of what was read until then")
+        complain("interrupted: the report is of what was read until then")
         return INTERRUPTED
     return DONE if found and not run.damaged else DAMAGED
 
@@ -81,21 +88,32 @@ def _name(path: str) -> str:
     return "standard input" if path == STANDARD_INPUT else path
 
 
-def _advice(fatal: bool, packets: int) -> str:
-    if fatal:
-        return "give it a pcap or pcapng file (also .gz or .zst)"
-    return f"the report is of the {packets:,} packets before that"
+def _advice(file: FileReport) -> str:
+    """What to do about a damaged file, as the end of a sentence."""
+    damage = file.damage or ""
+    if file.fatal:
+        if "first" in damage:
+            return ""
+        if "empty" in damage or "cut short" in damage:
+            return "; is it still being written, or was it copied in part?"
+        return "; give it a pcap or pcapng file (also .gz or .zst)"
+    packets = f"the {file.packets:,} packets before that are" if file.packets else "no packet before that could be"
+    advice = "" if "cut short" in damage else " (a repair tool such as pcapfix may save some of the rest)"
+    return f"; {packets} in the report{advice}"
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{_name(str(error.filename))}: {error.strerror}"
-    return str(error)
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    what = error.strerror[:1].lower() + error.strerror[1:]
+    if isinstance(error, PermissionError):
+        what += " (what root captured is often for root alone: try sudo)"
+    return f"{_name(str(error.filename))}: {what}" if error.filename is not None else what
 
 
 def _no_kafka(context: Context) -> str:
     if not context.packets:
-        return "there are no packets in this input"
+        return "there are no packets in this input (did the capture's filter let none pass?)"
     if context.encrypted_share > 0:
         return "no readable Kafka in this input: its connections are encrypted (TLS)"
     return "no Kafka found in this input (if its connections began before the capture, --port may help)"
@@ -114,13 +132,27 @@ def _filters(options: argparse.Namespace) -> Filters:
     )
 
 
+def _asked(options: argparse.Namespace) -> str | None:
+    """The options that leave something out, as they were given; None where nothing is left out."""
+    parts = []
+    for name in ("from", "to", "client", "topic", "broker", "api"):
+        value = getattr(options, {"from": "start", "to": "end"}.get(name, name))
+        if isinstance(value, When):
+            parts.append(f"--{name} {value.text}")
+        for each in value if isinstance(value, list) else ():
+            parts.append(f"--{name} {','.join(each) if isinstance(each, list) else each}")
+    return " ".join(parts) or None
+
+
 def _check_captures(captures: list[str]) -> None:
     if captures.count(STANDARD_INPUT) > 1:
         raise ValueError("standard input (-) can be read only once")
     for path in captures:
         if path == STANDARD_INPUT:
             if sys.stdin is None or sys.stdin.isatty():
-                raise ValueError("standard input is a terminal; pipe a capture into it (tcpdump -w - | kafkatap report -)")
+                raise ValueError(
+                    "standard input is a terminal; pipe a capture into it (tcpdump -w - | kafkatap report -)"
+                )
         elif os.path.isdir(path):
             raise ValueError(f"{path} is a directory; name the captures in it ({path.rstrip('/')}/*.pcap)")
         else:
@@ -154,6 +186,8 @@ def _interrupts() -> Iterator[list[int]]:
         if pressed:
             raise KeyboardInterrupt
         pressed.append(number)
+        if Pipe.waiting:
+            raise Interrupted
 
     before = signal.signal(signal.SIGINT, note)
     try:
@@ -179,14 +213,23 @@ def _progress(options: argparse.Namespace) -> Iterator[Any]:
 
 
 def _write(options: argparse.Namespace, result: Report) -> None:
-    if options.json:
-        from kafkatap.reports.json_report import write_json
+    """The report on standard output. That its reader went away (`| head`) is no reason not to write the files."""
+    try:
+        if options.json:
+            from kafkatap.reports.json_report import write_json
 
-        write_json(result, sys.stdout, own_version())
-    else:
-        from kafkatap.reports.text import write_text
+            write_json(result, sys.stdout, own_version())
+        else:
+            from kafkatap.reports.text import write_text
 
-        write_text(result, sys.stdout, top=options.top, utc=options.utc, color=options.color)
+            color = None if options.color == "auto" else options.color == "always"
+            write_text(result, sys.stdout, top=options.top, utc=options.utc, color=color)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+
+
+def _write_files(options: argparse.Namespace, result: Report) -> None:
     if options.csv:
         from kafkatap.reports.csv_report import write_csv
 

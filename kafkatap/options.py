@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
 SECOND = 1_000_000_000
@@ -48,6 +48,7 @@ class When:
 
     ns: int
     relative: bool
+    text: str = field(default="", compare=False)  # as it was written
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|m|min|h|d)?")
@@ -74,11 +75,11 @@ def parse_when(text: str) -> When:
     """`+10s` (after the first packet), seconds since the epoch, or ISO 8601 (local time unless it names a zone)."""
     stripped = text.strip()
     if stripped.startswith("+"):
-        return When(0 if stripped in ("+0", "+0s") else parse_duration(stripped[1:]), relative=True)
+        return When(0 if stripped in ("+0", "+0s") else parse_duration(stripped[1:]), True, text)
     if re.fullmatch(r"\d+(\.\d+)?", stripped):
         from decimal import Decimal
 
-        return When(int(Decimal(stripped) * SECOND), relative=False)
+        return When(int(Decimal(stripped) * SECOND), False, text)
     from datetime import UTC, datetime, timedelta
 
     # datetime holds microseconds; the digits after them are added by hand.
@@ -90,7 +91,8 @@ def parse_when(text: str) -> When:
             f"{text!r} is no time (such as 2026-11-21T15:10:39.5, 1795236239.5, or +10s after the first packet)"
         ) from None
     since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    return When(since // timedelta(seconds=1) * SECOND + int(fraction.ljust(9, "0")[:9] or 0), relative=False)
+    ns = since // timedelta(seconds=1) * SECOND + int(fraction.ljust(9, "0")[:9] or 0)
+    return When(ns, False, text)
 
 
 def _split_iso(text: str) -> tuple[str, str, str]:

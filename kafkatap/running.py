@@ -73,6 +73,7 @@ class Run:
             last=engine.last,
             packets=engine.packets,
             encrypted_share=engine.encrypted_share,
+            not_captured=engine.not_captured,
         )
 
 

@@ -1,31 +1,65 @@
 """Where captures come from: files (plain, gzip, zstd: told by their first bytes), and standard input.
 
-`CaptureReader` gives one capture's packets block by block. `ordered` puts several captures into one sequence in order of
-time, by their packets and not their names, merging those that overlap; only captures whose turn has come are open.
+`CaptureReader` gives one capture's packets block by block. `ordered` puts several captures into one sequence in order
+of time, by their packets and not their names, merging those that overlap; only captures whose turn has come are open.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
+import os
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from kafkatap.reassembly.errors import CaptureError, DamagedCapture, EmptyCapture, TruncatedCapture
+from kafkatap.reassembly.errors import CaptureError, DamagedCapture, EmptyCapture, NotACapture, TruncatedCapture
 from kafkatap.reassembly.headers import LINK_NAMES
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
+
+from .decompression import open_stream
 
 Array = np.ndarray[Any, Any]
 BLOCK_SIZE = 4 * 1024 * 1024
 STANDARD_INPUT = "-"
 #: Captures overlap only if they do so by more than this: time stamps step back a little within one file as well.
 SLACK_NS = 1_000_000
+
+
+class Interrupted(Exception):  # noqa: N818  # no error: the end of a pipe, by Ctrl-C
+    """Raised by a signal handler while `Pipe.waiting`: the input ends here."""
+
+
+class Pipe(io.RawIOBase):
+    """Standard input. Ctrl-C while it waits for more ends it like the end of the input: nothing read is lost."""
+
+    waiting = False
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw = raw
+        self._head = 24  # the first read gives no less, as long as there is more: formats are told by it
+        self._over = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> int:
+        done = 0
+        wanted, self._head = max(self._head, 1), 0
+        while done < min(wanted, len(view)) and not self._over:
+            try:
+                Pipe.waiting = True
+                count = self._raw.readinto(view[done:]) or 0  # type: ignore[attr-defined]
+                Pipe.waiting = False
+            except Interrupted:
+                count = 0
+            finally:
+                Pipe.waiting = False
+            self._over = count == 0
+            done += count
+        return done
 
 
 class Reading:
@@ -36,20 +70,19 @@ class Reading:
         self.compression = ""
         self.bytes_read = 0
         self._file = self._open(path)
-        self.size = Path(path).stat().st_size if path != STANDARD_INPUT else None
+        self.size = os.fstat(self._file.fileno()).st_size if path != STANDARD_INPUT else None
         self._compressed: BinaryIO | None = None
-        head = self._file.peek(4)[:4]
+        self._progress = 0
         self._stream: Any = self._file
-        if head[:2] == b"\x1f\x8b":
-            self.compression = "gzip"
+        self._refused: CaptureError | None = None
+        stream = None
+        try:
+            self.compression, stream = open_stream(self._file)
+        except CaptureError as error:
+            self._refused = error
+        if stream is not None:
+            self._stream = stream
             self._compressed = self._file
-            self._stream = gzip.GzipFile(fileobj=self._file)
-        elif head == b"\x28\xb5\x2f\xfd":
-            import zstandard
-
-            self.compression = "zstd"
-            self._compressed = self._file
-            self._stream = zstandard.ZstdDecompressor().stream_reader(self._file, read_across_frames=True)
         elif path != STANDARD_INPUT and self._file.seekable():
             self._stream = self._file.raw
             self._stream.seek(0)
@@ -57,30 +90,23 @@ class Reading:
     @staticmethod
     def _open(path: str) -> io.BufferedReader:
         if path == STANDARD_INPUT:
-            return cast(io.BufferedReader, sys.stdin.buffer)
+            return io.BufferedReader(Pipe(cast(Any, sys.stdin.buffer).raw), 65_536)
         return open(path, "rb", buffering=65_536)
 
     def readinto(self, view: memoryview) -> int:
-        """Read up to len(view) bytes; 0 at the end. Raises DamagedCapture where decompression fails."""
-        try:
-            count = self._stream.readinto(view) or 0
-        except EOFError:
-            raise TruncatedCapture(f"the {self.compression} stream is cut short", self.bytes_read) from None
-        except (zlib.error, gzip.BadGzipFile) as error:
-            raise DamagedCapture(f"the gzip stream is damaged: {error}", self.bytes_read) from None
-        except OSError:
-            raise
-        except Exception as error:
-            if type(error).__name__ != "ZstdError":
-                raise
-            raise DamagedCapture(f"the zstd stream is damaged: {error}", self.bytes_read) from None
+        """Read up to len(view) bytes; 0 at the end. Raises CaptureError where decompression fails or is not known."""
+        if self._refused is not None:
+            raise self._refused
+        count: int = self._stream.readinto(view) or 0
         self.bytes_read += count
         return count
 
     @property
     def progress(self) -> int:
         """Bytes of the file itself that were read, for a progress bar."""
-        return self._compressed.tell() if self._compressed is not None and self.size else self.bytes_read
+        if self._compressed is not None and self.size and not self._compressed.closed:
+            self._progress = self._compressed.tell()
+        return self._progress if self._compressed is not None else self.bytes_read
 
     def close(self) -> None:
         if self.path != STANDARD_INPUT:
@@ -154,7 +180,9 @@ class CaptureReader:
         return self.buffer[: self._end].tobytes()
 
     def _fail(self, error: CaptureError, fatal: bool = False) -> None:
-        where = f" at byte {error.offset}" if not isinstance(error, EmptyCapture) else ""
+        where = ""
+        if not isinstance(error, EmptyCapture | NotACapture):
+            where = f" at byte {error.offset}" + (" after decompression" if self._reading.compression else "")
         self.report.damage = f"{error.message}{where}"
         self.report.fatal = fatal
         self._over = True
@@ -190,9 +218,7 @@ class CaptureReader:
             if count == 0:
                 self._over = True
                 if rest:
-                    raise TruncatedCapture(
-                        f"the capture ends inside of a record ({rest} bytes of it are there)", self._base
-                    )
+                    raise TruncatedCapture("cut short: the last packet is not whole", self._base)
                 return
             self._end += count
             self._take_scan()
@@ -203,9 +229,7 @@ class CaptureReader:
         finally:
             self.report.bytes = self._reading.bytes_read
             self.report.drops = self._scanner.dropped
-            self.report.link_types = tuple(
-                LINK_NAMES.get(t, f"link type {t}") for t in self._scanner.link_types
-            )
+            self.report.link_types = tuple(LINK_NAMES.get(t, f"link type {t}") for t in self._scanner.link_types)
 
     def _take_scan(self) -> None:
         try:
@@ -244,9 +268,7 @@ def count_packets(path: str) -> int:
         reader.close()
 
 
-def ordered(
-    paths: Sequence[str], block_size: int = BLOCK_SIZE
-) -> Iterator[tuple[CaptureReader, int]]:
+def ordered(paths: Sequence[str], block_size: int = BLOCK_SIZE) -> Iterator[tuple[CaptureReader, int]]:
     """Yield (reader, end): reader.packets[reader.position:end] come next in time. The caller sets `position` to `end`.
 
     Every capture is yielded once more with end == position when it is over, so that its report is complete. OSError of

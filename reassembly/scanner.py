@@ -49,21 +49,21 @@ class Scanner:
     def start(self, head: bytes) -> int:
         """Tell the format by the first HEADER_SIZE bytes (fewer: the whole capture); return the header's length."""
         if not head:
-            raise EmptyCapture("the capture is empty (0 bytes)")
+            raise EmptyCapture("the file is empty (0 bytes)")
         magic = head[:4]
         if magic == _PCAPNG_MAGIC:
             self.format = "pcapng"
             return 0
         if magic not in _PCAP_MAGIC:
-            raise NotACapture(f"no pcap or pcapng capture: it begins with the bytes {magic.hex(' ')}")
+            raise NotACapture(f"not a pcap or pcapng capture (it begins with the bytes {magic.hex(' ')})")
         if len(head) < HEADER_SIZE:
-            raise DamagedCapture(f"the pcap file header is cut short ({len(head)} of {HEADER_SIZE} bytes)")
+            raise DamagedCapture(f"cut short: only {len(head)} of the {HEADER_SIZE} bytes of a pcap header are there", len(head))
         big, nanoseconds = _PCAP_MAGIC[magic]
         order = "big" if big else "little"
         self._state[pcap.SWAPPED] = big
         self._state[pcap.NANOSECONDS] = nanoseconds
-        # The upper 4 bits tell of a frame check sequence, not of the link type.
-        self._state[pcap.LINK_TYPE] = int.from_bytes(head[20:24], order) & 0x0FFFFFFF  # type: ignore[arg-type]
+        # The upper 6 bits tell of a frame check sequence, not of the link type.
+        self._state[pcap.LINK_TYPE] = int.from_bytes(head[20:24], order) & 0x03FFFFFF  # type: ignore[arg-type]
         self.snap_length = int.from_bytes(head[16:20], order)  # type: ignore[arg-type]
         self.format = "pcap (nanoseconds)" if nanoseconds else "pcap"
         return HEADER_SIZE
@@ -82,7 +82,7 @@ class Scanner:
                 start = position
                 continue
             if count == 0 and status == pcap.DAMAGED:
-                raise DamagedCapture(f"no {self.format} record can start here", position)
+                raise DamagedCapture(f"damaged: there can be no {self.format.partition(' ')[0]} record", position)
             return count, position
 
     @property

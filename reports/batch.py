@@ -103,6 +103,7 @@ class Context:
     last: int | None = None
     packets: int = 0
     encrypted_share: float = 0.0
+    not_captured: int = 0  # bytes of TCP payload that the snap length cut off
 
     def text(self, number: int) -> str | None:
         """A string from the wire by its number, None for null; not escaped."""

@@ -20,12 +20,19 @@ from .timeline import timeline
 
 
 def build_report(
-    counts: ReportCounts, context: Context, *, by: str = "api", timeline_rows: int = 24, curves: bool = False
+    counts: ReportCounts,
+    context: Context,
+    *,
+    by: str = "api",
+    timeline_rows: int = 24,
+    curves: bool = False,
+    asked: str | None = None,
 ) -> Report:
-    """The reports of finished counts. `by`: api, client, broker, version or topic; `curves`: what plots need too."""
+    """The reports of finished counts. `by`: api, client, broker, version or topic; `curves`: what plots need too;
+    `asked`: the filters in words, for the heading."""
     counts.finish()
     return Report(
-        heading=heading(counts, context),
+        heading=heading(counts, context, asked),
         tables=(
             latency(counts, context, by),
             throttle(counts, context),

@@ -22,6 +22,9 @@ COLUMNS = (
     Column("tls_connections", "TLS", "count", "those that are encrypted"),
     Column("foreign_connections", "other", "count", "those that speak something else"),
     Column("encrypted_share", "encrypted", "share", "TLS, of the TCP payload"),
+    Column(
+        "filters", "only", "text", "filters that were asked for; requests, brokers and clients are those they let pass"
+    ),
     Column("requests", "requests", "count", "Kafka requests"),
     Column("brokers", "brokers", "text", "address and port of each broker"),
     Column("broker_count", "brokers", "count", "number of brokers"),
@@ -29,8 +32,8 @@ COLUMNS = (
 )
 
 
-def heading(counts: ReportCounts, context: Context) -> Table:
-    """One row."""
+def heading(counts: ReportCounts, context: Context, asked: str | None = None) -> Table:
+    """One row. `asked`: the filters of this report in words."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
     requests = counts.groups.value_rows()[:, :4].sum(axis=1)
     used: dict[tuple[int, int], int] = {}
@@ -47,7 +50,7 @@ def heading(counts: ReportCounts, context: Context) -> Table:
         None if first is None or last is None else last - first, context.packets, ", ".join(links) or None,
         sum(told) if told else None, len(context.connections),
         *(int((protocols == p).sum()) for p in (P_KAFKA, P_TLS, P_FOREIGN)),
-        context.encrypted_share, int(requests.sum()), ", ".join(brokers) or None, len(brokers),
+        context.encrypted_share, asked, int(requests.sum()), ", ".join(brokers) or None, len(brokers),
         len(set(c["client_id"][requests > 0].tolist())),
     )  # fmt: skip
     return Table("heading", "Capture", COLUMNS, [row], whole=True)

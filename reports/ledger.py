@@ -7,34 +7,66 @@ from .model import Column, Table, Value
 
 COLUMNS = (
     Column("section", "what", "text", "packets, payload bytes, requests or responses"),
-    Column("part", "where it ended", "text", "the one place where each of them ended"),
+    Column("part", "part", "text", "name of the one place where each of them ended; total: all of them", 9),
+    Column("meaning", "where it ended", "text", "the same in words"),
     Column("count", "count", "count", "how many"),
     Column("share", "share", "share", "of the section's total"),
 )
 
-#: What a part of a section means to a user; the first that a part's name begins with.
+#: The parts of each section in words; a part that is not here is shown by its name.
+WORDS = {
+    "packets": {
+        "tcp": "TCP",
+        "not_ip": "not IP",
+        "not_tcp": "IP, but not TCP",
+        "fragment": "IP fragments",
+        "headers_not_captured": "cut off within their headers",
+        "bad_header": "headers that cannot be",
+        "unknown_link_type": "link type not known",
+    },
+    "payload bytes": {
+        "kafka_frames": "Kafka messages",
+        "sasl_tokens": "SASL tokens without a Kafka header",
+        "encrypted": "encrypted (TLS)",
+        "not_kafka": "not Kafka",
+        "skipped": "Kafka, outside of known messages",
+        "retransmitted": "sent again",
+        "out_of_window": "far outside of the window",
+    },
+    "requests": {
+        "answered": "answered",
+        "no_reply_expected": "no reply expected (acks=0)",
+        "unanswered": "unanswered",
+        "response_lost": "response lost (gap, or end of capture)",
+        "sasl_tokens": "SASL tokens without a Kafka header",
+        "header_not_captured": "header not captured",
+    },
+    "responses": {
+        "matched": "matched with a request",
+        "orphan": "request not in the capture",
+        "sasl_tokens": "SASL tokens without a Kafka header",
+        "header_not_captured": "header not captured",
+    },
+}
+
+#: What a part means to a user, where it is a loss.
 _SENTENCES = {
-    "requests": (
-        ("unanswered", "{n} {requests} {have} no response in this capture."),
-        ("response lost", "The {responses} to {n} {requests} fell into a gap of the capture."),
-        ("malformed", "{n} {requests} {do} not follow Kafka's layout; {have} only their header counted."),
-        ("unknown", "{n} {requests} of an API or version that is not known; only their header is counted."),
-        ("incomplete", "{n} {requests} {are} incomplete."),
+    ("requests", "unanswered"): "{n} request{s} {have} no response in this capture.",
+    ("requests", "response_lost"): "The response{s} to {n} request{s} {are} lost in a gap of this capture, or after its end.",
+    ("requests", "header_not_captured"): "{n} request{s} {are} known by size and time only: {their} header was cut off.",
+    ("responses", "orphan"): "{n} response{s} {have} no request in this capture.",
+    ("responses", "header_not_captured"): (
+        "{n} response{s} {are} known by size and time only: {their} header was cut off."
     ),
-    "responses": (
-        ("orphan", "{n} {responses} {have} no request in this capture."),
-        ("malformed", "{n} {responses} {do} not follow Kafka's layout; {have} only their header counted."),
-        ("incomplete", "{n} {responses} {are} incomplete."),
+    ("payload bytes", "skipped"): (
+        "{n} byte{s} of Kafka connections {are} in no known message: the capture begins inside of one, or what was not "
+        "captured hides where the next one begins."
     ),
-    "payload bytes": (
-        ("hole", "{n} bytes were sent but are in no packet of this capture."),
-        ("skipped", "{n} bytes were skipped because the frame boundaries were lost."),
-        ("cut", "{n} bytes were cut off by the snap length."),
-    ),
-    "packets": (
-        ("cut", "{n} {packets} {are} cut short or damaged."),
-        ("damaged", "{n} {packets} {are} cut short or damaged."),
-    ),
+    ("payload bytes", "out_of_window"): "{n} byte{s} {are} far outside of {their} connection's window and not counted.",
+    ("packets", "fragment"): "{n} IP fragment{s} {were} not put together; the messages in {them} are missing.",
+    ("packets", "headers_not_captured"): "{n} packet{s} {are} cut off within {their} headers and cannot be read.",
+    ("packets", "bad_header"): "{n} packet{s} {have} headers that cannot be and {were} left out.",
+    ("packets", "unknown_link_type"): "{n} packet{s} {are} of a link type that is not known.",
 }
 
 
@@ -43,10 +75,11 @@ def ledger(context: Context) -> Table:
     rows: list[tuple[Value, ...]] = []
     for section, parts in context.ledger.items():
         total = parts.get("total", sum(parts.values()))
+        words = WORDS.get(section, {})
         for part, count in parts.items():
             if part != "total" and count:
-                rows.append((section, part, count, count / total if total else None))
-        rows.append((section, "total", total, 1.0 if total else None))
+                rows.append((section, part, words.get(part, part), count, count / total if total else None))
+        rows.append((section, "total", "total", total, 1.0 if total else None))
     notes = ("The parts of each section add up to its total.",)
     return Table("ledger", "Ledger", COLUMNS, rows, notes, whole=True)
 
@@ -56,13 +89,25 @@ def loss_sentences(context: Context) -> tuple[str, ...]:
     said: list[str] = []
     for f in context.files:
         if f.damage:
-            said.append(f"{f.path}: {f.damage}")
+            said.append(f"{f.path}: {f.damage}.")
         if f.drops:
-            said.append(f"{f.path}: {_number(f.drops)} packets were dropped while capturing.")
-    for section, templates in _SENTENCES.items():
-        for part, count in context.ledger.get(section, {}).items():
-            template = next((t for start, t in templates if part.replace("_", " ").startswith(start)), None)
-            if template and count and part != "total":
+            said.append(f"{f.path}: {_say('{n} packet{s} {were} dropped while capturing.', f.drops)}")
+    connections = context.connections
+    holes = int(connections["client_hole_bytes"].sum()) + int(connections["broker_hole_bytes"].sum())
+    if holes:
+        torn = int(((connections["client_holes"] > 0) | (connections["broker_holes"] > 0)).sum())
+        where = "1 connection" if torn == 1 else f"{torn:,} connections"
+        said.append(_say(f"{{n}} byte{{s}} of {where} {{are}} in no packet of this capture.", holes))
+    if context.not_captured:
+        template = (
+            "{n} byte{s} of payload {were} cut off by the snap length: times hold, but errors, throttling and topics "
+            "in {them} are not seen."
+        )
+        said.append(_say(template, context.not_captured))
+    for section, parts in context.ledger.items():
+        for part, count in parts.items():
+            template = _SENTENCES.get((section, part), "")
+            if template and count:
                 said.append(_say(template, count))
     if context.encrypted_share >= 0.005:
         said.append(f"{context.encrypted_share:.0%} of the payload is encrypted (TLS) and cannot be read.")
@@ -72,15 +117,11 @@ def loss_sentences(context: Context) -> tuple[str, ...]:
 def _say(template: str, n: int) -> str:
     one = n == 1
     return template.format(
-        n=_number(n),
-        requests="request" if one else "requests",
-        responses="response" if one else "responses",
-        packets="packet" if one else "packets",
+        n=f"{n:,}",
+        s="" if one else "s",
         have="has" if one else "have",
-        do="does" if one else "do",
         are="is" if one else "are",
+        were="was" if one else "were",
+        their="its" if one else "their",
+        them="it" if one else "them",
     )
-
-
-def _number(n: int) -> str:
-    return f"{n:,}"

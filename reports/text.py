@@ -101,6 +101,8 @@ def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:
     known = f" ({', '.join(kinds)})" if kinds else ""
     encrypted = f", {units.share(float(h['encrypted_share']))} encrypted" if h["encrypted_share"] else ""
     facts.append(("connections", f"{_int(h['connections']):,}{known}{encrypted}"))
+    if h["filters"]:
+        facts.append(("only", str(h["filters"])))
     facts.append(("requests", f"{_int(h['requests']):,} by {_int(h['client_count']):,} clients"))
     if h["brokers"]:
         facts.append(("brokers", f"{h['broker_count']}: {h['brokers']}"))

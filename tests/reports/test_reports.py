@@ -7,6 +7,7 @@ from typing import Any
 from kafkatap.dissector import rows as r
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counts import SECOND, ReportCounts
+from kafkatap.reports.ledger import WORDS
 from kafkatap.reports.model import Report, Table
 
 from . import rows as made
@@ -147,13 +148,32 @@ def test_timeline_has_its_empty_intervals_too() -> None:
 
 def test_ledger_and_sentences() -> None:
     whole = report()
-    assert ("requests", "unanswered", 1, 0.25) in whole.ledger.rows
+    assert ("requests", "unanswered", "unanswered", 1, 0.25) in whole.ledger.rows
+    assert ("requests", "no_reply_expected", "no reply expected (acks=0)", 2, 0.4) in report(
+        ledger={"requests": {"no_reply_expected": 2, "answered": 3, "total": 5}}
+    ).ledger.rows
     assert whole.sentences == ("1 request has no response in this capture.",)
     many = report(ledger={"requests": {"unanswered": 31, "total": 31}}, encrypted_share=0.25)
     assert many.sentences == (
         "31 requests have no response in this capture.",
         "25% of the payload is encrypted (TLS) and cannot be read.",
     )
+
+
+def test_gaps_and_the_snap_length_have_sentences() -> None:
+    torn = connection(client_hole_bytes=1500, client_holes=1)
+    assert report(connections=torn, not_captured=1, ledger={}).sentences == (
+        "1,500 bytes of 1 connection are in no packet of this capture.",
+        "1 byte of payload was cut off by the snap length: times hold, but errors, throttling and topics in it are not "
+        "seen.",
+    )
+
+
+def test_each_part_of_the_engine_s_ledger_has_words() -> None:
+    from kafkatap.engine import Engine
+
+    parts = {section: set(parts) - {"total"} for section, parts in Engine().ledger().items()}
+    assert parts == {section: set(words) for section, words in WORDS.items()}
 
 
 def test_curves_end_at_all_exchanges() -> None:
