@@ -51,54 +51,48 @@ LINK_NAMES = {
 
 @helper
 def network_layer(buf, at, end, link_type):  # type: ignore[no-untyped-def]
-    """Where the IP header starts, or minus the category that the packet is counted in."""
-    if link_type == ETHERNET:
-        at += 12
-    elif link_type == SLL:
-        at += 14
-    elif link_type == SLL2:
-        if at + 20 > end:
-            return np.int64(-SHORT)
-        kind = be16(buf, at)
-        if kind != 0x8100 and kind != 0x88A8:
-            return at + 20 if kind == 0x0800 or kind == 0x86DD else np.int64(-NOT_IP)
-        at += 18  # the tag follows the cooked header as it would the type of a frame
-        if at + 6 > end:
-            return np.int64(-SHORT)
-        kind = be16(buf, at + 4)
-        return at + 6 if kind == 0x0800 or kind == 0x86DD else np.int64(-NOT_IP)
-    elif link_type == NULL or link_type == LOOP:
+    """Where the IP header starts, or -1 - category: what the packet is counted in."""
+    if link_type in (NULL, LOOP):
         return at + 4
-    elif link_type in (RAW, RAW_BSD, RAW_OPENBSD, RAW_IPV4, RAW_IPV6):
+    if link_type in (RAW, RAW_BSD, RAW_OPENBSD, RAW_IPV4, RAW_IPV6):
         return np.int64(at)
+    if link_type == ETHERNET:
+        place = at + 12
+        at += 14
+    elif link_type == SLL:
+        place = at + 14
+        at += 16
+    elif link_type == SLL2:  # its type comes first; a tag follows the cooked header as it would the type of a frame
+        place = np.int64(at)
+        at += 20
     else:
-        return np.int64(-UNKNOWN_LINK)
+        return np.int64(-1 - UNKNOWN_LINK)
     # A chain of EtherTypes: VLAN tags, PPPoE sessions and MPLS labels may stand before IP.
     for _ in range(6):
-        if at + 2 > end:
-            return np.int64(-SHORT)
-        kind = be16(buf, at)
-        at += 2
+        if at > end:
+            return np.int64(-1 - SHORT)
+        kind = be16(buf, place)
         if kind == 0x0800 or kind == 0x86DD:
             return np.int64(at)
         if kind == 0x8100 or kind == 0x88A8 or kind == 0x9100:
-            at += 2
+            place = at + 2
+            at += 4
         elif kind == 0x8864:
             if at + 8 > end:
-                return np.int64(-SHORT)
+                return np.int64(-1 - SHORT)
             protocol = be16(buf, at + 6)
-            return at + 8 if protocol == 0x21 or protocol == 0x57 else np.int64(-NOT_IP)
+            return at + 8 if protocol == 0x21 or protocol == 0x57 else np.int64(-1 - NOT_IP)
         elif kind == 0x8847:
             for _label in range(16):
                 if at + 4 > end:
-                    return np.int64(-SHORT)
+                    return np.int64(-1 - SHORT)
                 at += 4
                 if buf[at - 2] & 1:
                     return np.int64(at)
-            return np.int64(-NOT_IP)
+            return np.int64(-1 - NOT_IP)
         else:
-            return np.int64(-NOT_IP)
-    return np.int64(-NOT_IP)
+            return np.int64(-1 - NOT_IP)
+    return np.int64(-1 - NOT_IP)
 
 
 @helper
@@ -155,8 +149,8 @@ def read_headers(buf, packets, first, count, state, flows, buckets, segments):  
         start = packet.at
         end = start + np.int64(packet.captured)
         at = network_layer(buf, start, end, np.int64(packet.link_type))
-        if at <= 0:
-            state[-at] += 1
+        if at < 0:
+            state[-1 - at] += 1
             i += 1
             continue
         category = SHORT
@@ -199,13 +193,18 @@ def read_headers(buf, packets, first, count, state, flows, buckets, segments):  
                     tcp = at + 40
                     ip_end = at + 40 + length
                     for _ in range(8):
-                        if protocol != 0 and protocol != 43 and protocol != 60 and protocol != 51:
+                        if protocol != 0 and protocol != 43 and protocol != 60 and protocol != 51 and protocol != 44:
                             break
-                        if tcp + 2 > end:
+                        if tcp + 4 > end:
                             protocol = np.int64(-1)
                             break
-                        unit = 4 if protocol == 51 else 8
-                        step = (np.int64(buf[tcp + 1]) + (2 if protocol == 51 else 1)) * unit
+                        if protocol == 44:
+                            if be16(buf, tcp + 2) & 0xFFF9 != 0:
+                                break
+                            step = np.int64(8)  # a fragment that is the whole packet (RFC 6946)
+                        else:
+                            unit = 4 if protocol == 51 else 8
+                            step = (np.int64(buf[tcp + 1]) + (2 if protocol == 51 else 1)) * unit
                         protocol = np.int64(buf[tcp])
                         tcp += step
                     if protocol == 44:

@@ -135,8 +135,10 @@ def scan_pcapng(buf, start, end, state, interfaces, packets):  # type: ignore[no
             if offset >= 0 and offset + 8 <= body_end:
                 first = _read32(buf, offset, swapped)
                 second = _read32(buf, offset + 4, swapped)
-                # 64 bits in the section's order; only the low half can matter for seconds of this age
-                interfaces[row + 2] = second if swapped else first
+                # 64 bits in the section's order: of seconds of this age the high half is but the sign
+                low = second if swapped else first
+                high = first if swapped else second
+                interfaces[row + 2] = low - 0x100000000 if high >= 0x80000000 else low
             state[INTERFACES] += 1
         elif kind == ENHANCED_PACKET and body + 20 <= body_end:
             interface = _read32(buf, body, swapped)

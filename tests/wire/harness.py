@@ -1,0 +1,216 @@
+"""Captures through the engine, and their rows as plain values that compare by what they say, not by their numbers.
+
+`see(packets)` is one pass with all packets at once, `check(packets)` repeats it with the packets cut into runs of many
+lengths (each run in a buffer of its own that is overwritten afterwards, so that no stale position goes unnoticed) and
+wants the same rows each time. `see_files` runs real files through `kafkatap.running.Run`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kafkatap.engine
+from kafkatap.dissector import rows as r
+from kafkatap.dissector.program import load_programs
+from kafkatap.engine import Engine
+from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
+from kafkatap.reports.batch import PROTOCOLS, Batch, Context
+from kafkatap.running import Run
+from tests.support.captures import ETHERNET, Packet, pcap_bytes
+
+Array = np.ndarray[Any, Any]
+Row = dict[str, Any]
+
+# Thousands of engines in one process: programs are read (or compiled, where nothing is kept) once for all of them.
+kafkatap.engine.load_programs = cache(load_programs)  # type: ignore[attr-defined]
+
+_TEXTS = ("client_id", "client_software", "client_software_version", "software", "software_version", "sasl_mechanism")
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a run gave: rows without their numbers, in an order of their own, and the ledger."""
+
+    exchanges: list[Row]
+    results: list[Row]
+    connections: list[Row]
+    ledger: dict[str, dict[str, int]]
+    packets: int
+    files: list[Any]
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [x["outcome"] for x in self.exchanges]
+
+
+def see(
+    packets: Sequence[Packet], link: int = ETHERNET, *, runs: Sequence[int] | None = None, ports: Sequence[int] = (),
+    all_results: bool = True,
+) -> Seen:  # fmt: skip
+    """One pass over packets; `runs` are the lengths of what is handed to the engine at once (None: all)."""
+    return see_bytes(pcap_bytes(packets, link, nanoseconds=True), runs=runs, ports=ports, all_results=all_results)
+
+
+def see_bytes(
+    data: bytes, *, runs: Sequence[int] | None = None, ports: Sequence[int] = (), all_results: bool = True
+) -> Seen:
+    """The same for the bytes of a capture without damage."""
+    scanner = Scanner(max(16, len(data) // 16))
+    at = scanner.start(data[:HEADER_SIZE])
+    whole = np.frombuffer(data, np.uint8).copy()
+    count, _ = scanner.scan(whole, at, len(whole))
+    engine = Engine(all_results, ports)
+    batches: list[Batch] = []
+    first = 0
+    for length in runs if runs is not None else [max(count, 1)]:
+        last = min(first + length, count)
+        if last > first:
+            buffer, packets = _moved(whole, scanner.packets[first:last])
+            batches += engine.take(buffer, packets, 0, last - first)
+            buffer[:] = 0xAA
+            packets["at"] = -1
+        first = last
+    assert first == count, "the runs do not cover the capture"
+    batches += engine.finish()
+    return _seen(batches, Run((), engine).context())
+
+
+def _moved(whole: Array, packets: Array) -> tuple[Array, Array]:
+    """A run of packets with its bytes in a buffer of their own, ending right at its end."""
+    packets = packets.copy()
+    low = int(packets["at"].min())
+    high = int((packets["at"] + packets["captured"]).max())
+    packets["at"] -= low
+    return whole[low:high].copy() if high > low else np.zeros(1, np.uint8), packets
+
+
+def see_files(
+    paths: Sequence[Path | str], *, block_size: int = 1 << 20, ports: Sequence[int] = (), all_results: bool = True
+) -> Seen:
+    """Files through `Run`, as the command line reads them."""
+    run = Run([str(p) for p in paths], Engine(all_results, ports), block_size=block_size)
+    batches = list(run.batches())
+    return _seen(batches, run.context())
+
+
+def _seen(batches: Iterable[Batch], context: Context) -> Seen:
+    exchanges: list[Row] = []
+    results: list[Row] = []
+    serials = context.connections["connection"].tolist()
+    assert len(set(serials)) == len(serials)
+    begun = dict(zip(serials, context.connections["first"].tolist(), strict=True))
+    for batch in batches:
+        names: dict[int, Row] = {}
+        for row in _rows(batch.exchanges, context):
+            row["connection_first"] = begun[row.pop("connection")]
+            names[row.pop("exchange")] = row
+            row["errors"] = {}
+            row["outcome"] = r.OUTCOMES[row["outcome"]]
+            row["request_status"] = r.STATUSES[row["request_status"]]
+            row["response_status"] = r.STATUSES[row["response_status"]]
+            exchanges.append(row)
+        for result in _rows(batch.results, context):
+            row = names[result.pop("exchange")]
+            if code := result["error_code"]:
+                row["errors"][code] = row["errors"].get(code, 0) + 1
+            for name in ("client_ip", "client_port", "request_packet_first", "response_packet_first"):
+                result["of_" + name] = row[name]
+            result["kind"] = r.RESULT_KINDS[result["kind"]]
+            results.append(result)
+    connections = []
+    for row in _rows(context.connections, context):
+        del row["connection"]
+        row["protocol"] = PROTOCOLS[row["protocol"]]
+        connections.append(row)
+    ledger = {name: dict(parts) for name, parts in context.ledger.items()}
+    seen = Seen(
+        _sorted(exchanges), _sorted(results), _sorted(connections), ledger, context.packets, list(context.files)
+    )
+    hold(seen)
+    return seen
+
+
+def _rows(table: Array, context: Context) -> list[Row]:
+    """A record array as dicts; texts, addresses and topics by their names."""
+    names = table.dtype.names or ()
+    rows = [dict(zip(names, row, strict=True)) for row in table.tolist()]
+    for row in rows:
+        for name in _TEXTS:
+            if name in row:
+                row[name] = context.text(row[name])
+        for name in ("client_ip", "broker_ip"):
+            if name in row:
+                row[name] = context.address(row[name])
+        if "topic" in row:
+            row["topic"] = context.topic(row["topic"], row.pop("topic_id"))
+            row["name"] = context.text(row["name"])
+    return rows
+
+
+def _sorted(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0])))
+
+
+def hold(seen: Seen) -> None:
+    """What is true of every run: the ledger adds up, and so do the times of each exchange."""
+    for section, parts in seen.ledger.items():
+        rest = {name: count for name, count in parts.items() if name != "total"}
+        assert min(rest.values()) >= 0, (section, parts)
+        assert sum(rest.values()) == parts["total"], (section, parts)
+    assert seen.ledger["packets"]["total"] == seen.packets
+    requests, responses = seen.ledger["requests"], seen.ledger["responses"]
+    for outcome in ("answered", "no_reply_expected", "unanswered", "response_lost"):
+        assert seen.outcomes.count(outcome) == requests[outcome], outcome
+    assert seen.outcomes.count("orphan_response") == responses["orphan"]
+    assert requests["answered"] == responses["matched"]
+    for x in seen.exchanges:
+        times = (x["broker_ns"], x["queue_ns"], x["throttle_wait_ns"])
+        if x["outcome"] != "answered":
+            assert times == (0, 0, 0), x
+            continue
+        known = x["request_last"] != r.NO_TIME and x["response_first"] != r.NO_TIME
+        if known and x["response_first"] >= x["request_last"]:
+            assert min(times) >= 0, x
+            assert sum(times) == x["response_first"] - x["request_last"], x
+
+
+def cuttings(count: int, seed: int = 1, splits: int = 40) -> list[list[int]]:
+    """Runs of packets of many lengths: one each, odd ones, some chance ones, and two parts at some places."""
+    chance = random.Random(seed)
+    ways = [[1] * count]
+    for length in (2, 7):
+        ways.append([length] * (count // length + 1))
+    mixed: list[int] = []
+    while sum(mixed) < count:
+        mixed.append(chance.choice((1, 1, 2, 3, 5, 11, 40)))
+    ways.append(mixed)
+    places = sorted(chance.sample(range(1, count), min(splits, count - 1))) if count > 1 else []
+    return ways + [[place, count] for place in places]
+
+
+def same(got: Seen, wanted: Seen, what: object = "") -> None:
+    """The same rows, connections and ledger."""
+    assert got.exchanges == wanted.exchanges, what
+    assert got.results == wanted.results, what
+    assert got.connections == wanted.connections, what
+    assert got.ledger == wanted.ledger, what
+
+
+def check(packets: Sequence[Packet], link: int = ETHERNET, *, ports: Sequence[int] = (), splits: int = 40) -> Seen:
+    """See packets at once and cut in many ways; all have to be the same. Gives what was seen."""
+    data = pcap_bytes(packets, link, nanoseconds=True)
+    whole = see_bytes(data, ports=ports)
+    for runs in cuttings(len(packets), splits=splits):
+        same(see_bytes(data, runs=runs, ports=ports), whole, runs)
+    lean = see_bytes(data, ports=ports, all_results=False)
+    assert lean.exchanges == whole.exchanges
+    assert lean.results == [row for row in whole.results if row["error_code"]]
+    assert lean.ledger == whole.ledger
+    return whole
