@@ -2,12 +2,16 @@
 
 `Engine.take(buffer, packets, first, count)` runs reassembly and dissection over packets that lie in `buffer` and yields
 `Batch`es of finished rows; `finish()` gives what is left. No result depends on how packets are cut into blocks.
+
+Both are two halves that share nothing but the `Assembled` parts that go from one to the other, so that each may run in
+a thread of its own: `assemble` and `assemble_rest` on this side of them, `dissect` on the other.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -16,11 +20,15 @@ from kafkatap.dissector import dialogs as dialog_rows
 from kafkatap.dissector.dissector import Dissector, Finished
 from kafkatap.dissector.program import load_programs
 from kafkatap.kernels import store
+from kafkatap.kernels.arrays import copied, taken
 from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import CONNECTION_ROW, Batch
 
+from .ahead import AHEAD
+
 Array = np.ndarray[Any, Any]
+_NONE = np.zeros(0, np.int64)
 
 #: The modules whose kernels are compiled and kept together.
 KERNEL_MODULES = (
@@ -38,6 +46,26 @@ KERNEL_MODULES = (
 )
 #: Blocks between two looks for connections that are over.
 REAP_EVERY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """What reassembly made of some packets. `block` and `held` hold the bytes until AHEAD more parts were made; all
+    else is the receiver's own."""
+
+    block: Array  # uint8
+    held: Array  # uint8
+    chunks: Array  # CHUNK
+    connections: int  # how many rows the table of connections has
+    started: Array  # the numbers of connections that began here
+    started_serials: Array
+    started_flows: Array  # FLOW, their ends
+    ended: Array  # the numbers of connections that are over with these chunks
+    ended_rows: Array  # CONNECTION
+    ended_ways: Array  # DIRECTION, two a connection
+    packets: int = 0
+    first: int | None = None  # ns since the epoch, of these packets
+    last: int | None = None
 
 
 class Strings(Sequence[bytes | None]):
@@ -64,13 +92,13 @@ class Strings(Sequence[bytes | None]):
 class Engine:
     """One run over one sequence of packets.
 
-    `all_results`: decode every body for its topics and results, not only what failed. `ports`: hints that brokers listen
-    there, for connections that begin in the middle.
+    `all_results`: decode every body for its topics and results, not only what failed. `ports`: hints that brokers
+    listen there, for connections that begin in the middle.
     """
 
     def __init__(self, all_results: bool = False, ports: Sequence[int] = ()) -> None:
         store.use(KERNEL_MODULES)
-        self.assembler = Assembler()
+        self.assembler = Assembler(pools=AHEAD)
         self.dissector = Dissector(load_programs("summary"), load_programs("results"), all_results)
         self.addresses: list[str] = []
         self.strings = Strings(self.dissector)
@@ -79,11 +107,12 @@ class Engine:
         self.first: int | None = None
         self.last: int | None = None
         self._address_numbers: dict[tuple[int, int], int] = {}
-        self._known = np.full(len(self.assembler.connections), -1, np.int64)
-        self._ends = np.zeros((len(self._known), 4), np.int32)
+        #: By 2 * connection + (1 where end b is the client): address and port of the client, then of the broker.
+        self._ends = np.zeros((2 * len(self.assembler.connections), 4), np.int32)
         self._connections: list[Array] = []
         self._topics: list[Array] = []
         self._blocks = 0
+        self._now = 0  # the latest time that reassembly saw
         self._bytes = dict.fromkeys(
             ("kafka_frames", "sasl_tokens", "encrypted", "not_kafka", "skipped", "retransmitted", "out_of_window"), 0
         )
@@ -91,52 +120,88 @@ class Engine:
 
     def take(self, buffer: Array, packets: Array, first: int, count: int) -> Iterator[Batch]:
         """Take packets[first:count], whose bytes lie in `buffer`; yield batches of what is finished."""
+        for part in self.assemble(buffer, packets, first, count):
+            yield from self.dissect(part)
+
+    def finish(self) -> Iterator[Batch]:
+        """The input is over: end every connection and yield what that finishes."""
+        for part in self.assemble_rest():
+            yield from self.dissect(part)
+
+    def assemble(self, buffer: Array, packets: Array, first: int, count: int) -> Iterator[Assembled]:
+        """The first half of `take`: what reassembly makes of these packets."""
         times = packets["ts"][first:count]
         low, high = int(times.min()), int(times.max())
-        self.first = low if self.first is None else min(self.first, low)
-        self.last = high if self.last is None else max(self.last, high)
-        self.packets += count - first
+        self._now = max(self._now, high)
         assembler = self.assembler
+        told = (count - first, low, high)
         for chunks in assembler.feed(buffer, packets, first, count):
-            yield from self._dissect(buffer, chunks)
-        yield from self._deliver(self.dissector.drain(buffer, assembler.pool))
+            yield self._part(buffer, chunks, _NONE, *told)
+            told = (0, None, None)
+        if told[0]:  # packets without a chunk
+            yield self._part(buffer, 0, _NONE, *told)
         assembler.end_block()
         self._blocks += 1
         if self._blocks % REAP_EVERY == 0:
             yield from self._end(buffer, everything=False)
 
-    def finish(self) -> Iterator[Batch]:
-        """The input is over: end every connection and yield what that finishes."""
+    def assemble_rest(self) -> Iterator[Assembled]:
+        """The first half of `finish`."""
         yield from self._end(np.zeros(1, np.uint8), everything=True)
 
-    def _dissect(self, buffer: Array, chunks: int) -> Iterator[Batch]:
-        assembler = self.assembler
-        if len(self._ports):
-            self._hint(assembler.chunks[:chunks])
-        for finished in self.dissector.feed(
-            buffer, assembler.pool, assembler.chunks, chunks, len(assembler.connections)
-        ):
-            yield from self._deliver(finished)
+    def _end(self, buffer: Array, everything: bool) -> Iterator[Assembled]:
+        for chunks, ended in self.assembler.finish(self._now, everything):
+            yield self._part(buffer, chunks, ended.astype(np.int64))
+            if len(ended):
+                self.assembler.release(ended)
 
-    def _hint(self, chunks: Array) -> None:
+    def _part(
+        self,
+        block: Array,
+        count: int,
+        ended: Array,
+        packets: int = 0,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> Assembled:
+        assembler = self.assembler
+        chunks = copied(assembler.chunks[:count])
+        started = np.flatnonzero(chunks["kind"] == dialog_rows.START)
+        numbers = chunks["connection"][started].astype(np.int64)
+        flows = taken(assembler.flows, assembler.connections["flow"][numbers])
+        if len(self._ports) and len(started):
+            self._hint(chunks, started, flows)
+        ways = np.stack((2 * ended, 2 * ended + 1), axis=1).reshape(-1)
+        return Assembled(
+            block, assembler.pool, chunks, len(assembler.connections),
+            numbers, assembler.connections["serial"][numbers], flows,
+            ended, taken(assembler.connections, ended), taken(assembler.directions, ways),
+            packets, first, last,
+        )  # fmt: skip
+
+    def _hint(self, chunks: Array, started: Array, flows: Array) -> None:
         """Tell the client's direction of connections without a SYN whose one end has a broker's port."""
-        starts = chunks[(chunks["kind"] == dialog_rows.START) & (chunks["captured"] == 0)]
-        if not len(starts):
-            return
-        flows = self.assembler.flows[self.assembler.connections["flow"][starts["connection"]]]
         at_a, at_b = np.isin(flows["a_port"], self._ports), np.isin(flows["b_port"], self._ports)
-        where = np.flatnonzero((chunks["kind"] == dialog_rows.START) & (chunks["captured"] == 0))[at_a != at_b]
-        chunks["direction"][where] = at_a[at_a != at_b]
+        hinted = (at_a != at_b) & (chunks["captured"][started] == 0)
+        where = started[hinted]
+        chunks["direction"][where] = at_a[hinted]
         chunks["captured"][where] = 2
 
-    def _end(self, buffer: Array, everything: bool) -> Iterator[Batch]:
-        assembler = self.assembler
-        for chunks, ended in assembler.finish(self.last or 0, everything):
-            yield from self._dissect(buffer, chunks)
-            yield from self._deliver(self.dissector.drain(buffer, assembler.pool))
-            if len(ended):
-                self._close(ended)
-                assembler.release(ended)
+    def dissect(self, part: Assembled) -> Iterator[Batch]:
+        """The second half: the exchanges that are finished with a part."""
+        self.packets += part.packets
+        if part.first is not None and part.last is not None:
+            self.first = part.first if self.first is None else min(self.first, part.first)
+            self.last = part.last if self.last is None else max(self.last, part.last)
+        if len(part.started):
+            self._begin(part)
+        dissector = self.dissector
+        if len(part.chunks):
+            for finished in dissector.feed(part.block, part.held, part.chunks, len(part.chunks), part.connections):
+                yield from self._deliver(finished)
+        yield from self._deliver(dissector.drain(part.block, part.held))
+        if len(part.ended):
+            self._close(part)
 
     def _deliver(self, finished: Finished) -> Iterator[Batch]:
         if len(finished.topics):
@@ -144,34 +209,26 @@ class Engine:
         rows = finished.exchanges
         if not len(rows):
             return
-        client_ip, client_port, broker_ip, broker_port = self._endpoints(finished.owners)
-        rows["client_ip"] = client_ip
-        rows["client_port"] = client_port
-        rows["broker_ip"] = broker_ip
-        rows["broker_port"] = broker_port
+        self._set_endpoints(rows, finished.owners)
         yield Batch(rows, finished.results)
 
-    def _endpoints(self, connections: Array) -> tuple[Array, Array, Array, Array]:
-        """Address number and port of the client's and the broker's end (of end a as client where it is not known)."""
-        table = self.assembler.connections
-        if len(self._known) < len(table):
-            known = np.full(len(table), -1, np.int64)
-            known[: len(self._known)] = self._known
-            ends = np.zeros((len(table), 4), np.int32)
+    def _begin(self, part: Assembled) -> None:
+        """Note the ends of connections that began."""
+        if len(self._ends) < 2 * part.connections:
+            ends = np.zeros((2 * part.connections, 4), np.int32)
             ends[: len(self._ends)] = self._ends
-            self._known, self._ends = known, ends
-        new = np.unique(connections[self._known[connections] != table["serial"][connections]])
-        for c in new.tolist():
-            flow = self.assembler.flows[table["flow"][c]]
-            self._ends[c] = (
-                self._address(int(flow["a_high"]), int(flow["a_low"])), flow["a_port"],
-                self._address(int(flow["b_high"]), int(flow["b_low"])), flow["b_port"],
-            )  # fmt: skip
-            self._known[c] = table["serial"][c]
-        ends = self._ends[connections]
-        swap = (self.dissector.dialogs["client"][connections] == 1)[:, None]
-        ends = np.where(swap, ends[:, [2, 3, 0, 1]], ends)
-        return ends[:, 0], ends[:, 1], ends[:, 2], ends[:, 3]
+            self._ends = ends
+        for c, flow in zip(part.started.tolist(), part.started_flows.tolist(), strict=True):
+            a_high, a_low, b_high, b_low, a_port, b_port = flow[:6]
+            a, b = self._address(a_high, a_low), self._address(b_high, b_low)
+            self._ends[2 * c : 2 * c + 2] = ((a, a_port, b, b_port), (b, b_port, a, a_port))
+
+    def _set_endpoints(self, rows: Array, connections: Array) -> None:
+        """Write addresses and ports of the client's and the broker's end (of end a as client where it is not known)."""
+        swapped = self.dissector.dialogs["client"][connections] == 1
+        ends = self._ends[2 * connections + swapped]
+        for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
+            rows[name] = ends[:, column]
 
     def _address(self, high: int, low: int) -> int:
         number = self._address_numbers.get((high, low))
@@ -182,23 +239,23 @@ class Engine:
             self.addresses.append(str(address.ipv4_mapped or address))
         return number
 
-    def _close(self, ended: Array) -> None:
+    def _close(self, part: Assembled) -> None:
         """Keep a row of each connection that is over, and count its bytes in the ledger."""
-        ended = ended.astype(np.int64)
-        table = self.assembler.connections[ended]
+        ended, table = part.ended, part.ended_rows
         dialogs = self.dissector.dialogs[ended]
         rows = np.zeros(len(ended), CONNECTION_ROW)
         rows["connection"] = table["serial"]
         for name in ("first", "last", "handshake_rtt_ns", "packets"):
             rows[name] = table[name]
-        rows["client_ip"], rows["client_port"], rows["broker_ip"], rows["broker_port"] = self._endpoints(ended)
+        self._set_endpoints(rows, ended)
         for name in ("client_id", "software", "software_version", "protocol"):
             rows[name] = dialogs[name]
         rows["sasl_mechanism"] = dialogs["mechanism"]
         rows["orientation_known"] = dialogs["client"] >= 0
         client = np.maximum(dialogs["client"], 0)
+        place = 2 * np.arange(len(ended))
         for prefix, side in (("client_", client), ("broker_", 1 - client)):
-            ways = self.assembler.directions[2 * ended + side]
+            ways = part.ended_ways[place + side]
             for name in (
                 "retransmitted_bytes", "retransmitted_packets", "out_of_order", "hole_bytes", "holes", "zero_windows",
             ):  # fmt: skip
@@ -209,7 +266,7 @@ class Engine:
         kafka = dialogs["protocol"] == dialog_rows.KAFKA
         parts = self._bytes
         for d in (0, 1):
-            ways = self.assembler.directions[2 * ended + d]
+            ways = part.ended_ways[d::2]
             streams = self.dissector.streams[2 * ended + d]
             skipped = streams["skipped_bytes"]
             parts["kafka_frames"] += int((streams["frame_bytes"] - streams["token_bytes"]).sum())
@@ -271,5 +328,5 @@ class Engine:
         }
 
     def _payload_bytes(self) -> int:
-        """TCP payload on the wire, as the headers tell it: counted where segments are read, apart from all the parts."""
+        """TCP payload on the wire, as the headers tell it: counted where segments are read, not from the parts."""
         return int(self.assembler.counts[headers.PAYLOAD])

@@ -57,7 +57,8 @@ class Scanner:
         if magic not in _PCAP_MAGIC:
             raise NotACapture(f"not a pcap or pcapng capture (it begins with the bytes {magic.hex(' ')})")
         if len(head) < HEADER_SIZE:
-            raise DamagedCapture(f"cut short: only {len(head)} of the {HEADER_SIZE} bytes of a pcap header are there", len(head))
+            there = f"only {len(head)} of the {HEADER_SIZE} bytes of a pcap header are there"
+            raise DamagedCapture(f"cut short: {there}", len(head))
         big, nanoseconds = _PCAP_MAGIC[magic]
         order = "big" if big else "little"
         self._state[pcap.SWAPPED] = big

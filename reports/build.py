@@ -8,7 +8,7 @@ from . import tally
 from .batch import Context
 from .clients import clients
 from .counts import ReportCounts
-from .errors import errors
+from .errors import error_totals, errors
 from .heading import heading
 from .histogram import middle
 from .latency import latency, roll_latency
@@ -31,12 +31,14 @@ def build_report(
     """The reports of finished counts. `by`: api, client, broker, version or topic; `curves`: what plots need too;
     `asked`: the filters in words, for the heading."""
     counts.finish()
+    detail = errors(counts, context)
     return Report(
         heading=heading(counts, context, asked),
         tables=(
             latency(counts, context, by),
             throttle(counts, context),
-            errors(counts, context),
+            error_totals(detail),
+            detail,
             clients(counts, context),
             timeline(counts, context, timeline_rows),
         ),

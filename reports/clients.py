@@ -5,11 +5,14 @@ where several were, or none, they have a row of their own. A connection counts w
 
 The verdict is a plain rule, `verdict`:
 
-1. network    at least 1 % of the TCP payload was sent again
-2. -          else, where the 99th percentile of total time is below 20 ms, nothing is slow
-3. else the largest part of the summed total time (without JoinGroup and SyncGroup, which wait for other members):
+1. throttled  quotas took more than half of the total time, and that was felt (2.)
+   network    else, at least 1 % of the TCP payload, in at least RETRANSMITTED_PACKETS packets, was sent again
+2. -          else, where the 99th percentile of total time (without requests that wait for something else: Fetch for
+              data, JoinGroup and SyncGroup for other members) is below 20 ms, and so is the mean of what quotas and
+              transfer took of a Fetch, nothing is slow
+3. else the largest part of the summed total time:
    throttled  delay by quotas
-   broker     broker time and queueing behind earlier requests
+   broker     broker time (without that of those requests) and queueing behind earlier requests
    client     transfer, where the client's receive window was closed meanwhile
    network    transfer, else
 """
@@ -25,6 +28,7 @@ from . import tally
 from .batch import Context
 from .counts import ReportCounts
 from .histogram import P50, P99
+from .latency import FETCHES
 from .model import Column, Table, Value
 from .rollup import Rolled, api_label, group_columns, maybe, roll_up
 
@@ -42,8 +46,8 @@ COLUMNS = (
     Column("errors", "errors", "count", "non-zero error codes in the responses"),
     Column("throttled", "throt-\ntled", "count", "responses with throttle_time_ms above zero", 1),
     Column("wait_sum_ns", "quota\ndelay", "ns", "delay by quotas on the wire, summed", 3),
-    Column("total_p50_ns", "total\np50", "ns", "total time, median (without long polls)", 4),
-    Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile (without long polls)"),
+    Column("total_p50_ns", "total\np50", "ns", "total time, median (without Fetch, JoinGroup, SyncGroup)", 4),
+    Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile (without Fetch, JoinGroup, SyncGroup)"),
     Column("rtt_ns", "RTT", "ns", "TCP round trip in the handshakes, median", 1),
     Column("retransmitted_packets", "retr.", "count", "packets with payload that was sent before, both ways", 4),
     Column("retransmitted_share", "retr.", "share", "payload bytes sent again, both ways", 2),
@@ -52,8 +56,10 @@ COLUMNS = (
 )
 
 RETRANSMITTED_SHARE = 0.01
+RETRANSMITTED_PACKETS = 5
 SLOW_NS = 20_000_000
 _WAITS_FOR_OTHERS = (11, 14)  # JoinGroup, SyncGroup
+_WAITS = (*_WAITS_FOR_OTHERS, *FETCHES)
 
 Software = tuple[int, int]
 Who = tuple[int, int, int, int]  #: client_id, client_ip, software, software_version: numbers
@@ -83,11 +89,16 @@ def clients(counts: ReportCounts, context: Context) -> Table:
     people: list[tuple[int | str | None, ...] | None] = [w if n else None for w, n in zip(who, requests, strict=True)]
     rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, people)
     timed: list[tuple[int | str | None, ...] | None] = [
-        None if c["long_poll"][g] or c["api_key"][g] in _WAITS_FOR_OTHERS else people[g] for g in range(groups)
+        None if c["api_key"][g] in _WAITS else people[g] for g in range(groups)
+    ]
+    fetching: list[tuple[int | str | None, ...] | None] = [
+        people[g] if c["api_key"][g] in FETCHES else None for g in range(groups)
     ]
     times = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, timed)
     percentiles = times.percentiles(tally.M_TOTAL, times.values["total_max"], (P50, P99))
+    fetches = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, fetching)
     time_row = {key: i for i, key in enumerate(times.keys)}
+    fetch_row = {key: i for i, key in enumerate(fetches.keys)}
     versions: dict[Who, set[tuple[int, int]]] = defaultdict(set)
     for g in range(groups):
         if requests[g]:
@@ -107,24 +118,48 @@ def clients(counts: ReportCounts, context: Context) -> Table:
             oldest_release_for(versions[key]) or None, versions_text(gone) or None, versions_text(versions[key]),
             *(int(v[n][i]) for n in ("request_bytes", "response_bytes", "errors", "throttled", "wait_ns")),
             p50, p99, sorted(wire.rtts)[len(wire.rtts) // 2] if wire.rtts else None,
-            wire.again_packets, share, wire.zero_windows, verdict(wire, share, p99, times, t),
+            wire.again_packets, share, wire.zero_windows,
+            verdict(wire, p99, _spent(times, t), _spent(fetches, fetch_row.get(key, -1))),
         ))  # fmt: skip
     notes = (
         "needs Kafka: the oldest release that knows all API versions used.",
-        "verdict: network (1 % or more sent again), - (total p99 below 20 ms), else where most of the time went.",
+        "total p99: without Fetch, JoinGroup and SyncGroup, which wait for data and for other members.",
+        "verdict: network (1 % or more sent again), - (nothing slower than 20 ms), else where most of the time went.",
     )
     return Table("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
 
 
-def verdict(wire: _Wire, share: float | None, p99: int | None, times: Rolled, row: int) -> str:
-    """The rule of this module's docstring."""
-    if share is not None and share >= RETRANSMITTED_SHARE:
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Where the total time of some answered exchanges went, ns."""
+
+    count: int = 0
+    broker: int = 0
+    queue: int = 0
+    quota: int = 0
+    transfer: int = 0
+
+
+def _spent(rolled: Rolled, row: int) -> Spent:
+    if row < 0:
+        return Spent()
+    v = rolled.values
+    broker, queue, quota = (int(v[name][row]) for name in ("broker_ns", "queue_ns", "wait_ns"))
+    return Spent(int(v["answered"][row]), broker, queue, quota, int(v["total_ns"][row]) - broker - queue - quota)
+
+
+def verdict(wire: _Wire, p99: int | None, prompt: Spent, fetches: Spent) -> str:
+    """The rule of this module's docstring. `prompt`: exchanges that wait for nothing else; `fetches`: Fetches."""
+    quota, transfer = prompt.quota + fetches.quota, prompt.transfer + fetches.transfer
+    broker = prompt.broker + prompt.queue
+    slow_fetches = fetches.quota + fetches.transfer >= SLOW_NS * max(fetches.count, 1)
+    slow = (p99 is not None and p99 >= SLOW_NS) or slow_fetches
+    if slow and quota > broker + transfer:
+        return "throttled"
+    if wire.again_packets >= RETRANSMITTED_PACKETS and wire.again_bytes >= RETRANSMITTED_SHARE * wire.bytes:
         return "network"
-    if p99 is None or p99 < SLOW_NS:
+    if not slow:
         return "-"
-    v = times.values
-    quota, broker = int(v["wait_ns"][row]), int(v["broker_ns"][row] + v["queue_ns"][row])
-    transfer = int(v["total_ns"][row]) - quota - broker
     if quota >= max(broker, transfer):
         return "throttled"
     if broker >= transfer:

@@ -25,6 +25,43 @@ COLUMNS = (
 )
 
 
+TOTAL_COLUMNS = (
+    Column("error", "error", "text", "Kafka's name of the error code"),
+    Column("code", "code", "count", "its number", 2),
+    Column("api", "API", "text", "API of the request"),
+    Column("retriable", "retry", "flag", "whether the client may send the same again", 1),
+    Column("count", "count", "count", "how often this code came"),
+    Column("clients", "clients", "count", "client_ids that got it", 1),
+    Column("names", "topics,\ngroups", "count", "different topics, groups or other names that it was given for", 2),
+    Column("first", "first", "time", "arrival of the first such response"),
+    Column("last", "last", "time", "arrival of the last one", 1),
+    Column("packet", "packet", "packet", "the first such response's last packet"),
+)
+
+
+def error_totals(detail: Table) -> Table:
+    """The rows of `errors` summed by error and API, in descending order of count."""
+    at = {c.name: i for i, c in enumerate(detail.columns)}
+    groups: dict[tuple[Value, ...], list[tuple[Value, ...]]] = {}
+    for row in detail.rows:
+        groups.setdefault(tuple(row[at[n]] for n in ("error", "code", "api", "retriable")), []).append(row)
+
+    def numbers(rows: list[tuple[Value, ...]], name: str) -> list[int]:
+        return [int(row[at[name]] or 0) for row in rows]
+
+    rows: list[tuple[Value, ...]] = []
+    for (error, code, api, retriable), members in groups.items():
+        rows.append((
+            error, code, api, retriable, sum(numbers(members, "count")),
+            len({row[at["client_id"]] for row in members}),
+            len({(row[at["kind"]], row[at["name"]]) for row in members if row[at["name"]] is not None}),
+            min(numbers(members, "first")), max(numbers(members, "last")), min(numbers(members, "packet")),
+        ))  # fmt: skip
+    rows.sort(key=lambda row: (-int(row[4] or 0), str(row)))
+    notes = ("Every non-zero code at any level of a response; retry: the client may send the same again.",)
+    return Table("error_totals", "Error codes", TOTAL_COLUMNS, rows, notes, empty="none")
+
+
 def errors(counts: ReportCounts, context: Context) -> Table:
     """Rows in descending order of count."""
     merged: dict[tuple[int, int, str | None, str | None, str | None], list[int]] = {}
@@ -47,5 +84,4 @@ def errors(counts: ReportCounts, context: Context) -> Table:
             f"{code} (no name)" if name == str(code) else name, code, api_label(api_key), kind, where, client,
             is_retriable(code), count, first, last, packet,
         ))  # fmt: skip
-    notes = ("Every non-zero code at any level of a response; retry: the client may send the same again.",)
-    return Table("errors", "Error codes", COLUMNS, rows, notes, empty="no error codes")
+    return Table("errors", "Error codes by topic or group and client", COLUMNS, rows, empty="none")

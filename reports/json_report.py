@@ -18,6 +18,7 @@ SCHEMA_VERSION = 1
 REPORTS: dict[str, tuple[Column, ...]] = {
     "latency": tuple(dict.fromkeys(c for by in latency.BY for c in latency.latency_columns(by))),
     "throttle": throttle.COLUMNS,
+    "error_totals": errors.TOTAL_COLUMNS,
     "errors": errors.COLUMNS,
     "clients": clients.COLUMNS,
     "timeline": timeline.COLUMNS,

@@ -13,6 +13,8 @@ from .counts import ReportCounts
 from .model import Column, Table, Value
 from .rollup import PARTS, Rolled, api_label, group_columns, maybe, roll_up
 
+#: APIs whose requests wait at the broker for data: Fetch, ShareFetch.
+FETCHES = (1, 78)
 BY = ("api", "client", "broker", "version", "topic")
 
 _BY_COLUMNS = {
@@ -26,20 +28,20 @@ _API = Column("api", "API", "text", "API of the request")
 _VALUES = (
     Column("count", "count", "count", "requests"),
     Column("broker_p50_ns", "broker\np50", "ns", "broker time, median"),
-    Column("broker_p90_ns", "broker\np90", "ns", "broker time, 90th percentile", 1),
+    Column("broker_p90_ns", "broker\np90", "ns", "broker time, 90th percentile", 2),
     Column("broker_p99_ns", "broker\np99", "ns", "broker time, 99th percentile"),
-    Column("broker_p999_ns", "broker\np99.9", "ns", "broker time, 99.9th percentile", 2),
+    Column("broker_p999_ns", "broker\np99.9", "ns", "broker time, 99.9th percentile", 3),
     Column("broker_max_ns", "broker\nmax", "ns", "broker time, longest"),
-    Column("total_p50_ns", "total\np50", "ns", "request's first byte to response's last byte, median", 2),
+    Column("total_p50_ns", "total\np50", "ns", "request's first byte to response's last byte, median", 3),
     Column("total_p90_ns", "total\np90", "ns", "total time, 90th percentile", 4),
-    Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile", 1),
+    Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile"),
     Column("total_p999_ns", "total\np99.9", "ns", "total time, 99.9th percentile", 4),
-    Column("total_max_ns", "total\nmax", "ns", "total time, longest", 3),
+    Column("total_max_ns", "total\nmax", "ns", "total time, longest", 2),
     Column("queued", "queued", "count", "exchanges that waited behind an earlier one of their connection", 4),
-    Column("queue_p99_ns", "queue\np99", "ns", "waiting behind an earlier request, 99th percentile of those", 3),
+    Column("queue_p99_ns", "queue\np99", "ns", "waiting behind an earlier request, 99th percentile of those", 1),
     Column("queue_sum_ns", "queue\nsum", "ns", "waiting behind an earlier request, summed", 5),
     Column("throttle_waits", "waits", "count", "exchanges that a quota delayed on the wire", 5),
-    Column("throttle_wait_sum_ns", "quota\ndelay", "ns", "delay by quotas on the wire, summed", 2),
+    Column("throttle_wait_sum_ns", "quota\ndelay", "ns", "delay by quotas on the wire, summed", 1),
     Column("throttle_wait_max_ns", "quota\nmax", "ns", "delay by quotas on the wire, longest", 5),
     Column("answered", "answered", "count", "requests with a response", 9),
     Column("no_reply_expected", "no reply", "count", "requests that ask for none (acks=0)", 9),
@@ -54,7 +56,7 @@ def latency_columns(by: str) -> tuple[Column, ...]:
 
 
 def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
-    """Rows in descending order of their summed broker time; long polls last."""
+    """Rows in descending order of their summed broker time; long polls last, or (by API alone) after their API."""
     rolled = roll_latency(counts, context, by)
     v = rolled.values
     broker = rolled.percentiles(tally.M_BROKER, v["broker_max"])
@@ -65,6 +67,9 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
         (i for i in range(len(rolled)) if requests[i]),
         key=lambda i: (rolled.keys[i][1], -int(v["broker_ns"][i]), -int(requests[i]), str(rolled.keys[i])),
     )
+    if by == "api":
+        place = {rolled.keys[i][0]: n for n, i in reversed(list(enumerate(order)))}
+        order.sort(key=lambda i: place[rolled.keys[i][0]])
     p99 = PARTS.index(9900)
     rows: list[tuple[Value, ...]] = []
     for i in order:
@@ -82,11 +87,13 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
         ))  # fmt: skip
     title = "Latency by API" + (f" and {by}" if by != "api" else "")
     notes = [
-        "Broker time: without queueing behind earlier requests and without quota delay. Largest sum first.",
-        "Long poll: a Fetch that waited out its max_wait_ms; the other Fetch rows are without those.",
+        "total (request's first byte to response's last) = queue (behind earlier requests of the connection) + quota "
+        "delay + broker + transfer. Largest sum of broker time first; quota delay is a sum.",
     ]
-    if not any(row[-1] for row in rows):
-        notes.pop()
+    if any(row[-1] for row in rows):
+        notes.append("Long poll: a Fetch that waited out its max_wait_ms; the other Fetch rows are without those.")
+    if any(row[-2] in FETCHES for row in rows):
+        notes.append("A Fetch waits at the broker for data: its broker time does not tell whether the broker is slow.")
     if by == "topic":
         notes.append("An exchange on several topics counts for each of them.")
     return Table("latency", title, latency_columns(by), rows, tuple(notes), empty="no requests")

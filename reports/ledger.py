@@ -52,11 +52,11 @@ WORDS = {
 #: What a part means to a user, where it is a loss.
 _SENTENCES = {
     ("requests", "unanswered"): "{n} request{s} {have} no response in this capture.",
-    ("requests", "response_lost"): "The response{s} to {n} request{s} {are} lost in a gap of this capture, or after its end.",
-    ("requests", "header_not_captured"): "{n} request{s} {are} known by size and time only: {their} header was cut off.",
+    ("requests", "response_lost"): "The response{s} to {n} request{s} {are} lost in a gap or after the end of it.",
+    ("requests", "header_not_captured"): "{n} request{s} {are} known by size and time only: the header was cut off.",
     ("responses", "orphan"): "{n} response{s} {have} no request in this capture.",
     ("responses", "header_not_captured"): (
-        "{n} response{s} {are} known by size and time only: {their} header was cut off."
+        "{n} response{s} {are} known by size and time only: the header was cut off."
     ),
     ("payload bytes", "skipped"): (
         "{n} byte{s} of Kafka connections {are} in no known message: the capture begins inside of one, or what was not "

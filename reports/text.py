@@ -17,8 +17,11 @@ Span = tuple[str, str]  #: text and a rich style ("" for plain)
 Line = list[Span]
 
 PLAIN_WIDTH = 120
-#: Texts from the wire are cut to this width at first, and to the second where the terminal is narrow.
-TEXT_WIDTHS = (40, 24, 16)
+#: Texts are never wider than the first; where the terminal is narrow they are cut down to the second before a column
+#: goes, down to the third when none is left that could go, and to the last (also those of _FIRM) when that will not do.
+LONGEST, NARROW, SOFTEST, SHORTEST = 40, 20, 13, 9
+#: Texts that are whole as long as possible.
+_FIRM = frozenset(("error", "api", "verdict", "section", "meaning"))
 _GAP = "  "
 _RIGHT = frozenset(("count", "ns", "ms", "bytes", "share", "packet"))
 _VERDICTS = {"network": "magenta", "broker": "red", "client": "yellow", "throttled": "cyan", "-": "dim"}
@@ -30,7 +33,8 @@ def render_text(report: Report, width: int = PLAIN_WIDTH, top: int = 12, utc: bo
     """The whole report, line by line, without line ends. `top`: rows of a table that are shown, 0 for all."""
     yield from _heading(report.heading, width, utc)
     for sentence in report.sentences:
-        yield [("! ", "bold yellow"), (units.safe(sentence), "yellow")]
+        for n, part in enumerate(textwrap.wrap(units.safe(sentence), max(width - 2, 20))):
+            yield [("  " if n else "! ", "bold yellow"), (part, "yellow")]
     for table in (*report.tables, report.ledger):
         yield []
         yield from render_table(table, width, top, utc)
@@ -44,17 +48,14 @@ def render_table(table: Table, width: int, top: int, utc: bool) -> Iterator[Line
     yield [(table.title, "bold")]
     rows = table.rows if table.whole or not top else table.rows[:top]
     digits, date = _clock_form(table, rows)
-    shown: list[int] = []
     cells: list[list[str]] = []
     columns = [i for i, c in enumerate(table.columns) if c.rank < 9 and (c.rank == 0 or _says_something(table, i))]
     texts = {i: [_cell(table.columns[i], row[i], utc, digits, date) for row in rows] for i in columns}
-    shown, text_width = _fit(table, columns, texts, width)
-    for i in shown:
-        limit = text_width if table.columns[i].kind == "text" else width
+    shown, widths = _fit(table, columns, texts, width)
+    for i, limit in zip(shown, widths, strict=True):
         cells.append([units.cut(t, limit) for t in texts[i]])
     heads = [table.columns[i].title.split("\n") for i in shown]
     height = max(len(h) for h in heads)
-    widths = [max(map(units.cells, (*h, *c))) for h, c in zip(heads, cells, strict=True)]
     for level in range(height):
         parts = [h[level - height + len(h)] if level >= height - len(h) else "" for h in heads]
         yield [(_joined(table, shown, parts, widths), "bold cyan")]
@@ -148,28 +149,38 @@ def _cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> s
     return str(number) if column.kind == "packet" else f"{number:,}"
 
 
-def _fit(table: Table, columns: list[int], texts: dict[int, list[str]], width: int) -> tuple[list[int], int]:
-    """The columns that are shown, and how wide a text may be: those of the highest rank go first."""
+def _fit(table: Table, columns: list[int], texts: dict[int, list[str]], width: int) -> tuple[list[int], list[int]]:
+    """The columns that are shown and how wide each is: those of the highest rank go first, long texts are cut last."""
     shown = columns
     while True:
-        for text_width in (
-            TEXT_WIDTHS if max((table.columns[i].rank for i in shown), default=0) == 0 else TEXT_WIDTHS[:2]
-        ):
-            total = sum(_width(table.columns[i], texts[i], text_width) + len(_GAP) for i in shown) - len(_GAP)
-            if total <= width:
-                return shown, text_width
-        highest = max(table.columns[i].rank for i in shown)
-        if highest == 0:
-            return shown, TEXT_WIDTHS[-1]
-        worst = max(i for i in shown if table.columns[i].rank == highest)
+        natural = [_width(table.columns[i], texts[i]) for i in shown]
+        floors = [_floor(table.columns[i], n) for i, n in zip(shown, natural, strict=True)]
+        ranks = [table.columns[i].rank for i in shown]
+        if sum(floors) + len(_GAP) * (len(shown) - 1) <= width or max(ranks, default=0) == 0:
+            break
+        worst = max(i for i in shown if table.columns[i].rank == max(ranks))
         shown = [i for i in shown if i != worst]
+    widths = natural
+    while sum(widths) + len(_GAP) * (len(shown) - 1) > width:
+        # The widest text gives way; what says the most (an error's name, an API) only when the others are short.
+        texts_at = [n for n, i in enumerate(shown) if table.columns[i].kind == "text" and widths[n] > SHORTEST]
+        soft = [n for n in texts_at if table.columns[shown[n]].name not in _FIRM and widths[n] > SOFTEST]
+        if not texts_at:
+            break
+        widths[max(soft or texts_at, key=lambda n: widths[n])] -= 1
+    return shown, widths
 
 
-def _width(column: Column, texts: list[str], text_width: int) -> int:
+def _width(column: Column, texts: list[str]) -> int:
     widest = max(map(units.cells, texts), default=0)
     if column.kind == "text":
-        widest = min(widest, text_width)
+        widest = min(widest, LONGEST)
     return max(widest, *map(len, column.title.split("\n")))
+
+
+def _floor(column: Column, natural: int) -> int:
+    """How narrow a column may get while there are others of less worth."""
+    return natural if column.kind != "text" or column.name in _FIRM else min(natural, NARROW)
 
 
 def _pad(text: str, width: int, column: Column, last: bool = False) -> str:

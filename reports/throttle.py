@@ -51,5 +51,8 @@ def throttle(counts: ReportCounts, context: Context) -> Table:
             int(v["throttle_ms"][i]), maybe(told[i, 0]), int(v["throttle_ms_max"][i]) if throttled else None,
             waited, int(v["wait_ns"][i]), maybe(waits[i, 0]), int(v["wait_max"][i]) if waited else None,
         ))  # fmt: skip
-    notes = ("Told: throttle_time_ms of the responses. Delay: what requests really waited for it on the wire.",)
+    notes = (
+        "Told: throttle_time_ms of the responses. Delay: what requests really waited for it on the wire; since Kafka "
+        "2.0 that is the next request of the connection, whatever its API.",
+    )
     return Table("throttle", "Throttling by client and API", COLUMNS, rows, notes, empty="no response was throttled")

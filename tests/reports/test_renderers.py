@@ -39,7 +39,7 @@ def test_text_is_as_it_was(width: int, request: pytest.FixtureRequest) -> None:
 def test_tables_fit_the_width(width: int) -> None:
     lines = text_of(width).splitlines()
     rules = [line for line in lines if line.startswith("─")]
-    assert len(rules) == 6
+    assert len(rules) == 7
     assert all(units.cells(line) <= max(width, 96) for line in rules)
 
 
@@ -112,7 +112,7 @@ def test_json_has_the_fields_of_its_schema() -> None:
 
 def test_csv_files(tmp_path: Path) -> None:
     paths = write_csv(report(), tmp_path / "new")
-    names = ["capture", "latency", "throttle", "errors", "clients", "timeline", "ledger"]
+    names = ["capture", "latency", "throttle", "error_totals", "errors", "clients", "timeline", "ledger"]
     assert [p.name for p in paths] == [f"{n}.csv" for n in names]
     with open(tmp_path / "new" / "clients.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -52,14 +52,14 @@ def test_rows_have_a_value_for_each_column() -> None:
 
 def test_latency() -> None:
     table = report().table("latency")
-    assert column(table, "api") == ["JoinGroup", "Fetch", "Produce", "Fetch (long poll)"]
-    assert column(table, "count") == [1, 3, 2, 1]
-    assert column(table, "broker_max_ns") == [3 * SECOND, 100 * MS, MS, 500 * MS]
-    assert column(table, "total_max_ns") == [3 * SECOND, 250 * MS, 5 * MS, 500 * MS]
+    assert column(table, "api") == ["JoinGroup", "Fetch", "Fetch (long poll)", "Produce"]
+    assert column(table, "count") == [1, 3, 1, 2]
+    assert column(table, "broker_max_ns") == [3 * SECOND, 100 * MS, 500 * MS, MS]
+    assert column(table, "total_max_ns") == [3 * SECOND, 250 * MS, 500 * MS, 5 * MS]
     p50 = column(table, "broker_p50_ns")[1]
     assert abs(p50 - 50 * MS) < 0.01 * 50 * MS
     assert column(table, "broker_p99_ns")[1] <= 100 * MS
-    assert column(table, "unanswered") == [0, 0, 1, 0]
+    assert column(table, "unanswered") == [0, 0, 0, 1]
     assert column(table, "queued") == [0, 0, 1, 0]
     assert column(table, "throttle_wait_sum_ns") == [0, 200 * MS, 0, 0]
 
@@ -106,21 +106,35 @@ def test_clients() -> None:
     assert column(table, "errors") == [2, 1, 2]
 
 
+def test_error_totals_are_the_sums_of_the_errors() -> None:
+    whole = report()
+    totals, detail = whole.table("error_totals"), whole.table("errors")
+    assert sum(column(totals, "count")) == sum(column(detail, "count")) == 5
+    assert column(totals, "error")[0] == "NOT_LEADER_OR_FOLLOWER"
+    assert (column(totals, "count")[0], column(totals, "clients")[0], column(totals, "names")[0]) == (2, 1, 1)
+
+
 def test_verdicts() -> None:
     def verdict(wire: Any, *exchanges: Any) -> Any:
         return column(build_report(counted(list(exchanges)), context(connections=wire)).table("clients"), "verdict")[0]
 
-    quick, slow = exchange(0), exchange(0, broker=90 * MS, total_ns=100 * MS)
-    again = connection(client_retransmitted_bytes=100)
+    metadata = {"api_key": 3}
+    quick, slow = exchange(0, **metadata), exchange(0, broker=90 * MS, total_ns=100 * MS, **metadata)
+    again = connection(client_retransmitted_bytes=100, client_retransmitted_packets=5)
     transfer = exchange(0, broker=MS, total_ns=100 * MS)
+    queued = exchange(0, broker=MS, queue_ns=80 * MS, total_ns=100 * MS, **metadata)
+    muted = exchange(0, broker=MS, throttle_wait_ns=90 * MS, total_ns=100 * MS, **metadata)
     assert verdict(connection(), quick) == "-"
     assert verdict(again, quick) == "network"
     assert verdict(connection(), slow) == "broker"
-    assert verdict(connection(), exchange(0, broker=MS, queue_ns=80 * MS, total_ns=100 * MS)) == "broker"
-    assert verdict(connection(), exchange(0, broker=MS, throttle_wait_ns=90 * MS, total_ns=100 * MS)) == "throttled"
+    assert verdict(connection(), queued) == "broker"
+    assert verdict(connection(), muted) == "throttled"
+    assert verdict(again, muted) == "throttled"
+    assert verdict(connection(client_retransmitted_bytes=100, client_retransmitted_packets=1), quick) == "-"
     assert verdict(connection(), transfer) == "network"
     assert verdict(connection(client_zero_windows=2), transfer) == "client"
-    # A JoinGroup waits for the other members: that is not slowness.
+    # A Fetch waits for data, a JoinGroup for the other members: that is not slowness.
+    assert verdict(connection(), quick, exchange(1, broker=400 * MS, total_ns=400 * MS)) == "-"
     assert verdict(connection(), quick, exchange(1, api_key=11, broker=3 * SECOND)) == "-"
 
 
