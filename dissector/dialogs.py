@@ -40,7 +40,7 @@ SYNCED, SEARCHING, ANCHORED = range(3)  # ANCHORED: the first byte of a connecti
 STREAM = record_dtype(
     ("buffer", "i8"),
     ("used", "i8"),
-    ("size", "i8"),  # length of the current frame with its size field; 0: size field not read yet
+    ("frame_size", "i8"),  # length of the current frame with its size field; 0: size field not read yet
     ("have", "i8"),  # bytes of it that went by
     ("first", "i8"),
     ("packet_first", "i8"),

@@ -114,9 +114,9 @@ class Dissector:
                 state[dialogs.FREE_MARKS] = linked_free_list(self.marks, first, int(state[dialogs.FREE_MARKS]))
                 state[dialogs.FREE_MARKS_LEFT] += first
             elif stopped == dialogs.STRINGS_FULL:
-                self._room_for_strings(len(self.strings), 0)
+                self._room_for_strings(len(self.strings) + 1, 0)
             elif stopped == dialogs.TEXT_FULL:
-                self._room_for_strings(0, len(self.text))
+                self._room_for_strings(0, len(self.text) + 1)
 
     def drain(self, block: Array, held: Array) -> Finished:
         """Decode the frames found so far; give the exchanges that are finished, and free what they held."""

@@ -96,7 +96,7 @@ def _plausible_key(key, version):  # type: ignore[no-untyped-def]
 
 @helper
 def _forget_frame(stream):  # type: ignore[no-untyped-def]
-    stream.size = 0
+    stream.frame_size = 0
     stream.have = 0
     stream.seen = 0
     stream.broken = 0
@@ -147,17 +147,17 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
                 if not _believable(t, c, d, buf, position, left, size):
                     lost = True
                     continue
-                stream.size = size
+                stream.frame_size = size
                 if left >= size:
                     whole = size
                     direct = True
                     take = size
-        elif stream.size == 0 and left < min(4 - stream.have, wire - taken):
+        elif stream.frame_size == 0 and left < min(4 - stream.have, wire - taken):
             lost = True
             continue
         if not direct:
             # Up to the end of the frame, or of its size field where that goes over a segment's end.
-            rest = (stream.size if stream.size > 0 else np.int64(4)) - stream.have
+            rest = (stream.frame_size if stream.frame_size > 0 else np.int64(4)) - stream.have
             take = min(wire - taken, rest)
             have = max(np.int64(0), min(take, left))
             if have > 0 and stream.broken == 0:
@@ -167,17 +167,17 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
             stream.have += take
             if seen:
                 stream.seen += take
-            if stream.size == 0:
+            if stream.frame_size == 0:
                 if stream.have == 4:
                     size = be32(t.pool, stream.buffer) + 4
                     if not _believable(t, c, d, t.pool, stream.buffer, np.int64(4), size):
                         lost = True
                         continue
-                    stream.size = size
+                    stream.frame_size = size
                     if size == 4:
                         whole = size
-            elif stream.have == stream.size:
-                whole = stream.size
+            elif stream.have == stream.frame_size:
+                whole = stream.frame_size
                 if stream.used >= 12 and not _believable(t, c, d, t.pool, stream.buffer, stream.used, whole):
                     lost = True
                     continue

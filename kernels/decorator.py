@@ -24,7 +24,13 @@ ArgType = Any  #: a numpy dtype (an array of it) or `int` (a scalar)
 
 
 def record_dtype(*fields: tuple[Any, ...]) -> np.dtype[Any]:
-    """A record dtype whose rows have attributes in Python as they have in a compiled kernel."""
+    """A record dtype whose rows have attributes in Python as they have in a compiled kernel.
+
+    ValueError for a field named like an attribute that numpy's rows have themselves (`size`, `base`, `flags` ...).
+    """
+    taken = [field[0] for field in fields if hasattr(np.void, field[0])]
+    if taken:
+        raise ValueError(f"numpy's records have attributes of these names already: {', '.join(taken)}")
     return np.dtype((np.record, list(fields)), align=True)
 
 

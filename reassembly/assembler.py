@@ -16,9 +16,13 @@ Array = np.ndarray[Any, Any]
 
 
 class Assembler:
-    """Packets in, chunks out. `feed` and `finish` yield how many rows of `chunks` are ready; take them before the next."""
+    """Packets in, chunks out. `feed` and `finish` yield how many rows of `chunks` are ready; take them before more.
 
-    def __init__(self, connections: int = 256, chunks: int = 16_384) -> None:
+    The bytes of segments that had to wait lie in `pool`. `pools`: that many take turns, so that such bytes stay until
+    `end_block` was called that often.
+    """
+
+    def __init__(self, connections: int = 256, chunks: int = 16_384, pools: int = 1) -> None:
         self.counts = np.zeros(headers.STATE_SIZE, dtype=np.int64)
         self.flows = np.zeros(2 * connections, dtype=FLOW)
         self.buckets = np.zeros(4 * connections, dtype=np.int32)
@@ -26,7 +30,8 @@ class Assembler:
         self.connections = np.zeros(connections, dtype=CONNECTION)
         self.directions = np.zeros(2 * connections, dtype=DIRECTION)
         self.held = np.zeros(256, dtype=HELD)
-        self.pool = np.zeros(16 << 20, dtype=np.uint8)  # lazily mapped: costs nothing until it is used
+        self._pools = [np.zeros(16 << 20, dtype=np.uint8) for _ in range(pools)]  # lazily mapped: free until used
+        self.pool = self._pools[-1]
         self.chunks = np.zeros(chunks, dtype=CHUNK)
         self._free = np.arange(connections - 1, -1, -1, dtype=np.int32)
         self._listeners = np.zeros(8_192, dtype=LISTENER)
@@ -59,7 +64,7 @@ class Assembler:
                 self.held = grown(self.held)
                 state[streams.FREE_HELD] = linked_free_list(self.held, first, int(state[streams.FREE_HELD]))
             elif stopped == streams.POOL_FULL:
-                self.pool = grown(self.pool)
+                self._pools[-1] = self.pool = grown(self.pool)
             elif stopped == streams.CONNECTIONS_FULL:
                 self._grow_connections()
             elif stopped == streams.CHUNKS_FULL and state[streams.CHUNKS] == 0:
@@ -94,16 +99,22 @@ class Assembler:
         self._state[streams.FREE_CONNECTIONS] = count + len(ended)
 
     def end_block(self) -> None:
-        """No chunk refers to the held pool any more: give back what is not held."""
+        """Give back what is not held any more."""
         state = self._state
         if state[streams.HELD_USED] == 0:
+            if state[streams.HELD_BYTES]:
+                self._next_pool()
             state[streams.HELD_BYTES] = 0
         elif state[streams.HELD_BYTES] > len(self.pool) // 2:
-            target = np.empty_like(self.pool)
-            state[streams.HELD_BYTES] = streams.compact(
-                self.connections, self.directions, self.held, self.pool, target
-            )
-            self.pool = target
+            held = self.pool
+            self._next_pool()
+            if len(self.pool) < len(held):
+                self._pools[-1] = self.pool = np.empty_like(held)
+            state[streams.HELD_BYTES] = streams.compact(self.connections, self.directions, self.held, held, self.pool)
+
+    def _next_pool(self) -> None:
+        self._pools = [*self._pools[1:], self._pools[0]]
+        self.pool = self._pools[-1]
 
     def _grow_flows(self) -> None:
         """Drop the 4-tuples that no connection uses, then make room for as many again."""

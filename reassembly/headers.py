@@ -249,7 +249,7 @@ def read_headers(buf, packets, first, count, state, flows, buckets, segments):  
                     segment.captured = max(np.int64(0), min(wire, end - payload))
                     segment.wire = wire
                     segment.window = be16(buf, tcp + 14)
-                    segment.flags = buf[tcp + 13]
+                    segment.tcp_flags = buf[tcp + 13]
                     segment.direction = 1 if swap else 0
                     state[PAYLOAD] += wire
                     made += 1

@@ -30,7 +30,7 @@ SEGMENT = record_dtype(
     ("captured", "i4"),
     ("wire", "i4"),
     ("window", "i4"),
-    ("flags", "u1"),
+    ("tcp_flags", "u1"),
     ("direction", "u1"),
 )
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
@@ -79,7 +79,7 @@ CONNECTION = record_dtype(
 
 #: One direction of a connection: direction 0 is sent by end a, 1 by end b; row = 2 * connection + direction.
 DIRECTION = record_dtype(
-    ("base", "i8"),  # sequence number of stream offset 0
+    ("base_seq", "i8"),  # sequence number of stream offset 0
     ("next", "i8"),  # first stream offset not yet given out
     ("acked", "i8"),  # highest offset that the other end acknowledged
     ("fin", "i8"),  # offset after the last byte, once FIN was seen; -1

@@ -215,7 +215,7 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
     flows[flow].connection = c
     for d in range(2):
         way = directions[2 * c + d]
-        way.base = 0
+        way.base_seq = 0
         way.next = 0
         way.acked = 0
         way.fin = -1
@@ -240,20 +240,20 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
 @helper
 def _distance(way, seq):  # type: ignore[no-untyped-def]
     """Stream bytes from the expected one to `seq`; signed, at most 2^31."""
-    return signed32((seq - way.base - way.next) & 0xFFFFFFFF)
+    return signed32((seq - way.base_seq - way.next) & 0xFFFFFFFF)
 
 
 @helper
 def _starts_anew(row, way, segment):  # type: ignore[no-untyped-def]
     """Whether a segment belongs to a new connection on this 4-tuple."""
-    if row.closed_at != 0 and segment.ts - row.closed_at > REST_NS and segment.flags & RST == 0:
+    if row.closed_at != 0 and segment.ts - row.closed_at > REST_NS and segment.tcp_flags & RST == 0:
         return True
-    if segment.flags & SYN == 0 or segment.flags & RST != 0:
+    if segment.tcp_flags & SYN == 0 or segment.tcp_flags & RST != 0:
         return False
     if way.started:
         # A SYN sent again has the same number; data may have moved `next` on since.
-        return (segment.seq + 1 - way.base) & 0xFFFFFFFF != 0
-    return segment.flags & ACK == 0 and row.packets > 0
+        return (segment.seq + 1 - way.base_seq) & 0xFFFFFFFF != 0
+    return segment.tcp_flags & ACK == 0 and row.packets > 0
 
 
 @kernel(np.uint8, SEGMENT, int, int, np.int64, FLOW, CONNECTION, DIRECTION, HELD, np.uint8, np.int32, LISTENER, CHUNK)
@@ -281,7 +281,7 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
         ts = segment.ts
         d = np.int64(segment.direction)
         flow = np.int64(segment.flow)
-        flags = segment.flags
+        flags = segment.tcp_flags
         c = np.int64(flows[flow].connection)
         if c < 0 or _starts_anew(connections[c], directions[2 * c + d], segment):
             state[FREE_CONNECTIONS] -= 1
@@ -317,7 +317,7 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
         seq = segment.seq
         if flags & SYN:
             if way.started == 0:
-                way.base = (seq + 1) & 0xFFFFFFFF
+                way.base_seq = (seq + 1) & 0xFFFFFFFF
                 way.started = 1
             if flags & ACK == 0:
                 row.syn_at = ts
@@ -326,7 +326,7 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
                 _note_listener(listeners, flows[flow], d)
             seq = (seq + 1) & 0xFFFFFFFF
         elif way.started == 0 and flags & RST == 0:
-            way.base = seq
+            way.base_seq = seq
             way.started = 1
         if flags & ACK and flags & RST == 0:
             if row.handshake_rtt_ns < 0 and row.syn_at != 0 and row.syn_ack_at != 0 and d == row.client:
