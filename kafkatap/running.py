@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
-from .engine import Engine
+from .ahead import ahead
+from .engine import Assembled, Engine
 from .sources import BLOCK_SIZE, CaptureReader, FileReport, ordered
 
 #: Called once a block with the bytes of files read so far; True ends the reading there.
@@ -22,28 +24,49 @@ def _never(_: int) -> bool:
 
 @dataclass
 class Run:
-    """One pass over captures. `batches()` gives the rows; afterwards `context()` says what their numbers mean."""
+    """One pass over captures. `batches()` gives the rows; afterwards `context()` says what their numbers mean.
+
+    `threaded`: captures that are files are read and reassembled in a thread, ahead of dissection.
+    """
 
     paths: Sequence[str]
     engine: Engine
     watch: Watch = _never
     block_size: int = BLOCK_SIZE
+    threaded: bool = True
     interrupted: bool = False
     files: list[FileReport] = field(default_factory=list)
 
     def batches(self) -> Iterator[Batch]:
         """Read all captures, in the order of their packets; yield finished rows."""
+        parts = self._assembled()
+        for progress, part in ahead(parts) if self._may_be_ahead() else parts:
+            if part is not None:
+                yield from self.engine.dissect(part)
+            if not self.interrupted and self.watch(progress):
+                self.interrupted = True  # seen by `_assembled`; what it has made until then is still taken
+
+    def _may_be_ahead(self) -> bool:
+        """Whether to read and reassemble in a thread. Not for pipes: reading one may wait for ever."""
+        return self.threaded and all(os.path.isfile(path) for path in self.paths)
+
+    def _assembled(self) -> Generator[tuple[int, Assembled | None], None, None]:
+        """The reading half: (bytes of files read so far, what reassembly made of them)."""
         progress: dict[str, int] = {}
         for reader, end in ordered(self.paths, self.block_size):
             self._note(reader)
-            if end > reader.position:
-                yield from self.engine.take(reader.buffer, reader.packets, reader.position, end)
-                reader.position = end
             progress[reader.report.path] = reader.progress
-            if self.watch(sum(progress.values())):
-                self.interrupted = True
+            done = sum(progress.values())
+            if end > reader.position:
+                for part in self.engine.assemble(reader.buffer, reader.packets, reader.position, end):
+                    yield done, part
+                reader.position = end
+            else:
+                yield done, None
+            if self.interrupted:
                 break
-        yield from self.engine.finish()
+        for part in self.engine.assemble_rest():
+            yield sum(progress.values()), part
 
     def _note(self, reader: CaptureReader) -> None:
         if reader.report not in self.files:

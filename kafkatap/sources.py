@@ -19,6 +19,7 @@ from kafkatap.reassembly.errors import CaptureError, DamagedCapture, EmptyCaptur
 from kafkatap.reassembly.headers import LINK_NAMES
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 
+from .ahead import AHEAD
 from .decompression import open_stream
 
 Array = np.ndarray[Any, Any]
@@ -132,14 +133,16 @@ class FileReport:
 
 
 class CaptureReader:
-    """One capture, block by block. After `fill()` has said True, packets[position:count] lie in `buffer`."""
+    """One capture, block by block. After `fill()` has said True, packets[position:count] lie in `buffer`, whose bytes
+    stay until AHEAD more blocks are read."""
 
     def __init__(self, path: str, block_size: int = BLOCK_SIZE, reading: Reading | None = None) -> None:
         self.report = FileReport(path)
         self._block_size = block_size
         self._reading = reading if reading is not None else Reading(path)
         self._scanner = Scanner()
-        self.buffer: Array = np.zeros(block_size + 65_536, np.uint8)
+        self._buffers = [np.zeros(block_size + 65_536, np.uint8) for _ in range(AHEAD)]  # lazily mapped
+        self.buffer: Array = self._buffers[0]
         self.position = 0
         self.count = 0
         self._at = 0  # first byte not yet scanned
@@ -203,12 +206,7 @@ class CaptureReader:
                 if self.count:
                     return
             rest = self._end - self._at
-            if rest == len(self.buffer):
-                bigger = np.zeros(2 * len(self.buffer), np.uint8)
-                bigger[:rest] = self.buffer[self._at : self._end]
-                self.buffer = bigger
-            elif self._at:
-                self.buffer[:rest] = self.buffer[self._at : self._end].copy()
+            self._next_buffer(rest)
             self._base += self._at
             self._at, self._end = 0, rest
             room = min(len(self.buffer), max(self._block_size, rest + 1))
@@ -230,6 +228,15 @@ class CaptureReader:
             self.report.bytes = self._reading.bytes_read
             self.report.drops = self._scanner.dropped
             self.report.link_types = tuple(LINK_NAMES.get(t, f"link type {t}") for t in self._scanner.link_types)
+
+    def _next_buffer(self, rest: int) -> None:
+        """Go on in the buffer that was used the longest ago, with the `rest` bytes that are not yet scanned."""
+        following = self._buffers.pop(0)
+        if rest >= len(following):
+            following = np.zeros(2 * len(self.buffer), np.uint8)
+        following[:rest] = self.buffer[self._at : self._end]
+        self._buffers.append(following)
+        self.buffer = following
 
     def _take_scan(self) -> None:
         try:
