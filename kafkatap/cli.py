@@ -41,6 +41,7 @@ def report(options: argparse.Namespace) -> int:
     try:
         filters = _filters(options)
         _check_captures(options.captures)
+        _check_outputs(options)
     except (ValueError, OSError) as error:
         complain(_reason(error))
         return WRONG
@@ -106,8 +107,6 @@ def _reason(error: Exception) -> str:
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     what = error.strerror[:1].lower() + error.strerror[1:]
-    if isinstance(error, PermissionError):
-        what += " (what root captured is often for root alone: try sudo)"
     return f"{_name(str(error.filename))}: {what}" if error.filename is not None else what
 
 
@@ -156,7 +155,26 @@ def _check_captures(captures: list[str]) -> None:
         elif os.path.isdir(path):
             raise ValueError(f"{path} is a directory; name the captures in it ({path.rstrip('/')}/*.pcap)")
         else:
-            os.close(os.open(path, os.O_RDONLY))
+            try:
+                os.close(os.open(path, os.O_RDONLY))
+            except PermissionError:
+                raise ValueError(
+                    f"{path}: permission denied (what root captured is often for root alone: sudo)"
+                ) from None
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """What would fail after a long run is to fail before it."""
+    if options.plots:
+        from importlib.util import find_spec
+
+        if find_spec("matplotlib") is None:
+            raise ValueError("--plots needs matplotlib (pip install 'kafkatap[plots]')")
+    for folder in (options.csv, options.plots, options.parquet):
+        if folder:
+            if os.path.exists(folder) and not os.path.isdir(folder):
+                raise ValueError(f"{folder} is no directory")
+            os.makedirs(folder, exist_ok=True)
 
 
 def _windowed(run: Run, counts: ReportCounts, options: argparse.Namespace) -> Iterator[Batch]:

@@ -9,7 +9,7 @@ from .batch import Context
 from .clients import clients
 from .counts import ReportCounts
 from .errors import error_totals, errors
-from .heading import heading
+from .heading import files, heading
 from .histogram import middle
 from .latency import latency, roll_latency
 from .ledger import ledger, loss_sentences
@@ -41,6 +41,7 @@ def build_report(
             detail,
             clients(counts, context),
             timeline(counts, context, timeline_rows),
+            files(context),
         ),
         ledger=ledger(context),
         sentences=loss_sentences(context),

@@ -28,7 +28,7 @@ from . import tally
 from .batch import Context
 from .counts import ReportCounts
 from .histogram import P50, P99
-from .latency import FETCHES
+from .latency import FETCHES, WAITS
 from .model import Column, Table, Value
 from .rollup import Rolled, api_label, group_columns, maybe, roll_up
 
@@ -58,8 +58,6 @@ COLUMNS = (
 RETRANSMITTED_SHARE = 0.01
 RETRANSMITTED_PACKETS = 5
 SLOW_NS = 20_000_000
-_WAITS_FOR_OTHERS = (11, 14)  # JoinGroup, SyncGroup
-_WAITS = (*_WAITS_FOR_OTHERS, *FETCHES)
 
 Software = tuple[int, int]
 Who = tuple[int, int, int, int]  #: client_id, client_ip, software, software_version: numbers
@@ -89,7 +87,7 @@ def clients(counts: ReportCounts, context: Context) -> Table:
     people: list[tuple[int | str | None, ...] | None] = [w if n else None for w, n in zip(who, requests, strict=True)]
     rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, people)
     timed: list[tuple[int | str | None, ...] | None] = [
-        None if c["api_key"][g] in _WAITS else people[g] for g in range(groups)
+        None if c["api_key"][g] in WAITS else people[g] for g in range(groups)
     ]
     fetching: list[tuple[int | str | None, ...] | None] = [
         people[g] if c["api_key"][g] in FETCHES else None for g in range(groups)

@@ -54,3 +54,30 @@ def heading(counts: ReportCounts, context: Context, asked: str | None = None) ->
         len(set(c["client_id"][requests > 0].tolist())),
     )  # fmt: skip
     return Table("heading", "Capture", COLUMNS, [row], whole=True)
+
+
+FILE_COLUMNS = (
+    Column("path", "file", "text", "path as it was given"),
+    Column("format", "format", "text", "format and compression", 1),
+    Column("first_packet", "first\npacket", "packet", "number of its first packet over the whole input"),
+    Column("packets", "packets", "count", "packets in it"),
+    Column("bytes", "size", "bytes", "its size, after decompression", 1),
+    Column("link_types", "link types", "text", "link types of its packets", 2),
+    Column("first", "from", "time", "time of its first packet"),
+    Column("last", "to", "time", "time of its last packet"),
+    Column("drops", "drops", "count", "packets lost while capturing, as the file tells; null: it does not tell", 1),
+    Column("damage", "damage", "text", "what of it could not be read", 1),
+)
+
+
+def files(context: Context) -> Table:
+    """One row for each capture, in the order read."""
+    rows: list[tuple[Value, ...]] = [
+        (
+            f.path, f.kind or None, f.first_packet, f.packets, f.bytes, ", ".join(f.link_types) or None, f.first,
+            f.last, f.drops, f.damage,
+        )
+        for f in context.files
+    ]  # fmt: skip
+    notes = ("Packet numbers in this report count over all files, in this order.",)
+    return Table("files", "Files", FILE_COLUMNS, rows, notes, whole=True)

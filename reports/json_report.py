@@ -22,6 +22,7 @@ REPORTS: dict[str, tuple[Column, ...]] = {
     "errors": errors.COLUMNS,
     "clients": clients.COLUMNS,
     "timeline": timeline.COLUMNS,
+    "files": heading.FILE_COLUMNS,
     "ledger": ledger.COLUMNS,
 }
 

@@ -15,6 +15,8 @@ from .rollup import PARTS, Rolled, api_label, group_columns, maybe, roll_up
 
 #: APIs whose requests wait at the broker for data: Fetch, ShareFetch.
 FETCHES = (1, 78)
+#: ... or for other members of a group as well: JoinGroup, SyncGroup.
+WAITS = (*FETCHES, 11, 14)
 BY = ("api", "client", "broker", "version", "topic")
 
 _BY_COLUMNS = {

@@ -7,12 +7,13 @@ which the colour-blind tell apart; each curve has its own line style and marker 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from . import units
 from .model import Report, Value
+from .timeline import WITHOUT_WAITS
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
@@ -122,6 +123,9 @@ def _time_axis(axes: Any, report: Report, utc: bool) -> None:
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))
     table = report.table("timeline")
+    starts = [datetime.fromtimestamp(int(row[0] or 0) / 1e9, UTC) for row in table.rows]
+    step = starts[1] - starts[0] if len(starts) > 1 else timedelta(seconds=1)
+    axes.set_xlim(starts[0] - step / 4, starts[-1] + step)  # also where few of them have a value
     first = table.rows[0][0]
     name = units.zone(int(first), utc) if isinstance(first, int) else "UTC"
     axes.set_xlabel(f"time ({name}), {table.title.partition(', ')[2]}")
@@ -139,7 +143,8 @@ def _latency_over_time(figure: Any, report: Report, utc: bool) -> bool:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda ms, _: units.duration(round(ms * 1e6)).replace(".00", "").replace(".0", ""))
     axes.set_ylabel("broker time (logarithmic)")
-    axes.set_title("Broker time over time, without long polls")
+    notes = " ".join(report.table("timeline").notes)
+    axes.set_title(f"Broker time over time, {WITHOUT_WAITS if WITHOUT_WAITS in notes else 'without long polls'}")
     _time_axis(axes, report, utc)
     axes.legend(loc="upper left", ncols=3, bbox_to_anchor=(0, -0.14))
     return True

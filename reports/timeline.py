@@ -8,6 +8,7 @@ from . import tally
 from .batch import Array, Context
 from .counts import INTERVALS, SECOND, ReportCounts
 from .histogram import P50, P99
+from .latency import WAITS
 from .model import Column, Table, Value
 from .rollup import group_columns, maybe, roll_up
 
@@ -19,11 +20,30 @@ COLUMNS = (
     Column("errors", "errors", "count", "non-zero error codes in their responses"),
     Column("throttled", "throttled", "count", "their responses with throttle_time_ms above zero"),
     Column("wait_sum_ns", "quota\ndelay", "ns", "delay by quotas on the wire, summed", 2),
-    Column("broker_p50_ns", "broker\np50", "ns", "broker time, median (without long polls)"),
-    Column("broker_p99_ns", "broker\np99", "ns", "broker time, 99th percentile (without long polls)"),
-    Column("broker_max_ns", "broker\nmax", "ns", "broker time, longest (without long polls)", 1),
+    Column(
+        "broker_p50_ns",
+        "broker\np50",
+        "ns",
+        "broker time, median (without Fetch, JoinGroup and SyncGroup where there are others)",
+    ),
+    Column(
+        "broker_p99_ns",
+        "broker\np99",
+        "ns",
+        "broker time, 99th percentile (without Fetch, JoinGroup and SyncGroup where there are others)",
+    ),
+    Column(
+        "broker_max_ns",
+        "broker\nmax",
+        "ns",
+        "broker time, longest (without Fetch, JoinGroup and SyncGroup where there are others)",
+        1,
+    ),
     Column("bytes", "bytes", "bytes", "requests and responses", 1),
 )
+
+WITHOUT_WAITS = "without Fetch, JoinGroup and SyncGroup"
+LONG_POLLS = "without long polls."
 
 #: Steps for people, seconds.
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800)
@@ -52,7 +72,15 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
     rolled = roll_up(counts.timeline, tally.TIMELINE_VALUES, counts.timeline_histograms, labels)
     v = rolled.values
     times: Array = np.array([k[0] for k in rolled.keys], np.int64)
-    broker = rolled.percentiles(tally.M_BROKER, v["broker_max"], (P50, P99))
+    # Times of requests that wait for something else would hide all the others.
+    waits = np.isin(c["api_key"], WAITS)
+    mixed = bool((~waits).any())
+    prompt = roll_up(
+        counts.timeline, tally.TIMELINE_VALUES, counts.timeline_histograms,
+        [None if mixed and wait else label for label, wait in zip(labels, waits.tolist(), strict=True)],
+    )  # fmt: skip
+    broker = prompt.percentiles(tally.M_BROKER, prompt.values["broker_max"], (P50, P99))
+    prompt_row = {key[0]: i for i, key in enumerate(prompt.keys)}
     found = {int(t): i for i, t in enumerate(times)}
     shown = sorted(found)
     if shown and shown[-1] - shown[0] < _FILL_LIMIT:
@@ -63,12 +91,17 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
             out.append((t * interval, 0, 0, 0, 0, 0, 0, None, None, None, 0))
             continue
         i = found[t]
-        p50, p99 = maybe(broker[i, 0]), maybe(broker[i, 1])
+        at = prompt_row.get(t, -1)
+        p50, p99 = (maybe(broker[at, 0]), maybe(broker[at, 1])) if at >= 0 else (None, None)
         out.append((
             t * interval, *(int(v[n][i]) for n in ("requests", "answered", "unanswered", "errors", "throttled")),
-            int(v["wait_ns"][i]), p50, p99, None if p50 is None else int(v["broker_max"][i]), int(v["bytes"][i]),
+            int(v["wait_ns"][i]), p50, p99, None if p50 is None else int(prompt.values["broker_max"][at]),
+            int(v["bytes"][i]),
         ))  # fmt: skip
     seconds = interval / SECOND
     title = f"Timeline, {seconds:g} s each"
-    notes = ("An exchange counts where its request began; long polls are not in the broker times.",)
+    notes = (
+        "An exchange counts where its request began. Broker times are "
+        + (f"{WITHOUT_WAITS}, which wait for data or for other members." if mixed and waits.any() else LONG_POLLS),
+    )
     return Table("timeline", title, COLUMNS, out, notes, whole=not counts.fixed_interval, empty="no requests")
