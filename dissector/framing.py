@@ -20,6 +20,7 @@ from kafkatap.kernels.readers import be16, be32, signed16, signed32
 from .buffers import add_mark, append, defer_buffer, drop_mark, free_mark
 from .correlation import (
     CONTROLLED_SHUTDOWN,
+    PRODUCE,
     client_id_length,
     find_pending,
     give_up,
@@ -286,10 +287,13 @@ def _try_frame(t, c, stream, x, as_response, fresh, final):  # type: ignore[no-u
     status = run_program(
         t.pool, t.scratch[BODY], min(end, frame_end), frame_end, t.code, program, t.tape, 0, 0, 0, t.scratch
     )
+    # Until it is known which end is the client, a response may look like a Produce request: the correlation_id is the
+    # key and version, the number of topics the correlation_id, the first topic the client_id. Its body gives it away.
+    sure = t.dialogs[c].client >= 0
     if whole:
-        if status != OK:
-            return ACCEPT if fresh and aligned else REJECT  # trailing bytes, or a message that the schema cannot read
-        if aligned or (fresh and t.dialogs[c].client >= 0):
+        if status != OK:  # trailing bytes, or a message that the schema cannot read
+            return ACCEPT if fresh and aligned and sure else REJECT
+        if aligned or (fresh and sure):
             return ACCEPT
         # One that does not end where a segment does is confirmed by the header behind it.
         if frame_end + 14 > end:
@@ -303,7 +307,11 @@ def _try_frame(t, c, stream, x, as_response, fresh, final):  # type: ignore[no-u
         return REJECT
     if not final:
         return WAIT
-    return ACCEPT if fresh or end - at >= 64 else REJECT
+    # What is there of it makes sense. Inside of a segment that is too little to go by, but for a response that was
+    # asked for; a frame whose end was not captured (small snap length) starts with a segment as a rule.
+    if as_response:
+        return ACCEPT if fresh or end - at >= 64 else REJECT
+    return ACCEPT if fresh and (sure or be16(t.pool, at + 4) != PRODUCE) else REJECT
 
 
 @helper
