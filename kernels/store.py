@@ -14,16 +14,16 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,25 +65,35 @@ def cache_root() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "kafkatap"
 
 
-def _sources() -> list[Path]:
+def _sources(modules: Sequence[str]) -> list[Path]:
     """All Python files beside the kernels' modules, and this package's own: what a kernel can reach."""
-    import importlib.util
-
     folders = {Path(__file__).parent}
-    for name in _modules:
+    for name in modules:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin is not None:
             folders.add(Path(spec.origin).parent)
     return sorted(path for folder in folders for path in folder.glob("*.py"))
 
 
+def _compiler() -> Iterator[Path]:
+    """The files that tell the versions of numba and llvmlite (importlib.metadata takes 20 ms to read them)."""
+    for name in ("numba", "llvmlite"):
+        spec = importlib.util.find_spec(name)
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            yield Path(folder) / "_version.py"
+
+
 def key() -> str:
     """The name of this store: changes with the sources, the compiler, the interpreter and the CPU."""
+    return _key(_modules, os.environ.get("KAFKATAP_BOUNDSCHECK", ""))
+
+
+@cache
+def _key(modules: tuple[str, ...], boundscheck: str) -> str:
     digest = hashlib.blake2b(digest_size=12)
-    for path in _sources():
+    for path in (*_sources(modules), *_compiler()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    digest.update(f"{version('numba')} {version('llvmlite')} {sys.version} {platform.machine()} {_cpu()}".encode())
-    digest.update("\0".join(_modules).encode() + os.environ.get("KAFKATAP_BOUNDSCHECK", "").encode())
+    digest.update("\0".join((*modules, boundscheck, sys.version, _cpu())).encode())
     return digest.hexdigest()
 
 
