@@ -58,6 +58,8 @@ class Dissector:
         self.topic_names: dict[int, int] = {}
         self._free = np.arange(len(self.exchanges) - 1, -1, -1, dtype=np.int32)
         self._done = np.zeros(98_304, np.int32)
+        self._rows = np.zeros(len(self._done), np.int32)
+        self._owners = np.zeros(len(self._done), np.int32)
         self._deferred = np.zeros(49_152, np.int64)
         self._scratch = np.zeros(SCRATCH_SIZE + 8, np.int64)
         self._pieces = np.zeros(2, dialogs.PIECE)
@@ -127,8 +129,9 @@ class Dissector:
         if jobs:
             self._decode(block, held, jobs)
         count = int(state[dialogs.DONE])
-        rows = np.zeros(count, np.int32)
-        owners = np.zeros(count, np.int32)
+        rows, owners = self._rows, self._owners
+        if len(rows) < count:
+            rows, owners = self._rows, self._owners = np.zeros((2, 2 * count), np.int32)
         made = exchanges.settle(
             self._done, count, self.exchanges, self.links, self.dialogs, self._parts, rows, owners, self._state
         )
@@ -142,7 +145,7 @@ class Dissector:
             taken(self.exchanges, rows[:made]),
             copied(self._results[: self._state[exchanges.RESULTS]]),
             copied(self._topics[: self._state[exchanges.TOPICS]]),
-            owners[:made],
+            owners[:made].copy(),
         )
 
     def string(self, number: int) -> bytes:
