@@ -1,0 +1,203 @@
+"""Where the time of a request went: the broker, the queue, or a quota; on timelines that are exact to the nanosecond.
+
+`at(ms)` below puts the conversation's clock; each segment carries a whole frame, and nothing else moves the clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.tcp import START_NS, encode
+from tests.wire.harness import Row, Seen, check
+from tests.wire.kafkatalk import API_VERSIONS, FETCH, HEARTBEAT, MS, PRODUCE, Asked, KafkaTalk, assert_exchanges
+
+
+class Timeline:
+    """One connection whose frames are sent at given times, in ms after its start."""
+
+    def __init__(self) -> None:
+        self.talk = KafkaTalk(acks=False)
+        self.talk.tcp.open()
+
+    def at(self, ms: float) -> KafkaTalk:
+        self.talk.tcp.time_ns = START_NS + round(ms * MS)
+        return self.talk
+
+    def ask(self, ms: float, key: int, version: int, n: int, **values: Any) -> Asked:
+        return self.at(ms).ask(key, version, n, **values)
+
+    def answer(self, ms: float, asked: Asked, throttle: int | None = None, **values: Any) -> None:
+        if throttle is not None:
+            values["ThrottleTimeMs"] = throttle
+        self.at(ms).answer(asked, **values)
+
+    def parts(self) -> dict[int, tuple[float, float, float]]:
+        """(broker, queue, throttle_wait) in ms by correlation id; exact multiples of 1 ns."""
+        seen = self.seen()
+        return {x["correlation_id"]: _parts(x) for x in seen.exchanges}
+
+    def seen(self) -> Seen:
+        self.talk.tcp.close()
+        seen = check(encode(self.talk.segments))
+        assert_exchanges(seen, self.talk.wanted)
+        return seen
+
+
+def _parts(x: Row) -> tuple[float, float, float]:
+    assert (
+        sum(x[name] for name in ("broker_ns", "queue_ns", "throttle_wait_ns"))
+        == x["response_first"] - x["request_last"]
+    )
+    return x["broker_ns"] / MS, x["queue_ns"] / MS, x["throttle_wait_ns"] / MS
+
+
+def test_one_by_one() -> None:
+    line = Timeline()
+    for n in range(3):
+        asked = line.ask(10 + 100 * n, HEARTBEAT, 0, n)
+        line.answer(17.25 + 100 * n, asked)
+    assert set(line.parts().values()) == {(7.25, 0, 0)}
+
+
+def test_queued_behind_an_earlier_request() -> None:
+    line = Timeline()
+    first, second, third = (line.ask(10 + n, HEARTBEAT, 0, n) for n in range(3))
+    line.answer(30, first)
+    line.answer(35, second)
+    line.answer(35.5, third)
+    assert line.parts() == {0: (20, 0, 0), 1: (5, 19, 0), 2: (0.5, 23, 0)}
+
+
+def test_responses_that_leave_together() -> None:
+    line = Timeline()
+    first, second = (line.ask(10 + n, HEARTBEAT, 0, n) for n in range(2))
+    line.answer(30, first)
+    line.answer(30, second)
+    assert line.parts() == {0: (20, 0, 0), 1: (0, 19, 0)}
+
+
+@pytest.mark.parametrize(("key", "version"), [(PRODUCE, 6), (PRODUCE, 9), (FETCH, 8), (FETCH, 12)])
+def test_since_kip_219_the_next_request_waits(key: int, version: int) -> None:
+    """These versions are known only to brokers that answer at once and then do not read for the throttle time."""
+    line = Timeline()
+    throttled = line.ask(10, key, version, 0)
+    line.answer(15, throttled, 300)
+    following = line.ask(65, HEARTBEAT, 0, 1)
+    line.answer(325, following)
+    later = line.ask(400, HEARTBEAT, 0, 2)
+    line.answer(404, later)
+    assert line.parts() == {0: (5, 0, 0), 1: (10, 0, 250), 2: (4, 0, 0)}
+
+
+def test_a_request_within_the_mute_window_answered_within_it() -> None:
+    """It was read before the window began, or the clock of the quota is coarse: no more wait than there was."""
+    line = Timeline()
+    throttled = line.ask(10, PRODUCE, 7, 0)
+    line.answer(15, throttled, 300)
+    following = line.ask(65, HEARTBEAT, 0, 1)
+    line.answer(165, following)
+    assert line.parts() == {0: (5, 0, 0), 1: (0, 0, 100)}
+
+
+def test_a_pipeline_behind_a_throttled_response() -> None:
+    """Queued until the throttled response left, then waiting for the end of the window, then for each other."""
+    line = Timeline()
+    first = line.ask(10, PRODUCE, 7, 0)
+    second = line.ask(11, HEARTBEAT, 0, 1)
+    third = line.ask(12, HEARTBEAT, 0, 2)
+    line.answer(20, first, 100)
+    line.answer(123, second)
+    line.answer(124, third)
+    assert line.parts() == {0: (10, 0, 0), 1: (3, 9, 100), 2: (1, 111, 0)}
+
+
+def test_throttled_again_and_again() -> None:
+    line = Timeline()
+    for n, (asked_at, answered_at) in enumerate(((0.5, 1), (2, 52), (60, 103), (104, 180))):
+        asked = line.ask(asked_at, PRODUCE, 8, n)
+        line.answer(answered_at, asked, 50)
+    # windows: 1-51, 52-102, 103-153
+    assert line.parts() == {0: (0.5, 0, 0), 1: (1, 0, 49), 2: (1, 0, 42), 3: (27, 0, 49)}
+
+
+def test_before_kip_219_the_throttled_response_is_late() -> None:
+    line = Timeline()
+    throttled = line.ask(10, PRODUCE, 2, 0)
+    line.answer(322, throttled, 300)
+    following = line.ask(330, HEARTBEAT, 0, 1)
+    line.answer(334, following)
+    assert line.parts() == {0: (12, 0, 300), 1: (4, 0, 0)}
+
+
+@pytest.mark.parametrize(("produce", "fetch", "at_once"), [(5, 7, False), (6, 8, True), (6, 7, False), (11, 17, True)])
+def test_the_offered_versions_tell_which(produce: int, fetch: int, at_once: bool) -> None:
+    """A late answer of a broker that answers at once is its own time."""
+    line = Timeline()
+    keys = [{"ApiKey": PRODUCE, "MaxVersion": produce}, {"ApiKey": FETCH, "MaxVersion": fetch}]
+    offered = line.ask(1, API_VERSIONS, 0, 0)
+    line.answer(2, offered, ApiKeys=keys)
+    throttled = line.ask(10, FETCH, 3, 1)
+    line.answer(322, throttled, 300)
+    following = line.ask(330, HEARTBEAT, 0, 2)
+    line.answer(640, following)
+    parts = line.parts()
+    assert parts[1] == ((312, 0, 0) if at_once else (12, 0, 300))
+    assert parts[2] == ((18, 0, 292) if at_once else (310, 0, 0))
+
+
+def test_an_early_throttled_response_tells_which() -> None:
+    """Old versions, no ApiVersions: one that comes sooner than its throttle time was answered at once."""
+    line = Timeline()
+    throttled = line.ask(10, PRODUCE, 2, 0)
+    line.answer(14, throttled, 300)
+    following = line.ask(20, HEARTBEAT, 0, 1)
+    line.answer(319, following)
+    late = line.ask(400, PRODUCE, 2, 2)
+    line.answer(900, late, 100)
+    assert line.parts() == {0: (4, 0, 0), 1: (5, 0, 294), 2: (500, 0, 0)}
+
+
+def test_fetch_that_is_throttled_and_waits() -> None:
+    """Before 2.0: what is left after the throttle is the broker's, and here a long poll."""
+    line = Timeline()
+    asked = line.ask(0.5, FETCH, 3, 0, MaxWaitMs=500, MinBytes=1)
+    line.answer(800.5, asked, 300)
+    seen = line.seen()
+    assert _parts(seen.exchanges[0]) == (500, 0, 300)
+    assert seen.exchanges[0]["long_poll"] == 1
+
+
+def test_a_long_poll_behind_another() -> None:
+    line = Timeline()
+    first = line.ask(0.5, FETCH, 4, 0, MaxWaitMs=500)
+    second = line.ask(1, FETCH, 4, 1, MaxWaitMs=500)
+    line.answer(500.5, first)
+    line.answer(600.5, second)
+    seen = line.seen()
+    assert {x["correlation_id"]: x["long_poll"] for x in seen.exchanges} == {0: 1, 1: 0}
+
+
+def test_total_is_from_the_first_byte_to_the_last() -> None:
+    talk = KafkaTalk(mss=20, acks=False, step_ns=MS)
+    talk.tcp.open()
+    asked = talk.ask(FETCH, 4, 1)
+    talk.tcp.wait(40 * MS)
+    talk.answer(asked, Responses=[{"Topic": "t" * 100}])
+    talk.tcp.close()
+    [x] = check(encode(talk.segments)).exchanges
+    assert x["request_last"] > x["request_first"]
+    assert x["total_ns"] == x["response_last"] - x["request_first"] > 45 * MS
+    assert x["broker_ns"] == x["response_first"] - x["request_last"] == 41 * MS
+
+
+def test_the_handshake_tells_the_round_trip() -> None:
+    """SYN to SYN-ACK and SYN-ACK to ACK, wherever between the ends the capture stands."""
+    talk = KafkaTalk(step_ns=3 * MS)
+    talk.tcp.open()
+    asked = talk.ask(HEARTBEAT, 0, 1)
+    talk.answer(asked)
+    talk.tcp.close()
+    assert check(encode(talk.segments)).connections[0]["handshake_rtt_ns"] == 6 * MS
+    assert check(encode(talk.segments[1:])).connections[0]["handshake_rtt_ns"] == -1
