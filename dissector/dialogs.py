@@ -1,4 +1,4 @@
-"""The tables of framing and correlation: one dialog a connection, two streams each, and what both keep between blocks."""
+"""The tables of framing and correlation: one dialog a connection, two streams each, and what they keep."""
 
 from __future__ import annotations
 
@@ -128,10 +128,12 @@ COUNTS = POOL_LISTS + CLASSES + 1
 STATE_SIZE = COUNTS + 16
 
 #: Why the kernel stopped: `CONTINUE_ALL` when every chunk was taken.
-ALL_TAKEN, JOBS_FULL, EXCHANGES_FULL, POOL_FULL, MARKS_FULL, STRINGS_FULL, TEXT_FULL, DONE_FULL, DEFERRED_FULL = range(9)
+ALL_TAKEN, JOBS_FULL, EXCHANGES_FULL, POOL_FULL, MARKS_FULL, STRINGS_FULL, TEXT_FULL, DONE_FULL, DEFERRED_FULL = range(
+    9
+)
 
-#: Room for the frames of one chunk (at most 64 KiB of at least 8-byte frames) that must be left before it is taken.
-ROOM = 8_192
+#: Free marks that must be left before a chunk is taken.
+MARKS_ROOM = 1_024
 
 #: All that framing works on, handed from helper to helper as one.
 Tables = namedtuple(

@@ -158,9 +158,7 @@ class Dissector:
         self._scratch[0] = 0
         done = 0
         while True:
-            done = decode_frames(
-                programs.code, jobs, count, done, block, held, self.pool, self.tape, self._scratch
-            )
+            done = decode_frames(programs.code, jobs, count, done, block, held, self.pool, self.tape, self._scratch)
             if done == count:
                 return int(self._scratch[0])
             self.tape = grown(self.tape)

@@ -1,14 +1,14 @@
 """From tape to exchanges: what reports need of the bodies, and the times of each request told apart.
 
-Kernels in the order in which they run over a batch: `collect` reads the tape of all decoded bodies into their exchanges,
-`collect_results` makes one RESULT row for each error code of a response, `settle` works out the times.
+Kernels in the order in which they run over a batch: `collect` reads the tape of all decoded bodies into their
+exchanges, `collect_results` makes one RESULT row for each error code of a response, `settle` works out the times.
 
-Times (measured against a broker's own clock): a broker reads one request of a connection at a time, so its time with a
-request starts at max(the request's last byte, the previous response's first byte, the end of the mute window). The mute
-window is the throttle_time_ms after a throttled response, for brokers since 2.0 (KIP-219), which answer at once and then
-do not read that connection; older ones answer late, so that the throttling lies inside the response's own time. Which
-one a broker is: the versions that it offers or answers, else whether a throttled response came earlier than its
-throttle_time_ms.
+Times (measured against a broker's own clock): a broker reads one request of a connection at a time, so its time with
+a request starts at max(the request's last byte, the previous response's first byte, the end of the mute window). The
+mute window is the throttle_time_ms after a throttled response, for brokers since 2.0 (KIP-219), which answer at once
+and then do not read that connection; older ones answer late, so that the throttling lies inside the response's own
+time. Which one a broker is: the versions that it offers or answers, else whether a throttled response came earlier
+than its throttle_time_ms.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _clear(context, up):  # type: ignore[no-untyped-def]
 
 @helper
 def _read_context(buf, tape, first, last, roles, contexts, strings, text, buckets, string_state):  # type: ignore[no-untyped-def]
-    """Note for each array element of one message (row r: contexts[r - first + 1], the top: contexts[0]) what it names."""
+    """Note what each array element of a message names (row r: contexts[r - first + 1]; its top: contexts[0])."""
     _clear(contexts[0], -1)
     for r in range(first, last):
         row = tape[r]
@@ -422,9 +422,9 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
                         broker -= inside
                 x.broker_ns = broker
                 x.throttle_wait_ns = wait
-                if (x.api_key == FETCH or x.api_key == SHARE_FETCH) and x.max_wait_ms > 0:
-                    if broker >= np.int64(x.max_wait_ms) * 1_000_000 - LONG_POLL_SLACK_NS:
-                        x.long_poll = 1
+                waits = (x.api_key == FETCH or x.api_key == SHARE_FETCH) and x.max_wait_ms > 0
+                if waits and broker >= np.int64(x.max_wait_ms) * 1_000_000 - LONG_POLL_SLACK_NS:
+                    x.long_poll = 1
         if x.response_first != NO_TIME:
             dialog.previous_response = x.response_first
     return made

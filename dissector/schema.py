@@ -106,7 +106,7 @@ class Message:
     body: Struct
 
     def header_version(self, version: int) -> int:
-        """Kafka's rule: requests 1, flexible 2, ControlledShutdown v0 0; responses 0, flexible 1, ApiVersions always 0."""
+        """Kafka's rule: requests 1 (flexible 2, ControlledShutdown v0 0), responses 0 (flexible 1, ApiVersions 0)."""
         flexible = version in self.flexible
         if self.direction == REQUEST:
             return 0 if self.api_key == 7 and version == 0 else 1 + flexible

@@ -89,8 +89,9 @@ def _drain(chunks, state, way, c, d, held):  # type: ignore[no-untyped-def]
         node = held[way.held]
         if node.offset != way.next:
             break
-        _give(chunks, state, way, c, d, FROM_HELD, node.at, node.ts, node.packet, np.int64(node.captured), np.int64(node.wire))
-        way.held_bytes -= np.int64(node.wire)
+        captured, wire = np.int64(node.captured), np.int64(node.wire)
+        _give(chunks, state, way, c, d, FROM_HELD, node.at, node.ts, node.packet, captured, wire)
+        way.held_bytes -= wire
         number = np.int64(way.held)
         way.held = node.next
         node.next = state[FREE_HELD]
@@ -296,14 +297,12 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
             wire > 0
             and flags & SYN == 0
             and connections[c].previous >= 0
-            and (
-                directions[2 * c + d].started == 0 or abs(_distance(directions[2 * c + d], segment.seq)) > DOUBTFUL
-            )
+            and (directions[2 * c + d].started == 0 or abs(_distance(directions[2 * c + d], segment.seq)) > DOUBTFUL)
         ):
             older = np.int64(connections[c].previous)
-            if connections[older].used == 1 and directions[2 * older + d].started:
-                if abs(_distance(directions[2 * older + d], segment.seq)) <= DOUBTFUL:
-                    c = older
+            before = directions[2 * older + d]
+            if connections[older].used == 1 and before.started and abs(_distance(before, segment.seq)) <= DOUBTFUL:
+                c = older
         row = connections[c]
         way = directions[2 * c + d]
         other = directions[2 * c + 1 - d]
@@ -377,9 +376,7 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
             while waiting.held >= 0:
                 age = ts - waiting.gap_since
                 acked_beyond = held[waiting.held].offset <= waiting.acked
-                if not (
-                    (acked_beyond and age > PATIENCE_NS) or age > IMPATIENCE_NS or waiting.held_bytes > HELD_LIMIT
-                ):
+                if not ((acked_beyond and age > PATIENCE_NS) or age > IMPATIENCE_NS or waiting.held_bytes > HELD_LIMIT):
                     break
                 _skip_gap(chunks, state, waiting, c, side, held, ts)
         if flags & FIN and way.started:
