@@ -256,11 +256,12 @@ def _read_context(buf, tape, first, last, roles, contexts, strings, text, bucket
                     context.topic_id = number
                 if context.kind == R_OTHER:
                     context.kind = R_TOPIC
-        elif role == R_GROUP_ID or role == R_TRANSACTIONAL_ID or role == R_RESOURCE_NAME or role == R_ENTITY_NAME:
-            if np.int64(row.length) >= 0:
-                context.name = intern(buf, row.value, np.int64(row.length), strings, text, buckets, string_state)
-                if context.kind == R_OTHER:
-                    context.kind = R_GROUP if role == R_GROUP_ID or role == R_TRANSACTIONAL_ID else R_RESOURCE
+        elif np.int64(row.length) >= 0 and (
+            role == R_GROUP_ID or role == R_TRANSACTIONAL_ID or role == R_RESOURCE_NAME or role == R_ENTITY_NAME
+        ):
+            context.name = intern(buf, row.value, np.int64(row.length), strings, text, buckets, string_state)
+            if context.kind == R_OTHER:
+                context.kind = R_GROUP if role == R_GROUP_ID or role == R_TRANSACTIONAL_ID else R_RESOURCE
 
 
 @kernel(
