@@ -297,6 +297,17 @@ def ordered(paths: Sequence[str], block_size: int = BLOCK_SIZE) -> Iterator[tupl
         yield reader, reader.position
     waiting.sort(key=lambda w: w[:2])
     active: list[CaptureReader] = []
+    try:
+        yield from _merged(waiting, active, block_size)
+    finally:  # also where the reading is given up
+        for reader in active:
+            reader.close()
+
+
+def _merged(
+    waiting: list[tuple[int, int, CaptureReader | None, str]], active: list[CaptureReader], block_size: int
+) -> Iterator[tuple[CaptureReader, int]]:
+    """`ordered` for captures of which each has packets: (its first time, order, reader or None, path)."""
     following = 1  # the number of the next capture's first packet
     while waiting or active:
         if not active or (waiting and waiting[0][0] < min(r.head_time() for r in active)):

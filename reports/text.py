@@ -106,7 +106,8 @@ def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:
     facts.append(("connections", f"{_int(h['connections']):,}{known}{encrypted}"))
     if h["filters"]:
         facts.append(("only", str(h["filters"])))
-    facts.append(("requests", f"{_int(h['requests']):,} by {_int(h['client_count']):,} clients"))
+    people = _int(h["client_count"])
+    facts.append(("requests", f"{_int(h['requests']):,} by {people:,} client{'' if people == 1 else 's'}"))
     if h["brokers"]:
         facts.append(("brokers", f"{h['broker_count']}: {h['brokers']}"))
     for name, text in facts:

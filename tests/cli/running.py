@@ -1,0 +1,70 @@
+"""Running `kafkatap` as a user does: as a process of its own, on a pipe or on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+KAFKATAP = (sys.executable, "-m", "kafkatap")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a run ended. `err` is without the line that the first run after a change of the kernels says."""
+
+    code: int
+    out: str
+    err: str
+
+
+def environment(**extra: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TZ")}
+    return {**kept, "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", **extra}
+
+
+def kafkatap(*arguments: str | Path, stdin: bytes | None = None, cwd: Path = ROOT, **extra: str) -> Done:
+    """Run it with pipes for output; `extra` are environment variables."""
+    done = subprocess.run(
+        [*KAFKATAP, *map(str, arguments)], input=stdin, stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True, cwd=cwd, env=environment(**extra), timeout=120, check=False,
+    )  # fmt: skip
+    return Done(done.returncode, done.stdout.decode(), without_compiling(done.stderr.decode()))
+
+
+def without_compiling(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if "compiling" not in line)
+
+
+def on_terminal(
+    *arguments: str | Path, columns: int = 80, stdin: IO[bytes] | None = None, **extra: str
+) -> tuple[int, str]:
+    """Run it with both outputs on a terminal of so many columns; the exit code and what was shown."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    process = subprocess.Popen(
+        [*KAFKATAP, *map(str, arguments)], stdin=stdin or theirs, stdout=theirs, stderr=theirs, cwd=ROOT,
+        env=environment(**extra),
+    )  # fmt: skip
+    os.close(theirs)
+    shown, end = b"", time.monotonic() + 120
+    while time.monotonic() < end:
+        if select.select([ours], [], [], 0.1)[0]:
+            try:
+                shown += os.read(ours, 65_536)
+            except OSError:  # the other side is closed: all is read
+                break
+        elif process.poll() is not None:
+            break
+    os.close(ours)
+    return process.wait(timeout=10), shown.decode().replace("\r\n", "\n")

@@ -1,0 +1,128 @@
+"""What goes wrong gets one clear line: which file, where, what to do. What was read before it is still reported."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.captures import pcap_bytes
+from tests.support.tcp import TcpConversation, encode
+
+from .conftest import DAMAGED_AFTER
+from .running import Done, kafkatap
+
+
+def line_of(done: Done) -> str:
+    lines = done.err.splitlines()
+    assert len(lines) == 1, done.err
+    assert lines[0].startswith("kafkatap: ")
+    return lines[0].removeprefix("kafkatap: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.pcap", "missing.pcap: no such file or directory"),
+        ("folder", r"folder is a directory; name the captures in it (folder/*.pcap)"),
+        ("empty.pcap", "empty.pcap: the file is empty (0 bytes); is it still being written, or was it copied in part?"),
+        ("tiny.pcap", "tiny.pcap: cut short: only 10 of the 24 bytes of a pcap header are there at byte 10; is it "
+         "still being written, or was it copied in part?"),
+        ("text.txt", "text.txt: not a pcap or pcapng capture (it begins with the bytes 68 65 6c 6c); give it a pcap or "
+         "pcapng file (also .gz or .zst)"),
+        ("xz.pcap.xz", "xz.pcap.xz: compressed by xz, which is not read here: unxz it first"),
+    ],
+)  # fmt: skip
+def test_nothing_readable_ends_with_2(captures: Path, name: str, said: str) -> None:
+    done = kafkatap("report", name, cwd=captures)
+    assert (done.code, done.out) == (2, "")
+    assert line_of(done) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cut.pcap", r"cut short: the last packet is not whole at byte 699870; the 1,957 packets before .*"),
+        ("cut.pcapng", r"cut short: the last packet is not whole at byte 298688; the 1,135 packets before .*"),
+        ("cut.pcap.gz", r"the gzip stream is cut short at byte \d+ after decompression; the [\d,]+ packets before .*"),
+        ("cut.pcap.zst", r"cut short: .* at byte \d+ after decompression; the [\d,]+ packets before .*"),
+        ("damaged.pcap", rf"damaged: there can be no pcap record at byte \d+; the {DAMAGED_AFTER:,} packets before .*"),
+        ("damaged.pcapng", r"damaged: there can be no pcapng record at byte \d+; the 497 packets before .*"),
+        ("damaged.pcap.gz", r".*damaged.* at byte \d+ after decompression; the [\d,]+ packets before .*"),
+        (
+            "damaged.pcap.zst",
+            r"the zstd stream is damaged \(.*\) at byte \d+ after decompression; the [\d,]+ packets .*",
+        ),
+    ],
+)
+def test_what_came_before_damage_is_reported(captures: Path, name: str, said: str) -> None:
+    done = kafkatap("report", "--json", name, cwd=captures)
+    assert done.code == 1
+    assert re.fullmatch(f"{name}: {said}", line_of(done)), done.err
+    report = json.loads(done.out)
+    assert report["capture"]["requests"] > 100
+    assert f"the {report['capture']['packets']:,} packets before that are in the report" in done.err
+    assert report["warnings"][0].startswith(f"{name}: ")
+    assert report["reports"]["files"][0]["damage"] in done.err
+
+
+def test_one_damaged_file_does_not_cost_the_others(captures: Path) -> None:
+    done = kafkatap("report", "--json", "text.txt", "whole.pcap", cwd=captures)
+    assert done.code == 1
+    assert "text.txt: not a pcap" in line_of(done)
+    assert json.loads(done.out)["capture"]["requests"] == 1513
+
+
+def test_no_kafka(captures: Path, tmp_path: Path) -> None:
+    done = kafkatap("report", "no-packets.pcap", cwd=captures)
+    assert done.code == 1
+    assert line_of(done) == "there are no packets in this input (did the capture's filter let none pass?)"
+    talk = TcpConversation(("10.0.0.1", 40000), ("10.0.0.2", 80))
+    talk.open()
+    talk.client(b"GET / HTTP/1.1\r\nHost: example\r\n\r\n" * 4)
+    talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" * 4)
+    (tmp_path / "web.pcap").write_bytes(pcap_bytes(encode(talk.segments)))
+    done = kafkatap("report", tmp_path / "web.pcap")
+    assert done.code == 1
+    assert line_of(done).startswith("no Kafka found in this input")
+    assert "not Kafka" in done.out
+
+
+def test_only_tls(tmp_path: Path) -> None:
+    talk = TcpConversation(("10.0.0.1", 40000), ("10.0.0.2", 9093))
+    talk.open()
+    talk.client(b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + bytes(range(194)))
+    talk.server(b"\x16\x03\x03\x00\x7a\x02\x00\x00\x76\x03\x03" + bytes(range(116)))
+    for _ in range(5):
+        talk.client(b"\x17\x03\x03\x01\x00" + bytes(256))
+        talk.server(b"\x17\x03\x03\x01\x00" + bytes(256))
+    (tmp_path / "tls.pcap").write_bytes(pcap_bytes(encode(talk.segments)))
+    done = kafkatap("report", tmp_path / "tls.pcap")
+    assert done.code == 1
+    assert line_of(done) == "no readable Kafka in this input: its connections are encrypted (TLS)"
+    assert "100% of the payload is encrypted (TLS) and cannot be read." in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--csv", "text.txt", "whole.pcap"], "text.txt is no directory"),
+        (["--api", "Fetchh", "whole.pcap"], "no API is called 'Fetchh'; did you mean Fetch"),
+        (["-", "-"], "standard input (-) can be read only once"),
+    ],
+)
+def test_wrong_calls_are_told_before_anything_is_read(captures: Path, arguments: list[str], said: str) -> None:
+    done = kafkatap("report", *arguments, cwd=captures)
+    assert (done.code, done.out) == (2, "")
+    assert said in line_of(done)
+
+
+def test_file_names_do_nothing_on_a_terminal(captures: Path, tmp_path: Path) -> None:
+    hostile = tmp_path / "a\x1b[31m\nb.pcap"
+    hostile.write_bytes((captures / "cut.pcap").read_bytes())
+    done = kafkatap("report", hostile)
+    assert done.code == 1
+    assert r"a\x1b[31m\x0ab.pcap" in line_of(done)
+    assert "\x1b" not in done.out

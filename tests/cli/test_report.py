@@ -1,0 +1,183 @@
+"""`kafkatap report` as a user meets it: inputs, filters, forms of output."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.support.truth import read_truth
+
+from .running import KAFKATAP, ROOT, environment, kafkatap
+
+
+@pytest.fixture(scope="module")
+def truth(samples: Path) -> Any:
+    return read_truth(samples / "apache-4.3.exchanges.tsv")
+
+
+def reported(*arguments: str | Path, **options: Any) -> dict[str, Any]:
+    """The report as JSON; the run is to end well."""
+    done = kafkatap("report", "--json", *arguments, **options)
+    assert (done.code, done.err) == (0, "")
+    result: dict[str, Any] = json.loads(done.out)
+    return result
+
+
+def requests_of(report: dict[str, Any]) -> int:
+    return sum(row["count"] for row in report["reports"]["latency"])
+
+
+def test_the_numbers_are_the_truth_s(sample: Path, truth: Any) -> None:
+    report = reported(sample)
+    assert requests_of(report) == report["capture"]["requests"] == len(truth)
+    codes: Counter[int] = Counter()
+    for text in truth["errors"]:
+        for pair in filter(None, text.split(",")):
+            code, _, count = pair.partition("x")
+            codes[int(code)] += int(count)
+    told: Counter[int] = Counter()
+    for row in report["reports"]["errors"]:
+        told[row["code"]] += row["count"]
+    assert told == codes
+    throttled = truth[truth["throttle_time_ms"] > 0]
+    rows = report["reports"]["throttle"]
+    assert sum(row["throttled"] for row in rows) == len(throttled)
+    assert max(row["throttle_max_ms"] or 0 for row in rows) == throttled["throttle_time_ms"].max()
+    assert sum(row["throttle_sum_ms"] for row in rows) == throttled["throttle_time_ms"].sum()
+    assert any(row["long_poll"] for row in report["reports"]["latency"])
+
+
+def test_all_ways_in_give_the_same(captures: Path, sample: Path) -> None:
+    def of(*arguments: str | Path, stdin: bytes | None = None) -> Any:
+        report = reported(*arguments, stdin=stdin, cwd=captures)
+        return {k: v for k, v in report["reports"].items() if k != "files"}
+
+    wanted = of("whole.pcap")
+    assert of(sample) == of("whole.pcap.gz") == of("two-members.pcap.gz") == wanted
+    for name in ("whole.pcap", "whole.pcap.gz", str(sample)):
+        assert of("-", stdin=(captures / name).read_bytes()) == wanted
+    # Given in the wrong order, read in the order of their packets.
+    assert of("halves-2.pcap", "halves-1.pcap") == wanted
+    files = reported("halves-2.pcap", "halves-1.pcap", cwd=captures)["reports"]["files"]
+    assert [(f["path"], f["first_packet"]) for f in files] == [("halves-1.pcap", 1), ("halves-2.pcap", 3001)]
+
+
+def test_filters(sample: Path, truth: Any) -> None:
+    start = int(truth["request_first"].min())
+    began = (truth["request_first"] - start) / 1e6
+    assert requests_of(reported(sample, "--from", "+10s", "--to", "+20s")) == ((began >= 10) & (began < 20)).sum()
+    at = f"{start // 10**6 + 30}"
+    assert requests_of(reported(sample, "--from", at)) == (truth["request_first"] >= int(at) * 10**6).sum()
+    names = truth["client_id"].astype(str)
+    assert requests_of(reported(sample, "--client", "svc-*")) == names.str.startswith("svc-").sum()
+    assert requests_of(reported(sample, "--client", "lag-exporter", "--client", "ck-r1")) == (
+        names.isin(["lag-exporter", "ck-r1"]).sum()
+    )
+    assert requests_of(reported(sample, "--client", "10.77.0.1")) == (truth["client_ip"] == "10.77.0.1").sum()
+    assert requests_of(reported(sample, "--broker", "10.77.0.1:9094")) == (
+        ((truth["broker_ip"] == "10.77.0.1") & (truth["broker_port"] == 9094)).sum()
+    )
+    assert requests_of(reported(sample, "--broker", ":9095")) == (truth["broker_port"] == 9095).sum()
+    assert requests_of(reported(sample, "--api", "fetch,0")) == truth["api_key"].isin([0, 1]).sum()
+    report = reported(sample, "--topic", "small43.clicks")
+    assert {row["name"] for row in report["reports"]["errors"]} == {"small43.clicks"}
+    assert report["capture"]["filters"] == "--topic small43.clicks"
+
+
+def test_a_filter_that_lets_nothing_pass_is_told(sample: Path) -> None:
+    done = kafkatap("report", "--client", "nobody", sample)
+    assert (done.code, done.err) == (0, "kafkatap: no request is left with --client nobody\n")
+    assert "only        --client nobody" in done.out
+
+
+@pytest.mark.parametrize("by", ["client", "broker", "version", "topic"])
+def test_latency_by(sample: Path, by: str) -> None:
+    report = reported(sample, "--by", by)
+    rows = report["reports"]["latency"]
+    column = {"client": "client_id", "version": "api_version"}.get(by, by)
+    assert len({row[column] for row in rows}) > 3
+    if by != "topic":
+        assert requests_of(report) == report["capture"]["requests"]
+
+
+def test_text(sample: Path) -> None:
+    done = kafkatap("report", sample, "--utc")
+    assert (done.code, done.err) == (0, "")
+    assert "\x1b" not in done.out
+    assert done.out.startswith("captured    2026-11-21 04:43:59.392 to 04:44:59.163 UTC (59.8 s)\n")
+    for title in (
+        "Latency by API",
+        "Throttling by client and API",
+        "Error codes",
+        "Clients",
+        "Timeline, 5 s each",
+        "Ledger",
+    ):
+        assert f"\n{title}\n" in done.out
+    assert "Fetch (long poll)" in done.out
+    assert "no reply expected (acks=0)" in done.out
+    tables = [line for line in done.out.splitlines() if line.startswith("─")]
+    assert max(map(len, tables)) <= 120
+    local = kafkatap("report", sample, "--top", "3", "--interval", "20s", TZ="Asia/Kolkata")
+    assert local.out.startswith("captured    2026-11-21 10:13:59.392 to 10:14:59.163 IST")
+    assert "Timeline, 20 s each" in local.out
+    assert len(local.out.splitlines()) < len(done.out.splitlines()) - 30
+    assert "more rows" not in kafkatap("report", sample, "--top", "0").out
+
+
+def test_colors(sample: Path) -> None:
+    assert "\x1b[" in kafkatap("report", sample, "--color", "always").out
+    assert "\x1b[" not in kafkatap("report", sample, "--color", "never").out
+    plain = kafkatap("report", sample, "--color", "always", NO_COLOR="1").out
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain)
+
+
+def test_files_of_every_kind(sample: Path, tmp_path: Path, truth: Any) -> None:
+    done = kafkatap("report", sample, "--csv", "c", "--plots", "p/q", "--parquet", "t", cwd=tmp_path)
+    assert done.code == 0
+    assert [line.rpartition(" ")[2] for line in done.err.splitlines()] == ["c", "p/q", "t"]
+    with open(tmp_path / "c" / "latency.csv", encoding="utf-8", newline="") as file:
+        assert sum(int(row["count"]) for row in csv.DictReader(file)) == len(truth)
+    plots = sorted(p.name for p in (tmp_path / "p" / "q").iterdir())
+    assert len(plots) == 8
+    for name in plots:
+        data = (tmp_path / "p" / "q" / name).read_bytes()
+        assert data.startswith(b"\x89PNG") if name.endswith(".png") else b"<svg" in data[:1000]
+    tables = {p.stem: pd.read_parquet(p) for p in (tmp_path / "t").iterdir()}
+    assert sorted(tables) == ["connections", "exchanges", "files", "ledger", "results"]
+    exchanges = tables["exchanges"]
+    assert len(exchanges) == len(truth)
+    assert exchanges["exchange"].is_unique
+    assert set(tables["results"]["exchange"]) <= set(exchanges["exchange"])
+    assert exchanges["throttle_time_ms"].max() == truth["throttle_time_ms"].max()
+
+
+def test_pipes_that_end_early(sample: Path, tmp_path: Path) -> None:
+    command = f"{' '.join(KAFKATAP)} report {sample} --csv {tmp_path}/c | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env=environment(), timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[1] == "0"
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "c" / "ledger.csv").exists()
+    gone = subprocess.run(
+        ["bash", "-c", f"{' '.join(KAFKATAP)} completion bash | true; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True, text=True, cwd=ROOT, env=environment(), timeout=60, check=True,
+    )  # fmt: skip
+    assert (gone.stdout, gone.stderr) == ("0\n", "")
+
+
+def test_alone_it_shows_its_help() -> None:
+    done = kafkatap()
+    assert done.code == 2
+    assert done.out == kafkatap("--help").out
+    assert "exit codes" in done.out
+    assert kafkatap("--version").out.startswith("kafkatap ")
