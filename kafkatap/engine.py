@@ -171,7 +171,7 @@ class Engine:
         flows = taken(assembler.flows, assembler.connections["flow"][numbers])
         if len(self._ports) and len(started):
             self._hint(chunks, started, flows)
-        ways = np.stack((2 * ended, 2 * ended + 1), axis=1).reshape(-1)
+        ways = (2 * ended[:, None] + (0, 1)).reshape(-1)
         return Assembled(
             block, assembler.pool, chunks, len(assembler.connections),
             numbers, assembler.connections["serial"][numbers], flows,
@@ -226,7 +226,7 @@ class Engine:
     def _set_endpoints(self, rows: Array, connections: Array) -> None:
         """Write addresses and ports of the client's and the broker's end (of end a as client where it is not known)."""
         swapped = self.dissector.dialogs["client"][connections] == 1
-        ends = self._ends[2 * connections + swapped]
+        ends = taken(self._ends, 2 * connections + swapped)
         for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
             rows[name] = ends[:, column]
 

@@ -13,8 +13,8 @@ def as_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def taken(array: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy of array[rows], each row copied as a whole."""
-    whole = np.dtype((np.void, array.dtype.itemsize))
+    """A copy of array[rows], each row copied as a whole. Records, or the rows of a two-dimensional array."""
+    whole = np.dtype((np.void, array.dtype.itemsize * (array.shape[1] if array.ndim == 2 else 1)))
     picked: np.ndarray[Any, Any] = array.view(whole)[rows].view(array.dtype)
     return picked
 

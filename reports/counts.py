@@ -23,7 +23,7 @@ INTERVALS = tuple(s * SECOND for s in (1, 5, 10, 60, 300, 600, 3600, 86400))
 #: Rows of its histograms beyond which the timeline takes the next interval.
 TIMELINE_LIMIT = 200_000
 #: Batches smaller than this are gathered.
-GATHER = 4096
+GATHER = 1024
 
 
 class ReportCounts:

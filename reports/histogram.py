@@ -113,27 +113,35 @@ class Histograms:
     """Sparse histograms of many owners and metrics: how often each key (OWNER_SHIFT) came.
 
     `keys`: int64 (n,), ascending, each once; `counts`: int64 (n,). Kernels write single keys to `noted` (int64) and
-    count them in `used` (int64 (1,)); `settle` sorts those and adds them, which costs far less than looking up each.
+    count them in `used` (int64 (1,)); they are sorted and added now and then, which costs far less than looking up
+    each.
     """
 
-    __slots__ = ("counts", "keys", "noted", "used")
+    __slots__ = ("_added", "_counts", "_keys", "_waiting", "noted", "used")
 
     def __init__(self, noted: int = NOTED) -> None:
-        self.keys: Array = np.zeros(0, np.int64)
-        self.counts: Array = np.zeros(0, np.int64)
+        self._keys: Array = np.zeros(0, np.int64)
+        self._counts: Array = np.zeros(0, np.int64)
+        self._added: list[tuple[Array, Array]] = []
+        self._waiting = 0
         self.noted: Array = np.empty(noted, np.int64)
         self.used: Array = np.zeros(1, np.int64)
 
     def __len__(self) -> int:
-        return len(self.keys)
+        """Keys that are counted, or fewer while some wait to be merged."""
+        return len(self._keys)
 
     def reserve(self, free: int) -> None:
         """Make room for at least `free` more noted keys."""
         if len(self.noted) - int(self.used[0]) < free:
-            self.settle()
+            self._count_noted()
 
     def settle(self) -> None:
         """Count what was noted."""
+        self._count_noted()
+        self._merge()
+
+    def _count_noted(self) -> None:
         new = np.sort(self.noted[: int(self.used[0])])
         self.used[0] = 0
         if len(new):
@@ -142,14 +150,31 @@ class Histograms:
 
     def add(self, keys: Array, counts: Array) -> None:
         """Add counts: int64 (n,) each, keys in any order, any number of times."""
-        keys = np.concatenate((self.keys, keys))
-        counts = np.concatenate((self.counts, counts))
-        if len(keys) == 0:
+        self._added.append((keys, counts))
+        self._waiting += len(keys)
+        if self._waiting > len(self._keys):  # so that all merging together costs no more than the last merge
+            self._merge()
+
+    def _merge(self) -> None:
+        if not self._waiting:
             return
-        order = np.argsort(keys, kind="stable")  # two ascending runs are merged in one pass
+        keys = np.concatenate([self._keys, *(k for k, _ in self._added)])
+        counts = np.concatenate([self._counts, *(c for _, c in self._added)])
+        self._added, self._waiting = [], 0
+        order = np.argsort(keys, kind="stable")  # ascending runs are merged, not sorted
         keys = keys[order]
         starts = _starts(keys)
-        self.keys, self.counts = keys[starts], np.add.reduceat(counts[order], starts)
+        self._keys, self._counts = keys[starts], np.add.reduceat(counts[order], starts)
+
+    @property
+    def keys(self) -> Array:
+        self._merge()
+        return self._keys
+
+    @property
+    def counts(self) -> Array:
+        self._merge()
+        return self._counts
 
     def of(self, metric: int) -> tuple[Array, Array, Array]:
         """(owner, bucket, count) of one metric, ascending: int64 (n,) each."""
