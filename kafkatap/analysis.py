@@ -69,13 +69,15 @@ class Analysis:
     @cached_property
     def context(self) -> Context:
         """Names, connections, files and ledger: all that does not need the bodies of messages."""
-        if "_decoded" in self.__dict__:
-            return self._whole[2]
+        if "_whole" in self.__dict__:
+            whole: Context = self._whole[2]
+            return whole
         run = self._run(all_results=False)
         for _ in run.batches():
             pass
         self._check(run)
-        return run.context()
+        context: Context = run.context()
+        return context
 
     def report(self, by: str = "api") -> Report:
         """The reports of `kafkatap report` as tables of plain rows. `by`: api, client, broker, version or topic."""
@@ -113,7 +115,7 @@ class Analysis:
         from kafkatap.reports.tables import exchanges_table, results_table
 
         exchanges, (results, topics), context = self._whole
-        self.__dict__.setdefault("context", context)
+        self.__dict__.setdefault("context", context)  # so that no other table reads the captures again
         return exchanges_table(exchanges, error_counts(results), topics, context), results_table(results, context)
 
     def _run(self, all_results: bool) -> Any:

@@ -134,7 +134,7 @@ class Engine:
         low, high = int(times.min()), int(times.max())
         self._now = max(self._now, high)
         assembler = self.assembler
-        told = (count - first, low, high)
+        told: tuple[int, int | None, int | None] = (count - first, low, high)
         for chunks in assembler.feed(buffer, packets, first, count):
             yield self._part(buffer, chunks, _NONE, *told)
             told = (0, None, None)

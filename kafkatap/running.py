@@ -100,7 +100,7 @@ class Run:
         )
 
 
-def joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:  # type: ignore[type-arg]
+def joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
     """All rows in one array, copied as bytes (numpy copies records field by field)."""
     if not parts:
         return np.zeros(0, dtype)

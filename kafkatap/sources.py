@@ -29,7 +29,7 @@ STANDARD_INPUT = "-"
 SLACK_NS = 1_000_000
 
 
-class Interrupted(Exception):  # noqa: N818  # no error: the end of a pipe, by Ctrl-C
+class Interrupted(Exception):  # no error: the end of a pipe, by Ctrl-C
     """Raised by a signal handler while `Pipe.waiting`: the input ends here."""
 
 
@@ -52,7 +52,7 @@ class Pipe(io.RawIOBase):
         while done < min(wanted, len(view)) and not self._over:
             try:
                 Pipe.waiting = True
-                count = self._raw.readinto(view[done:]) or 0  # type: ignore[attr-defined]
+                count = self._raw.readinto(view[done:]) or 0
                 Pipe.waiting = False
             except Interrupted:
                 count = 0
@@ -92,7 +92,7 @@ class Reading:
     def _open(path: str) -> io.BufferedReader:
         if path == STANDARD_INPUT:
             return io.BufferedReader(Pipe(cast(Any, sys.stdin.buffer).raw), 65_536)
-        return open(path, "rb", buffering=65_536)
+        return cast(io.BufferedReader, open(path, "rb", buffering=65_536))
 
     def readinto(self, view: memoryview) -> int:
         """Read up to len(view) bytes; 0 at the end. Raises CaptureError where decompression fails or is not known."""
