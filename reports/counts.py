@@ -221,6 +221,8 @@ class ReportCounts:
         ):
             _merge_owned(mine, counts, keys, theirs.value_rows(), histograms)
         self.errors.merge(other.errors)
+        for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
+            histograms.settle()
         if not self.fixed_interval:
             self._coarsen()
 
