@@ -1,1 +1,15 @@
-"""placeholder"""
+"""From TCP streams to Kafka exchanges. Knows Kafka's protocol, not where packets come from, and reads no captures.
+
+schema, notation, catalog   message layouts: their model, the notation of messages/*.kmsg, the files read
+definitions                 Kafka's own JSON definitions, read into the same model
+errors, releases            facts: error codes, which release knows which versions
+fields, roles, profiles     fields by number, what they mean, which of them a run wants
+compiler, program, disassembly  layouts to programs, kept compiled, and printed
+machine, tape               the kernel that runs programs over bodies; views of what it writes
+reference                   the slow and obvious decoder that the machine is tested against
+dialogs, buffers            the tables of framing: what connections and streams keep between blocks
+framing, search             chunks to frames; the search for a boundary that was lost
+correlation                 requests and responses of a connection, paired
+exchanges, rows             what reports need of the bodies, the times told apart; the rows that come out
+dissector                   the loop that runs all of it over a block
+"""
