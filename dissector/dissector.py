@@ -21,6 +21,8 @@ from .program import Programs
 from .rows import EXCHANGE, RESULT
 
 Array = np.ndarray[Any, Any]
+#: The one topic whose id is fixed, and that no Metadata response names (KIP-500).
+METADATA_TOPIC, METADATA_TOPIC_ID = b"__cluster_metadata", bytes(15) + b"\1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Dissector:
         self.buckets = np.zeros(1 << 17, np.int32)
         self.pool = np.zeros(64 << 20, np.uint8)
         self.tape = np.zeros(1 << 16, TAPE)
-        self.topic_names: dict[int, int] = {}
+        self.topic_names: dict[int, int] = {}  # string number of a topic's id -> that of its name
         self._free = np.arange(len(self.exchanges) - 1, -1, -1, dtype=np.int32)
         self._done = np.zeros(98_304, np.int32)
         self._rows = np.zeros(len(self._done), np.int32)
@@ -80,6 +82,12 @@ class Dissector:
         self._state = np.zeros(exchanges.STATE_SIZE, np.int64)
         self._state[exchanges.FREE_PARTS] = linked_free_list(self._parts, 0, -1)
         self._state[exchanges.FREE_PARTS_LEFT] = len(self._parts)
+
+        self.topic_names[self._number_of(METADATA_TOPIC_ID)] = self._number_of(METADATA_TOPIC)
+
+    def _number_of(self, value: bytes) -> int:
+        array = np.frombuffer(value, np.uint8)
+        return int(buffers.intern(array, 0, len(value), self.strings, self.text, self.buckets, self.state))
 
     def feed(self, block: Array, held: Array, chunks: Array, count: int, connections: int) -> Iterator[Finished]:
         """Take chunks[:count] of connections numbered below `connections`; yield what had to be drained on the way."""

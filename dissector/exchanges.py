@@ -62,8 +62,10 @@ from .rows import R_PARTITION as KIND_PARTITION
 FETCH, SHARE_FETCH, PRODUCE = 1, 78, 0
 #: The first versions of Produce and Fetch that only brokers with KIP-219 know.
 PRODUCE_219, FETCH_219 = 6, 8
-#: A Fetch that came back this close to its max_wait_ms, or later, waited it out (the broker's timer ticks in ms).
+#: A Fetch that came back this close to its max_wait_ms, or later, waited it out: brokers' timers tick in ms, and a Raft
+#: leader ends idle Fetches up to 2 % early.
 LONG_POLL_SLACK_NS = 2_000_000
+LONG_POLL_SLACK_PART = 50
 
 #: A topic's id and name as a Metadata or CreateTopics response told them.
 TOPIC_NAME = record_dtype(("topic_id", "i4"), ("topic", "i4"))
@@ -424,7 +426,9 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
                 x.broker_ns = broker
                 x.throttle_wait_ns = wait
                 waits = (x.api_key == FETCH or x.api_key == SHARE_FETCH) and x.max_wait_ms > 0
-                if waits and broker >= np.int64(x.max_wait_ms) * 1_000_000 - LONG_POLL_SLACK_NS:
+                longest = np.int64(x.max_wait_ms) * 1_000_000
+                slack = max(np.int64(LONG_POLL_SLACK_NS), longest // LONG_POLL_SLACK_PART)
+                if waits and broker >= longest - slack:
                     x.long_poll = 1
         if x.response_first != NO_TIME:
             dialog.previous_response = x.response_first

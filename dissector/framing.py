@@ -369,7 +369,7 @@ def _take_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
         d = np.int64(chunk.direction)
         if chunk.kind == END:
             # Requests first: what they ask for may still confirm a response.
-            d = np.int64(turn) if dialog.client < 0 else (np.int64(dialog.client) + turn) & 1
+            d = np.int64(turn if dialog.client < 0 else (dialog.client + turn) & 1)
             piece.wire = 0
         stream = t.streams[2 * c + d]
         if chunk.kind == HOLE:
@@ -393,8 +393,8 @@ def _take_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
             stream.mode = SEARCHING
         _take_pieces(t, c, d, piece, chunk.kind != DATA)
     if chunk.kind == END:
-        for d in range(2):
-            _finish_stream(t, c, np.int64(d))
+        for side in range(2):
+            _finish_stream(t, c, np.int64(side))
         give_up(t, c, np.int64(-1))
         dialog.open = 0
 

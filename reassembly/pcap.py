@@ -21,6 +21,7 @@ SCANNED, OUTPUT_FULL, DAMAGED = range(3)
 #: Nothing captures longer packets (Wireshark's own bound is 256 KiB): a greater length is damage.
 LONGEST_PACKET = 262_144
 HEADER = 16
+FILE_HEADER = 24
 
 
 @helper
@@ -40,7 +41,14 @@ def scan_pcap(buf, start, end, state, packets):  # type: ignore[no-untyped-def]
     at = start
     count = 0
     status = SCANNED
+    magic = 0xA1B23C4D if state[NANOSECONDS] else 0xA1B2C3D4
     while at + HEADER <= end:
+        if read32(buf, at, swapped) == magic and read32(buf, at + 8, swapped) == 0:
+            # A file header again: captures that were joined by cat. (A packet of the year 2055 has bytes.)
+            if at + FILE_HEADER > end:
+                break
+            at += FILE_HEADER
+            continue
         captured = read32(buf, at + 8, swapped)
         original = read32(buf, at + 12, swapped)
         if captured > LONGEST_PACKET:
