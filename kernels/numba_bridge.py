@@ -12,6 +12,7 @@ be optimised and translated once, within their kernel. It cuts the build to a th
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
@@ -25,6 +26,8 @@ from numba.core.ccallback import CFunc
 
 from .decorator import ArgType, Helper, Kernel
 
+#: What is compiled in one thread must not see what `_inner_functions_only` does to numba for another one.
+_one_at_a_time = threading.RLock()
 _dispatchers: dict[Callable[..., Any], Any] = {}
 #: Without reference counts (`_nrt`): kernels allocate nothing, and counting costs tens of ns for each call of a helper.
 _OPTIONS = {
@@ -51,9 +54,7 @@ def _dispatcher(function: Callable[..., Any], inline: bool = False) -> Any:
     known = _dispatchers.get(function)
     if known is None:
         assert isinstance(function, FunctionType)
-        known = _dispatchers[function] = numba.njit(forceinline=inline, **_HELPER_OPTIONS)(
-            _compiled_globals(function)
-        )
+        known = _dispatchers[function] = numba.njit(forceinline=inline, **_HELPER_OPTIONS)(_compiled_globals(function))
     return known
 
 
@@ -69,6 +70,11 @@ def numba_type(arg: ArgType) -> Any:
 @contextmanager
 def _inner_functions_only(outer: str) -> Iterator[None]:
     """Translate only the function named `outer` to machine code; leave those that it calls as modules to be linked."""
+    with _one_at_a_time:
+        yield from _inner_only(outer)
+
+
+def _inner_only(outer: str) -> Iterator[None]:
     library = codegen.CPUCodeLibrary
     context = cpu.CPUContext
     finalize, get_executable = library.finalize, context.get_executable

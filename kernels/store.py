@@ -5,6 +5,8 @@ sources that those kernels can reach, of numba's, llvmlite's and Python's versio
 missing, a child process builds it (said once on standard error); where it cannot be built, written or trusted, `load`
 answers None and kernels run through numba in this process.
 
+A damaged folder is built anew.
+
 Trust: what lies there is native code. Its parent must belong to the effective user and be closed to others (0700), or
 it is refused. Files are written whole in a new folder, which is then renamed into place, under a lock.
 """
@@ -21,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -45,8 +48,11 @@ _NEVER_CALLED = (
 _NOTHING_TO_DO = ("NRT_incref", "NRT_decref")
 
 _modules: tuple[str, ...] = ()
-_library: dict[str, Callable[..., int]] | None = None
-_jit: Any = None
+_lock = threading.Lock()
+_objects: _Objects | None = None
+_usable = True
+_rebuilt = False
+#: Whether to say why the store is not used.
 verbose = False
 
 
@@ -141,9 +147,10 @@ def _build(folder: Path) -> None:
     _note("compiling once for this machine (about ten seconds); later runs start at once", always=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
     try:
-        environment = {k: v for k, v in os.environ.items() if k != "NUMBA_DISABLE_JIT"}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+        environment["OPENBLAS_NUM_THREADS"] = "1"  # the child forks
         subprocess.run(
-            [sys.executable, "-m", "kafkatap.kernels.build", str(new), *_modules],
+            [sys.executable, "-P", "-m", "kafkatap.kernels.build", str(new), *_modules],  # -P: not from this directory
             check=True,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -164,49 +171,79 @@ def _forget_old(folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def load(kernel: Kernel) -> Callable[..., int] | None:
-    """What runs this kernel from the store, or None where the store does not have it."""
-    global _library
-    if kernel.__module__ not in _modules:
-        return None
-    if _library is None:
-        _library = _link()
-    function = _library.get(kernel.qualified_name)
-    return None if function is None else _caller(kernel, function)
+class _Objects:
+    """The objects of a store's folder, each checked against its digest and linked when its kernel is asked for."""
 
+    def __init__(self, folder: Path) -> None:
+        import llvmlite.binding as llvm
 
-def _link() -> dict[str, Callable[..., int]]:
-    global _jit
-    folder = open_folder()
-    if folder is None:
-        return {}
-    import llvmlite.binding as llvm
-
-    try:
-        index = json.loads((folder / "index.json").read_text())
+        self.folder = folder
+        self._index: dict[str, dict[str, Any]] = json.loads((folder / "index.json").read_text())
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         llvm.load_library_permanently("")
-        _jit = llvm.create_lljit_compiler()
+        self._jit = llvm.create_lljit_compiler()
         libc = ctypes.CDLL(None)
-        abort = ctypes.cast(libc.abort, ctypes.c_void_p).value
-        harmless = ctypes.cast(libc.labs, ctypes.c_void_p).value
-        functions: dict[str, Callable[..., int]] = {}
-        for name, entry in index.items():
-            builder = llvm.JITLibraryBuilder().add_object_img((folder / entry["file"]).read_bytes())
-            for symbol in _NEVER_CALLED:
-                builder.import_symbol(symbol, abort)
-            for symbol in _NOTHING_TO_DO:
-                builder.import_symbol(symbol, harmless)
-            tracker = builder.add_current_process().export_symbol(entry["symbol"]).link(_jit, name)
-            prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *([ctypes.c_int64] * entry["arguments"]))
-            function = prototype(tracker[entry["symbol"]])
-            function.tracker = tracker  # type: ignore[attr-defined]  # keeps the code mapped
-            functions[name] = function
-        return functions
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        _note(f"the kernel store in {folder} cannot be loaded ({error}); compiling in this process")
-        return {}
+        self._imports = dict.fromkeys(_NEVER_CALLED, ctypes.cast(libc.abort, ctypes.c_void_p).value)
+        self._imports |= dict.fromkeys(_NOTHING_TO_DO, ctypes.cast(libc.labs, ctypes.c_void_p).value)
+
+    def link(self, name: str) -> Callable[..., int]:
+        """The C function of a kernel; raises ValueError where its object is not what was written."""
+        import llvmlite.binding as llvm
+
+        entry = self._index[name]
+        code = (self.folder / entry["file"]).read_bytes()
+        if object_digest(code) != entry["digest"]:
+            raise ValueError(f"{entry['file']} is not what was written")
+        builder = llvm.JITLibraryBuilder().add_object_img(code)
+        for symbol, address in self._imports.items():
+            builder.import_symbol(symbol, address)
+        tracker = builder.add_current_process().export_symbol(entry["symbol"]).link(self._jit, name)
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *([ctypes.c_int64] * entry["arguments"]))
+        function = prototype(tracker[entry["symbol"]])
+        function.tracker = tracker  # type: ignore[attr-defined]  # keeps the code mapped
+        return function
+
+
+def object_digest(code: bytes) -> str:
+    """What the index notes of an object: native code that was damaged on disk would end the process when it is run."""
+    return hashlib.blake2b(code, digest_size=16).hexdigest()
+
+
+def load(kernel: Kernel) -> Callable[..., int] | None:
+    """What runs this kernel from the store, or None where the store does not have it."""
+    if kernel.__module__ not in _modules:
+        return None
+    with _lock:
+        function = _linked(kernel.qualified_name)
+    return None if function is None else _caller(kernel, function)
+
+
+def _linked(name: str) -> Callable[..., int] | None:
+    """A kernel's function. A damaged store is built anew, once."""
+    global _objects, _usable
+    while _usable:
+        folder = _objects.folder if _objects is not None else open_folder()
+        if folder is None:
+            _usable = False
+            break
+        try:
+            if _objects is None:
+                _objects = _Objects(folder)
+            return _objects.link(name)
+        except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
+            global _rebuilt
+            _objects = None
+            if _rebuilt:
+                _note(
+                    f"the kernel store in {folder} cannot be loaded ({error}); compiling in this process", always=True
+                )
+                _usable = False
+            else:
+                _note(f"the kernel store in {folder} is damaged ({error})", always=True)
+                _rebuilt = True
+                shutil.rmtree(folder, ignore_errors=True)
+    return None
 
 
 class _Known(NamedTuple):
