@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kafkatap.dissector.definitions import DefinitionError, load_definition, load_definitions, read_definitions
 from kafkatap.dissector.notation import parse_api
 

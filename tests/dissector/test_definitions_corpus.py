@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kafkatap.dissector.catalog import load_messages
 from kafkatap.dissector.definitions import read_definitions
 from kafkatap.dissector.schema import REQUEST, RESPONSE, Message, Struct

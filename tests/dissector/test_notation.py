@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kafkatap.dissector.catalog import MESSAGES_FOLDER, api_name, api_names, load_messages
 from kafkatap.dissector.notation import NotationError, parse_api, parse_range, render_api
 from kafkatap.dissector.schema import NO_VERSIONS, OPEN, REQUEST, RESPONSE, Versions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from kafkatap.dissector.catalog import api_names, load_api
 from kafkatap.dissector.notation import parse_api
 from kafkatap.dissector.reference import (
