@@ -1,0 +1,64 @@
+"""Kernels of the tests: a helper, an inlined helper, records, and a kernel that shares a helper with another one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.kernels import helper, kernel
+from kafkatap.kernels.decorator import inlined, record_dtype
+from kafkatap.kernels.readers import be32, signed32
+
+PAIR = record_dtype(("key", "i4"), ("value", "i8"))
+
+
+@helper
+def clamp(value, low, high):  # type: ignore[no-untyped-def]
+    """A value moved into low … high."""
+    if value < low:
+        return low
+    return min(value, high)
+
+
+@inlined
+def weigh(row, factor):  # type: ignore[no-untyped-def]
+    """Multiply a row's value where it stands."""
+    row.value = clamp(np.int64(row.value) * factor, -1000, 1000)
+    return np.int64(row.key)
+
+
+@kernel(np.uint8, PAIR, int)
+def read_pairs(buf, pairs, factor):  # type: ignore[no-untyped-def]
+    """Big-endian pairs of 32 bits, weighed; return the sum of keys."""
+    total = 0
+    for i in range(min(len(buf) // 8, len(pairs))):
+        row = pairs[i]
+        row.key = signed32(be32(buf, 8 * i))
+        row.value = signed32(be32(buf, 8 * i + 4))
+        total += weigh(row, factor)
+    return total
+
+
+@kernel(PAIR, np.int64)
+def spread(pairs, out):  # type: ignore[no-untyped-def]
+    """Clamp all values further; return the number that changed."""
+    changed = 0
+    for i in range(len(pairs)):
+        out[i] = clamp(np.int64(pairs[i].value), -10, 10)
+        if out[i] != pairs[i].value:
+            changed += 1
+    return changed
+
+
+def data() -> bytes:
+    """20 pairs, most of them large, every fourth small."""
+    numbers = (i * 2_654_435_761 % 2**32 if i % 4 else i for i in range(1, 41))
+    return b"".join(n.to_bytes(4, "big") for n in numbers)
+
+
+def run() -> tuple[int, int, list[tuple[int, int]], list[int]]:
+    """Both kernels on the same bytes."""
+    pairs = np.zeros(20, PAIR)
+    out = np.zeros(20, np.int64)
+    total = read_pairs(np.frombuffer(data(), np.uint8).copy(), pairs, 3)
+    changed = spread(pairs, out)
+    return total, changed, [(int(k), int(v)) for k, v in pairs.tolist()], out.tolist()
