@@ -142,7 +142,8 @@ class CaptureReader:
         self._reading = reading if reading is not None else Reading(path)
         self._scanner = Scanner()
         self._buffers = [np.zeros(block_size + 65_536, np.uint8) for _ in range(AHEAD)]  # lazily mapped
-        self.buffer: Array = self._buffers[0]
+        self.buffer: Array = self._buffers[-1]
+        self._given = False  # whether packets of this buffer were given
         self.position = 0
         self.count = 0
         self._at = 0  # first byte not yet scanned
@@ -230,13 +231,15 @@ class CaptureReader:
             self.report.link_types = tuple(LINK_NAMES.get(t, f"link type {t}") for t in self._scanner.link_types)
 
     def _next_buffer(self, rest: int) -> None:
-        """Go on in the buffer that was used the longest ago, with the `rest` bytes that are not yet scanned."""
-        following = self._buffers.pop(0)
+        """Go on, with the `rest` bytes that are not yet scanned, in the buffer that was used the longest ago; in the same
+        one where no packet of it was given, as nobody waits for that."""
+        following = self._buffers.pop(0) if self._given else self._buffers.pop()
         if rest >= len(following):
             following = np.zeros(2 * len(self.buffer), np.uint8)
         following[:rest] = self.buffer[self._at : self._end]
         self._buffers.append(following)
         self.buffer = following
+        self._given = False
 
     def _take_scan(self) -> None:
         try:
@@ -244,6 +247,7 @@ class CaptureReader:
         except DamagedCapture as error:
             raise DamagedCapture(error.message, self._base + error.offset) from None
         if self.count:
+            self._given = True
             times = self.packets["ts"][: self.count]
             first, last = int(times.min()), int(times.max())
             self.report.packets += self.count
