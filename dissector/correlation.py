@@ -121,6 +121,7 @@ def _new_exchange(t, c):  # type: ignore[no-untyped-def]
     link.parts = -1
     link.no_reply = 0
     link.token = 0
+    link.offered = -1
     link.losses = t.streams[2 * c + 1 - np.int64(dialog.client)].losses if dialog.client >= 0 else 0
     return slot
 
@@ -267,15 +268,14 @@ def take_request(t, c, source, at, captured, size, first, last, packet_first, pa
             x.client_id = intern(buf, at + 14, length, t.strings, t.text, t.buckets, t.state)
             dialog.client_id = x.client_id
             body = at + 14 + max(np.int64(0), length)
-    if program >= 0:
-        _add_job(t, source, body, end, at + size, program, slot * 2)
-    elif captured < size:
+    _add_job(t, source, body, end, at + size, program, slot * 2)
+    if program < 0:
         x.request_status = INCOMPLETE
-    else:
-        x.request_status = UNKNOWN_API
-        for known in range(VERSIONS):
-            if program_of(t.index, 0, key, np.int64(known)) >= 0:
-                x.request_status = UNKNOWN_VERSION
+        if captured == size:
+            x.request_status = UNKNOWN_API
+            for known in range(VERSIONS):
+                if program_of(t.index, 0, key, np.int64(known)) >= 0:
+                    x.request_status = UNKNOWN_VERSION
     if key == PRODUCE and program >= 0:
         acks = _acks(buf, body, end, version)
         x.acks = acks
@@ -314,16 +314,20 @@ def take_response(t, c, source, at, captured, size, first, last, packet_first, p
     end = at + captured
     t.state[RESPONSES] += 1
     dialog.responses += 1
-    # Produce requests with acks=0 and bare tokens are told apart by what comes: a token's answer has no header.
-    slot = np.int64(dialog.pending_first)
-    while slot >= 0 and t.links[slot].no_reply and not t.links[slot].token:
-        slot = np.int64(t.links[slot].next)
-    token = slot >= 0 and t.links[slot].token == 1
-    if not token:
-        if captured < 8:
-            t.state[RESPONSES_HEADERLESS] += 1
-            return
-        slot = find_pending(t, dialog, signed32(be32(buf, at + 4)), DEPTH)
+    # A token's answer has no header. Which waits first tells what comes, but where a token or its answer was lost a
+    # correlation_id that is waited for goes before it.
+    token = np.int64(dialog.pending_first)
+    while token >= 0 and t.links[token].no_reply and not t.links[token].token:
+        token = np.int64(t.links[token].next)
+    if token >= 0 and t.links[token].token == 0:
+        token = np.int64(-1)
+    if captured < 8 and token < 0:
+        t.state[RESPONSES_HEADERLESS] += 1
+        return
+    slot = find_pending(t, dialog, signed32(be32(buf, at + 4)), DEPTH) if captured >= 8 else np.int64(-1)
+    is_token = slot < 0 and token >= 0
+    if is_token:
+        slot = token
     if slot >= 0:
         give_up(t, c, slot)
         _unqueue(t, dialog)
@@ -332,7 +336,7 @@ def take_response(t, c, source, at, captured, size, first, last, packet_first, p
         t.exchanges[slot].correlation_id = signed32(be32(buf, at + 4))
         t.exchanges[slot].outcome = ORPHAN_RESPONSE
     _finish(t, slot)
-    if token:
+    if is_token:
         t.state[RESPONSE_TOKENS] += 1
         t.streams[2 * c + 1 - np.int64(dialog.client)].token_bytes += size
         return

@@ -78,6 +78,7 @@ LINK = record_dtype(
     ("parts", "i4"),  # partitions of a Produce request; -1
     ("no_reply", "u1"),
     ("token", "u1"),
+    ("offered", "i1"),  # what an ApiVersions response told: 1 a broker with KIP-219, 0 an older one, -1 nothing
 )
 
 #: Bytes that come to a stream at once: a chunk, or a part of a search buffer that is read again.

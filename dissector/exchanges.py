@@ -117,7 +117,11 @@ def collect(  # type: ignore[no-untyped-def]
         first = job.tape_first
         last = first + np.int64(job.tape_count)
         if job.frame & 1 == 0:
-            x.request_status = job.status
+            # In the order of the requests: what an earlier one told of the client holds from here on.
+            x.client_software = dialogs[links[slot].dialog].software
+            x.client_software_version = dialogs[links[slot].dialog].software_version
+            if job.program >= 0:
+                x.request_status = job.status
             for r in range(first, last):
                 row = tape[r]
                 role = np.int64(roles[row.field])
@@ -183,8 +187,7 @@ def collect(  # type: ignore[no-untyped-def]
                         topic_id = np.int64(-1)
                         topic = np.int64(-1)
             if produce >= 0 and fetch >= 0:
-                known = dialogs[links[slot].dialog]
-                known.answers_at_once = 1 if produce >= PRODUCE_219 and fetch >= FETCH_219 else 0
+                links[slot].offered = 1 if produce >= PRODUCE_219 and fetch >= FETCH_219 else 0
             if failed:
                 again[state[AGAIN]] = j
                 state[AGAIN] += 1
@@ -390,6 +393,8 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
             state[FREE_PARTS_LEFT] += 1
             number = following
         link.parts = -1
+        if link.offered >= 0:
+            dialog.answers_at_once = link.offered
         if link.token:
             continue
         rows[made] = slot

@@ -17,7 +17,7 @@ from .buffers import defer_buffer, drop_mark
 from .correlation import CONTROLLED_SHUTDOWN, PRODUCE, client_id_length, find_pending, program_of, response_program
 from .dialogs import FOREIGN, KAFKA, TLS
 from .machine import ERROR_AT, SCRATCH_SIZE, run_program
-from .rows import INCOMPLETE, OK, TRAILING_BYTES
+from .rows import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES
 
 #: Frames beyond this are not believed (a broker takes requests up to socket.request.max.bytes, 100 MiB unless told).
 LONGEST_FRAME = 1 << 30
@@ -258,8 +258,18 @@ def judge_start(t, c, d, stream):  # type: ignore[no-untyped-def]
         if byte < 32 or byte == 127:
             dialog.protocol = FOREIGN
             return 1
-    if program_of(t.index, 0, key, version) < 0 and not _chunk_ends_at(t, stream, size + 4):
-        dialog.protocol = FOREIGN
-        return 1
+    program = program_of(t.index, 0, key, version)
+    if program < 0:
+        if not _chunk_ends_at(t, stream, size + 4):
+            dialog.protocol = FOREIGN
+            return 1
+    elif size + 4 <= used:
+        # Other protocols have sizes as well; their first message is no body that the schema can read.
+        end = at + 4 + size
+        body = at + 14 + max(np.int64(0), length)
+        status = run_program(t.pool, body, end, end, t.code, program, t.tape, 0, 0, 0, t.scratch)
+        if status == MALFORMED or (status == TRAILING_BYTES and end - t.scratch[ERROR_AT] > 4):
+            dialog.protocol = FOREIGN
+            return 1
     dialog.protocol = KAFKA
     return 1

@@ -211,6 +211,8 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
     row.first_packet = packet
     row.flow = flow
     row.previous = flows[flow].connection
+    if row.previous >= 0 and connections[row.previous].closed_at == 0:
+        connections[row.previous].closed_at = ts  # its end was not captured
     row.client = client if known != 0 else -1
     row.used = 1
     flows[flow].connection = c
@@ -247,7 +249,7 @@ def _distance(way, seq):  # type: ignore[no-untyped-def]
 @helper
 def _starts_anew(row, way, segment):  # type: ignore[no-untyped-def]
     """Whether a segment belongs to a new connection on this 4-tuple."""
-    if row.closed_at != 0 and segment.ts - row.closed_at > REST_NS and segment.tcp_flags & RST == 0:
+    if row.closed_at != 0 and segment.ts - row.closed_at > REST_NS:
         return True
     if segment.tcp_flags & SYN == 0 or segment.tcp_flags & RST != 0:
         return False
@@ -301,7 +303,8 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
         ):
             older = np.int64(connections[c].previous)
             before = directions[2 * older + d]
-            if connections[older].used == 1 and before.started and abs(_distance(before, segment.seq)) <= DOUBTFUL:
+            under_way = connections[older].used == 1 and ts - connections[older].closed_at <= REST_NS
+            if under_way and before.started and abs(_distance(before, segment.seq)) <= DOUBTFUL:
                 c = older
         row = connections[c]
         way = directions[2 * c + d]
