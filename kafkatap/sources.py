@@ -24,8 +24,6 @@ from .decompression import open_stream
 
 Array = np.ndarray[Any, Any]
 BLOCK_SIZE = 4 * 1024 * 1024
-#: What is read, then scanned, at a time: half of an ordinary second-level cache.
-PIECE = 1 * 512 * 1024
 STANDARD_INPUT = "-"
 #: Captures overlap only if they do so by more than this: time stamps step back a little within one file as well.
 SLACK_NS = 1_000_000
@@ -215,7 +213,14 @@ class CaptureReader:
             room = min(len(self.buffer), max(self._block_size, rest + 1))
             if rest >= self._block_size:
                 room = len(self.buffer)
-            self._read_and_scan(room)
+            count = self._reading.readinto(memoryview(cast(Any, self.buffer))[rest:room])
+            if count == 0:
+                self._over = True
+                if rest:
+                    raise TruncatedCapture("cut short: the last packet is not whole", self._base)
+                return
+            self._end += count
+            self._take_scan()
         except DamagedCapture as error:
             self._fail(error)
         except OSError as error:
@@ -224,22 +229,6 @@ class CaptureReader:
             self.report.bytes = self._reading.bytes_read
             self.report.drops = self._scanner.dropped
             self.report.link_types = tuple(LINK_NAMES.get(t, f"link type {t}") for t in self._scanner.link_types)
-
-    def _read_and_scan(self, room: int) -> None:
-        """Fill the buffer up to `room`, piece by piece, so that a piece is still in the cache when it is scanned."""
-        view = memoryview(cast(Any, self.buffer))
-        while self._end < room:
-            wanted = min(PIECE, room - self._end)
-            count = self._reading.readinto(view[self._end : self._end + wanted])
-            if count == 0:
-                self._over = True
-                if self._end > self._at:
-                    raise TruncatedCapture("cut short: the last packet is not whole", self._base + self._at)
-                return
-            self._end += count
-            self._take_scan()
-            if count < wanted or self._scanner.more or self.count == len(self.packets):
-                return
 
     def _next_buffer(self, rest: int) -> None:
         """Go on, with the `rest` bytes that are not yet scanned, in the buffer that was used the longest ago; in the
@@ -254,15 +243,14 @@ class CaptureReader:
 
     def _take_scan(self) -> None:
         try:
-            count, self._at = self._scanner.scan(self.buffer, self._at, self._end, self.count)
+            self.count, self._at = self._scanner.scan(self.buffer, self._at, self._end)
         except DamagedCapture as error:
             raise DamagedCapture(error.message, self._base + error.offset) from None
-        if count:
+        if self.count:
             self._given = True
-            times = self.packets["ts"][self.count : self.count + count]
-            self.count += count
+            times = self.packets["ts"][: self.count]
             first, last = int(times.min()), int(times.max())
-            self.report.packets += count
+            self.report.packets += self.count
             self.report.first = first if self.report.first is None else min(first, self.report.first)
             self.report.last = last if self.report.last is None else max(last, self.report.last)
 

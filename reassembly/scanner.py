@@ -69,17 +69,13 @@ class Scanner:
         self.format = "pcap (nanoseconds)" if nanoseconds else "pcap"
         return HEADER_SIZE
 
-    def scan(self, buffer: U8, start: int, end: int, have: int = 0) -> tuple[int, int]:
-        """Split buffer[start:end]; raises DamagedCapture (offset relative to the buffer) if nothing can be taken.
-
-        Fills `packets` from row `have` on, which has to exist.
-        """
-        packets = self.packets[have:] if have else self.packets
+    def scan(self, buffer: U8, start: int, end: int) -> tuple[int, int]:
+        """Split buffer[start:end]; raises DamagedCapture (offset relative to the buffer) if nothing can be taken."""
         while True:
             if self.format == "pcapng":
-                count = pcapng.scan_pcapng(buffer, start, end, self._state, self._interfaces, packets)
+                count = pcapng.scan_pcapng(buffer, start, end, self._state, self._interfaces, self.packets)
             else:
-                count = pcap.scan_pcap(buffer, start, end, self._state, packets)
+                count = pcap.scan_pcap(buffer, start, end, self._state, self.packets)
             position = int(self._state[pcap.POSITION])
             status = int(self._state[pcap.STATUS])
             if count == 0 and status == pcap.OUTPUT_FULL:  # only interfaces can fill up with no packet read
