@@ -101,8 +101,8 @@ def _new_exchange(t, c):  # type: ignore[no-untyped-def]
     x.throttle_wait_ns = 0
     x.total_ns = 0
     x.client_id = -1
-    x.client_software = dialog.software
-    x.client_software_version = dialog.software_version
+    x.client_software = -1
+    x.client_software_version = -1
     x.correlation_id = 0
     x.throttle_time_ms = NO_INT32
     x.max_wait_ms = NO_INT32

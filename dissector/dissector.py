@@ -53,7 +53,7 @@ class Dissector:
         self.links = np.zeros(65_536, dialogs.LINK)
         self.jobs = np.zeros(49_152, JOB)
         self.strings = np.zeros(65_536, dialogs.STRING)
-        self.text = np.zeros(1 << 20, np.uint8)
+        self.text = np.zeros(64 << 20, np.uint8)
         self.buckets = np.zeros(1 << 17, np.int32)
         self.pool = np.zeros(64 << 20, np.uint8)
         self.tape = np.zeros(1 << 16, TAPE)
@@ -177,7 +177,8 @@ class Dissector:
         if self.all_results:
             self._choose_details(jobs, count)
         rows = self._run(programs, block, held, jobs, count)
-        self._room(rows, int(np.sum(jobs["end"][:count] - jobs["at"][:count])))
+        largest = len(block) + len(held) + int(self.state[dialogs.POOL_TOP])
+        self._room(rows, jobs[:count], largest)
         exchanges.collect(
             jobs, count, block, held, self.pool, self.tape, programs.roles, self.exchanges, self.links, self.dialogs,
             self.strings, self.text, self.buckets, self._names, self._again, self.state, self._state,
@@ -194,7 +195,7 @@ class Dissector:
             chosen = taken(jobs, self._again[:failed])
             self._choose_details(chosen, failed)
             rows = self._run(self.details, block, held, chosen, failed)
-            self._room(rows, int(np.sum(chosen["end"] - chosen["at"])))
+            self._room(rows, chosen, largest)
             self._again[:failed] = np.arange(failed, dtype=np.int32)
             self._make_results(block, held, chosen, failed)
 
@@ -220,13 +221,15 @@ class Dissector:
             self._state[exchanges.FREE_PARTS] = linked_free_list(self._parts, first, head)
             self._state[exchanges.FREE_PARTS_LEFT] += first
 
-    def _room(self, rows: int, size: int) -> None:
-        """Room for what a tape of so many rows, over bodies of `size` bytes, can name."""
+    def _room(self, rows: int, jobs: Array, largest: int) -> None:
+        """Room for what a tape of so many rows, over the bodies of these jobs (`largest` bytes at most), can name."""
         if rows > len(self._names):
             self._names = np.zeros(2 * rows, exchanges.TOPIC_NAME)
         if rows + 2 > len(self._contexts):
             self._contexts = np.zeros(2 * rows + 2, exchanges.CONTEXT)
-        self._room_for_strings(rows, min(size, 65_536 * rows))
+        free = len(self.text) - int(self.state[dialogs.TEXT])
+        size = 0 if free > largest else min(int(np.sum(jobs["end"] - jobs["at"])), 65_536 * rows)
+        self._room_for_strings(rows, size)
 
     def _room_for_strings(self, count: int, size: int) -> None:
         used = int(self.state[dialogs.STRINGS])

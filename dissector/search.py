@@ -263,8 +263,8 @@ def judge_start(t, c, d, stream):  # type: ignore[no-untyped-def]
         if not _chunk_ends_at(t, stream, size + 4):
             dialog.protocol = FOREIGN
             return 1
-    elif size + 4 <= used:
-        # Other protocols have sizes as well; their first message is no body that the schema can read.
+    elif length <= 0 and size + 4 <= used:
+        # Other protocols have sizes as well; their first message names no client, and is no body of Kafka's.
         end = at + 4 + size
         body = at + 14 + max(np.int64(0), length)
         status = run_program(t.pool, body, end, end, t.code, program, t.tape, 0, 0, 0, t.scratch)
