@@ -181,7 +181,7 @@ def hold(seen: Seen) -> None:
             assert sum(times) == x["response_first"] - x["request_last"], x
 
 
-def cuttings(count: int, seed: int = 1, splits: int = 40) -> list[list[int]]:
+def cuttings(count: int, seed: int = 1, splits: int = 10) -> list[list[int]]:
     """Runs of packets of many lengths: one each, odd ones, some chance ones, and two parts at some places."""
     chance = random.Random(seed)
     ways = [[1] * count]
@@ -203,7 +203,7 @@ def same(got: Seen, wanted: Seen, what: object = "") -> None:
     assert got.ledger == wanted.ledger, what
 
 
-def check(packets: Sequence[Packet], link: int = ETHERNET, *, ports: Sequence[int] = (), splits: int = 40) -> Seen:
+def check(packets: Sequence[Packet], link: int = ETHERNET, *, ports: Sequence[int] = (), splits: int = 10) -> Seen:
     """See packets at once and cut in many ways; all have to be the same. Gives what was seen."""
     data = pcap_bytes(packets, link, nanoseconds=True)
     whole = see_bytes(data, ports=ports)

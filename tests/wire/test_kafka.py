@@ -146,6 +146,7 @@ def test_trailing_bytes_are_told() -> None:
 
 def test_malformed_bodies_keep_their_pairs() -> None:
     talk = opened()
+    say(talk, 1)
     asked = talk.ask_raw(METADATA, 4, 1, b"\x7f\xff\xff\xff" * 3)
     talk.answer_raw(asked, b"\x7f\xff\xff\xff" * 9)
     asked = talk.ask_raw(METADATA, 9, 2, b"\0" + b"\xff" * 20)

@@ -1,0 +1,65 @@
+"""`python -m tests.wire.probe PACKETS ROUNDS SAMPLE...`: what the engine makes of samples in the kernel mode of this
+process, as JSON {sample: digest of all rows}; then `ROUNDS` rounds of each kind of hostile bytes, which only must not
+crash. Exit 3: an index out of bounds does not show in this process, though KAFKATAP_BOUNDSCHECK is set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from contextlib import suppress
+
+import numpy as np
+
+from kafkatap.dissector import buffers
+from kafkatap.dissector import dialogs as d
+from kafkatap.reassembly.errors import CaptureError
+from tests.support.captures import PcapRecords
+from tests.wire import mutations
+from tests.wire.harness import Seen, see, see_bytes
+
+
+def digest(seen: Seen) -> str:
+    """All that was seen, as a short text."""
+    whole = repr((seen.exchanges, seen.results, seen.connections, sorted(seen.ledger.items())))
+    return f"{len(seen.exchanges)} exchanges {hashlib.sha256(whole.encode()).hexdigest()[:16]}"
+
+
+def digests(samples: list[str], packets: int) -> dict[str, str]:
+    """The first `packets` packets of each sample, whole and cut into runs."""
+    found = {}
+    for path in samples:
+        records = PcapRecords(path)
+        data = records.slice(0, min(packets, len(records)))
+        found[path] = digest(see_bytes(data))
+        found[path + " cut"] = digest(see_bytes(data, runs=[17] * (packets // 17 + 1)))
+    return found
+
+
+def _bounds_are_checked() -> bool:
+    state = np.zeros(d.STATE_SIZE, np.int64)
+    state[d.DEFERRED] = 1
+    try:
+        buffers.release_buffers(np.zeros(64, np.uint8), np.array([10_000 * 64 + 6], np.int64), state)
+    except IndexError:
+        return True
+    return False
+
+
+def main(packets: int, rounds: int, samples: list[str]) -> int:
+    if os.environ.get("KAFKATAP_BOUNDSCHECK") and not _bounds_are_checked():
+        return 3
+    print(json.dumps(digests(samples, packets)), flush=True)
+    for captured in mutations.captures(91, rounds):
+        with suppress(CaptureError):
+            see_bytes(captured)
+    for damaged in (mutations.packets, mutations.payloads):
+        for n, packed in enumerate(damaged(92, rounds)):
+            see(packed, runs=[1 + n % 9] * len(packed))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
