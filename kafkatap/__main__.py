@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 INTERRUPTED = 130
+
+
+def command() -> NoReturn:
+    """What the installed command runs: `main`, without what costs time and gives nothing in a process of its own.
+
+    No garbage is collected while modules are imported, and at the end the process just ends, once its output is
+    written: 30 ms of 170 for a small capture.
+    """
+    gc.disable()
+    code = main()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = code or 1
+    os._exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "report":
             from .cli import report
 
+            if not gc.isenabled():  # by `command`
+                gc.freeze()
+                gc.enable()
             return report(options)
         if options.command == "completion":
             print(completion_script(options.shell), flush=True)
@@ -38,10 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def drop_output() -> None:
     """Let what is left of standard output go nowhere, so that the interpreter's last flush does not fail either."""
-    import os
-
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()
