@@ -50,6 +50,8 @@ PRODUCE, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 7, 17, 18
 UNSUPPORTED_VERSION = 35
 #: Keys and versions below these bounds are looked up in the programs' index.
 KEYS, VERSIONS = 128, 32
+#: Requests with acks=0 that are kept at most, in case that a broker answers them all the same.
+SILENT_LIMIT = 1_024
 #: How deep in the queue a response's correlation_id is looked for.
 DEPTH = 1_024
 
@@ -281,6 +283,9 @@ def take_request(t, c, source, at, captured, size, first, last, packet_first, pa
         x.acks = acks
         if acks == 0:
             t.links[slot].no_reply = 1
+    # A producer that never asks for a reply would queue for ever: the oldest will not be answered any more.
+    while dialog.pending_count > SILENT_LIMIT and t.links[dialog.pending_first].no_reply:
+        give_up(t, c, np.int64(t.links[dialog.pending_first].next))
 
 
 @helper

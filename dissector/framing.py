@@ -156,6 +156,7 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
                     size = be32(t.pool, stream.buffer) + 4
                     if not _believable(t, c, d, t.pool, stream.buffer, np.int64(4), size):
                         lost = True
+                        stream.seen -= take if seen else 0  # this piece's part is searched again
                         continue
                     stream.frame_size = size
                     if size == 4:
@@ -164,6 +165,7 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
                 whole = stream.frame_size
                 if stream.used >= 12 and not _believable(t, c, d, t.pool, stream.buffer, stream.used, whole):
                     lost = True
+                    stream.seen -= take if seen else 0
                     continue
         taken += take
         if whole > 0:

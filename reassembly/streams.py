@@ -341,7 +341,9 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
                 if other.held >= 0 and wire > 0:
                     while other.held >= 0 and held[other.held].offset <= other.acked:
                         _skip_gap(chunks, state, other, c, 1 - d, held, ts)
-        if wire > 0 and way.started:
+        if wire > 0 and not way.started:
+            way.stray_bytes += wire  # a reset with payload, before anything else
+        elif wire > 0:
             offset = way.next + _distance(way, seq)
             if way.delivered == 0 and way.held < 0 and row.syn_at == 0 and row.syn_ack_at == 0 and offset > way.next:
                 way.next = offset  # begun in mid-connection: nothing before this was ever to be had
