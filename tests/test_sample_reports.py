@@ -1,0 +1,28 @@
+"""What `kafkatap report` prints of each sample, kept beside it. KAFKATAP_UPDATE=1 writes the files anew."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SAMPLES = (
+    "apache-4.3.pcap.zst", "apache-4.3-two-interfaces.pcapng", "apache-2.8.pcap.zst", "apache-0.10.2.pcap.zst",
+    "apache-0.8.2.pcap.zst", "live-4.3.pcap.zst",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_report_of_a_sample(samples: Path, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kafkatap", "report", "--utc", "--color", "never", name],
+        cwd=samples, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "COLUMNS": "120"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    kept = samples / f"{name.partition('.pcap')[0]}.report.txt"
+    if os.environ.get("KAFKATAP_UPDATE"):
+        kept.write_text(done.stdout)
+    assert done.stdout == kept.read_text()
