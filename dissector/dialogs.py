@@ -46,6 +46,7 @@ STREAM = record_dtype(
     ("packet_first", "i8"),
     ("seen", "i8"),  # bytes of it that packets carried (all but holes)
     ("searched", "i8"),  # bytes looked at in vain
+    ("retry", "i8"),  # while a candidate waits for more bytes: how many are worth another look
     ("losses", "i8"),  # holes and losses of sync so far
     ("frame_bytes", "i8"),
     ("token_bytes", "i8"),

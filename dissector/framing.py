@@ -271,6 +271,8 @@ def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
                 continue
             else:
                 stream.mode = SEARCHING
+        if not broken and stream.used < stream.retry:
+            break
         if not found and stream.used > 0:
             found = search_frame(t, c, d, stream, broken) == 0
         if found:
@@ -324,6 +326,7 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
         stream.first = NO_TIME
         stream.packet_first = 0
         stream.searched = 0
+        stream.retry = 0
         stream.losses = 0
         stream.frame_bytes = 0
         stream.token_bytes = 0

@@ -23,6 +23,8 @@ from .rows import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES
 LONGEST_FRAME = 1 << 30
 #: What a search buffer holds at most before a doubtful candidate is decided with what is there.
 SEARCH_LIMIT = 1 << 18
+#: A candidate longer than this is not looked at again with each segment.
+RETRY_FROM = 4_096
 #: How deep in the queue a searched response may lie.
 SEARCH_DEPTH = 64
 REJECT, ACCEPT, WAIT = range(3)
@@ -213,8 +215,13 @@ def search_frame(t, c, d, stream, final):  # type: ignore[no-untyped-def]
             # While one waits, only a frame that starts with a segment and is confirmed at once goes before it.
             following = np.int64(mark.next)
             x = t.marks[following].offset if following >= 0 else stream.used
+    stream.retry = 0
     if found < 0 and waiting >= 0:
         x = waiting
+        if not final and stream.used - x > RETRY_FROM:
+            # Each look decodes it from its start again: look when it is whole, or a sixteenth longer.
+            whole = be32(t.pool, stream.buffer + x) + 4
+            stream.retry = min(whole, (stream.used - x) + (stream.used - x) // 16)
     _drop_front(t, stream, x)
     return np.int64(0) if found >= 0 else np.int64(-1)
 

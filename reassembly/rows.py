@@ -94,6 +94,8 @@ DIRECTION = record_dtype(
     ("cut_bytes", "i8"),  # on the wire but not in the capture (snap length)
     ("stray_bytes", "i8"),  # payload far outside of the window
     ("held", "i4"),  # first held segment, in order of offset; -1
+    ("held_last", "i4"),  # the last of them
+    ("held_count", "i4"),
     ("holes", "i4"),
     ("zero_windows", "i4"),
     ("started", "u1"),  # base is known

@@ -6,7 +6,7 @@ missing before it becomes a HOLE when it is known not to come any more:
 
 * the other end answers with data and acknowledges bytes beyond the gap (it has them, so they passed unrecorded),
 * they were acknowledged and PATIENCE_NS went by, or IMPATIENCE_NS without any acknowledgement,
-* more than HELD_LIMIT bytes wait behind it, or the connection or the input ends.
+* more than HELD_LIMIT bytes or HELD_SEGMENTS segments wait behind it, or the connection or the input ends.
 
 A SYN with another sequence number, or a segment REST_NS after the close, starts a new connection on the same 4-tuple;
 segments of the old one that are still under way go to it as long as its sequence numbers are the nearer ones.
@@ -46,6 +46,7 @@ from .rows import (
 PATIENCE_NS = 50_000_000
 IMPATIENCE_NS = 5_000_000_000
 HELD_LIMIT = 16 * 1024 * 1024
+HELD_SEGMENTS = 16_384
 REST_NS = 5_000_000_000
 #: A segment farther than this from the expected byte is not of this connection (windows end at 1 GiB).
 FAR = 1 << 30
@@ -94,6 +95,9 @@ def _drain(chunks, state, way, c, d, held):  # type: ignore[no-untyped-def]
         way.held_bytes -= wire
         number = np.int64(way.held)
         way.held = node.next
+        way.held_count -= 1
+        if node.next < 0:
+            way.held_last = -1
         node.next = state[FREE_HELD]
         state[FREE_HELD] = number
         state[HELD_USED] -= 1
@@ -118,6 +122,10 @@ def _hold(buf, pool, state, way, held, offset, at, ts, packet, captured, wire): 
     added = np.int64(0)
     before = np.int64(-1)
     after = np.int64(way.held)
+    last = np.int64(way.held_last)
+    if last >= 0 and held[last].offset + np.int64(held[last].wire) <= offset:
+        before = last  # the usual case: behind all that is held
+        after = np.int64(-1)
     position = offset
     end = offset + wire
     while position < end:
@@ -149,6 +157,9 @@ def _hold(buf, pool, state, way, held, offset, at, ts, packet, captured, wire): 
                 held[before].next = number
             else:
                 way.held = number
+            if after < 0:
+                way.held_last = number
+            way.held_count += 1
             before = number
             added += limit - position
         position = limit
@@ -233,6 +244,8 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
         way.cut_bytes = 0
         way.stray_bytes = 0
         way.held = -1
+        way.held_last = -1
+        way.held_count = 0
         way.holes = 0
         way.zero_windows = 0
         way.started = 0
