@@ -125,7 +125,8 @@ class KafkaBroker:
         settings = _settings(folder, port, free_port()) | dict(properties or {})
         config = folder / "server.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # (Never with a dash in front: the tool would take it for an option.)
+        cluster = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         arguments = ["format", "-t", cluster, "-c", str(config), "--feature", "share.version=1"]
         run_class(jars, "kafka.tools.StorageTool", arguments, timeout=60)
         with open(folder / "broker.log", "wb") as log:

