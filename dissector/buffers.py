@@ -12,6 +12,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 
 from .dialogs import (
+    CLASSES,
     DEFERRED,
     FREE_MARKS,
     FREE_MARKS_LEFT,
@@ -78,7 +79,7 @@ def release_buffers(pool, deferred, state):  # type: ignore[no-untyped-def]
     state[DEFERRED] = 0
     if state[LIVE_BUFFERS] == 0:
         state[POOL_TOP] = 0
-        for i in range(POOL_LISTS, POOL_LISTS + 34):
+        for i in range(POOL_LISTS, POOL_LISTS + CLASSES):
             state[i] = 0
     return 0
 

@@ -95,7 +95,7 @@ class Analysis:
     def _whole(self) -> tuple[Any, Any, Context]:
         from kafkatap.dissector.rows import EXCHANGE, RESULT
 
-        from .running import joined
+        from .running import joined, topics_asked
 
         run = self._run(all_results=True)
         exchanges, results = [], []
@@ -104,11 +104,7 @@ class Analysis:
             results.append(batch.results)
         self._check(run)
         rows = joined(results, RESULT)
-        asked = run.engine.topics
-        about = np.zeros(len(asked), RESULT)
-        for name in ("exchange", "topic", "topic_id"):
-            about[name] = asked[name]
-        return joined(exchanges, EXCHANGE), (rows, joined([about, rows], RESULT)), run.context()
+        return joined(exchanges, EXCHANGE), (rows, joined([topics_asked(run.engine), rows], RESULT)), run.context()
 
     @cached_property
     def _decoded(self) -> tuple[pa.Table, pa.Table]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from kafkatap.dissector.rows import EXCHANGE, RESULT
 from kafkatap.reports import tables
 from kafkatap.reports.batch import Batch, Context
 
 from .analysis import error_counts
-from .running import Run, joined
+from .running import Run, joined, topics_asked
 
 
 def write_tables(folder: Path, batches: list[Batch], run: Run, context: Context) -> list[Path]:
@@ -20,12 +18,9 @@ def write_tables(folder: Path, batches: list[Batch], run: Run, context: Context)
 
     exchanges = joined([b.exchanges for b in batches], EXCHANGE)
     results = joined([b.results for b in batches], RESULT)
-    asked = np.zeros(len(run.engine.topics), RESULT)
-    for name in ("exchange", "topic", "topic_id"):
-        asked[name] = run.engine.topics[name]
     made = {
         "exchanges": tables.exchanges_table(
-            exchanges, error_counts(results), joined([asked, results], RESULT), context
+            exchanges, error_counts(results), joined([topics_asked(run.engine), results], RESULT), context
         ),
         "results": tables.results_table(results, context),
         "connections": tables.connections_table(context.connections, context),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from kafkatap.dissector.rows import RESULT
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .ahead import ahead
@@ -105,3 +106,11 @@ def joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
     if not parts:
         return np.zeros(0, dtype)
     return np.concatenate([np.ascontiguousarray(p).view(np.uint8) for p in parts]).view(dtype)
+
+
+def topics_asked(engine: Engine) -> np.ndarray:
+    """The topics that requests were about, as RESULT rows that say nothing else: for the column `topics`."""
+    rows = np.zeros(len(engine.topics), RESULT)
+    for name in ("exchange", "topic", "topic_id"):
+        rows[name] = engine.topics[name]
+    return rows

@@ -11,9 +11,9 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
-from kafkatap.kernels.readers import be16, be32, le16, le32
+from kafkatap.kernels.readers import be16, be32, le16
 
-from .pcap import DAMAGED, LONGEST_PACKET, NEXT_NUMBER, OUTPUT_FULL, POSITION, SCANNED, STATUS, SWAPPED
+from .pcap import DAMAGED, LONGEST_PACKET, NEXT_NUMBER, OUTPUT_FULL, POSITION, SCANNED, STATUS, SWAPPED, read32
 from .rows import PACKET
 
 #: More state (after pcap's): interfaces of this section, where they start, all interfaces, packets dropped as told.
@@ -31,11 +31,6 @@ LONGEST_BLOCK = 16 * 1024 * 1024
 @helper
 def _read16(buf, at, swapped):  # type: ignore[no-untyped-def]
     return be16(buf, at) if swapped else le16(buf, at)
-
-
-@helper
-def _read32(buf, at, swapped):  # type: ignore[no-untyped-def]
-    return be32(buf, at) if swapped else le32(buf, at)
 
 
 @helper
@@ -88,7 +83,7 @@ def scan_pcapng(buf, start, end, state, interfaces, packets):  # type: ignore[no
     count = 0
     status = SCANNED
     while at + 12 <= end:
-        kind = _read32(buf, at, swapped)
+        kind = read32(buf, at, swapped)
         if kind == SECTION_HEADER:
             magic = be32(buf, at + 8)
             if magic == 0x1A2B3C4D:
@@ -98,13 +93,13 @@ def scan_pcapng(buf, start, end, state, interfaces, packets):  # type: ignore[no
             else:
                 status = DAMAGED
                 break
-        length = _read32(buf, at + 4, swapped)
+        length = read32(buf, at + 4, swapped)
         if length < 12 or length % 4 != 0 or length > LONGEST_BLOCK:
             status = DAMAGED
             break
         if at + length > end:
             break
-        if _read32(buf, at + length - 4, swapped) != length:
+        if read32(buf, at + length - 4, swapped) != length:
             status = DAMAGED
             break
         body = at + 8
@@ -133,38 +128,38 @@ def scan_pcapng(buf, start, end, state, interfaces, packets):  # type: ignore[no
                 interfaces[row + 1] = -1 - (value & 127) if value & 128 else value
             offset = _option(buf, body + 8, body_end, swapped, 14)
             if offset >= 0 and offset + 8 <= body_end:
-                first = _read32(buf, offset, swapped)
-                second = _read32(buf, offset + 4, swapped)
+                first = read32(buf, offset, swapped)
+                second = read32(buf, offset + 4, swapped)
                 # 64 bits in the section's order: of seconds of this age the high half is but the sign
                 low = second if swapped else first
                 high = first if swapped else second
                 interfaces[row + 2] = low - 0x100000000 if high >= 0x80000000 else low
             state[INTERFACES] += 1
         elif kind == ENHANCED_PACKET and body + 20 <= body_end:
-            interface = _read32(buf, body, swapped)
-            high = _read32(buf, body + 4, swapped)
-            low = _read32(buf, body + 8, swapped)
-            captured = _read32(buf, body + 12, swapped)
-            original = _read32(buf, body + 16, swapped)
+            interface = read32(buf, body, swapped)
+            high = read32(buf, body + 4, swapped)
+            low = read32(buf, body + 8, swapped)
+            captured = read32(buf, body + 12, swapped)
+            original = read32(buf, body + 16, swapped)
             data = body + 20
         elif kind == OBSOLETE_PACKET and body + 20 <= body_end:
             interface = _read16(buf, body, swapped)
-            high = _read32(buf, body + 4, swapped)
-            low = _read32(buf, body + 8, swapped)
-            captured = _read32(buf, body + 12, swapped)
-            original = _read32(buf, body + 16, swapped)
+            high = read32(buf, body + 4, swapped)
+            low = read32(buf, body + 8, swapped)
+            captured = read32(buf, body + 12, swapped)
+            original = read32(buf, body + 16, swapped)
             data = body + 20
         elif kind == SIMPLE_PACKET and body + 4 <= body_end:
             interface = np.int64(0)
-            original = _read32(buf, body, swapped)
+            original = read32(buf, body, swapped)
             captured = min(original, body_end - body - 4)
             data = body + 4
         elif kind == INTERFACE_STATISTICS and body + 12 <= body_end:
             told = _option(buf, body + 12, body_end, swapped, 5)
-            row = (state[FIRST_INTERFACE] + _read32(buf, body, swapped)) * INTERFACE_WIDTH
+            row = (state[FIRST_INTERFACE] + read32(buf, body, swapped)) * INTERFACE_WIDTH
             if told >= 0 and told + 8 <= body_end and row + 3 < state[INTERFACES] * INTERFACE_WIDTH:
-                first = _read32(buf, told, swapped)
-                second = _read32(buf, told + 4, swapped)
+                first = read32(buf, told, swapped)
+                second = read32(buf, told + 4, swapped)
                 drops = (first << 31) * 2 + second if swapped else (second << 31) * 2 + first
                 state[DROPPED] += drops - interfaces[row + 3]
                 interfaces[row + 3] = drops
