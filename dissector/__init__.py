@@ -11,5 +11,6 @@ dialogs, buffers            the tables of framing: what connections and streams 
 framing, search             chunks to frames; the search for a boundary that was lost
 correlation                 requests and responses of a connection, paired
 exchanges, rows             what reports need of the bodies, the times told apart; the rows that come out
+inspection                  what sees each message while its bytes are there
 dissector                   the loop that runs all of it over a block
 """

@@ -219,6 +219,15 @@ def _acks(buf, at, end, version):  # type: ignore[no-untyped-def]
     return signed16(be16(buf, at))
 
 
+@helper
+def _note_request(x, size, first, last, packet_first, packet_last):  # type: ignore[no-untyped-def]
+    x.request_first = first
+    x.request_last = last
+    x.request_packet_first = packet_first
+    x.request_packet_last = packet_last
+    x.request_bytes = size - 4
+
+
 @inlined
 def take_request(t, c, source, at, captured, size, first, last, packet_first, packet_last):  # type: ignore[no-untyped-def]
     """A whole request frame at `at` of a source (with its size field): `captured` of its `size` bytes are there."""
@@ -243,15 +252,13 @@ def take_request(t, c, source, at, captured, size, first, last, packet_first, pa
         t.links[slot].token = 1
         t.state[REQUEST_TOKENS] += 1
         stream.token_bytes += size
+        _note_request(t.exchanges[slot], size, first, last, packet_first, packet_last)
+        _add_job(t, source, at + 4, end, at + size, np.int64(-1), slot * 2)
         return
     key = signed16(be16(buf, at + 4))
     version = signed16(be16(buf, at + 6))
     x = t.exchanges[slot]
-    x.request_first = first
-    x.request_last = last
-    x.request_packet_first = packet_first
-    x.request_packet_last = packet_last
-    x.request_bytes = size - 4
+    _note_request(x, size, first, last, packet_first, packet_last)
     x.api_key = key
     x.api_version = version
     x.correlation_id = signed32(be32(buf, at + 8))
@@ -341,26 +348,27 @@ def take_response(t, c, source, at, captured, size, first, last, packet_first, p
         t.exchanges[slot].correlation_id = signed32(be32(buf, at + 4))
         t.exchanges[slot].outcome = ORPHAN_RESPONSE
     _finish(t, slot)
-    if is_token:
-        t.state[RESPONSE_TOKENS] += 1
-        t.streams[2 * c + 1 - np.int64(dialog.client)].token_bytes += size
-        return
     x = t.exchanges[slot]
     x.response_first = first
     x.response_last = last
     x.response_packet_first = packet_first
     x.response_packet_last = packet_last
     x.response_bytes = size - 4
+    if is_token:
+        t.state[RESPONSE_TOKENS] += 1
+        t.streams[2 * c + 1 - np.int64(dialog.client)].token_bytes += size
+        _add_job(t, source, at + 4, end, at + size, np.int64(-1), slot * 2 + 1)
+        return
     if x.outcome == ORPHAN_RESPONSE:
         t.state[ORPHANS] += 1
+        _add_job(t, source, at + 8, end, at + size, np.int64(-1), slot * 2 + 1)
         return
     x.outcome = ANSWERED
     t.state[ANSWERED_COUNT] += 1
     body = at + 8
     program = response_program(t, x, buf, body, end)
-    if program >= 0:
-        _add_job(t, source, body, end, at + size, program, slot * 2 + 1)
-    else:
+    _add_job(t, source, body, end, at + size, program, slot * 2 + 1)
+    if program < 0:
         x.response_status = x.request_status
     if x.api_key == SASL_HANDSHAKE and x.api_version == 0 and body + 2 <= end and be16(buf, body) == 0:
         dialog.raw_sasl = 1

@@ -7,7 +7,7 @@ before the block's bytes change; `feed` drains by itself when a table is full.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from kafkatap.kernels.arrays import copied, grown, linked_free_list, taken
 
 from . import buffers, dialogs, exchanges, framing
+from .inspection import Frames, Inspector
 from .machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
 from .program import Programs
 from .rows import EXCHANGE, RESULT
@@ -34,23 +35,33 @@ class Finished:
     results: Array  # RESULT
     topics: Array  # EXCHANGE_TOPIC
     owners: Array  # int32
+    marks: Array | None  # uint64, by exchange: bits that inspectors set; None without inspectors
 
 
 class Dissector:
     """Kafka's side of the engine. `programs` are what bodies are decoded by; `details` (the RESULTS profile) is run
-    over responses with error codes, or over every body when `all_results` is set.
+    over responses with error codes, or over every body when `all_results` is set. `inspectors` see each drain's
+    messages.
 
     The large tables are not touched before they are used, so until then they take no memory."""
 
-    def __init__(self, programs: Programs, details: Programs, all_results: bool = False) -> None:
+    def __init__(
+        self,
+        programs: Programs,
+        details: Programs,
+        all_results: bool = False,
+        inspectors: Sequence[Inspector] = (),
+    ) -> None:
         self.programs = programs
         self.details = details
         self.all_results = all_results
+        self.inspectors = tuple(inspectors)
         self.dialogs = np.zeros(256, dialogs.DIALOG)
         self.streams = np.zeros(512, dialogs.STREAM)
         self.marks = np.zeros(4_096, dialogs.MARK)
         self.exchanges = np.zeros(65_536, EXCHANGE)
         self.links = np.zeros(65_536, dialogs.LINK)
+        self._bits = np.zeros(65_536, np.uint64)  # by slot: what inspectors found of the exchange
         self.jobs = np.zeros(49_152, JOB)
         self.strings = np.zeros(65_536, dialogs.STRING)
         self.text = np.zeros(64 << 20, np.uint8)
@@ -136,6 +147,8 @@ class Dissector:
         self._state[exchanges.TOPICS] = 0
         if jobs:
             self._decode(block, held, jobs)
+            if self.inspectors:
+                self._inspect(block, held, jobs)
         count = int(state[dialogs.DONE])
         rows, owners = self._rows, self._owners
         if len(rows) < count:
@@ -143,6 +156,10 @@ class Dissector:
         made = exchanges.settle(
             self._done, count, self.exchanges, self.links, self.dialogs, self._parts, rows, owners, self._state
         )
+        bits = None
+        if self.inspectors:
+            bits = self._bits[rows[:made]]
+            self._bits[self._done[:count]] = 0
         free = int(state[dialogs.FREE_EXCHANGES])
         self._free[free : free + count] = self._done[:count]
         state[dialogs.FREE_EXCHANGES] = free + count
@@ -154,7 +171,13 @@ class Dissector:
             copied(self._results[: self._state[exchanges.RESULTS]]),
             copied(self._topics[: self._state[exchanges.TOPICS]]),
             owners[:made].copy(),
+            bits,
         )
+
+    def _inspect(self, block: Array, held: Array, count: int) -> None:
+        frames = Frames(self.jobs[:count], self.exchanges, self.links, (block, held, self.pool), self._bits)
+        for inspector in self.inspectors:
+            inspector.look(frames)
 
     def string(self, number: int) -> bytes:
         """The bytes of an interned string."""
@@ -246,6 +269,7 @@ class Dissector:
         old = len(self.exchanges)
         self.exchanges = grown(self.exchanges)
         self.links = grown(self.links)
+        self._bits = grown(self._bits)
         free = int(self.state[dialogs.FREE_EXCHANGES])
         room = np.zeros(len(self.exchanges), np.int32)
         room[:free] = self._free[:free]

@@ -147,7 +147,7 @@ def collect(  # type: ignore[no-untyped-def]
                         x.client_software_version = number
                     else:
                         dialog.mechanism = number
-        else:
+        elif job.program >= 0:
             x.response_status = job.status
             failed = False
             key = np.int64(-1)

@@ -18,6 +18,7 @@ import numpy as np
 
 from kafkatap.dissector import dialogs as dialog_rows
 from kafkatap.dissector.dissector import Dissector, Finished
+from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.program import load_programs
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
@@ -93,13 +94,15 @@ class Engine:
     """One run over one sequence of packets.
 
     `all_results`: decode every body for its topics and results, not only what failed. `ports`: hints that brokers
-    listen there, for connections that begin in the middle.
+    listen there, for connections that begin in the middle. `inspectors` see every message while its bytes are there.
     """
 
-    def __init__(self, all_results: bool = False, ports: Sequence[int] = ()) -> None:
+    def __init__(
+        self, all_results: bool = False, ports: Sequence[int] = (), inspectors: Sequence[Inspector] = ()
+    ) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = Assembler(pools=AHEAD)
-        self.dissector = Dissector(load_programs("summary"), load_programs("results"), all_results)
+        self.dissector = Dissector(load_programs("summary"), load_programs("results"), all_results, inspectors)
         self.addresses: list[str] = []
         self.strings = Strings(self.dissector)
         self._ports = np.array(ports, np.int32)
@@ -210,7 +213,7 @@ class Engine:
         if not len(rows):
             return
         self._set_endpoints(rows, finished.owners)
-        yield Batch(rows, finished.results)
+        yield Batch(rows, finished.results, finished.marks)
 
     def _begin(self, part: Assembled) -> None:
         """Note the ends of connections that began."""
@@ -223,10 +226,14 @@ class Engine:
             a, b = self._address(a_high, a_low), self._address(b_high, b_low)
             self._ends[2 * c : 2 * c + 2] = ((a, a_port, b, b_port), (b, b_port, a, a_port))
 
-    def _set_endpoints(self, rows: Array, connections: Array) -> None:
-        """Write addresses and ports of the client's and the broker's end (of end a as client where it is not known)."""
+    def endpoints(self, connections: Array) -> Array:
+        """Addresses and ports (int32, n x 4: client's address number and port, broker's) of connections by number; of
+        end a as client where it is not known which end that is."""
         swapped = self.dissector.dialogs["client"][connections] == 1
-        ends = taken(self._ends, 2 * connections + swapped)
+        return taken(self._ends, 2 * connections + swapped)
+
+    def _set_endpoints(self, rows: Array, connections: Array) -> None:
+        ends = self.endpoints(connections)
         for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
             rows[name] = ends[:, column]
 

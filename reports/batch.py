@@ -52,10 +52,12 @@ CONNECTION_ROW = record_dtype(
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Finished rows: EXCHANGE and RESULT records. A result's exchange is in the same batch, and the results of one
-    exchange follow each other. In a run that asks for no topics, `results` holds non-zero error codes only."""
+    exchange follow each other. In a run that asks for no topics, `results` holds non-zero error codes only. `marks`
+    (uint64, beside the exchanges): what inspectors found in the messages; None in a run without any."""
 
     exchanges: Array
     results: Array
+    marks: Array | None = None
 
 
 class Names(Protocol):
