@@ -1,0 +1,109 @@
+"""What the commands share on a terminal: complaints, readable captures, Ctrl-C, the progress bar, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .options import When
+from .sources import STANDARD_INPUT, FileReport, Interrupted, Pipe
+
+DONE, DAMAGED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+
+def complain(text: str) -> None:
+    """One line on standard error; control characters of file names and captures are escaped."""
+    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    print(f"kafkatap: {shown}", file=sys.stderr)
+
+
+def name_of(path: str) -> str:
+    return "standard input" if path == STANDARD_INPUT else path
+
+
+def advice_on(file: FileReport) -> str:
+    """What to do about a damaged file, as the end of a sentence."""
+    damage = file.damage or ""
+    if file.fatal:
+        if "first" in damage:
+            return ""
+        if "empty" in damage or "cut short" in damage:
+            return "; is it still being written, or was it copied in part?"
+        return "; give it a pcap or pcapng file (also .gz or .zst)"
+    packets = f"the {file.packets:,} packets before that are" if file.packets else "no packet before that could be"
+    advice = "" if "cut short" in damage else " (a repair tool such as pcapfix may save some of the rest)"
+    return f"; {packets} in the report{advice}"
+
+
+def reason_of(error: Exception) -> str:
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    what = error.strerror[:1].lower() + error.strerror[1:]
+    return f"{name_of(str(error.filename))}: {what}" if error.filename is not None else what
+
+
+def check_captures(captures: list[str], command: str = "report") -> None:
+    """ValueError or OSError for what cannot be read, before anything is read."""
+    if captures.count(STANDARD_INPUT) > 1:
+        raise ValueError("standard input (-) can be read only once")
+    for path in captures:
+        if path == STANDARD_INPUT:
+            if sys.stdin is None or sys.stdin.isatty():
+                raise ValueError(
+                    f"standard input is a terminal; pipe a capture into it (tcpdump -w - | kafkatap {command} -)"
+                )
+        elif os.path.isdir(path):
+            raise ValueError(f"{path} is a directory; name the captures in it ({path.rstrip('/')}/*.pcap)")
+        else:
+            try:
+                os.close(os.open(path, os.O_RDONLY))
+            except PermissionError:
+                raise ValueError(
+                    f"{path}: permission denied (what root captured is often for root alone: sudo)"
+                ) from None
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """A list that is no longer empty once Ctrl-C was pressed; pressed again, it ends at once."""
+    pressed: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+        if Pipe.waiting:
+            raise Interrupted
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def progress(options: argparse.Namespace) -> Iterator[Any]:
+    """What to call with the bytes read so far: draws a bar on a terminal once the work has taken a while."""
+    if not (options.progress and sys.stderr.isatty()):
+        yield lambda done: False
+        return
+    from .progress import Bar
+
+    sizes = [0 if c == STANDARD_INPUT else os.stat(c).st_size for c in options.captures]
+    bar = Bar(sum(sizes) if all(sizes) else None)
+    try:
+        yield bar.update
+    finally:
+        bar.close()
+
+
+def moment_of(when: When | None, first: int, otherwise: int) -> int:
+    if when is None:
+        return otherwise
+    return when.ns + first if when.relative else when.ns
