@@ -1,7 +1,7 @@
 """From TCP streams to Kafka exchanges. Knows Kafka's protocol, not where packets come from, and reads no captures.
 
 schema, notation, catalog   message layouts: their model, the notation of messages/*.kmsg, the files read
-definitions                 Kafka's own JSON definitions, read into the same model
+definitions, overlay        Kafka's own JSON definitions, read into the same model; laid over the built-in layouts
 errors, releases            facts: error codes, which release knows which versions
 fields, roles, profiles     fields by number, what they mean, which of them a run wants
 compiler, program, disassembly  layouts to programs, kept compiled, and printed

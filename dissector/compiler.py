@@ -33,7 +33,7 @@ _FIXED_OPS = {
 
 
 def compile_messages(messages: Mapping[tuple[int, int], Message], profile: Profile) -> Programs:
-    """Compile every version of every message."""
+    """Compile every version of every message. ValueError names the message that cannot be compiled."""
     table = number_fields(messages)
     index = np.full(2 * KEYS * VERSIONS, -1, np.int32)
     code: list[int] = []
@@ -41,11 +41,18 @@ def compile_messages(messages: Mapping[tuple[int, int], Message], profile: Profi
         message = messages[key]
         for version in message.versions:
             if not (message.api_key < KEYS and version < VERSIONS):
-                raise ValueError(f"api_key {message.api_key} version {version}: the index has no place for it")
+                raise ValueError(
+                    f"{_label(message, version)}: api_key {message.api_key} is beyond what can be read here "
+                    f"(keys to {KEYS - 1}, versions to {VERSIONS - 1})"
+                )
             index[(message.direction * KEYS + message.api_key) * VERSIONS + version] = len(code)
             _Compiler(code, message, version, table, profile).compile()
     roles = np.array([info.role for info in table], np.uint8)
     return Programs(np.array(code, np.int32), index, roles, profile.name, table)
+
+
+def _label(message: Message, version: int) -> str:
+    return f"{message.name}{'Request' if message.direction == REQUEST else 'Response'} v{version}"
 
 
 class _Compiler:
@@ -83,7 +90,8 @@ class _Compiler:
         assert self.skip == 0
         for at in jumps:
             distance = len(self.code) - at - 4
-            assert 0 <= distance < 1 << 22
+            if distance >= 1 << 22:
+                raise ValueError(f"{_label(self.message, self.version)}: too long")
             self.code[at + 2] |= distance << 8
 
     def flush(self) -> None:
@@ -143,7 +151,8 @@ class _Compiler:
         count_row = self.wants(self.id(path + "#"))
         flags = m.NULLABLE * (self.version in item.nullable) | m.ROW * count_row
         least, is_fixed = self.width(item)
-        assert least > 0, f"{self.message.name} v{self.version} {path}: elements of no bytes"
+        if least == 0:
+            raise ValueError(f"{_label(self.message, self.version)}, {path}: elements of no bytes")
         if is_fixed and not self.gives_rows(item, path):
             self.write(m.OP_FIXED_C if compact else m.OP_FIXED_32, prefix_width, number, flags, least)
             return
@@ -176,7 +185,8 @@ class _Compiler:
 
     def nest(self, by: int) -> None:
         self.depth += by
-        assert self.depth <= m.MAX_DEPTH
+        if self.depth > m.MAX_DEPTH:
+            raise ValueError(f"{_label(self.message, self.version)}: nested too deeply")
 
     def wants(self, number: int) -> bool:
         return self.profile.wanted(self.table[number], self.version)

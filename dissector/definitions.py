@@ -26,7 +26,7 @@ from .schema import (
 )
 
 #: Strings are matched so that a // inside one stays.
-_STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*')
+_STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _DIRECTIONS = {"request": (REQUEST, "Request"), "response": (RESPONSE, "Response")}
 _ENTITY_ROLES = {
     "topicName": "topic_name",
@@ -60,17 +60,24 @@ class DefinitionError(ValueError):
 def read_definitions(folder: str | Path) -> dict[tuple[int, int], Message]:
     """All definitions of a folder of .json files, by (api_key, direction)."""
     paths = sorted(Path(folder).glob("*.json"))
-    return load_definitions({path.name: path.read_text(encoding="utf-8") for path in paths})
+    return load_definitions({path.name: path.read_bytes() for path in paths})
 
 
-def load_definitions(texts: Mapping[str, str]) -> dict[tuple[int, int], Message]:
-    """The requests and responses among `texts` (name of the source → text), by (api_key, direction)."""
+def load_definitions(texts: Mapping[str, str | bytes]) -> dict[tuple[int, int], Message]:
+    """The requests and responses among `texts` (name of the source → text, bytes are UTF-8), by (api_key, direction).
+
+    DefinitionError names the source that is malformed, and says what is wrong there.
+    """
     messages: dict[tuple[int, int], Message] = {}
     for source, text in texts.items():
         try:
-            message = load_definition(text)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DefinitionError(f"{source}: {error!r}") from error
+            message = load_definition(text if isinstance(text, str) else text.decode("utf-8"))
+        except KeyError as error:
+            raise DefinitionError(f"{source}: there is no {error}") from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DefinitionError(f"{source}: {error}") from error
+        except RecursionError:
+            raise DefinitionError(f"{source}: nested too deeply") from None
         if message is not None:
             messages[message.api_key, message.direction] = message
     return messages
@@ -86,11 +93,13 @@ def load_definition(text: str) -> Message | None:
     if not versions:
         return None
     flexible = clip(_versions(definition.get("flexibleVersions", "none")), versions)
-    name = definition["name"]
+    name, api_key = definition["name"], definition["apiKey"]
+    if type(api_key) is not int or api_key < 0:
+        raise ValueError(f"{api_key!r} is no apiKey")
     shared = {struct["name"]: struct for struct in definition.get("commonStructs", ())}
     loader = _Loader(direction, versions, shared)
     body = Struct(name, loader.fields(definition.get("fields", ())))
-    return Message(definition["apiKey"], name.removesuffix(suffix), direction, versions, flexible, body)
+    return Message(api_key, name.removesuffix(suffix), direction, versions, flexible, body)
 
 
 def _versions(text: str) -> Versions:
@@ -105,7 +114,10 @@ class _Loader:
     def fields(self, definitions: Any) -> tuple[Field, ...]:
         """The fields that exist in some valid version, in wire order."""
         loaded = (self.field(definition) for definition in definitions)
-        return tuple(field for field in loaded if field is not None)
+        found = tuple(field for field in loaded if field is not None)
+        if len({field.name for field in found}) < len(found):
+            raise ValueError(f"two fields of one name among {', '.join(field.name for field in found)}")
+        return found
 
     def field(self, definition: dict[str, Any]) -> Field | None:
         versions = clip(_versions(definition.get("versions", "none")), self.versions)

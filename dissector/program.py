@@ -5,16 +5,17 @@ says what they mean). A program starts after a request's client_id or a response
 message begins with the header's tag section.
 
 The programs of the named profiles are kept beside the compiled kernels, so that an ordinary start neither reads nor
-compiles a layout.
+compiles a layout. Those of a folder of definitions are kept too, by a digest of its content.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ import numpy as np
 
 from kafkatap.kernels import store
 
+from .catalog import learn_names
 from .roles import (
     R_ACKS,
     R_API_KEY,
@@ -53,6 +55,7 @@ from .roles import (
 
 if TYPE_CHECKING:
     from .fields import FieldTable
+    from .overlay import Definitions
     from .profiles import Profile
     from .schema import Message
 
@@ -68,18 +71,22 @@ Array = np.ndarray[Any, Any]
 
 #: Bounds of `Programs.index`.
 KEYS, VERSIONS = 128, 32
+#: Folders of definitions whose programs are kept; of the built-in layouts one set is.
+FOLDERS_KEPT = 4
 
 
 @dataclass(frozen=True)
 class Programs:
     """`code` int32; `index[(direction * KEYS + key) * VERSIONS + version]` int32: the first instruction, -1 for an
-    unknown message; `roles` uint8 by field id (`roles.ROLE_NAMES`)."""
+    unknown message; `roles` uint8 by field id (`roles.ROLE_NAMES`). `names`: of APIs that only `definitions` know."""
 
     code: Array
     index: Array
     roles: Array
     profile: str
     table: FieldTable | None = field(default=None, repr=False)
+    definitions: Definitions | None = field(default=None, repr=False)
+    names: Mapping[int, str] = field(default_factory=dict)
 
     def find(self, api_key: int, version: int, direction: int) -> int:
         """The first instruction of a message's program, or -1."""
@@ -88,14 +95,21 @@ class Programs:
         return int(self.index[(direction * KEYS + api_key) * VERSIONS + version])
 
     @cached_property
+    def known_versions(self) -> dict[int, tuple[int, int]]:
+        """The lowest and the highest version of each API's request that has a program, by api_key."""
+        known = self.index.reshape(2, KEYS, VERSIONS)[0] >= 0
+        keys = np.flatnonzero(known.any(1))
+        low, high = known[keys].argmax(1), VERSIONS - 1 - known[keys, ::-1].argmax(1)
+        return {k: (a, b) for k, a, b in zip(keys.tolist(), low.tolist(), high.tolist(), strict=True)}
+
+    @cached_property
     def fields(self) -> FieldTable:
         """What the field ids mean. Programs that come from the cache read the layouts only for this."""
         if self.table is not None:
             return self.table
-        from .catalog import load_messages
         from .fields import number_fields
 
-        return number_fields(load_messages())
+        return number_fields(_messages(self.definitions))
 
     @cached_property
     def _slots(self) -> Array:
@@ -118,20 +132,50 @@ def compile_programs(messages: Mapping[tuple[int, int], Message], profile: Profi
     return compile_messages(messages, profile)
 
 
-def load_programs(name: str) -> Programs:
-    """The programs of a named profile ("summary", "results", "everything", "nothing") for the package's own layouts."""
+def load_programs(name: str, definitions: Definitions | None = None) -> Programs:
+    """The programs of a named profile ("summary", "results", "everything", "nothing") for the package's own layouts,
+    and what `definitions` lay over them; the names of their new APIs are learned. DefinitionError where one of them
+    cannot be compiled."""
+    if definitions is None:
+        return _load(name, None)
+    found = definitions.programs.get(name)
+    if found is None:
+        from .definitions import DefinitionError
+
+        try:
+            found = definitions.programs[name] = _load(name, definitions)
+        except DefinitionError:
+            raise
+        except ValueError as error:
+            raise DefinitionError(f"{definitions.folder}: {error}") from error
+    learn_names(found.names)
+    return found
+
+
+def _load(name: str, definitions: Definitions | None) -> Programs:
     folder = store.open_folder(build=False)
-    path = None if folder is None else folder / f"programs-{name}-{_sources()}.npy"
-    kept = None if path is None else _read(path, name)
+    path = None
+    if folder is not None:
+        stem = f"programs-{name}" if definitions is None else f"definitions-{name}-{definitions.digest}"
+        path = folder / f"{stem}-{_sources()}.npy"
+    kept = None if path is None else _read(path, name, definitions)
     if kept is not None:
         return kept
-    from .catalog import load_messages
     from .profiles import PROFILES
 
-    programs = compile_programs(load_messages(), PROFILES[name])
+    compiled = compile_programs(_messages(definitions), PROFILES[name])
+    programs = replace(compiled, definitions=definitions, names={} if definitions is None else definitions.names)
     if path is not None:
         _write(path, programs)
     return programs
+
+
+def _messages(definitions: Definitions | None) -> Mapping[tuple[int, int], Message]:
+    if definitions is not None:
+        return definitions.messages
+    from .catalog import load_messages
+
+    return load_messages()
 
 
 def _sources() -> str:
@@ -146,13 +190,14 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
-#: The kept form is one int32 array: these two, the lengths of the three parts, the parts.
-_FORM = (0x6B746170, 1)
+#: The kept form is one int32 array: these two, the lengths of the four parts, the parts. The last are names, as JSON.
+_FORM = (0x6B746170, 2)
 
 
 def _write(path: Path, programs: Programs) -> None:
     """Keep programs: written whole under another name, then renamed. A folder that cannot be written is left alone."""
-    parts = (programs.code, programs.index, programs.roles.astype(np.int32))
+    names = np.frombuffer(json.dumps(programs.names).encode(), np.uint8)
+    parts = (programs.code, programs.index, programs.roles.astype(np.int32), names.astype(np.int32))
     whole = np.concatenate([np.array([*_FORM, *map(len, parts)], np.int32), *parts])
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix="programs-new-")
@@ -163,25 +208,28 @@ def _write(path: Path, programs: Programs) -> None:
         except BaseException:
             os.unlink(temporary)
             raise
-        for old in path.parent.glob(f"programs-{programs.profile}-*.npy"):
-            if old != path:
-                old.unlink(missing_ok=True)
+        ours, kept = ("programs", 1) if programs.definitions is None else ("definitions", FOLDERS_KEPT)
+        others = path.parent.glob(f"{ours}-{programs.profile}-*.npy")
+        newest = sorted((p for p in others if p != path), key=lambda p: p.stat().st_mtime_ns, reverse=True)
+        for old in newest[kept - 1 :]:
+            old.unlink(missing_ok=True)
     except OSError:
         return
 
 
-def _read(path: Path, name: str) -> Programs | None:
+def _read(path: Path, name: str, definitions: Definitions | None) -> Programs | None:
     """Programs kept before, or None where there are none or they are damaged."""
     try:
         whole = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        if whole.dtype != np.int32 or whole.ndim != 1 or len(whole) < 6 or tuple(whole[:2].tolist()) != _FORM:
+            return None
+        sizes = whole[2:6]
+        if (sizes < 0).any() or sizes[1] != 2 * KEYS * VERSIONS or len(whole) != 6 + int(sizes.sum()):
+            return None
+        code, index, roles, names = np.split(whole[6:], np.cumsum(sizes[:3]))
+        known = {int(key): str(value) for key, value in json.loads(names.astype(np.uint8).tobytes()).items()}
+    except (OSError, ValueError, EOFError, AttributeError):
         return None
-    if whole.dtype != np.int32 or whole.ndim != 1 or len(whole) < 5 or tuple(whole[:2].tolist()) != _FORM:
-        return None
-    code, index, roles = whole[2:5].tolist()
-    if index != 2 * KEYS * VERSIONS or len(whole) != 5 + code + index + roles:
-        return None
-    at = 5 + code
     return Programs(
-        whole[5:at].copy(), whole[at : at + index].copy(), whole[at + index :].astype(np.uint8), profile=name
+        code.copy(), index.copy(), roles.astype(np.uint8), profile=name, definitions=definitions, names=known
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import CONNECTION_ROW, Batch
 
 from .ahead import AHEAD
+
+if TYPE_CHECKING:
+    from kafkatap.dissector.overlay import Definitions
 
 Array = np.ndarray[Any, Any]
 _NONE = np.zeros(0, np.int64)
@@ -95,14 +98,20 @@ class Engine:
 
     `all_results`: decode every body for its topics and results, not only what failed. `ports`: hints that brokers
     listen there, for connections that begin in the middle. `inspectors` see every message while its bytes are there.
+    `definitions`: layouts of a newer Kafka, laid over the built-in ones.
     """
 
     def __init__(
-        self, all_results: bool = False, ports: Sequence[int] = (), inspectors: Sequence[Inspector] = ()
+        self,
+        all_results: bool = False,
+        ports: Sequence[int] = (),
+        inspectors: Sequence[Inspector] = (),
+        definitions: Definitions | None = None,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = Assembler(pools=AHEAD)
-        self.dissector = Dissector(load_programs("summary"), load_programs("results"), all_results, inspectors)
+        programs, details = load_programs("summary", definitions), load_programs("results", definitions)
+        self.dissector = Dissector(programs, details, all_results, inspectors)
         self.addresses: list[str] = []
         self.strings = Strings(self.dissector)
         self._ports = np.array(ports, np.int32)
