@@ -175,7 +175,9 @@ class Dissector:
         )
 
     def _inspect(self, block: Array, held: Array, count: int) -> None:
-        frames = Frames(self.jobs[:count], self.exchanges, self.links, (block, held, self.pool), self._bits)
+        programs = self.details if self.all_results else self.programs
+        buffers = (block, held, self.pool)
+        frames = Frames(self.jobs[:count], programs, self.exchanges, self.links, buffers, self._bits)
         for inspector in self.inspectors:
             inspector.look(frames)
 
