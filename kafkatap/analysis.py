@@ -14,6 +14,7 @@ from kafkatap.reports.batch import Context
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkatap.dissector.overlay import Definitions
     from kafkatap.reports.model import Report
 
 Path = str | os.PathLike[str]
@@ -35,10 +36,17 @@ class Analysis:
     Columns are described in docs/tables.md. `connections`, `files` and `ledger` alone cost less than the first two.
     """
 
-    def __init__(self, captures: Iterable[Path], ports: Iterable[int] = (), block_size: int | None = None) -> None:
+    def __init__(
+        self,
+        captures: Iterable[Path],
+        ports: Iterable[int] = (),
+        block_size: int | None = None,
+        definitions: Definitions | None = None,
+    ) -> None:
         self.captures = tuple(os.fspath(c) for c in captures)
         self._ports = tuple(ports)
         self._block_size = block_size
+        self._definitions = definitions
 
     @property
     def exchanges(self) -> pa.Table:
@@ -119,7 +127,8 @@ class Analysis:
         from .running import Run
         from .sources import BLOCK_SIZE
 
-        return Run(self.captures, Engine(all_results, self._ports), block_size=self._block_size or BLOCK_SIZE)
+        engine = Engine(all_results, self._ports, definitions=self._definitions)
+        return Run(self.captures, engine, block_size=self._block_size or BLOCK_SIZE)
 
     def _check(self, run: Any) -> None:
         unreadable = [f for f in run.files if f.fatal]
@@ -141,12 +150,18 @@ def error_counts(results: Any) -> Any:
     return rows
 
 
-def analyze(captures: Path | Iterable[Path], *, ports: Iterable[int] = ()) -> Analysis:
+def analyze(captures: Path | Iterable[Path], *, ports: Iterable[int] = (), definitions: Path | None = None) -> Analysis:
     """Analyze one capture or many (pcap or pcapng, also .gz and .zst), put in order of time by their packets.
 
     Nothing is read before a table is asked for. `ports`: hints that brokers listen there; Kafka is found without them.
+    `definitions`: a folder of a newer Kafka's own message definitions (.json), laid over the built-in ones; read at
+    once, ValueError where it holds none, or a malformed one.
     OSError where a file cannot be opened, `UnreadableCaptureError` where none is a capture.
     """
     if isinstance(captures, (str, os.PathLike)):
         captures = [captures]
-    return Analysis(captures, ports)
+    if definitions is None:
+        return Analysis(captures, ports)
+    from kafkatap.dissector.overlay import open_definitions
+
+    return Analysis(captures, ports, definitions=open_definitions(definitions))

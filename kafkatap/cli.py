@@ -32,7 +32,7 @@ from .console import (
     reason_of,
 )
 from .engine import Engine
-from .options import When, api_keys, own_version
+from .options import When, api_keys, chosen_definitions, own_version
 from .running import Run
 from .sources import STANDARD_INPUT
 
@@ -43,6 +43,7 @@ def report(options: argparse.Namespace) -> int:
     """Carry out `kafkatap report`; return its exit code."""
     store.verbose = options.verbose > 0
     try:
+        definitions = chosen_definitions(options)
         filters = _filters(options)
         check_captures(options.captures)
         _check_outputs(options)
@@ -50,7 +51,7 @@ def report(options: argparse.Namespace) -> int:
         complain(reason_of(error))
         return WRONG
     topics = options.by == "topic" or bool(options.topic)
-    engine = Engine(all_results=topics or bool(options.parquet), ports=options.port or ())
+    engine = Engine(topics or bool(options.parquet), options.port or (), definitions=definitions)
     counts = ReportCounts(filters, engine, by_topic=topics, interval=options.interval)
     kept: list[Batch] = []
     with interrupts() as stop, progress(options) as show:

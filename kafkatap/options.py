@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkatap.dissector.overlay import Definitions
 
 SECOND = 1_000_000_000
 
@@ -127,6 +131,29 @@ def api_keys(names: list[str]) -> frozenset[int]:
     return frozenset(keys)
 
 
+def add_definitions(group: argparse._ArgumentGroup) -> None:
+    """The option --definitions, for every command that decodes or names messages (see `chosen_definitions`)."""
+    group.add_argument(
+        "--definitions", metavar="DIR",
+        help="read a newer Kafka: a folder of its own message definitions (.json), laid over the built-in ones",
+    )  # fmt: skip
+
+
+def chosen_definitions(options: argparse.Namespace) -> Definitions | None:
+    """What --definitions names, read and checked, the names of its APIs learned; to be called before `api_keys`.
+
+    OSError or ValueError where there is nothing usable.
+    """
+    from kafkatap.dissector.catalog import forget_names
+
+    forget_names()  # of an earlier call in this process
+    if options.definitions is None:
+        return None
+    from kafkatap.dissector.overlay import open_definitions
+
+    return open_definitions(options.definitions)
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
@@ -211,6 +238,7 @@ def _add_report(report: argparse.ArgumentParser) -> None:
                       help="length of the timeline's intervals: 100ms, 5m (default: what fits a screen)")  # fmt: skip
     what.add_argument("--port", action="append", type=_port, metavar="PORT",
                       help="a hint that brokers listen on PORT; Kafka is found on any port without it")  # fmt: skip
+    add_definitions(what)
     how = report.add_argument_group("how it is shown")
     how.add_argument("--top", type=_positive, default=12, metavar="N",
                      help="rows of each table on the terminal; 0 for all (default: 12)")  # fmt: skip
@@ -253,6 +281,6 @@ def completion_script(shell: str) -> str:
         for action in command._actions:
             if action.dest == "captures":
                 action.complete = shtab.FILE
-            elif action.dest in ("csv", "plots", "parquet"):
+            elif action.dest in ("csv", "plots", "parquet", "definitions"):
                 action.complete = shtab.DIRECTORY
     return str(shtab.complete(parser, shell=shell))

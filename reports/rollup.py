@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -74,7 +73,6 @@ def roll_up(
     return Rolled(list(rows), values, row_of, histograms)
 
 
-@cache
 def api_label(api_key: int, long_poll: int = 0) -> str:
     """`Fetch`; a Fetch that waited out its max_wait_ms is told apart."""
     from kafkatap.dissector.catalog import api_name
