@@ -22,11 +22,11 @@ class Frames:
 
     `jobs` (JOB): one a message; `frame` is slot * 2 + direction (0 request, 1 response), `at`:`end` the captured bytes
     of its body (behind a request's client_id or a response's correlation_id), `limit` the end that its size declares;
-    `program` is -1 where the layouts know no such body, for orphan responses, and for bare SASL tokens, whose body is
-    the token, and belongs to `programs` otherwise. `rows` (EXCHANGE) and `links` (LINK) by slot: what is known so far of the exchange, which is all of a
-    request's part, and of a response everything but its times told apart. `buffers` (uint8): block, held bytes, pool;
-    a job's `source` says which. `marks` (uint64) by slot: bits that inspectors set, 0 at first; they arrive with the
-    finished exchange.
+    `program` is one of `programs`, or -1 where the layouts know no such body, for orphan responses, and for bare SASL
+    tokens, whose body is the token. `rows` (EXCHANGE) and `links` (LINK) by slot: what is known so far of the exchange,
+    which is all of a request's part, and of a response everything but its times told apart. `buffers` (uint8): block,
+    held bytes, pool; a job's `source` says which. `marks` (uint64) by slot: bits that inspectors set, 0 at first; they
+    arrive with the finished exchange.
     """
 
     jobs: Array

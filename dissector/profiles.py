@@ -30,7 +30,7 @@ from .roles import (
     R_TOPIC_NAME,
     R_TRANSACTIONAL_ID,
 )
-from .schema import REQUEST
+from .schema import REQUEST, RESPONSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,33 @@ def _in_results(field: FieldInfo, version: int) -> bool:
     return _in_summary(field, version) or (field.role in _PLACES and field.kind == K_VALUE)
 
 
+_LINE = _PLACES | {R_THROTTLE_TIME_MS, R_ERROR_CODE, R_ACKS}
+
+
+def _in_line(field: FieldInfo, version: int) -> bool:
+    """What one line can say of a message: what it names, its errors, and the plain values at its top."""
+    if field.kind != K_VALUE or field.type == "bytes":
+        return False
+    return field.role in _LINE or field.element < 0
+
+
+#: Responses that tell which address each broker has, by api_key.
+_NODES = {
+    3: ("Brokers.NodeId", "Brokers.Host", "Brokers.Port"),
+    60: ("Brokers.BrokerId", "Brokers.Host", "Brokers.Port"),
+}
+NODE_APIS = frozenset(_NODES)
+
+
+def _in_nodes(field: FieldInfo, version: int) -> bool:
+    return field.direction == RESPONSE and field.path in _NODES.get(field.api_key, ())
+
+
 SUMMARY = Profile("summary", _in_summary, zero_errors=False)
 RESULTS = Profile("results", _in_results)
+LINE = Profile("line", _in_line, zero_errors=False)
+NODES = Profile("nodes", _in_nodes)
 EVERYTHING = Profile("everything", lambda field, version: True)
 #: Only whether a body is well-formed.
 NOTHING = Profile("nothing", lambda field, version: False)
-PROFILES = {profile.name: profile for profile in (SUMMARY, RESULTS, EVERYTHING, NOTHING)}
+PROFILES = {profile.name: profile for profile in (SUMMARY, RESULTS, LINE, NODES, EVERYTHING, NOTHING)}

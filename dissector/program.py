@@ -119,6 +119,11 @@ class Programs:
         slots[self.index[used]] = used
         return slots
 
+    def versions(self, programs: Array) -> Array:
+        """The version (int32) whose layout each of these programs (int32) reads; -1 for program -1."""
+        slots = self._slots[programs]
+        return np.where(slots >= 0, slots % VERSIONS, np.int32(-1))
+
     def same_as(self, other: Programs, programs: Array) -> Array:
         """This profile's programs (int32) for the messages of `other`'s `programs`; -1 stays -1."""
         slots = other._slots[programs]
