@@ -97,6 +97,7 @@ class Run:
             last=engine.last,
             packets=engine.packets,
             encrypted_share=engine.encrypted_share,
+            known_versions=engine.dissector.programs.known_versions,
             not_captured=engine.not_captured,
         )
 

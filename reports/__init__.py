@@ -11,7 +11,7 @@ tally        the kernels that add exchanges, errors and topics to those tables
 counts       `ReportCounts`: all that reports are made of
 rollup       groups of counts rolled up to the rows of a report
 model        `Column`, `Table`, `Report`: what every renderer takes
-latency, throttle, errors, clients, timeline, heading, ledger    one report each
+latency, throttle, errors, clients, timeline, not_decoded, heading, ledger    one report each
 build        `build_report`: all of them
 units        numbers, times and hostile text made readable
 text, json_report, csv_report, plots    renderers

@@ -92,7 +92,8 @@ class Context:
     """What is known at the end beside the counts: names, connections, files, the ledger.
 
     `ledger` has a section for packets, payload bytes, requests and responses; the parts of a section (all but "total")
-    sum to its "total". `encrypted_share` is the part of the TCP payload that was TLS, 0 to 1.
+    sum to its "total". `known_versions`: the lowest and highest version of each API's requests that can be decoded, by
+    api_key, None where it is not known. `encrypted_share` is the part of the TCP payload that was TLS, 0 to 1.
     """
 
     strings: Sequence[bytes | None] = ()
@@ -105,6 +106,7 @@ class Context:
     last: int | None = None
     packets: int = 0
     encrypted_share: float = 0.0
+    known_versions: Mapping[int, tuple[int, int]] | None = None
     not_captured: int = 0  # bytes of TCP payload that the snap length cut off
 
     def text(self, number: int) -> str | None:

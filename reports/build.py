@@ -14,6 +14,8 @@ from .histogram import middle
 from .latency import latency, roll_latency
 from .ledger import ledger, loss_sentences
 from .model import Curves, Report
+from .not_decoded import not_decoded
+from .not_decoded import sentences as not_decoded_sentences
 from .rollup import api_label
 from .throttle import throttle
 from .timeline import timeline
@@ -32,6 +34,7 @@ def build_report(
     `asked`: the filters in words, for the heading."""
     counts.finish()
     detail = errors(counts, context)
+    undecoded = not_decoded(counts, context)
     return Report(
         heading=heading(counts, context, asked),
         tables=(
@@ -41,10 +44,11 @@ def build_report(
             detail,
             clients(counts, context),
             timeline(counts, context, timeline_rows),
+            undecoded,
             files(context),
         ),
         ledger=ledger(context),
-        sentences=loss_sentences(context),
+        sentences=(*loss_sentences(context), *not_decoded_sentences(undecoded)),
         curves=latency_curves(counts, context) if curves else Curves(),
     )
 

@@ -80,4 +80,6 @@ def files(context: Context) -> Table:
         for f in context.files
     ]  # fmt: skip
     notes = ("Packet numbers in this report count over all files, in this order.",)
-    return Table("files", "Files", FILE_COLUMNS, rows, notes, whole=True)
+    return Table(
+        "files", "Files", FILE_COLUMNS, rows, notes, whole=True, shown_from=2
+    )  # of one the heading says it all

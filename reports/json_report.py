@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, TextIO
 
-from . import clients, errors, heading, latency, ledger, throttle, timeline, units
+from . import clients, errors, heading, latency, ledger, not_decoded, throttle, timeline, units
 from .model import Column, Report, Table, Value
 
 SCHEMA_VERSION = 1
@@ -22,6 +22,7 @@ REPORTS: dict[str, tuple[Column, ...]] = {
     "errors": errors.COLUMNS,
     "clients": clients.COLUMNS,
     "timeline": timeline.COLUMNS,
+    "not_decoded": not_decoded.COLUMNS,
     "files": heading.FILE_COLUMNS,
     "ledger": ledger.COLUMNS,
 }

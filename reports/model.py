@@ -31,7 +31,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One report. `notes` are sentences to be read with it; `whole` says that it is shown in full, whatever `--top`."""
+    """One report. `notes` are sentences to be read with it; `whole` says that it is shown in full, whatever `--top`.
+    With fewer rows than `shown_from` it is not shown to people: something else says the same."""
 
     name: str
     title: str
@@ -40,6 +41,7 @@ class Table:
     notes: tuple[str, ...] = ()
     whole: bool = False
     empty: str = "nothing to report"
+    shown_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ def render_text(report: Report, width: int = PLAIN_WIDTH, top: int = 12, utc: bo
         for n, part in enumerate(textwrap.wrap(units.safe(sentence), max(width - 2, 20))):
             yield [("  " if n else "! ", "bold yellow"), (part, "yellow")]
     for table in (*report.tables, report.ledger):
-        if table.name == "files" and len(table.rows) < 2:
-            continue  # the heading says it all
+        if len(table.rows) < table.shown_from:
+            continue
         yield []
         yield from render_table(table, width, top, utc)
 

@@ -112,7 +112,10 @@ def test_json_has_the_fields_of_its_schema() -> None:
 
 def test_csv_files(tmp_path: Path) -> None:
     paths = write_csv(report(), tmp_path / "new")
-    names = ["capture", "latency", "throttle", "error_totals", "errors", "clients", "timeline", "files", "ledger"]
+    names = [
+        "capture", "latency", "throttle", "error_totals", "errors", "clients", "timeline", "not_decoded", "files",
+        "ledger",
+    ]  # fmt: skip
     assert [p.name for p in paths] == [f"{n}.csv" for n in names]
     with open(tmp_path / "new" / "clients.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
