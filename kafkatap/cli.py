@@ -32,9 +32,10 @@ from .console import (
     reason_of,
 )
 from .engine import Engine
-from .options import When, api_keys, chosen_definitions, own_version
+from .options import own_version
 from .running import Run
 from .sources import STANDARD_INPUT
+from .values import When, api_keys, chosen_definitions
 
 HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .options import When
 from .sources import STANDARD_INPUT, FileReport, Interrupted, Pipe
+from .values import When
 
 DONE, DAMAGED, WRONG, INTERRUPTED = 0, 1, 2, 130
 

@@ -52,7 +52,7 @@ class NodeFinder:
                 node = value
 
     def addresses(self) -> dict[int, str]:
-        """By node id "host:port", or the host alone where a node has several ports. One of several hosts is not told."""
+        """By node id "host:port"; the host alone where it has several ports; nothing where it has several hosts."""
         found = {}
         for node, places in self._seen.items():
             hosts = {host for host, _ in places}

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from kafkatap.options import When, api_keys, build_parser, completion_script, parse_duration, parse_when
+from kafkatap.options import build_parser, completion_script
+from kafkatap.values import When, api_keys, parse_duration, parse_when
 
 SECOND = 1_000_000_000
 
