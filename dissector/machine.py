@@ -47,6 +47,7 @@ TAPE = record_dtype(
     ("parent", "i4"),  # row of the enclosing array element, -1 at the top
     ("length", "i4"),
     ("field", "i4"),
+    ("stop", "i4"),  # end of the bytes read for it, relative to the job's `at` (of an array: of its count)
 )
 
 (
@@ -91,6 +92,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
     [ERROR_AT], [ERROR_FIELD] and [NULLS] as in JOB, the place absolute.
     """
     at = np.int64(at)
+    start = at
     limit = np.int64(limit)
     captured = min(np.int64(end), np.int64(len(buf)))
     stop = min(captured, limit)
@@ -320,6 +322,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
             entry.parent = parent
             entry.length = length
             entry.field = out
+            entry.stop = at - start
             if opens:
                 parent = row
             row += 1
