@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .fields import K_VALUE, PRODUCE, FieldInfo
+from .fields import FETCH, K_VALUE, PRODUCE, SHARE_FETCH, FieldInfo
 from .roles import (
     R_ACKS,
     R_API_KEY,
@@ -55,6 +55,8 @@ _PLACES = frozenset(
 )  # fmt: skip
 #: Responses that tell topic ids with their names: the first version that does, and the path of the topics, by api_key.
 _TOPIC_NAMES = {3: (10, "Topics."), 19: (7, "Topics.")}
+#: Messages with record batches: (api_key, direction).
+CARRY_RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
 
 
 def _in_summary(field: FieldInfo, version: int) -> bool:
@@ -96,6 +98,12 @@ def _in_nodes(field: FieldInfo, version: int) -> bool:
     return field.direction == RESPONSE and field.path in _NODES.get(field.api_key, ())
 
 
+def _in_records(field: FieldInfo, version: int) -> bool:
+    if (field.api_key, field.direction) not in CARRY_RECORDS or field.kind != K_VALUE:
+        return False
+    return field.role in (R_TOPIC_NAME, R_TOPIC_ID, R_PARTITION, R_RECORDS)
+
+
 SUMMARY = Profile("summary", _in_summary, zero_errors=False)
 RESULTS = Profile("results", _in_results)
 LINE = Profile("line", _in_line, zero_errors=False)
@@ -103,4 +111,6 @@ NODES = Profile("nodes", _in_nodes)
 EVERYTHING = Profile("everything", lambda field, version: True)
 #: Only whether a body is well-formed.
 NOTHING = Profile("nothing", lambda field, version: False)
-PROFILES = {profile.name: profile for profile in (SUMMARY, RESULTS, LINE, NODES, EVERYTHING, NOTHING)}
+#: Where records lie, of the messages that carry them.
+RECORDS = Profile("records", _in_records)
+PROFILES = {profile.name: profile for profile in (SUMMARY, RESULTS, LINE, NODES, EVERYTHING, NOTHING, RECORDS)}

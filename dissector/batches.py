@@ -1,0 +1,509 @@
+"""Record batches and message sets: the kernels that walk them, from `records` fields down to single records.
+
+All bytes lie in one array, the arena: the fields as they came, then what was decompressed of them. `walk_batches` gives
+a BATCH row for each batch of magic 2 and for each message of magic 0 and 1 at the top level; Python checks their CRCs
+and decompresses; `read_records` gives a RECORD row for each record, and where a batch cannot be read (further) one that
+says why. Both stop when a table is full and go on from there.
+
+Every length is compared with the end of what encloses it; a record takes at least one byte, so that a batch ends
+whatever count it declares. Sums of offsets and times wrap as Kafka's own do.
+
+Layouts: Kafka's documentation of record batches, KIP-31 and KIP-32 (magic 1, relative offsets), KIP-98 (magic 2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.kernels import kernel
+from kafkatap.kernels.decorator import helper, record_dtype
+from kafkatap.kernels.readers import be16, be32, be64, signed16, signed32
+
+#: What became of a batch or record. PARTIAL: the broker cut it at the response's size, which is usual. NESTED: a
+#: compressed message within a compressed one.
+RECORD_STATUSES = (
+    "ok", "partial", "not_captured", "malformed", "trailing_bytes", "corrupt", "too_large", "unknown_codec",
+    "unknown_magic", "nested",
+)  # fmt: skip
+(
+    OK, PARTIAL, NOT_CAPTURED, MALFORMED, TRAILING_BYTES, CORRUPT, TOO_LARGE, UNKNOWN_CODEC, UNKNOWN_MAGIC, NESTED,
+) = range(len(RECORD_STATUSES))  # fmt: skip
+
+#: An offset, a time or a number that is not told.
+UNTOLD = -(2**63)
+
+CRC_WRONG, CRC_RIGHT, CRC_UNCHECKED = range(3)
+
+#: Bits of a batch's attributes.
+CODEC_BITS, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 7, 8, 16, 32
+
+#: Bytes before a batch's body (magic 2), and in the shortest messages.
+BATCH_HEADER, MESSAGE_0, MESSAGE_1 = 61, 26, 34
+#: Offset and size, which the size does not count.
+LOG_OVERHEAD = 12
+
+#: One `records` field: its bytes in the arena, and whose it is.
+PART = record_dtype(
+    ("exchange", "i8"),
+    ("at", "i8"),
+    ("end", "i8"),
+    ("message_first", "i8"),  # ns, arrival of the first byte of the message
+    ("topic", "i4"),  # number in the collector's topics, -1
+    ("partition", "i4"),
+    ("fetch", "u1"),  # 1: of a response, which may end in a partial batch
+    ("cut", "u1"),  # 1: the capture ends before the field does
+)
+
+BATCH = record_dtype(
+    ("at", "i8"),  # in the arena
+    ("end", "i8"),  # of what is there of it
+    ("body", "i8"),  # its records, decompressed; -1: nothing to read. Of an uncompressed message: the message
+    ("body_end", "i8"),
+    ("base_offset", "i8"),  # of a message its offset; UNTOLD
+    ("first_timestamp", "i8"),  # ms
+    ("max_timestamp", "i8"),  # of a message its timestamp
+    ("producer_id", "i8"),
+    ("crc", "i8"),  # as it says
+    ("records", "i4"),  # as it says
+    ("base_sequence", "i4"),
+    ("leader_epoch", "i4"),
+    ("part", "i4"),
+    ("number", "i4"),  # within the exchange
+    ("attributes", "i2"),
+    ("producer_epoch", "i2"),
+    ("magic", "i1"),  # -1: not told
+    ("codec", "u1"),
+    ("status", "u1"),
+    ("crc_state", "u1"),
+)
+
+#: One record, or (status not OK) the place where a batch ends to be readable. Lengths: -1 null.
+RECORD = record_dtype(
+    ("offset", "i8"),  # UNTOLD
+    ("timestamp", "i8"),  # ms; UNTOLD
+    ("key_at", "i8"),
+    ("value_at", "i8"),
+    ("key_length", "i4"),
+    ("value_length", "i4"),
+    ("headers", "i4"),  # their number; their rows come in the order of the records
+    ("batch", "i4"),  # row of BATCH
+    ("sequence", "i4"),  # -1
+    ("control", "i2"),  # type of a control record, -1
+    ("status", "u1"),
+)
+
+HEADER = record_dtype(("key_at", "i8"), ("value_at", "i8"), ("key_length", "i4"), ("value_length", "i4"))
+
+#: State (int64) of `walk_batches` ...
+PART_NUMBER, POSITION, NUMBER, LAST_EXCHANGE = range(4)
+WALK_STATE = 4
+#: ... and of `read_records`. NEXT: where the next record of the batch starts, -1: the batch has not begun.
+NEXT, INDEX, BASE, RECORDS, HEADERS = range(5)
+READ_STATE = 5
+
+#: What `_read_record` gives instead of a position.
+_BAD, _FULL = -1, -2
+
+
+@helper
+def wrapping_sum(a, b):  # type: ignore[no-untyped-def]
+    """a + b in 64 bits, as Java adds; in halves, so that nothing overflows."""
+    low = (a & 0xFFFFFFFF) + (b & 0xFFFFFFFF)
+    high = ((a >> 32) + (b >> 32) + (low >> 32)) & 0xFFFFFFFF
+    return signed32(high) * 4294967296 + (low & 0xFFFFFFFF)
+
+
+@helper
+def _clear_batch(batch, part_number, part, at):  # type: ignore[no-untyped-def]
+    batch.at = at
+    batch.end = part.end
+    batch.body = -1
+    batch.body_end = -1
+    batch.base_offset = UNTOLD
+    batch.first_timestamp = UNTOLD
+    batch.max_timestamp = UNTOLD
+    batch.producer_id = -1
+    batch.crc = 0
+    batch.records = 0
+    batch.base_sequence = -1
+    batch.leader_epoch = -1
+    batch.part = part_number
+    batch.attributes = 0
+    batch.producer_epoch = -1
+    batch.magic = -1
+    batch.codec = 0
+    batch.status = OK
+    batch.crc_state = CRC_UNCHECKED
+
+
+@helper
+def _read_batch_header(buf, at, batch):  # type: ignore[no-untyped-def]
+    batch.leader_epoch = signed32(be32(buf, at + 12))
+    batch.crc = be32(buf, at + 17)
+    batch.attributes = signed16(be16(buf, at + 21))
+    batch.codec = batch.attributes & CODEC_BITS
+    batch.first_timestamp = be64(buf, at + 27)
+    batch.max_timestamp = be64(buf, at + 35)
+    batch.producer_id = be64(buf, at + 43)
+    batch.producer_epoch = signed16(be16(buf, at + 51))
+    batch.base_sequence = signed32(be32(buf, at + 53))
+    batch.records = signed32(be32(buf, at + 57))
+    batch.body = at + BATCH_HEADER
+
+
+@helper
+def _read_message_header(buf, at, batch):  # type: ignore[no-untyped-def]
+    """Of a whole message. Its body is itself, or where it is compressed its value; MALFORMED where it holds none."""
+    batch.crc = be32(buf, at + 12)
+    batch.attributes = np.int64(buf[at + 17])
+    batch.codec = batch.attributes & CODEC_BITS
+    batch.records = 1
+    if batch.magic == 1:
+        batch.max_timestamp = be64(buf, at + 18)
+    batch.body = at
+    batch.body_end = batch.end
+    if batch.codec == 0:
+        return
+    batch.body = -1
+    key_at = at + (22 if batch.magic == 1 else 14) + 4
+    key = signed32(be32(buf, key_at - 4))
+    value_at = key_at + max(key, np.int64(0)) + 4
+    if key < -1 or value_at > batch.end:
+        batch.status = MALFORMED
+        return
+    value = signed32(be32(buf, value_at - 4))
+    if value < 0 or value > batch.end - value_at:
+        batch.status = MALFORMED
+        return
+    batch.body = value_at
+    batch.body_end = value_at + value
+
+
+@helper
+def _read_batch(buf, at, end, part, batch):  # type: ignore[no-untyped-def]
+    """Read the batch at `at` as far as it is there; where the next one starts, `end` where that is not known."""
+    left = end - at
+    if left >= 8:
+        batch.base_offset = be64(buf, at)
+    short = np.int64(NOT_CAPTURED if part.cut else (PARTIAL if part.fetch else MALFORMED))
+    if left < LOG_OVERHEAD + 5:
+        batch.status = short
+        return end
+    size = signed32(be32(buf, at + 8))
+    magic = np.int64(buf[at + 16])
+    magic = magic - 256 if magic >= 128 else magic
+    batch.magic = magic
+    least = np.int64(BATCH_HEADER if magic == 2 else (MESSAGE_1 if magic == 1 else MESSAGE_0)) - LOG_OVERHEAD
+    if size < least:
+        batch.status = MALFORMED
+        return end
+    whole = size <= left - LOG_OVERHEAD
+    following = at + LOG_OVERHEAD + size if whole else end
+    batch.end = following
+    if magic < 0 or magic > 2:
+        batch.status = UNKNOWN_MAGIC
+    elif not whole:
+        batch.status = short
+        if magic == 2 and left >= BATCH_HEADER:
+            _read_batch_header(buf, at, batch)
+            batch.body_end = end
+            if short == PARTIAL or batch.codec != 0:
+                batch.body = -1
+    elif magic == 2:
+        _read_batch_header(buf, at, batch)
+        batch.body_end = following
+    else:
+        _read_message_header(buf, at, batch)
+    return following
+
+
+@kernel(np.uint8, PART, int, BATCH, np.int64)
+def walk_batches(arena, parts, count, batches, state):  # type: ignore[no-untyped-def]
+    """Give a BATCH row for each batch of parts[:count], in order, from where `state` says on; return their number.
+
+    Not all are walked while state[PART_NUMBER] < count: call it again. Begin with zeros, state[POSITION] and
+    state[LAST_EXCHANGE] -1.
+    """
+    made = 0
+    while state[PART_NUMBER] < count:
+        part = parts[state[PART_NUMBER]]
+        at = state[POSITION]
+        if at < 0:
+            at = np.int64(part.at)
+            if part.exchange != state[LAST_EXCHANGE]:
+                state[NUMBER] = 0
+                state[LAST_EXCHANGE] = part.exchange
+        end = min(np.int64(part.end), np.int64(len(arena)))
+        while at < end:
+            if made == len(batches):
+                state[POSITION] = at
+                return made
+            batch = batches[made]
+            _clear_batch(batch, state[PART_NUMBER], part, at)
+            at = _read_batch(arena, at, end, part, batch)
+            batch.number = state[NUMBER]
+            state[NUMBER] += 1
+            made += 1
+        state[PART_NUMBER] += 1
+        state[POSITION] = -1
+    return made
+
+
+@helper
+def varint(buf, at, end, longest):  # type: ignore[no-untyped-def]
+    """A zigzag varint of at most `longest` bytes (5: 32 bits, 10: 64): its value, and the position behind it or -1."""
+    raw = np.int64(0)
+    for k in range(longest):
+        if at + k >= end:
+            return np.int64(0), np.int64(_BAD)
+        byte = np.int64(buf[np.uintp(at + k)])
+        raw |= (byte & 127) << (7 * k)
+        if byte < 128:
+            if (longest == 5 and raw > 0xFFFFFFFF) or (k == 9 and byte > 1):
+                break
+            return ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1), at + k + 1
+    return np.int64(0), np.int64(_BAD)
+
+
+@helper
+def _read_piece(buf, at, end, null):  # type: ignore[no-untyped-def]
+    """Bytes behind their length: the length (-1 null, where `null` allows it), and where they start, or -1."""
+    length, at = varint(buf, at, end, 5)
+    if at < 0 or length < -1 or length > end - at or (length < 0 and not null):
+        return np.int64(-1), np.int64(_BAD)
+    return length, at
+
+
+@helper
+def _control_type(buf, at, length):  # type: ignore[no-untyped-def]
+    """What a control record's key (version, type) says; -1 where it says nothing."""
+    return signed16(be16(buf, at + 2)) if length >= 4 else np.int64(-1)
+
+
+@helper
+def _read_record(buf, at, limit, batch, record, headers, used):  # type: ignore[no-untyped-def]
+    """Read a record of magic 2 into its row and its headers into headers[used:]; the position behind it, _BAD, _FULL."""
+    size, at = varint(buf, at, limit, 5)
+    if at < 0 or size < 1 or size > limit - at:
+        return np.int64(_BAD)
+    end = at + size
+    delta, at = varint(buf, at + 1, end, 10)
+    if at < 0:
+        return np.int64(_BAD)
+    record.timestamp = wrapping_sum(batch.first_timestamp, delta)
+    if batch.attributes & LOG_APPEND_TIME != 0:
+        record.timestamp = batch.max_timestamp
+    delta, at = varint(buf, at, end, 5)
+    if at < 0:
+        return np.int64(_BAD)
+    record.offset = wrapping_sum(batch.base_offset, delta)
+    sequence = np.int64(batch.base_sequence)
+    record.sequence = (sequence + delta) & 0x7FFFFFFF if sequence >= 0 else np.int64(-1)
+    length, at = _read_piece(buf, at, end, True)
+    if at < 0:
+        return np.int64(_BAD)
+    record.key_at = at
+    record.key_length = length
+    record.control = -1
+    if batch.attributes & CONTROL != 0:
+        record.control = _control_type(buf, at, length)
+    length, at = _read_piece(buf, at + max(length, np.int64(0)), end, True)
+    if at < 0:
+        return np.int64(_BAD)
+    record.value_at = at
+    record.value_length = length
+    count, at = varint(buf, at + max(length, np.int64(0)), end, 5)
+    if at < 0 or count < 0 or 2 * count > end - at or count > len(headers):
+        return np.int64(_BAD)
+    if used + count > len(headers):
+        return np.int64(_FULL)
+    record.headers = count
+    for k in range(count):
+        header = headers[used + k]
+        length, at = _read_piece(buf, at, end, False)
+        if at < 0:
+            return np.int64(_BAD)
+        header.key_at = at
+        header.key_length = length
+        length, at = _read_piece(buf, at + length, end, True)
+        if at < 0:
+            return np.int64(_BAD)
+        header.value_at = at
+        header.value_length = length
+        at += max(length, np.int64(0))
+    return at if at == end else np.int64(_BAD)
+
+
+@helper
+def _mark(record, batch_number, batch, status):  # type: ignore[no-untyped-def]
+    """Make a row that only says what is wrong with a batch from here on."""
+    record.offset = batch.base_offset
+    record.timestamp = UNTOLD
+    record.key_at = 0
+    record.value_at = 0
+    record.key_length = -1
+    record.value_length = -1
+    record.headers = 0
+    record.batch = batch_number
+    record.sequence = -1
+    record.control = -1
+    record.status = status
+
+
+@helper
+def _read_message(buf, at, batch, record):  # type: ignore[no-untyped-def]
+    """Read the message of magic 0 or 1 at `at`, whose size is within bounds, into its row; its end. It sets a status."""
+    size = signed32(be32(buf, at + 8))
+    end = at + LOG_OVERHEAD + size
+    magic = np.int64(buf[at + 16])
+    if magic > 1 or size < (MESSAGE_1 if magic == 1 else MESSAGE_0) - LOG_OVERHEAD:
+        record.status = MALFORMED
+        return end
+    if buf[at + 17] & CODEC_BITS != 0:
+        record.status = NESTED
+        return end
+    if magic == 1:
+        record.timestamp = be64(buf, at + 18)
+        if batch.magic == 1 and batch.attributes & LOG_APPEND_TIME != 0:
+            record.timestamp = batch.max_timestamp
+    key_at = at + (MESSAGE_1 if magic == 1 else MESSAGE_0) - 4
+    key = signed32(be32(buf, key_at - 4))
+    value_at = key_at + max(key, np.int64(0)) + 4
+    if key < -1 or value_at > end:
+        record.status = MALFORMED
+        return end
+    value = signed32(be32(buf, value_at - 4))
+    if value < -1 or value > end - value_at:
+        record.status = MALFORMED
+        return end
+    record.key_at = key_at
+    record.key_length = key
+    record.value_at = value_at
+    record.value_length = value
+    if value_at + max(value, np.int64(0)) < end:
+        record.status = TRAILING_BYTES
+    return end
+
+
+@helper
+def _offset_base(buf, at, end, batch):  # type: ignore[no-untyped-def]
+    """What to add to the offsets inside of a compressed message: with magic 1 they are relative, and the wrapper has
+    that of its last one. A producer may leave the wrapper's at 0, and then they count from there."""
+    if batch.magic != 1:
+        return np.int64(0)
+    last = np.int64(0)
+    while end - at >= LOG_OVERHEAD:
+        size = signed32(be32(buf, at + 8))
+        if size < 0 or size > end - at - LOG_OVERHEAD:
+            break
+        last = be64(buf, at)
+        at += LOG_OVERHEAD + size
+    if last < 0 or batch.base_offset < last:
+        return np.int64(0)
+    return batch.base_offset - last
+
+
+@helper
+def _read_set(buf, batches, b, records, state):  # type: ignore[no-untyped-def]
+    """Read the message or the messages inside of batch b, from state[NEXT] on; whether it is done with."""
+    batch = batches[b]
+    at = state[NEXT]
+    end = np.int64(batch.body_end)
+    if state[INDEX] == 0 and batch.codec != 0:
+        state[BASE] = _offset_base(buf, at, end, batch)
+    while at < end:
+        if state[RECORDS] == len(records):
+            state[NEXT] = at
+            return False
+        record = records[state[RECORDS]]
+        state[RECORDS] += 1
+        state[INDEX] += 1
+        _mark(record, b, batch, OK)
+        size = signed32(be32(buf, at + 8)) if end - at >= MESSAGE_0 else np.int64(-1)
+        if size < MESSAGE_0 - LOG_OVERHEAD or size > end - at - LOG_OVERHEAD:
+            record.status = MALFORMED
+            return True
+        record.offset = wrapping_sum(be64(buf, at), state[BASE])
+        at = _read_message(buf, at, batch, record)
+    return True
+
+
+@helper
+def _read_batch_records(buf, batches, b, records, headers, state):  # type: ignore[no-untyped-def]
+    """Read the records of batch b (magic 2), from state[NEXT] on; whether it is done with."""
+    batch = batches[b]
+    at = state[NEXT]
+    end = np.int64(batch.body_end)
+    status = np.int64(MALFORMED if batch.records < 0 else OK)
+    while status == OK and state[INDEX] < batch.records:
+        if state[RECORDS] == len(records):
+            state[NEXT] = at
+            return False
+        record = records[state[RECORDS]]
+        following = _read_record(buf, at, end, batch, record, headers, state[HEADERS])
+        if following == _FULL:
+            state[NEXT] = at
+            return False
+        if following < 0:
+            status = np.int64(MALFORMED)
+            break
+        record.batch = b
+        record.status = OK
+        state[HEADERS] += record.headers
+        state[RECORDS] += 1
+        state[INDEX] += 1
+        at = following
+    if batch.status != OK:
+        status = np.int64(batch.status)
+    elif status == OK and at < end:
+        status = np.int64(TRAILING_BYTES)
+    if status != OK:
+        if state[RECORDS] == len(records):
+            state[NEXT] = at
+            return False
+        _mark(records[state[RECORDS]], b, batch, status)
+        batch.status = status
+        state[RECORDS] += 1
+    return True
+
+
+@kernel(np.uint8, BATCH, int, int, RECORD, HEADER, np.int64)
+def read_records(arena, batches, first, count, records, headers, state):  # type: ignore[no-untyped-def]
+    """Read the records of batches[first:count]; return the first batch that is not done with, else `count`.
+
+    records[:state[RECORDS]] and headers[:state[HEADERS]] are made. Where a table is full, call it again with both
+    numbers set back to 0. state[NEXT] is -1 at first. The tables hold one row or more.
+    """
+    for b in range(first, count):
+        batch = batches[b]
+        if batch.status == PARTIAL:
+            continue
+        if state[NEXT] < 0:
+            state[NEXT] = batch.body
+            state[INDEX] = 0
+            state[BASE] = 0
+        if batch.body < 0:
+            if state[RECORDS] == len(records):
+                state[NEXT] = -1
+                return b
+            _mark(records[state[RECORDS]], b, batch, np.int64(batch.status))
+            state[RECORDS] += 1
+        elif batch.magic == 2:
+            if not _read_batch_records(arena, batches, b, records, headers, state):
+                return b
+        elif not _read_set(arena, batches, b, records, state):
+            return b
+        state[NEXT] = -1
+    return count
+
+
+@kernel(np.uint8, np.int64, np.int64, np.int64, int, np.uint8)
+def gather(source, at, length, target, count, out):  # type: ignore[no-untyped-def]
+    """Copy `count` pieces source[at:at + length] to out[target:]; a length below 1 is none. Return the bytes."""
+    total = 0
+    for i in range(count):
+        start, to = at[i], target[i]
+        for k in range(length[i]):
+            out[np.uintp(to + k)] = source[np.uintp(start + k)]
+        total += max(length[i], np.int64(0))
+    return total

@@ -1,0 +1,252 @@
+"""Decompression of record batches, with a bound on what comes out.
+
+Each codec is a generator of pieces, none longer than what is left of the bound and one byte; `decompress` adds them up
+and gives up once they pass it. So nothing that a batch declares of itself (a content size, a snappy length) is believed
+before it is compared with the bound. What came before a failure is kept: the records in it can still be read.
+
+Dialects: gzip in several members or as bare zlib; snappy as one raw block or in xerial's framing (a magic, two
+versions, then blocks with their sizes); lz4 frames, in message sets of magic 0 with a header checksum that was taken
+over too many bytes (KIP-57), and the older legacy frames; zstd in several frames (KIP-110).
+
+The libraries are imported by the first batch that needs them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Buffer = bytes | memoryview
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(len(CODECS))
+
+DONE, CORRUPT, TOO_LARGE, UNKNOWN = range(4)
+
+MIB = 1 << 20
+#: Pieces begin small, as most batches are, and grow to this.
+_LARGEST_PIECE = MIB
+#: A gzip stream of more members than this is one that was made to be slow.
+_MEMBERS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a batch may decompress to: `ratio` times its size, though at least `floor`, and never above `absolute`."""
+
+    absolute: int = 64 * MIB
+    ratio: int = 4_096
+    floor: int = 8 * MIB
+
+    def of(self, size: int) -> int:
+        return min(self.absolute, max(self.floor, self.ratio * size))
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """`data`: what was decompressed, also where `problem` is CORRUPT; nothing where it is TOO_LARGE or UNKNOWN."""
+
+    data: bytes
+    problem: int = DONE
+
+
+class Corrupt(Exception):
+    """Bytes that the codec cannot be fed with. Never leaves this module."""
+
+
+def decompress(codec: int, magic: int, data: Buffer, bounds: Bounds) -> Unpacked:
+    """Decompress a batch's records, or the value of a message of magic 0 or 1. Raises nothing, whatever the bytes."""
+    unpack = _UNPACK.get(codec)
+    if unpack is None:
+        return Unpacked(b"", UNKNOWN)
+    limit = bounds.of(len(data))
+    pieces: list[bytes] = []
+    total = 0
+    problem = DONE
+    try:
+        for piece in unpack(memoryview(data), magic, limit):
+            total += len(piece)
+            if total > limit:
+                return Unpacked(b"", TOO_LARGE)
+            pieces.append(piece)
+    except Exception:  # five libraries with errors of their own; on hostile bytes any of them
+        problem = CORRUPT
+    return Unpacked(pieces[0] if len(pieces) == 1 else b"".join(pieces), problem)
+
+
+def _piece_sizes(first: int, limit: int) -> Iterator[int]:
+    """How much to ask for, again and again: all of it together is one byte more than the limit."""
+    size = max(4_096, min(4 * first, _LARGEST_PIECE))
+    left = limit + 1
+    while left > 0:
+        yield min(size, left)
+        left -= min(size, left)
+        size = min(2 * size, _LARGEST_PIECE)
+
+
+def _gzip(data: memoryview, magic: int, limit: int) -> Iterator[bytes]:
+    import zlib
+
+    left = limit + 1
+    for _ in range(_MEMBERS):
+        stream = zlib.decompressobj(wbits=47)  # a header of gzip or of zlib
+        piece = stream.decompress(data, left)
+        yield piece
+        left -= len(piece)
+        if left <= 0:
+            return
+        if not stream.eof:
+            raise Corrupt
+        data = data[len(data) - len(stream.unused_data) :]
+        if bytes(data[:2]) != b"\x1f\x8b":
+            return
+    raise Corrupt
+
+
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = 16
+#: An element of three bytes copies 64: no block grows more than this.
+_SNAPPY_RATIO = 22
+
+
+def _snappy(data: memoryview, magic: int, limit: int) -> Iterator[bytes]:
+    # A raw block never begins with these bytes: they would make it begin with a copy.
+    if bytes(data[:8]) != _XERIAL:
+        yield _snappy_block(data, limit)
+        return
+    at = 0
+    while at < len(data):
+        if bytes(data[at : at + 8]) == _XERIAL:  # also where one stream follows another
+            if at + _XERIAL_HEADER > len(data):
+                raise Corrupt
+            at += _XERIAL_HEADER
+            continue
+        if at + 4 > len(data):
+            raise Corrupt
+        (size,) = struct.unpack_from(">I", data, at)
+        at += 4
+        if size > len(data) - at:
+            raise Corrupt
+        if size:
+            yield _snappy_block(data[at : at + size], limit)
+        at += size
+
+
+def _snappy_block(block: memoryview, limit: int) -> bytes:
+    import snappy
+
+    length = 0
+    for k, byte in enumerate(block[:5]):
+        length |= (byte & 0x7F) << 7 * k
+        if byte < 0x80:
+            break
+    if length > _SNAPPY_RATIO * len(block):
+        raise Corrupt
+    if length > limit:
+        return bytes(limit + 1)  # too large, without doing it
+    done: bytes = snappy.uncompress(block)
+    return done
+
+
+_LZ4_MAGIC, _LZ4_LEGACY = b"\x04\x22\x4d\x18", b"\x02\x21\x4c\x18"
+_LEGACY_BLOCK = 8 * MIB
+
+
+def _lz4(data: memoryview, magic: int, limit: int) -> Iterator[bytes]:
+    import lz4.frame
+
+    if bytes(data[:4]) == _LZ4_LEGACY:
+        yield from _lz4_legacy(data, limit)
+        return
+    if magic == 0:
+        data = _with_header_checksum(data)
+    context = lz4.frame.create_decompression_context()
+    at = 0
+    for size in _piece_sizes(len(data), limit):
+        piece, taken, over = lz4.frame.decompress_chunk(context, data[at:], max_length=size)
+        at += taken
+        yield piece
+        if over:
+            return
+        if not piece and (not taken or at == len(data)):
+            raise Corrupt
+
+
+def _with_header_checksum(data: memoryview) -> memoryview:
+    """A frame whose header checksum is as the lz4 library wants it."""
+    if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
+        raise Corrupt
+    flags = data[4]
+    end = 6 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
+    if end >= len(data):
+        raise Corrupt
+    fixed = bytearray(data)
+    fixed[end] = _xxh32(bytes(data[4:end])) >> 8 & 0xFF
+    return memoryview(fixed)
+
+
+def _xxh32(data: bytes) -> int:
+    """XXH32 with seed 0, of less than 16 bytes."""
+    mask = 0xFFFFFFFF
+    h = (374761393 + len(data)) & mask
+    words = len(data) // 4
+    for (word,) in struct.iter_unpack("<I", data[: 4 * words]):
+        h = _rotated(h + word * 3266489917 & mask, 17) * 668265263 & mask
+    for byte in data[4 * words :]:
+        h = _rotated(h + byte * 374761393 & mask, 11) * 2654435761 & mask
+    h = (h ^ h >> 15) * 2246822519 & mask
+    h = (h ^ h >> 13) * 3266489917 & mask
+    return h ^ h >> 16
+
+
+def _rotated(value: int, by: int) -> int:
+    return (value << by | value >> (32 - by)) & 0xFFFFFFFF
+
+
+def _lz4_legacy(data: memoryview, limit: int) -> Iterator[bytes]:
+    """Blocks with their sizes, each of at most 8 MiB when decompressed, to the end of the data."""
+    import lz4.block
+
+    at = 4
+    while at < len(data):
+        if at + 4 > len(data):
+            raise Corrupt
+        (size,) = struct.unpack_from("<I", data, at)
+        at += 4
+        if size > len(data) - at:
+            raise Corrupt
+        room = min(_LEGACY_BLOCK, 255 * size + 16)  # what so many bytes can become
+        yield lz4.block.decompress(data[at : at + size], uncompressed_size=room)
+        at += size
+
+
+def _zstd(data: memoryview, magic: int, limit: int) -> Iterator[bytes]:
+    reader = _zstd_context().stream_reader(data, read_across_frames=True)
+    for size in _piece_sizes(len(data), limit):
+        piece = reader.read(size)
+        if not piece:
+            return
+        yield piece
+
+
+_context: Any = None
+
+
+def _zstd_context() -> Any:
+    """One for all batches: to make one costs ten times what a small batch costs."""
+    global _context
+    if _context is None:
+        import zstandard
+
+        _context = zstandard.ZstdDecompressor()
+    return _context
+
+
+_UNPACK: dict[int, Callable[[memoryview, int, int], Iterator[bytes]]] = {
+    GZIP: _gzip,
+    SNAPPY: _snappy,
+    LZ4: _lz4,
+    ZSTD: _zstd,
+}
