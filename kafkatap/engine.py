@@ -18,6 +18,7 @@ import numpy as np
 
 from kafkatap.dissector import dialogs as dialog_rows
 from kafkatap.dissector.dissector import Dissector, Finished
+from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.program import load_programs
 from kafkatap.kernels import store
@@ -40,6 +41,7 @@ KERNEL_MODULES = (
     "kafkatap.dissector.exchanges",
     "kafkatap.dissector.machine",
     "kafkatap.dissector.buffers",
+    "kafkatap.dissector.batches",
     "kafkatap.reassembly.pcap",
     "kafkatap.reassembly.pcapng",
     "kafkatap.reassembly.headers",
@@ -123,6 +125,7 @@ class Engine:
         self._ends = np.zeros((2 * len(self.assembler.connections), 4), np.int32)
         self._connections: list[Array] = []
         self._topics: list[Array] = []
+        self._open_topics = np.zeros(0, EXCHANGE_TOPIC)  # of requests that are not finished
         self._blocks = 0
         self._now = 0  # the latest time that reassembly saw
         self._bytes = dict.fromkeys(
@@ -216,13 +219,24 @@ class Engine:
             self._close(part)
 
     def _deliver(self, finished: Finished) -> Iterator[Batch]:
+        rows = finished.exchanges
         if len(finished.topics):
             self._topics.append(finished.topics)
-        rows = finished.exchanges
+            if not len(rows):
+                self._open_topics = np.concatenate((self._open_topics, finished.topics))
         if not len(rows):
             return
         self._set_endpoints(rows, finished.owners)
-        yield Batch(rows, finished.results, finished.marks)
+        yield Batch(rows, finished.results, finished.marks, self._topics_of(rows, finished.topics))
+
+    def _topics_of(self, rows: Array, topics: Array) -> Array | None:
+        """The topics that the requests of finished exchanges are about; of the others they are kept until then."""
+        if not self.dissector.all_results:
+            return None
+        waiting = np.concatenate((self._open_topics.view(np.uint8), topics.view(np.uint8))).view(topics.dtype)
+        finished = np.isin(waiting["exchange"], rows["exchange"])
+        self._open_topics = taken(waiting, np.flatnonzero(~finished))
+        return taken(waiting, np.flatnonzero(finished))
 
     def _begin(self, part: Assembled) -> None:
         """Note the ends of connections that began."""
@@ -302,8 +316,6 @@ class Engine:
     @property
     def topics(self) -> Array:
         """EXCHANGE_TOPIC rows so far (all_results only)."""
-        from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
-
         return np.concatenate(self._topics) if self._topics else np.zeros(0, EXCHANGE_TOPIC)
 
     @property

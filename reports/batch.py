@@ -53,11 +53,13 @@ CONNECTION_ROW = record_dtype(
 class Batch:
     """Finished rows: EXCHANGE and RESULT records. A result's exchange is in the same batch, and the results of one
     exchange follow each other. In a run that asks for no topics, `results` holds non-zero error codes only. `marks`
-    (uint64, beside the exchanges): what inspectors found in the messages; None in a run without any."""
+    (uint64, beside the exchanges): what inspectors found in the messages; None in a run without any. `topics`:
+    EXCHANGE_TOPIC records, what the requests of these exchanges are about; None in a run that asks for no topics."""
 
     exchanges: Array
     results: Array
     marks: Array | None = None
+    topics: Array | None = None
 
 
 class Names(Protocol):

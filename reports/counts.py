@@ -115,7 +115,7 @@ class ReportCounts:
             self._interval_of = np.empty(len(exchanges), np.int32)
         self._add_exchanges(exchanges)
         if len(results):
-            exchange_of = _rows_of(exchanges["exchange"], results["exchange"])
+            exchange_of = rows_of(exchanges["exchange"], results["exchange"])
             self._add_errors(exchanges, results, exchange_of)
             if self.by_topic:
                 self._add_topics(exchanges, results, exchange_of)
@@ -250,7 +250,7 @@ class ReportCounts:
         return result
 
 
-def _rows_of(numbers: Array, wanted: Array) -> Array:
+def rows_of(numbers: Array, wanted: Array) -> Array:
     """Where each wanted exchange number stands in `numbers`: int64 (n,), -1 where it is not there."""
     if np.all(numbers[1:] > numbers[:-1]):
         at = np.searchsorted(numbers, wanted)

@@ -1,0 +1,141 @@
+"""The columns of batches as arrays that can be compared, null where the tables are null.
+
+A `Reading` gives one or more `Values` (any of them may fulfil a comparison) of the rows of its table; `texts` turns the
+numbers of a column into the texts that stand for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kafkatap.dissector import rows as r
+from kafkatap.dissector.catalog import api_name
+from kafkatap.dissector.errors import error_name
+from kafkatap.reports.batch import Array, Names, endpoint, uuid_text
+
+from .tests import Values
+
+#: Bits of a port in the number of an endpoint.
+_PORT = 16
+
+
+Reading = Callable[[Array, Names], tuple[Values, ...]]
+#: The texts that a number stands for.
+Spelling = Callable[[Names, int], tuple[str, ...]]
+
+
+def _single(values: Array, null: Array | None = None) -> Values:
+    wide = values.astype(np.int64)
+    return Values(wide, wide, null)
+
+
+def plain(name: str, rows: Array, names: Names) -> tuple[Values, ...]:
+    """A column that is never null."""
+    return (_single(rows[name]),)
+
+
+def optional(name: str, missing: int, rows: Array, names: Names) -> tuple[Values, ...]:
+    """A column with a value that means null."""
+    return (_single(rows[name], rows[name] == missing),)
+
+
+def natural(name: str, rows: Array, names: Names) -> tuple[Values, ...]:
+    """A column in which all below zero is null."""
+    return (_single(rows[name], rows[name] < 0),)
+
+
+def of_request(name: str, rows: Array, names: Names) -> tuple[Values, ...]:
+    """A column that is null for responses whose request was not seen."""
+    return (_single(rows[name], rows["outcome"] == r.ORPHAN_RESPONSE),)
+
+
+def of_answer(name: str, rows: Array, names: Names) -> tuple[Values, ...]:
+    """A duration, null where there is not both a request and its response."""
+    return (_single(rows[name], rows["outcome"] != r.ANSWERED),)
+
+
+def response_status(rows: Array, names: Names) -> tuple[Values, ...]:
+    none = (rows["response_first"] == r.NO_TIME) & (rows["response_bytes"] < 0)
+    return (_single(rows["response_status"], none),)
+
+
+def both(first: Reading, second: Reading, rows: Array, names: Names) -> tuple[Values, ...]:
+    """Two columns of which any may fulfil a comparison."""
+    return (*first(rows, names), *second(rows, names))
+
+
+def began(rows: Array, names: Names) -> tuple[Values, ...]:
+    """When an exchange began: its request's first byte, an orphan's own."""
+    at = np.where(rows["outcome"] == r.ORPHAN_RESPONSE, rows["response_first"], rows["request_first"])
+    return (_single(at, at == r.NO_TIME),)
+
+
+def packets(rows: Array, names: Names) -> tuple[Values, ...]:
+    """The packets of the request and those of the response, each a span."""
+    found = []
+    for end in ("request", "response"):
+        low, high = rows[f"{end}_packet_first"].astype(np.int64), rows[f"{end}_packet_last"].astype(np.int64)
+        found.append(Values(low, high, low == 0))
+    return tuple(found)
+
+
+def broker(rows: Array, names: Names) -> tuple[Values, ...]:
+    """Address and port of the broker, as one number."""
+    return (_single(rows["broker_ip"].astype(np.int64) << _PORT | rows["broker_port"]),)
+
+
+def topic(rows: Array, names: Names) -> tuple[Values, ...]:
+    """Topics by name, also by an id whose name is known."""
+    known = topic_numbers(rows, names)
+    return (_single(known, known < 0),)
+
+
+def topic_numbers(rows: Array, names: Names) -> Array:
+    """Numbers of topics' names, int64 (n,); -1 where none is known."""
+    number: Array = rows["topic"].astype(np.int64)
+    by_id = np.flatnonzero((number < 0) & (rows["topic_id"] >= 0))
+    if len(by_id):
+        ids, inverse = np.unique(rows["topic_id"][by_id], return_inverse=True)
+        number[by_id] = np.array([names.topic_names.get(i, -1) for i in ids.tolist()], np.int64)[inverse]
+    return number
+
+
+def unnamed_topics(rows: Array, names: Names) -> Array:
+    """bool (n,): rows on a topic of which only the id is known so far."""
+    found: Array = (rows["topic"] < 0) & (rows["topic_id"] >= 0)
+    return found & (topic_numbers(rows, names) < 0) if found.any() else found
+
+
+def string_text(names: Names, number: int) -> tuple[str, ...]:
+    value = names.strings[number]
+    return () if value is None else (value.decode("utf-8", "replace"),)
+
+
+def address_text(names: Names, number: int) -> tuple[str, ...]:
+    return (names.addresses[number] if number >= 0 else "",)
+
+
+def id_text(names: Names, number: int) -> tuple[str, ...]:
+    text = uuid_text(names.strings[number])
+    return () if text is None else (text,)
+
+
+def endpoint_text(names: Names, number: int) -> tuple[str, ...]:
+    """`10.0.0.1:9092`, `10.0.0.1` and `:9092`: each of them names the broker."""
+    address, port = number >> _PORT, number & (1 << _PORT) - 1
+    text = names.addresses[address] if address >= 0 else None
+    return (endpoint(text, port), f":{port}", *(() if text is None else (text,)))
+
+
+def api_text(names: Names, number: int) -> tuple[str, ...]:
+    return (api_name(number),)
+
+
+def error_text(names: Names, number: int) -> tuple[str, ...]:
+    return (error_name(number),)
+
+
+def word_text(words: tuple[str, ...], names: Names, number: int) -> tuple[str, ...]:
+    return (words[number],) if number < len(words) else ()

@@ -1,0 +1,232 @@
+"""`Condition`: an expression judged on batches of rows, and what the engine need not do for it.
+
+An atom on columns is judged on all rows of a batch at once; one on decoded fields was judged by the engine's probes and
+is a bit of the exchange's mark. Names of results have many values in an exchange: any of them may fulfil a comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kafkatap.dissector.catalog import api_name, api_names
+from kafkatap.dissector.probes import MOST, Probe, Probes
+from kafkatap.reports.batch import Array, Batch, Names, uuid_text
+from kafkatap.reports.counts import rows_of
+
+from .columns import Spelling
+from .errors import ExpressionError
+from .meaning import ColumnAtom, Either, Every, Expression, FieldAtom, Node, Not
+from .names import ERRORS, EXCHANGE, RESULT
+from .tests import Floats, Numbers, Present, Texts, Values, Verdicts
+
+Atom = ColumnAtom | FieldAtom
+
+
+class Condition:
+    """Whether exchanges, and rows of their results, match an expression. ExpressionError for more than 64 comparisons
+    on decoded fields."""
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+        self._atoms = tuple(dict.fromkeys(_atoms(expression.root)))
+        fields = [atom for atom in self._atoms if isinstance(atom, FieldAtom)]
+        if len(fields) > MOST:
+            raise ExpressionError(f"these are more than {MOST} comparisons on decoded fields", expression.text, 0)
+        self._bits = {atom: np.uint64(1 << number) for number, atom in enumerate(fields)}
+        self._verdicts = {
+            (atom, part): Verdicts(atom.test)
+            for atom in self._atoms
+            if isinstance(atom, ColumnAtom) and isinstance(atom.test, Texts)
+            for part in range(len(atom.name.parts))
+        }
+
+    @property
+    def needs_results(self) -> bool:
+        """Whether RESULT rows of all responses are needed, not of those with error codes only (`all_results`)."""
+        return any(isinstance(atom, ColumnAtom) and atom.name.per == RESULT for atom in self._atoms)
+
+    @property
+    def names_topics(self) -> bool:
+        """Whether topics are compared by name, so that an id whose name comes later leaves it open."""
+        return any(isinstance(atom, ColumnAtom) and atom.name.name == "topic" for atom in self._atoms)
+
+    @cached_property
+    def api_keys(self) -> frozenset[int] | None:
+        """The only APIs, of those that are known, for which it can hold: bodies of others need not be decoded. None:
+        any."""
+        keys = np.array(sorted(api_names()), np.int64)
+        possible, _ = _possible(self.expression.root, keys)
+        return None if possible.all() else frozenset(keys[possible].tolist())
+
+    @cached_property
+    def probes(self) -> Probes | None:
+        """The inspector that judges decoded fields; None where none is compared."""
+        if not self._bits:
+            return None
+        return Probes([_probe(atom) for atom in self._bits], self.expression.messages)
+
+    def select(self, batch: Batch, names: Names) -> Array:
+        """Which exchanges match: bool (n,)."""
+        view = _View(self, batch, names)
+        return _judged(self.expression.root, view.of_exchanges, len(batch.exchanges))
+
+    def select_results(self, batch: Batch, names: Names, mask: Array) -> Array:
+        """Which results match: bool (rows of `batch.results`). Of the exchanges in `mask` those rows for which the
+        expression holds with what it says of results read from that row alone; where it holds for none, all."""
+        view = _View(self, batch, names)
+        of_selected = mask[view.owner]
+        holds = _judged(self.expression.root, view.of_results, len(batch.results)) & of_selected
+        some = np.zeros(len(batch.exchanges), bool)
+        some[view.owner[holds]] = True
+        answer: Array = holds | (of_selected & ~some[view.owner])
+        return answer
+
+    def on_rows(self, atom: ColumnAtom, rows: Array, names: Names) -> Array:
+        """Which rows of its table fulfil an atom by themselves: bool (n,)."""
+        found = np.zeros(len(rows), bool)
+        for part, (reading, spelling) in enumerate(atom.name.parts):
+            for values in reading(rows, names):
+                found |= self._on_values(atom, part, spelling, values, names)
+        return found
+
+    def _on_values(self, atom: ColumnAtom, part: int, spelling: Spelling | None, values: Values, names: Names) -> Array:
+        given = np.ones(len(values.low), bool) if values.null is None else ~values.null
+        if isinstance(atom.test, Present):
+            return given & (values.low != 0) if atom.name.per == ERRORS else given
+        if not isinstance(atom.test, Texts):
+            return given & atom.test.on(values)
+        assert spelling is not None
+        spell = spelling
+        given[given] = self._verdicts[atom, part].on(values.low[given], lambda number: spell(names, number))
+        return given
+
+    def bit(self, atom: FieldAtom) -> np.uint64:
+        return self._bits[atom]
+
+
+@dataclass(frozen=True)
+class _View:
+    """One batch as atoms see it."""
+
+    condition: Condition
+    batch: Batch
+    names: Names
+
+    @cached_property
+    def owner(self) -> Array:
+        """Places in the batch of the results' exchanges, int64 (rows,)."""
+        if not len(self.batch.exchanges):
+            return np.zeros(0, np.int64)
+        return rows_of(self.batch.exchanges["exchange"], self.batch.results["exchange"])
+
+    def of_exchanges(self, atom: Atom) -> Array:
+        """bool (n,)."""
+        exchanges = self.batch.exchanges
+        if isinstance(atom, FieldAtom):
+            marks = self.batch.marks
+            assert marks is not None, "the engine ran without the condition's probes"
+            found: Array = (marks & self.condition.bit(atom)) != 0
+            return found
+        if atom.name.per == EXCHANGE:
+            return self.condition.on_rows(atom, exchanges, self.names)
+        results, owner = self.batch.results, self.owner
+        if atom.name.per == ERRORS:
+            return self._of_errors(atom)
+        found = np.zeros(len(exchanges), bool)
+        found[owner[self.condition.on_rows(atom, results, self.names)]] = True
+        asked = self.batch.topics
+        if atom.name.asked and asked is not None and len(asked) and len(exchanges):
+            at = rows_of(exchanges["exchange"], asked["exchange"])
+            passed = self.condition.on_rows(atom, asked, self.names) & (at >= 0)
+            found[at[passed]] = True
+        return found
+
+    def _of_errors(self, atom: ColumnAtom) -> Array:
+        """On the non-zero codes of each exchange; on 0 where there is none."""
+        failed = np.flatnonzero(self.batch.results["error_code"] != 0)
+        owner = self.owner[failed]
+        without = np.ones(len(self.batch.exchanges), bool)
+        without[owner] = False
+        none = np.zeros(1, self.batch.results.dtype)
+        found: Array = without & self.condition.on_rows(atom, none, self.names)[0]
+        distinct, inverse = np.unique(self.batch.results["error_code"][failed], return_inverse=True)
+        codes = np.zeros(len(distinct), self.batch.results.dtype)
+        codes["error_code"] = distinct
+        found[owner[self.condition.on_rows(atom, codes, self.names)[inverse]]] = True
+        return found
+
+    def of_results(self, atom: Atom) -> Array:
+        """bool (rows,): what is said of results is read from each row alone."""
+        if isinstance(atom, FieldAtom) or atom.name.per == EXCHANGE:
+            return self.of_exchanges(atom)[self.owner]
+        return self.condition.on_rows(atom, self.batch.results, self.names)
+
+
+def _atoms(node: Node) -> Iterator[Atom]:
+    if isinstance(node, (ColumnAtom, FieldAtom)):
+        yield node
+    elif isinstance(node, Not):
+        yield from _atoms(node.item)
+    else:
+        for item in node.items:
+            yield from _atoms(item)
+
+
+def _judged(node: Node, atom: Callable[[Atom], Array], count: int) -> Array:
+    """A node over `count` rows, by what its atoms give."""
+    if isinstance(node, (ColumnAtom, FieldAtom)):
+        return atom(node)
+    if isinstance(node, Not):
+        return ~_judged(node.item, atom, count)
+    found = np.full(count, isinstance(node, Every))
+    for item in node.items:
+        if isinstance(node, Every):
+            if not found.any():
+                break
+            found &= _judged(item, atom, count)
+        else:
+            found |= _judged(item, atom, count)
+    return found
+
+
+def _possible(node: Node, keys: Array) -> tuple[Array, Array]:
+    """For each API: whether a node may hold for one of its exchanges, and whether it may not."""
+    if isinstance(node, Not):
+        holds, fails = _possible(node.item, keys)
+        return fails, holds
+    if isinstance(node, (Every, Either)):
+        pairs = [_possible(item, keys) for item in node.items]
+        all_of, any_of = np.logical_and.reduce, np.logical_or.reduce
+        first, second = (all_of, any_of) if isinstance(node, Every) else (any_of, all_of)
+        return first([p[0] for p in pairs]), second([p[1] for p in pairs])
+    open_ = np.ones(len(keys), bool)
+    if isinstance(node, FieldAtom):
+        return np.isin(keys, sorted({key for key, _, _ in node.places})), open_
+    if node.name.apis is not None:
+        return np.isin(keys, sorted(node.name.apis)), open_
+    if node.name.name != "api":
+        return open_, open_
+    if isinstance(node.test, Texts):
+        verdict = np.array([node.test.holds(api_name(key)) for key in keys.tolist()], bool)
+    elif isinstance(node.test, Numbers):
+        verdict = node.test.on(Values(keys, keys))
+    else:
+        verdict = open_
+    return verdict, ~verdict
+
+
+def _probe(atom: FieldAtom) -> Probe:
+    test = atom.test
+    if isinstance(test, (Numbers, Floats)):
+        return Probe(atom.places, numbers=lambda values, kind: test.on(Values(values, values)))
+    if isinstance(test, Present):
+        return Probe(atom.places)
+
+    def text(value: bytes, kind: str) -> bool:
+        return test.holds(uuid_text(value) or "" if kind == "uuid" else value.decode("utf-8", "replace"))
+
+    return Probe(atom.places, text=text)

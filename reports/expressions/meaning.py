@@ -1,0 +1,182 @@
+"""Names and types checked: the tree of a text to atoms, each a column or field with a test.
+
+`!=`, `!~` and `not in` become the negation of the atom that they negate, so that null and many values need no rule of
+their own: a negation holds exactly where the comparison does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kafkatap.dissector.probes import Place
+
+from . import tree
+from .errors import ExpressionError, suggestion
+from .grammar import parse
+from .names import ALIASES, FIELD, NAMES, Name, find_name
+from .paths import NUMBERS, TEXTS, Fields, Messages, fields_with_role, find_fields, is_path
+from .tests import Floats, Numbers, Present, Test, Texts
+from .values import number_of, pattern_of, text_of
+
+_ORDERED = frozenset(("number", "size", "duration", "time", "api", "error"))
+_CALLED = {"flag": "true or false", "api": "an API", "error": "an error code"}
+_SPELLED = frozenset(("text", "word", "api", "error"))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAtom:
+    """A comparison on a column."""
+
+    name: Name
+    test: Test
+
+
+@dataclass(frozen=True, slots=True)
+class FieldAtom:
+    """A comparison on decoded fields: any value of them fulfils the test."""
+
+    places: frozenset[Place]
+    test: Test
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    item: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    items: tuple[Node, ...]
+
+
+Node = ColumnAtom | FieldAtom | Not | Every | Either
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A text whose names and types are right. `messages`: the layouts that its paths were found in; None: built in."""
+
+    text: str
+    root: Node
+    messages: Messages | None = field(default=None, repr=False, compare=False)
+
+
+def parse_expression(text: str, messages: Messages | None = None) -> Expression:
+    """Parse a filter expression; ExpressionError, with the place, where it is wrong."""
+    return Expression(text, _Reader(text, messages).node(parse(text)), messages)
+
+
+class _Reader:
+    """Looks up what the comparisons of one text mean."""
+
+    def __init__(self, text: str, messages: Messages | None) -> None:
+        self.text, self.messages = text, messages
+
+    def node(self, item: tree.Node) -> Node:
+        if isinstance(item, tree.Not):
+            return Not(self.node(item.item))
+        if isinstance(item, tree.Every):
+            return Every(tuple(map(self.node, item.items)))
+        if isinstance(item, tree.Either):
+            return Either(tuple(map(self.node, item.items)))
+        return self.comparison(item)
+
+    def comparison(self, item: tree.Comparison) -> Node:
+        negated = item.op in ("!=", "!~", "not in")
+        op = {"!=": "==", "!~": "~", "not in": "==", "in": "=="}.get(item.op, item.op)
+        atom = self.atom(item, op)
+        return Not(atom) if negated else atom
+
+    def atom(self, item: tree.Comparison, op: str) -> Node:
+        nulls = [v for v in item.values if v.kind == "null"]
+        if nulls and op != "==":
+            raise ExpressionError("null is compared with == or != only", self.text, nulls[0].at, nulls[0].end)
+        values = tuple(v for v in item.values if v.kind != "null")
+        given = Either(tuple(self._parts(item, op, values))) if values or not nulls else None
+        if not nulls:
+            assert given is not None
+            return given.items[0] if len(given.items) == 1 else given
+        absent = Not(Either(tuple(self._parts(item, "given", ()))))
+        return absent if given is None else Either((absent, *given.items))
+
+    def _parts(self, item: tree.Comparison, op: str, values: tuple[tree.Literal, ...]) -> list[Node]:
+        """The atoms of which any makes the comparison hold."""
+        name = find_name(item.name)
+        if name is not None and name.per != FIELD:
+            return [ColumnAtom(name, self.test(item, name, op, values))]
+        if name is not None:
+            assert name.role is not None
+            return [FieldAtom(fields_with_role(name.role, self.messages).places(), self.test(item, name, op, values))]
+        if not is_path(item.name):
+            raise self._unknown(item)
+        return self._fields(item, find_fields(item, self.text, self.messages), op, values)
+
+    def _fields(self, item: tree.Comparison, fields: Fields, op: str, values: tuple[tree.Literal, ...]) -> list[Node]:
+        found: list[Node] = []
+        if op in ("", "given"):
+            flags = fields.places(frozenset(("bool",))) if op == "" else frozenset()
+            if flags:
+                found.append(FieldAtom(flags, Numbers("==", (1,))))
+            if fields.places() - flags:
+                found.append(FieldAtom(fields.places() - flags, Present()))
+            return found
+        if not (fields.has(NUMBERS) or fields.has(TEXTS)):
+            raise self._opaque(item, fields)
+        # A name may be a number in one API and a text in another: the value says which are meant.
+        spoken = op == "~" or any(v.kind in ("word", "string", "address") for v in values)
+        if fields.has(TEXTS) and (spoken or not fields.has(NUMBERS)):
+            name = fields.name(item.name, TEXTS)
+            return [FieldAtom(fields.places(TEXTS), self.test(item, name, op, values))]
+        name = fields.name(item.name, NUMBERS)
+        test = self.test(item, name, op, values)
+        floats, whole = fields.places(frozenset(("float64",))), fields.places(NUMBERS - {"float64"})
+        if whole:
+            found.append(FieldAtom(whole, test))
+        if floats:
+            assert isinstance(test, Numbers)
+            found.append(FieldAtom(floats, Floats(test)))
+        return found
+
+    def test(self, item: tree.Comparison, name: Name, op: str, values: tuple[tree.Literal, ...]) -> Test:
+        """The test of a comparison with values of the name's kind."""
+        kind = name.kind
+        if op in ("", "given"):
+            if op == "" and kind == "flag":
+                return Numbers("==", (1,))
+            return Present()
+        if op == "~":
+            if kind not in _SPELLED or (name.per == FIELD and kind != "text"):
+                raise self._operator(item, name, "texts")
+            return Texts(pattern=pattern_of(values[0], self.text))
+        if op != "==" and kind not in _ORDERED:
+            raise self._operator(item, name, "numbers")
+        if kind == "text":
+            return Texts(frozenset(text_of(value, name, self.text) for value in values))
+        return Numbers(op, tuple(number_of(value, name, self.text) for value in values))
+
+    def _operator(self, item: tree.Comparison, name: Name, wanted: str) -> ExpressionError:
+        at, kind = item.op_at, _CALLED.get(name.kind, f"a {name.kind}")
+        return ExpressionError(f"{item.op} is for {wanted}, {item.name} is {kind}", self.text, at, at + len(item.op))
+
+    def _opaque(self, item: tree.Comparison, fields: Fields) -> ExpressionError:
+        """A field that is no single value: what it holds is named."""
+        info = fields.infos[0]
+        if info.type == "struct":
+            return ExpressionError(
+                f"{item.name} has fields of its own: compare one of those, or give the name alone (there is any)",
+                self.text, item.at, item.at + len(item.name),
+            )  # fmt: skip
+        return ExpressionError(
+            f"{item.name} holds bytes: only whether it is there can be asked, by its name alone",
+            self.text, item.at, item.at + len(item.name),
+        )  # fmt: skip
+
+    def _unknown(self, item: tree.Comparison) -> ExpressionError:
+        near = suggestion(item.name, [*NAMES, *ALIASES])
+        more = near or "; decoded fields begin with request. or response."
+        return ExpressionError(f"there is no name {item.name!r}{more}", self.text, item.at, item.at + len(item.name))

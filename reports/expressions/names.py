@@ -1,0 +1,190 @@
+"""What can be compared: every column of the tables `exchanges` and `results`, and short names for what is asked most.
+
+A name's kind says which values it can be compared with:
+
+number    1, 0x10, 1_000                    size      bytes: 1000, 64KiB, 1MB
+duration  50ms, 1.5s (`unit`: ns of a bare number; None: a unit has to be given)
+time      2026-11-21T15:10:39.5, local time unless it names a zone
+flag      true, false                       text      a word, or a text in quotes
+word      one of `words`                    api, error    Kafka's name or number
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+
+from kafkatap.dissector import rows as r
+
+from . import columns as c
+from .columns import Reading, Spelling
+
+MS = 1_000_000
+#: Whose values a name has: an exchange's, its results', those of its results with an error code (0 where there is
+#: none), or those of fields of its messages.
+EXCHANGE, RESULT, ERRORS, FIELD = "exchange", "result", "errors", "field"
+_NO_WORDS: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Name:
+    """`parts`: its columns, any of which may fulfil a comparison, each with how its numbers are spelled (None: they are
+    what they are). `words`: numbers by the words that stand for them. `apis`: the only ones where it is not null.
+    `asked`: what requests ask for counts too. `role`: of the fields that a FIELD gathers."""
+
+    name: str
+    kind: str
+    help: str
+    parts: tuple[tuple[Reading, Spelling | None], ...] = ()
+    per: str = EXCHANGE
+    unit: int | None = 1
+    words: Mapping[str, int] = field(default_factory=lambda: _NO_WORDS)
+    apis: frozenset[int] | None = None
+    asked: bool = False
+    role: str | None = None
+
+
+def _words(words: tuple[str, ...]) -> Mapping[str, int]:
+    return MappingProxyType({word: number for number, word in enumerate(words)})
+
+
+def _exchange_names() -> list[Name]:
+    found = [
+        Name("api", "api", "API of the request, by name or key", ((partial(c.of_request, "api_key"), c.api_text),)),
+        Name("version", "number", "version of the API", ((partial(c.of_request, "api_version"), None),)),
+        Name("client", "text", "client_id, or the client's address",
+             ((partial(c.natural, "client_id"), c.string_text), (partial(c.plain, "client_ip"), c.address_text))),
+        Name("broker", "text", "the broker's ADDRESS, ADDRESS:PORT or :PORT", ((c.broker, c.endpoint_text),)),
+        Name("error", "error", "error codes anywhere in the response, by name or number; NONE where there is none",
+             ((partial(c.plain, "error_code"), c.error_text),), per=ERRORS),
+        Name("latency", "duration", "request's first byte to response's last (the report's total time)",
+             ((partial(c.of_answer, "total_ns"), None),), unit=None),
+        Name("broker_time", "duration", "the broker's own part of it",
+             ((partial(c.of_answer, "broker_ns"), None),), unit=None),
+        Name("queue", "duration", "waiting behind earlier requests of the connection",
+             ((partial(c.of_answer, "queue_ns"), None),), unit=None),
+        Name("throttle_wait", "duration", "waiting because of a quota, as it was on the wire",
+             ((partial(c.of_answer, "throttle_wait_ns"), None),), unit=None),
+        Name("throttle", "duration", "throttle_time_ms as the broker told it",
+             ((partial(c.optional, "throttle_time_ms", r.NO_INT32), None),), unit=MS),
+        Name("size", "size", "bytes of the request or of the response",
+             ((partial(c.natural, "request_bytes"), None), (partial(c.natural, "response_bytes"), None))),
+        Name("packet", "number", "any packet of the request or of the response", ((c.packets, None),)),
+        Name("time", "time", "when the request began", ((c.began, None),)),
+    ]  # fmt: skip
+    for name, text in (
+        ("exchange", "number of the exchange"), ("connection", "number of the connection"),
+        ("client_port", "port of the client"), ("broker_port", "port of the broker"),
+        ("correlation_id", "correlation_id of the request"),
+    ):  # fmt: skip
+        found.append(Name(name, "number", text, ((partial(c.plain, name), None),)))
+    for name, text in (("client_ip", "address of the client"), ("broker_ip", "address of the broker")):
+        found.append(Name(name, "text", text, ((partial(c.plain, name), c.address_text),)))
+    for name, text in (
+        ("client_id", "client_id of the request"), ("client_software", "client software, as ApiVersions told it"),
+        ("client_software_version", "its version"),
+    ):  # fmt: skip
+        found.append(Name(name, "text", text, ((partial(c.natural, name), c.string_text),)))
+    for end in ("request", "response"):
+        for part in ("first", "last"):
+            name = f"{end}_{part}"
+            found.append(Name(name, "time", f"arrival of the {end}'s {part} byte",
+                              ((partial(c.optional, name, r.NO_TIME), None),)))  # fmt: skip
+            name = f"{end}_packet_{part}"
+            found.append(Name(name, "number", f"packet of the {end}'s {part} byte",
+                              ((partial(c.optional, name, 0), None),)))  # fmt: skip
+        found.append(Name(f"{end}_bytes", "size", f"size of the {end}", ((partial(c.natural, f"{end}_bytes"), None),)))
+    for name in ("broker_ns", "queue_ns", "throttle_wait_ns", "total_ns"):
+        found.append(Name(name, "duration", "as in the table exchanges; without a unit ns",
+                          ((partial(c.of_answer, name), None),)))  # fmt: skip
+    status = _words(r.STATUSES)
+    found += [
+        Name("outcome", "word", "what became of the request",
+             ((partial(c.plain, "outcome"), partial(c.word_text, r.OUTCOMES)),), words=_words(r.OUTCOMES)),
+        Name("request_status", "word", "how the request could be decoded",
+             ((partial(c.of_request, "request_status"), partial(c.word_text, r.STATUSES)),), words=status),
+        Name("response_status", "word", "how the response could be decoded",
+             ((c.response_status, partial(c.word_text, r.STATUSES)),), words=status),
+        Name("long_poll", "flag", "a Fetch that waited out its max_wait_ms", ((partial(c.plain, "long_poll"), None),)),
+        Name("acks", "number", "acks of a Produce request: 0 (none), 1 (leader) or -1 (all)",
+             ((partial(c.optional, "acks", r.NO_INT16), None),), words={"all": -1, "leader": 1, "none": 0},
+             apis=frozenset((0,))),
+        Name("max_wait_ms", "duration", "max_wait_ms of a Fetch request; without a unit ms",
+             ((partial(c.optional, "max_wait_ms", r.NO_INT32), None),), unit=MS, apis=frozenset((1, 78))),
+        Name("min_bytes", "size", "min_bytes of a Fetch request",
+             ((partial(c.optional, "min_bytes", r.NO_INT32), None),), apis=frozenset((1, 78))),
+    ]  # fmt: skip
+    return found
+
+
+def _result_names() -> list[Name]:
+    natural = c.natural
+    return [
+        Name("topic", "text", "a topic that was asked for or answered on, by name or id",
+             ((c.topic, c.string_text), (partial(natural, "topic_id"), c.id_text)), per=RESULT, asked=True),
+        Name("topic_id", "text", "its id", ((partial(natural, "topic_id"), c.id_text),), per=RESULT, asked=True),
+        Name("partition", "number", "a partition that was answered on",
+             ((partial(c.optional, "partition", r.NO_INT32), None),), per=RESULT),
+        Name("error_code", "error", "an error code of the response, 0 (NONE) too",
+             ((partial(c.plain, "error_code"), c.error_text),), per=RESULT),
+        Name("kind", "word", "what a result is about",
+             ((partial(c.plain, "kind"), partial(c.word_text, r.RESULT_KINDS)),), per=RESULT,
+             words=_words(r.RESULT_KINDS)),
+        Name("name", "text", "group, transactional id, or other resource that a result is about",
+             ((partial(natural, "name"), c.string_text),), per=RESULT),
+        Name("offset", "number", "a result's offset (Produce: base offset, Fetch: high watermark)",
+             ((partial(natural, "offset"), None),), per=RESULT),
+        Name("bytes", "size", "size of a result's records", ((partial(natural, "bytes"), None),), per=RESULT),
+        Name("records", "number", "number of a result's records", ((partial(natural, "records"), None),), per=RESULT),
+        Name("group", "text", "a group id anywhere in the request or the response", per=FIELD, role="group_id"),
+        Name("transactional_id", "text", "a transactional id anywhere in them", per=FIELD, role="transactional_id"),
+    ]  # fmt: skip
+
+
+#: Other words for the same.
+ALIASES = {
+    "api_name": "api", "api_key": "api", "api_version": "version", "software": "client_software",
+    "software_version": "client_software_version", "total": "latency", "total_time": "latency",
+    "throttle_time_ms": "throttle", "errors": "error", "topics": "topic",
+}  # fmt: skip
+NAMES: Mapping[str, Name] = MappingProxyType({n.name: n for n in (*_exchange_names(), *_result_names())})
+
+
+def find_name(word: str) -> Name | None:
+    """A name or one of its aliases, in any case."""
+    plain = word.lower()
+    return NAMES.get(ALIASES.get(plain, plain))
+
+
+def help_text() -> str:
+    """All names with their kinds, a line each."""
+    also: dict[str, list[str]] = {}
+    for alias, word in ALIASES.items():
+        also.setdefault(word, []).append(alias)
+    lines = ["names:"]
+    for name in NAMES.values():
+        words = f": {', '.join(name.words)}" if name.words else ""
+        others = f" (also {', '.join(also[name.name])})" if name.name in also else ""
+        lines.append(f"  {name.name:24} {name.kind:9} {name.help}{words if name.kind == 'word' else ''}{others}")
+    return "\n".join([*lines, *_MORE])
+
+
+_MORE = (
+    "  request.PATH                       a decoded field: request.MaxWaitMs, response.Topics.Partitions.ErrorCode,",
+    "  response.PATH                      Produce.request.Acks; any element of an array may fulfil the comparison",
+    "",
+    "comparisons:",
+    "  == != < <= > >=    in (A, B)    not in (A, B)    ~ !~ (a regular expression is found in it, or not)",
+    "  a name alone: it has a value, or is true; == null: it has none",
+    "  and or not (also && || !), parentheses",
+    "",
+    "values:",
+    "  1  1_000  0x10     50ms  1.5s (ns us ms s m h d)     64KiB  1MB (B kB KiB MB MiB GB GiB)",
+    "  Fetch  orders      \"orders-1\"  'a text'              2026-11-21T15:10:39.5",
+    "",
+    "examples:",
+    '  api == Fetch and error != NONE and latency > 50ms and topic ~ "orders.*"',
+    "  outcome == unanswered or (acks == all and throttle > 100ms)",
+)

@@ -1,0 +1,70 @@
+"""Batches of a run, less what does not match.
+
+An exchange on a topic of which only the id is known is held back, where topics are compared by name, until the name is
+known: at the end at the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from kafkatap.kernels.arrays import taken
+from kafkatap.reports.batch import Array, Batch, Names
+
+from .columns import unnamed_topics
+from .condition import Condition
+
+
+def sift(batches: Iterable[Batch], condition: Condition, names: Names, narrow: bool = True) -> Iterator[Batch]:
+    """The matching exchanges of all batches. Of their results only those that match themselves (`narrow`), or all."""
+    held: list[Batch] = []
+    for batch in batches:
+        if condition.names_topics:
+            open_ = _open(batch, names)
+            if open_.any():
+                held.append(_picked(batch, open_))
+                batch = _picked(batch, ~open_)
+        yield from _matching(batch, condition, names, narrow)
+    for batch in held:
+        yield from _matching(batch, condition, names, narrow)
+
+
+def _matching(batch: Batch, condition: Condition, names: Names, narrow: bool) -> Iterator[Batch]:
+    if not len(batch.exchanges):
+        return
+    mask = condition.select(batch, names)
+    if not mask.any():
+        return
+    if mask.all() and not len(batch.results):
+        yield batch
+        return
+    yield _picked(batch, mask, condition.select_results(batch, names, mask) if narrow else None)
+
+
+def _open(batch: Batch, names: Names) -> Array:
+    """Exchanges with a topic whose name is not known yet: bool (n,)."""
+    numbers = [
+        rows["exchange"][unnamed_topics(rows, names)] for rows in (batch.results, batch.topics) if rows is not None
+    ]
+    found = np.concatenate(numbers)
+    if not len(found):
+        return np.zeros(len(batch.exchanges), bool)
+    return np.isin(batch.exchanges["exchange"], found)
+
+
+def _picked(batch: Batch, mask: Array, results: Array | None = None) -> Batch:
+    """Copies of the exchanges in `mask`, with the results in `results`, or all of theirs."""
+    exchanges = taken(batch.exchanges, np.flatnonzero(mask))
+    numbers = exchanges["exchange"]
+    kept = np.isin(batch.results["exchange"], numbers) if results is None else results
+    topics = batch.topics
+    if topics is not None:
+        topics = taken(topics, np.flatnonzero(np.isin(topics["exchange"], numbers)))
+    return Batch(
+        exchanges,
+        taken(batch.results, np.flatnonzero(kept)),
+        None if batch.marks is None else batch.marks[mask],
+        topics,
+    )

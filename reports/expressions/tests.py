@@ -1,0 +1,109 @@
+"""Comparisons with values, judged on arrays.
+
+A number is judged as a span: `low` and `high` are equal for ordinary columns; the packets of a message are one span.
+A text is judged once for each distinct number that stands for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kafkatap.reports.batch import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A column over n rows: int64 `low` and `high` (the same array for single values), bool `null` or None."""
+
+    low: Array
+    high: Array
+    null: Array | None = None
+
+    def take(self, rows: Array) -> Values:
+        """The values of some rows."""
+        low = self.low[rows]
+        high = low if self.high is self.low else self.high[rows]
+        return Values(low, high, None if self.null is None else self.null[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """`op` (== < <= > >=) with any of some numbers, in the unit of the column."""
+
+    op: str
+    values: tuple[int | float, ...]
+
+    def on(self, values: Values) -> Array:
+        """bool (n,): where a number of the span fulfils it; nulls are the caller's."""
+        found = np.zeros(len(values.low), bool)
+        for number in self.values:
+            if self.op == "==":
+                found |= (values.low <= number) & (values.high >= number)
+            elif self.op == "<":
+                found |= values.low < number
+            elif self.op == "<=":
+                found |= values.low <= number
+            elif self.op == ">":
+                found |= values.high > number
+            else:
+                found |= values.high >= number
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Floats:
+    """As `Numbers`, on the bits of float64 values."""
+
+    numbers: Numbers
+
+    def on(self, values: Values) -> Array:
+        low = values.low.view(np.float64)
+        return self.numbers.on(Values(low, low))
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """One of some texts, or `pattern` found in it. `plain` makes both sides comparable (names of APIs and errors)."""
+
+    texts: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+
+    def holds(self, text: str) -> bool:
+        if self.pattern is not None:
+            return self.pattern.search(text) is not None
+        return text in self.texts
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Any value at all."""
+
+
+Test = Numbers | Floats | Texts | Present
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """A text test on numbers that stand for texts; each number is looked at once."""
+
+    test: Texts
+    _known: dict[int, bool] = field(default_factory=dict)
+
+    def on(self, numbers: Array, texts: Callable[[int], Sequence[str]], keep: bool = True) -> Array:
+        """bool (n,). `texts` gives the texts of a number, of which any may pass; `keep` False where they may change."""
+        if not len(numbers):
+            return np.zeros(0, bool)
+        distinct, inverse = np.unique(numbers, return_inverse=True)
+        known = self._known if keep else {}
+        verdicts = np.zeros(len(distinct), bool)
+        for i, number in enumerate(distinct.tolist()):
+            verdict = known.get(number)
+            if verdict is None:
+                verdict = known[number] = any(map(self.test.holds, texts(number)))
+            verdicts[i] = verdict
+        answer: Array = verdicts[inverse]
+        return answer

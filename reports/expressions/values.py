@@ -1,0 +1,138 @@
+"""The values of a comparison in the kind and unit of the name that they are compared with."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cache
+
+from kafkatap.dissector.catalog import api_names
+from kafkatap.dissector.errors import error_codes
+
+from .errors import ExpressionError, suggestion
+from .literals import DURATIONS, SECOND, SIZES, exact, read_number, read_time
+from .names import Name
+from .tree import Literal
+
+#: The longest regular expression that is taken.
+LONGEST_PATTERN = 1_000
+_WANTED = {
+    "number": "a number", "size": "a size such as 1000 or 64KiB", "duration": "a duration such as 50ms",
+    "time": "a time such as 2026-11-21T15:10:39", "flag": "true or false", "text": "a word or a text in quotes",
+    "api": "an API's name or key", "error": "an error's name or number", "word": "one of its words",
+}  # fmt: skip
+
+
+def number_of(literal: Literal, name: Name, text: str) -> int | float:
+    """A value as a number: keys, codes, ns, bytes; ExpressionError where it is not of the name's kind."""
+    kind = name.kind
+    if literal.kind == "number":
+        return _number(literal, name, text)
+    if kind == "time" and literal.kind in ("time", "string"):
+        try:
+            return read_time(literal.text)
+        except ValueError:
+            raise _wrong(literal, name, text) from None
+    if literal.kind not in ("word", "string"):
+        raise _wrong(literal, name, text)
+    known = _words(name)
+    if not known:
+        raise _wrong(literal, name, text)
+    found = known.get(_plain(literal.text))
+    if found is None:
+        words = {"api": api_names().values(), "error": (n for n, _ in error_codes().values())}.get(kind, name.words)
+        what = {"api": "no API is called", "error": "no error is called"}.get(kind, f"{name.name} is never")
+        of = f" (it is one of {', '.join(name.words)})" if name.words else ""
+        raise ExpressionError(
+            f"{what} {literal.text!r}{of}{suggestion(literal.text, words)}", text, literal.at, literal.end
+        )
+    return found
+
+
+def text_of(literal: Literal, name: Name, text: str) -> str:
+    """A value as a text."""
+    if literal.kind == "null":
+        raise _wrong(literal, name, text)
+    return literal.text
+
+
+def pattern_of(literal: Literal, text: str) -> re.Pattern[str]:
+    """A value as a regular expression: as it stands between its quotes."""
+    if literal.kind not in ("string", "word", "number", "address"):
+        raise ExpressionError("~ compares with a regular expression in quotes", text, literal.at, literal.end)
+    if len(literal.source) > LONGEST_PATTERN:
+        raise ExpressionError(
+            f"this regular expression is longer than {LONGEST_PATTERN:,} characters", text, literal.at, literal.end
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a later Python may read otherwise
+            return re.compile(literal.source)
+    except (re.error, RecursionError, OverflowError) as error:
+        place = (getattr(error, "pos", None) or 0) + literal.at + (literal.kind == "string")
+        reason = getattr(error, "msg", None) or "it is too deeply nested"
+        raise ExpressionError(f"this regular expression is wrong: {reason}", text, place) from None
+
+
+def _number(literal: Literal, name: Name, text: str) -> int | float:
+    value, unit = read_number(literal.text)
+    kind = name.kind
+    if kind in ("text", "word", "flag") or (unit and kind not in ("duration", "size", "number")):
+        raise _wrong(literal, name, text)
+    if kind == "duration":
+        if not unit:
+            if name.unit is None and value:
+                raise ExpressionError(
+                    f"{name.name} needs a unit, such as {literal.text}ms", text, literal.at, literal.end
+                )
+            return exact(value * (name.unit or 1))
+        return exact(value * _unit(unit, DURATIONS, literal, name, text))
+    if kind == "time":
+        return exact(value * SECOND)
+    return exact(value * _unit(unit, SIZES, literal, name, text)) if unit else exact(value)
+
+
+def _unit(unit: str, units: Mapping[str, int], literal: Literal, name: Name, text: str) -> Decimal:
+    found = units.get(unit, units.get(unit.lower()))
+    if found is not None and name.kind != "number":
+        return Decimal(found)
+    at = literal.end - len(unit)
+    if name.kind == "number":
+        raise ExpressionError(f"{name.name} is a number without a unit", text, at, literal.end)
+    if unit in DURATIONS or unit.lower() in SIZES:
+        raise _wrong(literal, name, text)
+    known = "ns us ms s m h d" if units is DURATIONS else "B kB KiB MB MiB GB GiB"
+    raise ExpressionError(f"{unit} is no unit (there are {known})", text, at, literal.end)
+
+
+def _wrong(literal: Literal, name: Name, text: str) -> ExpressionError:
+    what = {"null": "null", "time": "a time", "address": "an address", "word": "a word", "string": "a text"}
+    got = what.get(literal.kind, "a number")
+    if literal.kind == "number":
+        unit = read_number(literal.text)[1]
+        got = "a duration" if unit in DURATIONS else "a size" if unit.lower() in SIZES else got
+    return ExpressionError(
+        f"{name.name} is compared with {_WANTED[name.kind]}, not with {got}", text, literal.at, literal.end
+    )
+
+
+def _plain(word: str) -> str:
+    return word.replace("_", "").replace("-", "").lower()
+
+
+@cache
+def _numbers_of(kind: str) -> Mapping[str, int]:
+    if kind == "api":
+        return {_plain(name): key for key, name in api_names().items()}
+    return {_plain(name): code for code, (name, _) in error_codes().items()}
+
+
+def _words(name: Name) -> Mapping[str, int]:
+    """Numbers by the words that stand for them, without case, _ and -."""
+    if name.kind in ("api", "error"):
+        return _numbers_of(name.kind)
+    if name.kind == "flag":
+        return {"true": 1, "false": 0}
+    return {_plain(word): number for word, number in name.words.items()}
