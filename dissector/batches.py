@@ -152,6 +152,20 @@ def _read_batch_header(buf, at, batch):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _key_and_value(buf, at, magic, end):  # type: ignore[no-untyped-def]
+    """Where key and value of the message at `at` lie, which ends at `end`: (key_at, length, value_at, length), lengths
+    -1 for null; value_at is -1, and value's length too, where they do not lie within it."""
+    key_at = at + (MESSAGE_1 if magic == 1 else MESSAGE_0) - 4
+    key = signed32(be32(buf, key_at - 4))
+    value_at = key_at + max(key, np.int64(0)) + 4
+    if key >= -1 and value_at <= end:
+        value = signed32(be32(buf, value_at - 4))
+        if -1 <= value <= end - value_at:
+            return key_at, key, value_at, value
+    return key_at, key, np.int64(-1), np.int64(-1)
+
+
+@helper
 def _read_message_header(buf, at, batch):  # type: ignore[no-untyped-def]
     """Of a whole message. Its body is itself, or where it is compressed its value; MALFORMED where it holds none."""
     batch.crc = be32(buf, at + 12)
@@ -165,14 +179,8 @@ def _read_message_header(buf, at, batch):  # type: ignore[no-untyped-def]
     if batch.codec == 0:
         return
     batch.body = -1
-    key_at = at + (22 if batch.magic == 1 else 14) + 4
-    key = signed32(be32(buf, key_at - 4))
-    value_at = key_at + max(key, np.int64(0)) + 4
-    if key < -1 or value_at > batch.end:
-        batch.status = MALFORMED
-        return
-    value = signed32(be32(buf, value_at - 4))
-    if value < 0 or value > batch.end - value_at:
+    _, _, value_at, value = _key_and_value(buf, at, np.int64(batch.magic), batch.end)
+    if value < 0:
         batch.status = MALFORMED
         return
     batch.body = value_at
@@ -366,14 +374,8 @@ def _read_message(buf, at, batch, record):  # type: ignore[no-untyped-def]
         record.timestamp = be64(buf, at + 18)
         if batch.magic == 1 and batch.attributes & LOG_APPEND_TIME != 0:
             record.timestamp = batch.max_timestamp
-    key_at = at + (MESSAGE_1 if magic == 1 else MESSAGE_0) - 4
-    key = signed32(be32(buf, key_at - 4))
-    value_at = key_at + max(key, np.int64(0)) + 4
-    if key < -1 or value_at > end:
-        record.status = MALFORMED
-        return end
-    value = signed32(be32(buf, value_at - 4))
-    if value < -1 or value > end - value_at:
+    key_at, key, value_at, value = _key_and_value(buf, at, magic, end)
+    if value_at < 0:
         record.status = MALFORMED
         return end
     record.key_at = key_at

@@ -99,9 +99,10 @@ def _gzip(data: memoryview, magic: int, limit: int) -> Iterator[bytes]:
             return
         if not stream.eof:
             raise Corrupt
-        data = data[len(data) - len(stream.unused_data) :]
-        if bytes(data[:2]) != b"\x1f\x8b":
+        rest = stream.unused_data
+        if rest[:2] != b"\x1f\x8b":
             return
+        data = data[len(data) - len(rest) :]
     raise Corrupt
 
 

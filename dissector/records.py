@@ -188,13 +188,13 @@ class RecordCollector:
         """Check and decompress the batches, and read their records; in several goes where they are large."""
         field_bytes = self._used
         self._check(batches)
-        whole = (batches["body"] >= 0) & (batches["codec"] != NONE)
-        first = 0
-        for number in np.flatnonzero(whole).tolist():
-            self._decompress(batches[number])
-            if self._used - field_bytes > HELD:
-                yield from self._read(parts, batches, first, number + 1)
-                first, self._used = number + 1, field_bytes
+        packed = np.flatnonzero((batches["body"] >= 0) & (batches["codec"] != NONE))
+        first = done = 0
+        while done < len(packed):
+            done += self._decompress(batches, packed[done:])
+            stop = int(packed[done]) if done < len(packed) else len(batches)
+            yield from self._read(parts, batches, first, stop)
+            first, self._used = stop, field_bytes
         yield from self._read(parts, batches, first, len(batches))
         self.tally.batches += np.bincount(batches["status"], minlength=len(b.RECORD_STATUSES))
 
@@ -214,20 +214,33 @@ class RecordCollector:
         batches["crc_state"][whole] = np.where(right, b.CRC_RIGHT, b.CRC_WRONG)
         self.tally.wrong_crc += int(np.count_nonzero(~right))
 
-    def _decompress(self, batch: Any) -> None:
-        magic = int(batch["magic"])
-        body = memoryview(self._arena)[int(batch["body"]) : int(batch["body_end"])]
-        unpacked = decompress(int(batch["codec"]), magic, body, self._bounds)
-        batch["status"] = _STATUS[unpacked.problem]
-        # Without its end a message set of magic 1 does not tell its offsets, and one of magic 0 is of no more use.
-        if unpacked.problem in (TOO_LARGE, UNKNOWN) or (unpacked.problem == CORRUPT and magic < 2):
-            batch["body"] = -1
-            return
-        size = len(unpacked.data)
-        self._room(size)
-        self._arena[self._used : self._used + size] = np.frombuffer(unpacked.data, np.uint8)
-        batch["body"], batch["body_end"] = self._used, self._used + size
-        self._used += size
+    def _decompress(self, batches: Array, packed: Array) -> int:
+        """Decompress the batches of these numbers, until much is held; return how many."""
+        bodies: list[int] = []
+        ends: list[int] = []
+        statuses: list[int] = []
+        full = self._used + HELD
+        arena = memoryview(self._arena)
+        columns = (batches[name][packed].tolist() for name in ("codec", "magic", "body", "body_end"))
+        for codec, magic, at, end in zip(*columns, strict=True):
+            unpacked = decompress(codec, magic, arena[at:end], self._bounds)
+            problem, size = unpacked.problem, len(unpacked.data)
+            statuses.append(_STATUS[problem])
+            ends.append(self._used + size)
+            # Without its end a message set of magic 1 does not tell its offsets, and one of magic 0 is of no more use.
+            unread = problem in (TOO_LARGE, UNKNOWN) or (problem == CORRUPT and magic < 2)
+            bodies.append(-1 if unread else self._used)
+            if self._used + size > len(arena):
+                arena.release()
+                self._room(size)
+                arena = memoryview(self._arena)
+            arena[self._used : self._used + size] = unpacked.data
+            self._used += size
+            if self._used >= full:
+                break
+        done = packed[: len(bodies)]
+        batches["body"][done], batches["body_end"][done], batches["status"][done] = bodies, ends, statuses
+        return len(bodies)
 
     def _read(self, parts: Array, batches: Array, first: int, stop: int) -> Iterator[Chunk]:
         state = np.zeros(b.READ_STATE, np.int64)
