@@ -65,6 +65,17 @@ def program_of(index, direction, key, version):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _status_unread(index, key, whole):  # type: ignore[no-untyped-def]
+    """The status of a body without a program."""
+    if not whole:
+        return np.int64(INCOMPLETE)
+    for program in range(2 * VERSIONS):
+        if program_of(index, program // VERSIONS, key, np.int64(program % VERSIONS)) >= 0:
+            return np.int64(UNKNOWN_VERSION)
+    return np.int64(UNKNOWN_API)
+
+
+@helper
 def client_id_length(buf, at, end):  # type: ignore[no-untyped-def]
     """Length of the client_id of a request header whose api_key is at `at` (-1 null), or -2 where it makes no sense."""
     if at + 10 > end:
@@ -279,12 +290,7 @@ def take_request(t, c, source, at, captured, size, first, last, packet_first, pa
             body = at + 14 + max(np.int64(0), length)
     _add_job(t, source, body, end, at + size, program, slot * 2)
     if program < 0:
-        x.request_status = INCOMPLETE
-        if captured == size:
-            x.request_status = UNKNOWN_API
-            for known in range(VERSIONS):
-                if program_of(t.index, 0, key, np.int64(known)) >= 0:
-                    x.request_status = UNKNOWN_VERSION
+        x.request_status = _status_unread(t.index, key, captured == size)
     if key == PRODUCE and program >= 0:
         acks = _acks(buf, body, end, version)
         x.acks = acks
@@ -369,6 +375,6 @@ def take_response(t, c, source, at, captured, size, first, last, packet_first, p
     program = response_program(t, x, buf, body, end)
     _add_job(t, source, body, end, at + size, program, slot * 2 + 1)
     if program < 0:
-        x.response_status = x.request_status
+        x.response_status = _status_unread(t.index, np.int64(x.api_key), captured == size)
     if x.api_key == SASL_HANDSHAKE and x.api_version == 0 and body + 2 <= end and be16(buf, body) == 0:
         dialog.raw_sasl = 1

@@ -50,9 +50,14 @@ class Definitions:
     def own(self) -> dict[tuple[int, int], Message]:
         """What the folder alone says, by (api_key, direction). DefinitionError names the file that is malformed."""
         try:
-            return load_definitions(self.texts)
+            found = load_definitions(self.texts)
         except DefinitionError as error:
             raise DefinitionError(f"{self.folder}: {error}") from error
+        if not found:
+            inner = Path(self.folder) / _IN_KAFKA
+            hint = f"did you mean {inner}?" if inner.is_dir() else f"in Kafka's sources they lie in {_IN_KAFKA}"
+            raise DefinitionError(f"{self.folder}: no Kafka message definitions (*.json) in it; {hint}")
+        return found
 
     @cached_property
     def messages(self) -> dict[tuple[int, int], Message]:
@@ -70,12 +75,7 @@ def open_definitions(folder: str | Path) -> Definitions:
 
     OSError where it cannot be read, DefinitionError where it holds no definitions, or a malformed one.
     """
-    place = Path(folder)
-    texts = {path.name: path.read_bytes() for path in sorted(place.iterdir()) if path.suffix == ".json"}
-    if not texts:
-        inner = place / _IN_KAFKA
-        hint = f"did you mean {inner}?" if inner.is_dir() else f"in Kafka's sources they lie in {_IN_KAFKA}"
-        raise DefinitionError(f"{folder}: no Kafka message definitions (*.json) in it; {hint}")
+    texts = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.suffix == ".json"}
     definitions = Definitions(str(folder), texts)
     from .program import load_programs  # here: what only lists layouts needs no arrays
 
