@@ -66,10 +66,28 @@ class _Compiler:
         self.depth = 0
 
     def compile(self) -> None:
-        if self.message.header_version(self.version) == (2 if self.message.direction == REQUEST else 1):
-            self.tags({}, "", self.id(HEADER_TAGS))
+        if self.profile.head:
+            self.compile_head()
+            return
+        self.header()
         self.struct(self.message.body, "")
         self.write(m.OP_END)
+
+    def header(self) -> None:
+        if self.message.header_version(self.version) == (2 if self.message.direction == REQUEST else 1):
+            self.tags({}, "", self.id(HEADER_TAGS))
+
+    def compile_head(self) -> None:
+        """Only as far as the last wanted field."""
+        present = self.present(self.message.body)
+        wanted = [place for place, item in enumerate(present) if self.gives_rows(item, item.name)]
+        if wanted:
+            self.header()
+            fields = tuple(present[: wanted[-1] + 1])
+            assert not any(self.version in item.tagged for item in fields), f"{self.message.name}: a tagged field"
+            for item in fields:
+                self.field(item, "")
+        self.write(m.OP_END, b=m.OPEN)
 
     def id(self, path: str) -> int:
         return self.table.find[self.message.api_key, self.message.direction, path]

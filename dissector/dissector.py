@@ -41,7 +41,8 @@ class Finished:
 class Dissector:
     """Kafka's side of the engine. `programs` are what bodies are decoded by; `details` (the RESULTS profile) is run
     over responses with error codes, or over every body when `all_results` is set. `inspectors` see each drain's
-    messages.
+    messages. `apis`: of other APIs than these only the `head` of bodies is read, which is what it takes for the rows of
+    these to stay the same.
 
     The large tables are not touched before they are used, so until then they take no memory."""
 
@@ -51,9 +52,13 @@ class Dissector:
         details: Programs,
         all_results: bool = False,
         inspectors: Sequence[Inspector] = (),
+        apis: frozenset[int] | None = None,
+        head: Programs | None = None,
     ) -> None:
         self.programs = programs
-        self.details = details
+        self.bodies, self.details = programs, details
+        if apis is not None and head is not None:
+            self.bodies, self.details = (each.only_for(apis | exchanges.TELLING, head) for each in (programs, details))
         self.all_results = all_results
         self.inspectors = tuple(inspectors)
         self.dialogs = np.zeros(256, dialogs.DIALOG)
@@ -87,9 +92,8 @@ class Dissector:
         self._parts = np.zeros(1_024, exchanges.PART)
         self._results = np.zeros(1_024, RESULT)
         self._topics = np.zeros(1_024, exchanges.EXCHANGE_TOPIC)
-        known = programs.index >= 0
-        self._details_of = np.full(len(programs.code), -1, np.int32)
-        self._details_of[programs.index[known]] = details.index[known]
+        self._bodies_of = None if self.bodies is programs else self.bodies.by_program_of(programs)
+        self._details_of = self.details.by_program_of(programs)
         self._state = np.zeros(exchanges.STATE_SIZE, np.int64)
         self._state[exchanges.FREE_PARTS] = linked_free_list(self._parts, 0, -1)
         self._state[exchanges.FREE_PARTS_LEFT] = len(self._parts)
@@ -175,7 +179,7 @@ class Dissector:
         )
 
     def _inspect(self, block: Array, held: Array, count: int) -> None:
-        programs = self.details if self.all_results else self.programs
+        programs = self.details if self.all_results else self.bodies
         buffers = (block, held, self.pool)
         frames = Frames(self.jobs[:count], programs, self.exchanges, self.links, buffers, self._bits)
         for inspector in self.inspectors:
@@ -198,9 +202,11 @@ class Dissector:
 
     def _decode(self, block: Array, held: Array, count: int) -> None:
         jobs = self.jobs
-        programs = self.details if self.all_results else self.programs
+        programs = self.details if self.all_results else self.bodies
         if self.all_results:
-            self._choose_details(jobs, count)
+            self._choose(self._details_of, jobs, count)
+        elif self._bodies_of is not None:
+            self._choose(self._bodies_of, jobs, count)
         rows = self._run(programs, block, held, jobs, count)
         largest = len(block) + len(held) + int(self.state[dialogs.POOL_TOP])
         self._room(rows, jobs[:count], largest)
@@ -218,15 +224,16 @@ class Dissector:
         failed = int(self._state[exchanges.AGAIN])
         if failed:
             chosen = taken(jobs, self._again[:failed])
-            self._choose_details(chosen, failed)
+            self._choose(self._details_of, chosen, failed)
             rows = self._run(self.details, block, held, chosen, failed)
             self._room(rows, chosen, largest)
             self._again[:failed] = np.arange(failed, dtype=np.int32)
             self._make_results(block, held, chosen, failed)
 
-    def _choose_details(self, jobs: Array, count: int) -> None:
-        """Point jobs at the programs of the other profile for the same messages."""
-        jobs["program"][:count] = self._details_of[jobs["program"][:count]]
+    def _choose(self, of: Array, jobs: Array, count: int) -> None:
+        """Point jobs at other programs for the same messages. (Only those that are run whole are pointed twice, and
+        these keep their place at first.)"""
+        jobs["program"][:count] = of[jobs["program"][:count]]
 
     def _make_results(self, block: Array, held: Array, jobs: Array, count: int) -> None:
         taken = 0

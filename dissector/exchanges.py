@@ -60,6 +60,9 @@ from .rows import (
 from .rows import R_PARTITION as KIND_PARTITION
 
 FETCH, SHARE_FETCH, PRODUCE = 1, 78, 0
+#: APIs whose bodies tell about exchanges of all others: Metadata and CreateTopics (names of topic ids), SaslHandshake,
+#: ApiVersions (client software, what the broker knows).
+TELLING = frozenset((3, 19, 17, 18))
 #: The first versions of Produce and Fetch that only brokers with KIP-219 know.
 PRODUCE_219, FETCH_219 = 6, 8
 #: A Fetch that came back this close to its max_wait_ms, or later, waited it out: brokers' timers tick in ms, and a Raft

@@ -56,8 +56,8 @@ TAPE = record_dtype(
     OP_BYTES_16, OP_BYTES_32, OP_BYTES_C, OP_ARRAY_32, OP_ARRAY_C, OP_FIXED_32, OP_FIXED_C,
 ) = range(25)  # fmt: skip
 
-#: Flags of b.
-NULLABLE, ROW, AHEAD = 1, 2, 4
+#: Flags of b. OPEN (of OP_END): what follows is not looked at.
+NULLABLE, ROW, AHEAD, OPEN = 1, 2, 4, 8
 
 #: Places in `scratch`: what a run gives besides its status, then the stack.
 ROWS, ERROR_AT, ERROR_FIELD, NULLS = range(4)
@@ -274,7 +274,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
             stop = min(captured, limit)
             pc = scratch[np.uintp(sp + BODY)]
         elif op == OP_END:
-            if at < limit:
+            if at < limit and bits & OPEN == 0:
                 status = np.int64(TRAILING_BYTES)
             break
         elif op == OP_STRUCT:

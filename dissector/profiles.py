@@ -37,12 +37,14 @@ from .schema import REQUEST, RESPONSE
 class Profile:
     """`wanted` says which ids give rows in which version; elements of arrays give rows too where anything inside of
     them is wanted. Without `zero_errors` an error code gives a row only where it is not 0, and an array of which only
-    error codes are wanted gives none for its elements.
+    error codes are wanted gives none for its elements. With `head` a program ends after the last wanted field of the
+    body, and what follows is not looked at.
     """
 
     name: str
     wanted: Callable[[FieldInfo, int], bool]
     zero_errors: bool = True
+    head: bool = False
 
 
 _ONE_OF_A_BODY = frozenset(
@@ -108,9 +110,11 @@ SUMMARY = Profile("summary", _in_summary, zero_errors=False)
 RESULTS = Profile("results", _in_results)
 LINE = Profile("line", _in_line, zero_errors=False)
 NODES = Profile("nodes", _in_nodes)
+#: What a message tells about others of its connection: a broker that throttles is not to be timed meanwhile.
+HEAD = Profile("head", lambda f, version: f.role == R_THROTTLE_TIME_MS and f.direction == RESPONSE, head=True)
 EVERYTHING = Profile("everything", lambda field, version: True)
 #: Only whether a body is well-formed.
 NOTHING = Profile("nothing", lambda field, version: False)
 #: Where records lie, of the messages that carry them.
 RECORDS = Profile("records", _in_records)
-PROFILES = {profile.name: profile for profile in (SUMMARY, RESULTS, LINE, NODES, EVERYTHING, NOTHING, RECORDS)}
+PROFILES = {profile.name: profile for profile in (SUMMARY, RESULTS, HEAD, LINE, NODES, EVERYTHING, NOTHING, RECORDS)}

@@ -111,6 +111,14 @@ class Programs:
 
         return number_fields(_messages(self.definitions))
 
+    def only_for(self, api_keys: frozenset[int], others: Programs) -> Programs:
+        """These programs for some APIs, and those of another profile, for the same messages, for all others."""
+        of_others = np.ones((2, KEYS, VERSIONS), bool)
+        of_others[:, [key for key in api_keys if 0 <= key < KEYS]] = False
+        known = of_others.reshape(-1) & (others.index >= 0)
+        index = np.where(known, others.index + len(self.code), self.index).astype(np.int32)
+        return replace(self, code=np.concatenate((self.code, others.code)), index=index)
+
     @cached_property
     def _slots(self) -> Array:
         """int32 by instruction: the place in `index` of the program that starts there, -1 elsewhere."""
@@ -128,6 +136,10 @@ class Programs:
         """This profile's programs (int32) for the messages of `other`'s `programs`; -1 stays -1."""
         slots = other._slots[programs]
         return np.where(slots >= 0, self.index[slots], np.int32(-1))
+
+    def by_program_of(self, other: Programs) -> Array:
+        """`same_as` for all of them: int32 by instruction of `other`, the last (so -1's) -1."""
+        return self.same_as(other, np.append(np.arange(len(other.code)), -1))
 
 
 def compile_programs(messages: Mapping[tuple[int, int], Message], profile: Profile) -> Programs:

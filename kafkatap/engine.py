@@ -100,7 +100,8 @@ class Engine:
 
     `all_results`: decode every body for its topics and results, not only what failed. `ports`: hints that brokers
     listen there, for connections that begin in the middle. `inspectors` see every message while its bytes are there.
-    `definitions`: layouts of a newer Kafka, laid over the built-in ones.
+    `definitions`: layouts of a newer Kafka, laid over the built-in ones. `apis`: only exchanges of these are to be
+    right in all columns; of others' bodies no more is read than these need.
     """
 
     def __init__(
@@ -109,11 +110,13 @@ class Engine:
         ports: Sequence[int] = (),
         inspectors: Sequence[Inspector] = (),
         definitions: Definitions | None = None,
+        apis: frozenset[int] | None = None,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = Assembler(pools=AHEAD)
         programs, details = load_programs("summary", definitions), load_programs("results", definitions)
-        self.dissector = Dissector(programs, details, all_results, inspectors)
+        head = None if apis is None else load_programs("head", definitions)
+        self.dissector = Dissector(programs, details, all_results, inspectors, apis, head)
         self.addresses: list[str] = []
         self.strings = Strings(self.dissector)
         self._ports = np.array(ports, np.int32)
