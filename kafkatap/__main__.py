@@ -43,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 gc.freeze()
                 gc.enable()
             return report(options)
+        if options.command == "show":
+            from .show.command import show
+
+            return show(options)
         if options.command == "completion":
             print(completion_script(options.shell), flush=True)
             return 0

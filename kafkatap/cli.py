@@ -17,6 +17,7 @@ from kafkatap.reports.filters import ALWAYS, NEVER, Filters
 from kafkatap.reports.model import Report
 
 from .__main__ import drop_output
+from .asking import asked
 from .console import (
     DAMAGED,
     DONE,
@@ -28,6 +29,7 @@ from .console import (
     interrupts,
     moment_of,
     name_of,
+    no_kafka,
     progress,
     reason_of,
 )
@@ -35,7 +37,7 @@ from .engine import Engine
 from .options import own_version
 from .running import Run
 from .sources import STANDARD_INPUT
-from .values import When, api_keys, chosen_definitions
+from .values import api_keys, chosen_definitions
 
 HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
 
@@ -46,11 +48,11 @@ def report(options: argparse.Namespace) -> int:
     try:
         definitions = chosen_definitions(options)
         filters = _filters(options)
+        condition = filter_condition(options, definitions)
         check_captures(options.captures)
         _check_outputs(options)
     except (ValueError, OSError) as error:
-        complain(reason_of(error))
-        return WRONG
+        return refuse(error)
     topics = options.by == "topic" or bool(options.topic)
     engine = Engine(topics or bool(options.parquet), options.port or (), definitions=definitions)
     counts = ReportCounts(filters, engine, by_topic=topics, interval=options.interval)
@@ -71,12 +73,12 @@ def report(options: argparse.Namespace) -> int:
     if run.files and all(f.fatal for f in run.files):
         return WRONG
     context = run.context()
-    result = build_report(counts, context, by=options.by, curves=bool(options.plots), asked=_asked(options))
+    result = build_report(counts, context, by=options.by, curves=bool(options.plots), asked=asked(options))
     found = any(context.ledger["requests"].values())
     if not found:
-        complain(_no_kafka(context))
+        complain(no_kafka(context))
     elif not result.heading.rows[0][HEADING_REQUESTS]:
-        complain(f"no request is left with {_asked(options)}")
+        complain(f"no request is left with {asked(options)}")
     try:
         _write(options, result)
         _write_files(options, result)
@@ -91,14 +93,6 @@ def report(options: argparse.Namespace) -> int:
     return DONE if found and not run.damaged else DAMAGED
 
 
-def _no_kafka(context: Context) -> str:
-    if not context.packets:
-        return "there are no packets in this input (did the capture's filter let none pass?)"
-    if context.encrypted_share > 0:
-        return "no readable Kafka in this input: its connections are encrypted (TLS)"
-    return "no Kafka found in this input (if its connections began before the capture, --port may help)"
-
-
 def _filters(options: argparse.Namespace) -> Filters:
     names = [name for group in options.api or () for name in group]
     start, end = options.start, options.end
@@ -110,18 +104,6 @@ def _filters(options: argparse.Namespace) -> Filters:
         apis=api_keys(names) if names else frozenset(),
         topics=tuple(options.topic or ()),
     )
-
-
-def _asked(options: argparse.Namespace) -> str | None:
-    """The options that leave something out, as they were given; None where nothing is left out."""
-    parts = []
-    for name in ("from", "to", "client", "topic", "broker", "api"):
-        value = getattr(options, {"from": "start", "to": "end"}.get(name, name))
-        if isinstance(value, When):
-            parts.append(f"--{name} {value.text}")
-        for each in value if isinstance(value, list) else ():
-            parts.append(f"--{name} {','.join(each) if isinstance(each, list) else each}")
-    return " ".join(parts) or None
 
 
 def _check_outputs(options: argparse.Namespace) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kafkatap.reports.batch import Context
+
 from .sources import STANDARD_INPUT, FileReport, Interrupted, Pipe
 from .values import When
 
@@ -26,7 +28,7 @@ def name_of(path: str) -> str:
     return "standard input" if path == STANDARD_INPUT else path
 
 
-def advice_on(file: FileReport) -> str:
+def advice_on(file: FileReport, where: str = "in the report") -> str:
     """What to do about a damaged file, as the end of a sentence."""
     damage = file.damage or ""
     if file.fatal:
@@ -37,7 +39,7 @@ def advice_on(file: FileReport) -> str:
         return "; give it a pcap or pcapng file (also .gz or .zst)"
     packets = f"the {file.packets:,} packets before that are" if file.packets else "no packet before that could be"
     advice = "" if "cut short" in damage else " (a repair tool such as pcapfix may save some of the rest)"
-    return f"; {packets} in the report{advice}"
+    return f"; {packets} {where}{advice}"
 
 
 def reason_of(error: Exception) -> str:
@@ -107,3 +109,11 @@ def moment_of(when: When | None, first: int, otherwise: int) -> int:
     if when is None:
         return otherwise
     return when.ns + first if when.relative else when.ns
+
+
+def no_kafka(context: Context) -> str:
+    if not context.packets:
+        return "there are no packets in this input (did the capture's filter let none pass?)"
+    if context.encrypted_share > 0:
+        return "no readable Kafka in this input: its connections are encrypted (TLS)"
+    return "no Kafka found in this input (if its connections began before the capture, --port may help)"

@@ -6,7 +6,7 @@ the end of the same drain, which works out its times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,11 @@ from kafkatap.reports.batch import Batch, endpoint
 
 from .engine import Engine
 from .running import Run
-from .survey import Condition, MakeEngine, Survey, message_ids, message_times
+from .survey import MakeEngine, Survey, message_ids, message_times
 
 if TYPE_CHECKING:
     from kafkatap.dissector.overlay import Definitions
+    from kafkatap.reports.expressions import Condition
 
 Array = np.ndarray[Any, Any]
 _COLUMN = {name: number for number, name in enumerate(EXCHANGE.names or ())}
@@ -175,6 +176,32 @@ def _count_records(facts: Facts, buffer: Array, end: int) -> int | None:
         return None
     counts = [count_records(buffer, at, min(length, end - at)) for at, length in facts.records]
     return None if min(counts, default=0) < 0 else sum(counts)
+
+
+class LiveTopics(Mapping[bytes, bytes]):
+    """Names of topics by id, as far as an engine has seen them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: dict[bytes, bytes] = {}
+        self._read = 0
+
+    def _current(self) -> dict[bytes, bytes]:
+        told = self._engine.topic_names
+        if len(told) != self._read:
+            string = self._engine.dissector.string
+            self._known = {string(number): string(name) for number, name in told.items()}
+            self._read = len(told)
+        return self._known
+
+    def __getitem__(self, topic_id: bytes) -> bytes:
+        return self._current()[topic_id]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._current())
+
+    def __len__(self) -> int:
+        return len(self._current())
 
 
 def read_messages(survey: Survey, make_engine: MakeEngine, collector: Collector) -> Iterator[Message]:

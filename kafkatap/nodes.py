@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 
 class NodeFinder:
-    """An inspector that collects what each node id is called. A node has an address on each of its listeners, and node
-    ids of two clusters may be the same: what is not one address, or one host, is not told."""
+    """An inspector that collects what each node id is called: `found`, by id, is "host:port", or the host alone where a
+    node has several ports (a listener each). Where it has several hosts (two clusters) nothing is told."""
 
     def __init__(self, definitions: Definitions | None = None) -> None:
         self._programs = load_programs("nodes", definitions)
         self._names = [field.inner[-1] for field in self._programs.fields]
         self._keys = np.array(sorted(NODE_APIS), np.int16)
         self._seen: dict[int, set[tuple[bytes, int]]] = {}
+        self.found: dict[int, str] = {}
 
     def look(self, frames: Frames) -> None:
         jobs = frames.jobs
@@ -47,17 +48,19 @@ class NodeFinder:
             if name == "Host":
                 host = buffer[value : value + max(length, 0)].tobytes()
             elif name == "Port":
-                self._seen.setdefault(node, set()).add((host, value))
+                places = self._seen.setdefault(node, set())
+                if (host, value) not in places:
+                    places.add((host, value))
+                    self._tell(node)
             elif name in ("NodeId", "BrokerId"):
                 node = value
 
-    def addresses(self) -> dict[int, str]:
-        """By node id "host:port"; the host alone where it has several ports; nothing where it has several hosts."""
-        found = {}
-        for node, places in self._seen.items():
-            hosts = {host for host, _ in places}
-            if len(hosts) == 1:
-                host = hosts.pop().decode("utf-8", "replace")
-                shown = f"[{host}]" if ":" in host else host
-                found[node] = f"{shown}:{next(iter(places))[1]}" if len(places) == 1 else shown
-        return found
+    def _tell(self, node: int) -> None:
+        places = self._seen[node]
+        hosts = {host for host, _ in places}
+        if len(hosts) > 1:
+            self.found.pop(node, None)
+            return
+        host = hosts.pop().decode("utf-8", "replace")
+        shown = f"[{host}]" if ":" in host else host
+        self.found[node] = f"{shown}:{next(iter(places))[1]}" if len(places) == 1 else shown

@@ -14,6 +14,20 @@ exit codes:
   130  interrupted (what was read until then is reported)
 """
 
+_SHOW_EXAMPLES = (
+    """\
+examples:
+  kafkatap show capture.pcap | less -S
+  kafkatap show -f 'api == Produce and error != NONE' capture.pcap
+  kafkatap show -v -n 2 --api Metadata capture.pcap
+  kafkatap show -f 'latency > 200ms and topic ~ "^orders"' --from +30s ring/*.pcap.zst
+  kafkatap show --json --client billing capture.pcap | jq .body
+  tcpdump -w - port 9092 | kafkatap show -
+
+"""
+    + EXIT_CODES
+)
+
 _REPORT_EXAMPLES = (
     """\
 examples:
@@ -31,6 +45,7 @@ _EXAMPLES = (
     """\
 examples:
   kafkatap report capture.pcap          latency, throttling, errors, clients, timeline
+  kafkatap show capture.pcap            every request and response, a line each
   kafkatap report --help                all options of the report
   kafkatap completion bash              completion for this shell
 
@@ -84,6 +99,11 @@ def build_parser() -> argparse.ArgumentParser:
         description="Report what the Kafka traffic of one or many captures adds up to.",
         epilog=_REPORT_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
     ))  # fmt: skip
+    _add_show(commands.add_parser(
+        "show", help="every message in order of time: one line each, or whole",
+        description="Show the requests and responses of one or many captures in order of time.",
+        epilog=_SHOW_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    ))  # fmt: skip
     completion = commands.add_parser(
         "completion", help="print the completion script of a shell",
         description="Print a completion script, for example: kafkatap completion bash > "
@@ -116,6 +136,37 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     also.add_argument("--parquet", metavar="DIR", help="the tables behind the reports as Parquet files in DIR as well")
 
 
+def _add_show(show: argparse.ArgumentParser) -> None:
+    add_captures(show)
+    what = show.add_argument_group("what is shown")
+    add_selection(what)
+    what.add_argument("-f", "--filter", metavar="EXPRESSION", help="only exchanges for which this holds")
+    what.add_argument("--only", choices=("requests", "responses"), help="only one side of the exchanges")
+    what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N messages")
+    what.add_argument("--tail", type=parse_count, metavar="N", help="only the last N messages")
+    add_reading(what)
+    what.add_argument("--stream", action="store_true",
+                      help="read once and show each message as it comes (as pipes are read); "
+                      "topics are named only once their names were seen")  # fmt: skip
+    how = show.add_argument_group("how it is shown")
+    how.add_argument("-v", "--verbose", action="count", default=0,
+                     help="each message whole: all fields, with their places in the frame")  # fmt: skip
+    how.add_argument("-x", "--hex", action="store_true", help="each message's bytes as well")
+    how.add_argument("--json", action="store_true", help="one JSON object a line, the body included")
+    how.add_argument("--brief", action="store_true", help="with --json: leave the body out")
+    how.add_argument(
+        "--records",
+        action="store_true",
+        help="also the records that are in messages: keys, values and headers, which may be confidential",
+    )
+    how.add_argument(
+        "--show-secrets",
+        action="store_true",
+        help="also passwords, tokens and keys (SASL, SCRAM, delegation tokens, confidential settings)",
+    )
+    add_appearance(how)
+
+
 def add_captures(command: argparse.ArgumentParser) -> None:
     """The captures, the same for every command that reads them."""
     command.add_argument(
@@ -131,9 +182,9 @@ def add_selection(group: argparse._ArgumentGroup) -> None:
                        "(after the first packet)")  # fmt: skip
     group.add_argument("--to", dest="end", type=parse_when, metavar="TIME", help="only what began before TIME")
     group.add_argument("--client", action="append", metavar="NAME",
-                       help="only this client_id or client address; * and ? are wildcards; may be repeated")  # fmt: skip
+                       help="only this client_id or client address; wildcards * and ?; may be repeated")  # fmt: skip
     group.add_argument("--topic", action="append", metavar="NAME",
-                       help="only what was answered on this topic (name or id); wildcards; may be repeated")  # fmt: skip
+                       help="only what was about this topic (name or id); wildcards; may be repeated")  # fmt: skip
     group.add_argument("--broker", action="append", metavar="ADDRESS[:PORT]", type=parse_broker,
                        help="only this broker; :PORT for a port on any address; may be repeated")  # fmt: skip
     group.add_argument("--api", action="append", type=parse_apis, metavar="NAMES",

@@ -7,37 +7,27 @@ nothing to hold back but what arrives out of order. Exchange numbers are the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kafkatap.dissector.inspection import Frames, Inspector
 from kafkatap.dissector.rows import NO_TIME
 from kafkatap.kernels.arrays import grown
-from kafkatap.reports.batch import Batch, Names
+from kafkatap.reports.batch import Batch
 
 from .engine import Engine
 from .nodes import NodeFinder
 from .running import Run, Watch
 
+if TYPE_CHECKING:
+    from kafkatap.reports.expressions import Condition
+
 Array = np.ndarray[Any, Any]
 #: Makes the engine of a pass, given `all_results`, `inspectors` and `apis` as keywords.
 MakeEngine = Callable[..., Engine]
-ALWAYS, NEVER = -(2**63), 2**63 - 1
-
-
-class Condition(Protocol):
-    """What a filter has to offer: see `kafkatap.reports.expressions`."""
-
-    @property
-    def api_keys(self) -> frozenset[int] | None: ...
-    @property
-    def needs_results(self) -> bool: ...
-    @property
-    def probes(self) -> Inspector | None: ...
-    def select(self, batch: Batch, names: Names) -> Array: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +70,31 @@ class _Index:
         self.times.append(message_times(frames))
 
 
+class _Outcomes:
+    """Notes how each exchange ended."""
+
+    def __init__(self) -> None:
+        self._known = np.zeros(1024, np.uint8)
+
+    def noted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            numbers = batch.exchanges["exchange"]
+            while len(self._known) <= numbers.max(initial=0):
+                self._known = grown(self._known)
+            self._known[numbers] = batch.exchanges["outcome"]
+            yield batch
+
+    def of(self, exchanges: Array) -> Array:
+        """`rows.OUTCOMES` (uint8) of exchanges by number; of bare tokens, which are in no batch, it says nothing."""
+        return self._known[np.minimum(exchanges, len(self._known) - 1)]
+
+
 def survey(
     captures: Sequence[str],
     make_engine: MakeEngine,
-    nodes: NodeFinder,
-    condition: Condition | None = None,
     *,
+    nodes: NodeFinder | None = None,
+    condition: Condition | None = None,
     window: Callable[[int], tuple[int, int]] | None = None,
     directions: Iterable[int] = (0, 1),
     first: int | None = None,
@@ -98,7 +107,7 @@ def survey(
     `directions`: 0 requests, 1 responses. `first`, `last`: only so many from the beginning, or from the end.
     """
     index = _Index()
-    inspectors: list[Inspector] = [index, nodes]
+    inspectors: list[Inspector] = [index, *([nodes] if nodes is not None else [])]
     if condition is not None and condition.probes is not None:
         inspectors.append(condition.probes)
     engine = make_engine(
@@ -107,20 +116,22 @@ def survey(
         apis=None if condition is None else condition.api_keys,
     )
     run = Run(captures, engine) if watch is None else Run(captures, engine, watch)
-    chosen: list[Array] = []
-    outcomes = np.zeros(1024, np.uint8)  # by exchange
-    for batch in run.batches():
-        numbers = batch.exchanges["exchange"]
-        while len(outcomes) <= numbers.max(initial=0):
-            outcomes = grown(outcomes)
-        outcomes[numbers] = batch.exchanges["outcome"]
-        if condition is not None:
-            chosen.append(numbers[condition.select(batch, engine)])
+    outcomes = _Outcomes()
+    batches = outcomes.noted(run.batches())
+    chosen = np.zeros(0, np.int64)
+    if condition is None:
+        for _ in batches:
+            pass
+    else:
+        from kafkatap.reports.expressions.sieve import sift
+
+        passed = [batch.exchanges["exchange"] for batch in sift(batches, condition, engine, narrow=False)]
+        chosen = np.concatenate(passed) if passed else chosen
     ids = np.concatenate(index.ids) if index.ids else np.zeros(0, np.int64)
     times = np.concatenate(index.times) if index.times else np.zeros(0, np.int64)
     wanted = np.isin(ids & 1, list(directions))
     if condition is not None:
-        wanted &= np.isin(ids >> 1, np.concatenate(chosen) if chosen else np.zeros(0, np.int64))
+        wanted &= np.isin(ids >> 1, chosen)
     if window is not None and engine.first is not None:
         start, end = window(engine.first)
         wanted &= (times >= start) & (times < end)
@@ -133,5 +144,4 @@ def survey(
         order = order[max(0, len(order) - last) :]
     string = engine.dissector.string
     names = {string(number): string(name) for number, name in engine.topic_names.items()}
-    known = np.minimum(order >> 1, len(outcomes) - 1)  # bare tokens have none
-    return Survey(order, outcomes[known], found, names, nodes.addresses(), run)
+    return Survey(order, outcomes.of(order >> 1), found, names, {} if nodes is None else nodes.found, run)

@@ -1,0 +1,139 @@
+"""`kafkatap show`: every message in order of time, one line each, or whole.
+
+Files are read twice: once for what is asked for and what topics are called, once to tell it. What cannot be read twice
+(a pipe), or is not to be (`--stream`), is told as it comes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+
+from kafkatap.asking import asked, asked_condition, asked_window
+from kafkatap.console import (
+    DAMAGED,
+    DONE,
+    INTERRUPTED,
+    WRONG,
+    advice_on,
+    check_captures,
+    complain,
+    interrupts,
+    name_of,
+    no_kafka,
+    progress,
+    reason_of,
+)
+from kafkatap.engine import Engine
+from kafkatap.kernels import store
+from kafkatap.messages import Collector, LiveTopics, Message, read_messages, stream_messages
+from kafkatap.nodes import NodeFinder
+from kafkatap.running import Run
+from kafkatap.survey import Survey, survey
+from kafkatap.values import chosen_definitions
+
+from .printing import Known, Printer, make_printer
+
+_DIRECTIONS = {None: (0, 1), "requests": (0,), "responses": (1,)}
+
+
+def show(options: argparse.Namespace) -> int:
+    """Carry out `kafkatap show`; return its exit code."""
+    store.verbose = options.verbose > 1
+    try:
+        task = _Task(options)
+        return task.in_one_pass() if task.must_stream else task.in_two_passes()
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError) as error:
+        complain(reason_of(error))
+        return WRONG
+
+
+class _Task:
+    """One call of the command. ValueError or OSError where the options do not work."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.definitions = chosen_definitions(options)
+        self.condition = asked_condition(options, self.definitions)
+        check_captures(options.captures, "show")
+        self.make_engine = partial(Engine, ports=options.port or (), definitions=self.definitions)
+        self.must_stream = options.stream or not all(os.path.isfile(path) for path in options.captures)
+        self.directions = _DIRECTIONS[options.only]
+
+    def collector(self, survey: Survey | None) -> Collector:
+        wanted = None if survey is None else survey.order
+        return Collector(wanted, with_frames=Printer.needs_frames(self.options), definitions=self.definitions)
+
+    def in_two_passes(self) -> int:
+        options = self.options
+        with interrupts() as stop, progress(options) as drawn:
+            found = survey(
+                options.captures,
+                self.make_engine,
+                nodes=NodeFinder(self.definitions),
+                condition=self.condition,
+                window=asked_window(options),
+                directions=self.directions,
+                first=options.number,
+                last=options.tail,
+                watch=lambda done: drawn(done) or bool(stop),
+            )
+        if found.run.interrupted:
+            return INTERRUPTED
+        printer = make_printer(options, Known(found.topic_names, found.nodes), self.definitions)
+        told = printer.print_all(read_messages(found, self.make_engine, self.collector(found)))
+        if told < found.found and options.verbose:
+            complain(f"{told:,} of {found.found:,} messages shown")
+        return self.finish(found.run, told)
+
+    def in_one_pass(self) -> int:
+        options = self.options
+        collector, nodes = self.collector(None), NodeFinder(self.definitions)
+        probes = [] if self.condition is None or self.condition.probes is None else [self.condition.probes]
+        engine = collector.bind(
+            self.make_engine(
+                all_results=self.condition is not None and self.condition.needs_results,
+                inspectors=[*probes, nodes, collector],
+            )
+        )
+        with interrupts() as stop:
+            run = Run(options.captures, engine, watch=lambda done: bool(stop))
+            printer = make_printer(options, Known(LiveTopics(engine), nodes.found), self.definitions)
+            messages = self.chosen(stream_messages(run, collector, self.condition), engine)
+            told = printer.print_all(messages)
+        return INTERRUPTED if run.interrupted else self.finish(run, told)
+
+    def chosen(self, messages: Iterable[Message], engine: Engine) -> Iterator[Message]:
+        """What the options ask for, of messages as they come."""
+        window, options = asked_window(self.options), self.options
+        passed = (m for m in messages if (m.id & 1) in self.directions and _is_within(m, window, engine))
+        if options.number is not None:
+            return islice(passed, options.number)
+        return iter(deque(passed, options.tail)) if options.tail is not None else passed
+
+    def finish(self, run: Run, told: int) -> int:
+        """Say what is to be said of the captures; the exit code."""
+        for file in run.damaged:
+            complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'shown')}")
+        if run.files and all(file.fatal for file in run.files):
+            return WRONG
+        context = run.context()
+        found = any(context.ledger["requests"].values())
+        if not found and not told:
+            complain(no_kafka(context))
+        elif not told:
+            complain(f"no message is left with {asked(self.options)}")
+        return DONE if found and not run.damaged else DAMAGED
+
+
+def _is_within(message: Message, window: Callable[[int], tuple[int, int]] | None, engine: Engine) -> bool:
+    if window is None or engine.first is None:
+        return True
+    start, end = window(engine.first)
+    return start <= message.time < end

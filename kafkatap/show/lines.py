@@ -1,0 +1,201 @@
+"""One line a message: when, who, what, how long, and what matters of it.
+
+Columns grow as wider values come, so that a stream of lines settles into a table without being read twice. A line is
+made of spans of (text, style); nothing from the wire gets into one unescaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafkatap.dissector.errors import error_name
+from kafkatap.dissector.facts import Facts, Place
+from kafkatap.messages import Message
+from kafkatap.reports import units
+from kafkatap.reports.batch import uuid_text
+
+Span = tuple[str, str]
+Line = list[Span]
+
+#: Topics, and ranges of partitions of each, that a line names at most.
+TOPICS, RANGES = 4, 6
+#: Widest texts of columns and values.
+LONGEST_ID, LONGEST_VALUE = 24, 40
+#: Waits shorter than this are not worth a word.
+WORTH_TELLING_NS = 1_000_000
+#: Values that are told even where they are 0 or false.
+_ALWAYS = frozenset(("Committed", "GenerationId", "MemberEpoch", "NodeId", "Coordinator"))
+#: What stands at the top of so many messages that it tells nothing.
+_NEVER = frozenset(
+    ("ErrorMessage", "ThrottleTimeMs", "ClusterId", "SessionEpoch", "ReplicaEpoch", "CurrentLeaderEpoch")
+)
+_OUTCOMES = {
+    "unanswered": ("no response", "red"),
+    "response_lost": ("response not captured", "yellow"),
+    "no_reply_expected": ("no response asked for", "dim"),
+}
+_STATUSES = {
+    "malformed": ("malformed", "red"),
+    "incomplete": ("not captured whole", "yellow"),
+    "trailing_bytes": ("trailing bytes", "yellow"),
+    "unknown_api": ("unknown API", "yellow"),
+    "unknown_version": ("newer than these definitions", "yellow"),
+}
+
+
+class LineMaker:
+    """Makes lines; keeps the widths of columns and the day that was told last.
+
+    `topic_names`: name by id, bytes; it may grow. `utc`: times in UTC, else local.
+    """
+
+    def __init__(self, topic_names: Mapping[bytes, bytes], utc: bool = False) -> None:
+        self._topics = topic_names
+        self._utc = utc
+        self._widths = [6, 9, 9, 12, 5, 8, 8, 7]
+        self._day = ""
+
+    def day(self, message: Message) -> str | None:
+        """A line that tells the day and the time zone, when it is another than the last message's."""
+        shown = units.clock(message.time, self._utc, 0, date=True)[:10]
+        if shown == self._day:
+            return None
+        self._day = shown
+        return f"{shown} {units.zone(message.time, self._utc)}"
+
+    def line(self, message: Message) -> Line:
+        """The line of one message, without its line end."""
+        answer = message.is_response
+        latency = ""
+        if answer and message.outcome == "answered":
+            latency = units.duration(message.column("broker_ns"))
+        identity = "-" if message.client_id is None else _text(message.client_id, LONGEST_ID)
+        cells = [
+            str(message.packets[0]), message.client, message.broker, self._title(message),
+            "" if message.token else f"#{message.column('correlation_id')}", identity,
+            units.size(message.size), latency,
+        ]  # fmt: skip
+        padded = [self._pad(i, cell, right=i in (0, 6, 7)) for i, cell in enumerate(cells)]
+        arrow, api_style = ("←", "green") if answer else ("→", "cyan")
+        line: Line = [
+            (padded[0], "dim"), (f" {units.clock(message.time, self._utc, 6)} ", ""), (padded[1], ""),
+            (f" {arrow} ", api_style), (padded[2], ""), (f"  {padded[3]}", f"bold {api_style}"),
+            (f" {padded[4]}", "dim"), (f" {padded[5]}", ""), (f" {padded[6]}", "dim"), (f" {padded[7]}", "bold"),
+        ]  # fmt: skip
+        for text, style in self._what(message):
+            line += [("  ", ""), (text, style)]
+        return line
+
+    def _title(self, message: Message) -> str:
+        if message.token:
+            return "SASL token"
+        if message.outcome == "orphan_response":
+            return "response"
+        return f"{message.api} v{message.column('api_version')}"
+
+    def _pad(self, column: int, text: str, right: bool) -> str:
+        width = units.cells(text)
+        self._widths[column] = max(self._widths[column], width)
+        space = " " * (self._widths[column] - width)
+        return space + text if right else text + space
+
+    def _what(self, message: Message) -> Line:
+        """What matters of a message, in the order of how much it does."""
+        if message.token:
+            mechanism = "" if message.mechanism is None else f"{_text(message.mechanism, LONGEST_ID)}, "
+            return [(f"{mechanism}{message.size} bytes, hidden", "dim")]
+        facts = message.facts
+        spans: Line = []
+        if message.outcome == "orphan_response":
+            spans.append(("its request was not captured", "yellow"))
+        elif message.status in _STATUSES:
+            spans.append(_STATUSES[message.status])
+        if not message.is_response and message.outcome in _OUTCOMES:
+            spans.append(_OUTCOMES[message.outcome])
+        for code, count in sorted(facts.errors.items()):
+            spans.append((error_name(code) + (f" x {count}" if count > 1 else ""), "red"))
+        spans += self._waits(message)
+        spans += [(text, "magenta") for text in self._places(facts.places)]
+        if facts.records is not None:
+            spans.append((self._records(message), ""))
+        if len(facts.offsets) == 1 and facts.offsets[0] >= 0:
+            spans.append((f"@{facts.offsets[0]}", ""))
+        return spans + [(f"{name}={value}", "dim") for name, value in _values(facts)]
+
+    def _waits(self, message: Message) -> Line:
+        if not message.is_response:
+            return []
+        spans: Line = []
+        if message.facts.throttle_time_ms:
+            spans.append((f"throttled {units.duration(message.facts.throttle_time_ms * 1_000_000)}", "yellow"))
+        for name, word in (("queue_ns", "queued"), ("throttle_wait_ns", "quota delay")):
+            if message.column(name) >= WORTH_TELLING_NS:
+                spans.append((f"{word} {units.duration(message.column(name))}", "yellow"))
+        if message.column("long_poll"):
+            spans.append(("waited for data", "dim"))
+        return spans
+
+    def _places(self, places: list[Place]) -> list[str]:
+        named: dict[str, list[int]] = {}
+        for place in places:
+            named.setdefault(self._name(place), []).extend(place.partitions)
+        shown = [name + _ranges(partitions) for name, partitions in list(named.items())[:TOPICS]]
+        if len(named) > TOPICS:
+            shown.append(f"and {len(named) - TOPICS} more")
+        return shown
+
+    def _name(self, place: Place) -> str:
+        name = place.name
+        if not name and place.topic_id is not None:
+            name = self._topics.get(place.topic_id)
+            if name is None:
+                return uuid_text(place.topic_id) or ""
+        return _text(name or b"", LONGEST_VALUE) or '""'
+
+    @staticmethod
+    def _records(message: Message) -> str:
+        total = sum(length for _, length in message.facts.records or ())
+        if not total:
+            return "no records"
+        size = units.size(total)
+        if message.records is None:
+            return f"records {size}"
+        return f"{message.records} {'record' if message.records == 1 else 'records'} {size}"
+
+
+def _text(raw: bytes, width: int) -> str:
+    return units.cut(units.safe(raw.decode("utf-8", "replace")), width)
+
+
+def _ranges(partitions: list[int]) -> str:
+    """`[0-3,7]`; "" for none."""
+    if not partitions:
+        return ""
+    ordered = sorted(set(partitions))
+    spans: list[list[int]] = []
+    for number in ordered:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    shown = [str(a) if a == b else f"{a}-{b}" for a, b in spans[:RANGES]]
+    return f"[{','.join(shown)}{',…' if len(spans) > RANGES else ''}]"
+
+
+def _values(facts: Facts) -> list[tuple[str, str]]:
+    """What stands at the top of a message and says something."""
+    found = []
+    for name, value in facts.values:
+        if name in _NEVER or (not value and name not in _ALWAYS) or (value == -1 and name != "Acks"):
+            continue
+        found.append((name, _value(name, value)))
+    return found
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, bytes):
+        return _text(value, LONGEST_VALUE)
+    if name == "Acks":
+        return "all" if value == -1 else str(value)
+    return str(value)

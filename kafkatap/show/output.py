@@ -1,0 +1,46 @@
+"""Lines of styled spans onto a file: with colours where a terminal wants them, and as text that the file can encode."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cache
+from typing import TextIO
+
+from .lines import Span
+
+
+class Output:
+    """Writes lines. `color`: "auto" (a terminal that wants them; NO_COLOR is honoured), "always" or "never"."""
+
+    def __init__(self, file: TextIO, color: str = "auto") -> None:
+        self._file = file
+        self._encoding = file.encoding or "utf-8"
+        self.terminal = file.isatty()
+        wanted = self.terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self.colored = color == "always" or (color == "auto" and wanted)
+
+    def write(self, line: Iterable[Span]) -> None:
+        """One line, its end added."""
+        if self.colored:
+            text = "".join(_ansi(style).replace("\0", text) if style else text for text, style in line)
+        else:
+            text = "".join(text for text, _ in line)
+        self.write_text(text.rstrip())
+
+    def write_text(self, text: str) -> None:
+        if not text.isascii():
+            text = text.encode(self._encoding, "backslashreplace").decode(self._encoding)
+        self._file.write(text + "\n")
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+@cache
+def _ansi(style: str) -> str:
+    """The escape sequences of a style around "\\0"."""
+    from rich.color import ColorSystem
+    from rich.style import Style
+
+    return Style.parse(style).render("\0", color_system=ColorSystem.STANDARD)
