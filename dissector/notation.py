@@ -24,6 +24,8 @@ One file holds one API, both directions (messages/001_Fetch.kmsg):
   `flexible=none` (its length stays an int16 or int32 in flexible versions).
 - `struct Name`, indented as a field is, holds the fields of a struct used in several places of one direction; a field
   of that type has no fields below it.
+- `data Name versions flexible versions` instead of `api` and direction: a layout that lies in a byte field of messages.
+  A file (data/*.kmsg) holds one or more of them (`parse_data`).
 - `#` begins a comment. Comments are not part of the model: rendering leaves them out.
 
 `render_api(parse_api(text)) == text` for text without comments in the form that `render_api` writes.
@@ -51,7 +53,7 @@ from .schema import (
 )
 
 _INDENT = 2
-_DIRECTIONS = {"request": REQUEST, "response": RESPONSE}
+_DIRECTIONS = {"request": REQUEST, "response": RESPONSE, "data": RESPONSE}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*\Z")
 _RANGE = re.compile(r"(\d+)(?:(\+)|-(\d+))?\Z")
 _TYPE = re.compile(r"(\[\])?([A-Za-z][A-Za-z0-9]*)(?:(\?)(\S+)?)?\Z")
@@ -99,11 +101,34 @@ def parse_api(text: str, source: str = "<text>") -> tuple[Message, ...]:
         position = 1
         while position < len(lines):
             number = lines[position].number
+            if lines[position].words[0] == "data":
+                raise ValueError("data blocks have files of their own")
             message, position = _Direction(lines, position, api_key, name).parse()
             if any(message.direction == other.direction for other in messages):
                 raise ValueError("a second message of one direction")
             messages.append(message)
         return tuple(messages)
+    except _LineError as error:
+        raise NotationError(f"{source}, line {error.number}: {error}") from None
+    except ValueError as error:
+        raise NotationError(f"{source}, line {number}: {error}") from None
+
+
+def parse_data(text: str, source: str = "<text>") -> tuple[Message, ...]:
+    """The layouts of one file of `data` blocks; the place in it is each one's api_key. NotationError as `parse_api`."""
+    number = 0
+    try:
+        lines = list(_lines(text))
+        layouts: list[Message] = []
+        position = 0
+        while position < len(lines):
+            number = lines[position].number
+            words = lines[position].words
+            if lines[position].depth or words[0] != "data" or len(words) < 3:
+                raise ValueError("expected: data NAME VERSIONS")
+            layout, position = _Direction(lines, position, len(layouts), words[1]).parse()
+            layouts.append(layout)
+        return tuple(layouts)
     except _LineError as error:
         raise NotationError(f"{source}, line {error.number}: {error}") from None
     except ValueError as error:
@@ -141,6 +166,9 @@ class _Direction:
 
     def parse(self) -> tuple[Message, int]:
         head = self.lines[self.start].words
+        is_data = head[0] == "data"
+        if is_data:
+            head = (head[0], *head[2:])
         if head[0] not in _DIRECTIONS or not (len(head) == 2 or (len(head) == 4 and head[2] == "flexible")):
             raise ValueError("expected: request VERSIONS, or request VERSIONS flexible VERSIONS (or response ...)")
         self.versions = parse_range(head[1])
@@ -156,9 +184,9 @@ class _Direction:
                 self.shared_at[words[1]] = i
         body = self._fields(self.start)
         direction = _DIRECTIONS[head[0]]
-        suffix = "Request" if direction == REQUEST else "Response"
+        suffix = "" if is_data else "Request" if direction == REQUEST else "Response"
         struct = Struct(self.name + suffix, body)
-        message = Message(self.api_key, self.name, direction, self.versions, flexible, struct)
+        message = Message(self.api_key, self.name, direction, self.versions, flexible, struct, not is_data)
         return message, self.end
 
     def _fields(self, parent: int) -> tuple[Field, ...]:
@@ -252,8 +280,10 @@ def render_api(messages: Iterable[Message]) -> str:
 
 
 def render_message(message: Message) -> str:
-    """One direction, from its `request` or `response` line on."""
+    """One direction, from its `request` or `response` line on, or one `data` block."""
     word = "request" if message.direction == REQUEST else "response"
+    if not message.has_header:
+        word = f"data {message.name}"
     head = f"{word} {message.versions.low}-{message.versions.high}"
     if message.versions.low == message.versions.high:
         head = f"{word} {message.versions.low}"

@@ -70,20 +70,33 @@ class DecodedFrame:
     message: Decoded
 
 
+#: What was read, by names and indices from the top (`("Topics", "[0]", "Name")`, `("tag 7",)`), and its bytes: from
+#: where, to where in the data. A tagged field's begin with its tag's number.
+Traced = tuple[tuple[str, ...], int, int]
+
+
 def decode_message(
-    message: Message, version: int, data: bytes, *, strict: bool = False, missing: int = 0, header_tags: bool = True
+    message: Message,
+    version: int,
+    data: bytes,
+    *,
+    strict: bool = False,
+    missing: int = 0,
+    header_tags: bool = True,
+    trace: list[Traced] | None = None,
 ) -> Decoded:
     """One message from where its header's tag section begins: after a request's client_id, a response's correlation_id.
 
     `missing` bytes of the frame were not captured after `data`: running into them is `incomplete`, not malformed.
-    With `header_tags` False, `data` begins with the body itself.
+    With `header_tags` False, `data` begins with the body itself. `trace` is given every field, element and tag that was
+    read whole, those inside before those around them.
     """
     decoded = Decoded()
     if version not in message.versions:
         decoded.status = UNKNOWN_VERSION
         return decoded
     reader = _Reader(data, len(data) + missing)
-    walk = _Walk(reader, version, version in message.flexible, strict, decoded)
+    walk = _Walk(reader, version, version in message.flexible, strict, decoded, trace)
     try:
         if header_tags and has_header_tags(message, version):
             walk.path.append("header tags")
@@ -184,9 +197,17 @@ class _Reader:
 class _Walk:
     """One walk over a schema in one version."""
 
-    def __init__(self, reader: _Reader, version: int, flexible: bool, strict: bool, decoded: Decoded) -> None:
+    def __init__(
+        self, reader: _Reader, version: int, flexible: bool, strict: bool, decoded: Decoded, trace: list[Traced] | None
+    ) -> None:
         self.reader, self.version, self.flexible, self.strict, self.decoded = reader, version, flexible, strict, decoded
+        self.trace = trace
         self.path: list[str] = []
+
+    def note(self, start: int) -> None:
+        """What the path leads to was read, from `start` to here."""
+        if self.trace is not None:
+            self.trace.append((tuple(self.path), start, self.reader.position))
 
     def struct(self, struct: Struct, value: dict[str, Any]) -> dict[str, Any]:
         """Reads into `value`, so that what was read before an error is kept."""
@@ -197,7 +218,9 @@ class _Walk:
                     tagged[item.tag] = item
                 else:
                     self.path.append(item.name)
+                    start = self.reader.position
                     self.field(item, value)
+                    self.note(start)
                     self.path.pop()
         if self.flexible:
             self.path.append("tags")
@@ -211,17 +234,22 @@ class _Walk:
         reader = self.reader
         unknown: list[tuple[int, bytes]] = []
         for _ in range(self.count(reader.unsigned_varint(), 2)):
+            start = reader.position
             tag, size = reader.unsigned_varint(), reader.unsigned_varint()
             if size > reader.left():
                 raise _StopError(MALFORMED, f"tag {tag} of {size} bytes, {reader.left()} left")
             if tag not in tagged:
                 unknown.append((tag, reader.take(size)))
+                self.path[-1] = f"tag {tag}"
+                self.note(start)
+                self.path[-1] = "tags"
                 continue
             outer, reader.limit = reader.limit, reader.position + size
             self.path[-1] = tagged[tag].name
             self.field(tagged[tag], value)
             if reader.left():
                 raise _StopError(MALFORMED, f"{reader.left()} bytes left over in tag {tag}")
+            self.note(start)
             self.path[-1] = "tags"
             reader.limit = outer
         return unknown
@@ -249,11 +277,13 @@ class _Walk:
         value[item.name] = elements
         for index in range(count):
             self.path.append(f"[{index}]")
+            start = self.reader.position
             if item.struct is None:
                 elements.append(self.scalar(item, nullable=False))
             else:
                 elements.append({})
                 self.struct(item.struct, elements[-1])
+            self.note(start)
             self.path.pop()
 
     def scalar(self, item: Field, nullable: bool) -> Any:

@@ -104,9 +104,13 @@ class Message:
     versions: Versions
     flexible: Versions
     body: Struct
+    #: False of layouts that lie in byte fields: no header before them, and `api_key` is only a place in a list.
+    has_header: bool = True
 
     def header_version(self, version: int) -> int:
         """Kafka's rule: requests 1 (flexible 2, ControlledShutdown v0 0), responses 0 (flexible 1, ApiVersions 0)."""
+        if not self.has_header:
+            return 0
         flexible = version in self.flexible
         if self.direction == REQUEST:
             return 0 if self.api_key == 7 and version == 0 else 1 + flexible

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .fields import HEADER_TAGS, K_COUNT, K_ELEMENT, K_STRUCT, K_TAG, TAGS, FieldInfo, FieldTable
-from .machine import ROWS, SCRATCH_SIZE, TAPE, decode_frames
+from .machine import JOB, ROWS, SCRATCH_SIZE, TAPE, decode_frames
 from .program import Programs
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +32,28 @@ def decode_jobs(programs: Programs, jobs: Array, buffers: Sequence[Array], tape:
         bigger = np.zeros(2 * len(room) + 64, TAPE)
         bigger[:rows] = room[:rows]
         room = bigger
+
+
+def as_array(data: bytes) -> Array:
+    """A copy of bytes (uint8) that kernels take."""
+    return np.frombuffer(bytearray(data), np.uint8)
+
+
+class BodyReader:
+    """Runs the machine over one body at a time, for who wants its rows as tuples. The EVERYTHING profile's programs."""
+
+    def __init__(self, programs: Programs) -> None:
+        self.programs = programs
+        self._jobs = np.zeros(1, JOB)
+        self._room = np.zeros(4096, TAPE)
+
+    def read(self, buffer: Array, program: int, at: int, captured: int, limit: int) -> tuple[list[Any], int]:
+        """The rows (`machine.TAPE` as tuples) of the body at buffer[at:captured] in a frame that ends at `limit`, and
+        its status."""
+        job = self._jobs[0]
+        job.at, job.end, job.limit, job.program = at, captured, limit, program
+        rows = decode_jobs(self.programs, self._jobs, (buffer,), self._room)
+        return rows.tolist(), int(job.status)
 
 
 def rows_with_role(programs: Programs, tape: Array, role: int) -> Array:
@@ -160,4 +182,15 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
     return value | raw[at] << shift, at + 1
 
 
-__all__ = ["HEADER_TAGS", "TAGS", "decode_jobs", "enclosing", "error_path", "rows_with_role", "text", "tree"]
+__all__ = [
+    "HEADER_TAGS",
+    "TAGS",
+    "BodyReader",
+    "as_array",
+    "decode_jobs",
+    "enclosing",
+    "error_path",
+    "rows_with_role",
+    "text",
+    "tree",
+]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kafkatap.dissector import rows
-from kafkatap.dissector.reference import UNKNOWN_TAGS, Decoded, decode_message
+from kafkatap.dissector.fields import K_TAG, K_VALUE
+from kafkatap.dissector.reference import UNKNOWN_TAGS, Decoded, Traced, decode_message
 from kafkatap.dissector.tape import HEADER_TAGS, tree
 from kafkatap.kernels.decorator import kernel_mode
 from tests.dissector.machine_support import ALL, Body, Run, run
@@ -23,8 +25,16 @@ def _bodies(seed: int) -> list[Body]:
     return [Body(message, version, generate_message(message, version, seed)[0]) for message, version in messages]
 
 
-def _reference(body: Body) -> Decoded:
-    return decode_message(body.message, body.version, body.data, missing=body.missing)
+def _reference(body: Body, trace: list[Traced]) -> Decoded:
+    return decode_message(body.message, body.version, body.data, missing=body.missing, trace=trace)
+
+
+def _check_ends(done: Run, number: int, trace: list[Traced], name: str) -> None:
+    """Each plain value, each null and each unknown tag ends where it does for the reference."""
+    rows_of_it = done.rows(number)
+    kinds = np.array([info.kind for info in done.programs.fields])[rows_of_it["field"]]
+    ends = {end for _, _, end in trace}
+    assert set(rows_of_it["stop"][np.isin(kinds, (K_VALUE, K_TAG))].tolist()) <= ends, name
 
 
 def _machine(done: Run, number: int) -> dict[str, Any]:
@@ -43,7 +53,10 @@ def check(bodies: list[Body], slack: bytes = b"") -> None:
     for number, body in enumerate(bodies):
         job = done.jobs[number]
         name = f"{body.message.name} {body.message.direction} v{body.version} {body.data.hex()}"
-        wanted = _reference(body)
+        trace: list[Traced] = []
+        wanted = _reference(body, trace)
+        if wanted.status in (rows.OK, rows.TRAILING_BYTES):
+            _check_ends(done, number, trace, name)
         assert rows.STATUSES[job["status"]] == rows.STATUSES[wanted.status], f"{name}: {wanted.error} at {wanted.path}"
         assert job["nulls"] == wanted.nulls, name
         value = _machine(done, number)

@@ -1,0 +1,147 @@
+"""Layouts made ready for the tree: for each version of a message what a walk over the machine's rows has to know.
+
+A `StructPlan` lists what lies in a struct, a `FieldPlan` says how one field's rows become a node: the ids of its rows,
+how its value is read, and what may be said of it (an enum's names, a topic's, a broker's address, a time; a secret; a
+layout nested in its bytes). Made once for each (message, version).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .enums import enum_of, is_operations, is_time, names_of, operations_text, time_text
+from .fields import HEADER_TAGS, TAGS, FieldTable
+from .schema import FIXED_WIDTHS, REQUEST, Field, Message, Struct
+from .secrets import CAREFUL_APIS, GUARDS, Guard, is_secret_field
+
+Note = Callable[[int], str]
+
+#: How a scalar's value is made of its row.
+INTEGER, BOOL, FLOAT, UUID, STRING, BYTES, RECORD_SET = range(7)
+_FORMS = {"bool": BOOL, "float64": FLOAT, "uuid": UUID, "string": STRING, "bytes": BYTES, "records": RECORD_SET}
+
+#: What a value may be looked up in.
+TOPICS, BROKERS = "topics", "brokers"
+_LOOKUPS = {("topic_id", "uuid"): TOPICS, ("broker_id", "int32"): BROKERS}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPlan:
+    """`id` is that of the value's rows, or of an array's elements; `count` of an array as a whole, else -1. A nullable
+    struct has a byte of its own (`marked`). `path` is that of the field, dotted; `note` says what a number means."""
+
+    name: str
+    type: str
+    id: int
+    count: int
+    form: int
+    marked: bool
+    may_be_null: bool
+    struct: StructPlan | None
+    path: str
+    note: Note | None
+    lookup: str
+    is_secret: bool
+
+    @property
+    def is_array(self) -> bool:
+        return self.count >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class StructPlan:
+    """`tags` is the id of unknown tags, -1 where there is no tag section; `tagged` the known ones by number."""
+
+    name: str
+    fields: tuple[FieldPlan, ...]
+    tagged: Mapping[int, FieldPlan]
+    tags: int
+    guard: Guard | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One version of one message. `header_tags`: the id of a header's unknown tags, -1 where it has no tag section."""
+
+    message: Message
+    version: int
+    body: StructPlan
+    header_tags: int
+    careful: bool  # show no bytes that are not explained
+
+
+def make_plan(message: Message, version: int, table: FieldTable) -> Plan:
+    """The plan of one version; `table` are the fields of the programs that give the rows."""
+    maker = _Maker(message, version, table)
+    has_tags = message.header_version(version) == (2 if message.direction == REQUEST else 1)
+    careful = message.has_header and message.api_key in CAREFUL_APIS
+    return Plan(message, version, maker.struct(message.body, ""), maker.id(HEADER_TAGS) if has_tags else -1, careful)
+
+
+class _Maker:
+    def __init__(self, message: Message, version: int, table: FieldTable) -> None:
+        self.message, self.version, self.table = message, version, table
+        self.flexible = version in message.flexible
+
+    def id(self, path: str) -> int:
+        return self.table.find[self.message.api_key, self.message.direction, path]
+
+    def struct(self, layout: Struct, path: str) -> StructPlan:
+        prefix = path + "." if path else ""
+        fields: list[FieldPlan] = []
+        tagged: dict[int, FieldPlan] = {}
+        for item in layout.fields:
+            if self.version in item.versions:
+                plan = self.field(item, prefix + item.name)
+                if self.version in item.tagged:
+                    tagged[item.tag] = plan
+                else:
+                    fields.append(plan)
+        tags = self.id(prefix + TAGS) if self.flexible else -1
+        guard = GUARDS.get((self.message.api_key, self.message.direction, path)) if self.message.has_header else None
+        return StructPlan(layout.name, tuple(fields), tagged, tags, guard)
+
+    def field(self, item: Field, path: str) -> FieldPlan:
+        key, direction = self.message.api_key, self.message.direction
+        nullable = self.version in item.nullable
+        inner = None if item.struct is None else self.struct(item.struct, path)
+        type_name = item.type if item.struct is None else item.struct.name
+        return FieldPlan(
+            name=item.name,
+            type=("[]" if item.is_array else "") + type_name,
+            id=self.id(path),
+            count=self.id(path + "#") if item.is_array else -1,
+            form=_FORMS.get(item.type, INTEGER),
+            marked=item.struct is not None and nullable and not item.is_array,
+            may_be_null=nullable,
+            struct=inner,
+            path=path,
+            note=self.note(item, path),
+            lookup=_LOOKUPS.get((item.role or "", item.type), ""),
+            is_secret=self.message.has_header and is_secret_field(key, direction, path),
+        )
+
+    def note(self, item: Field, path: str) -> Note | None:
+        if item.type not in FIXED_WIDTHS:
+            return None
+        key = self.message.api_key if self.message.has_header else -1
+        enum = enum_of(key, self.message.direction, path, item.type)
+        names = None if enum is None else names_of(enum)
+        if is_time(path, item.type):
+            return time_text if names is None else lambda value: names.get(value) or time_text(value)
+        if is_operations(path, item.type):
+            return operations_text
+        return None if names is None else lambda value: names.get(value, "")
+
+
+def float_of(bits: int) -> float:
+    """The float64 of these bits."""
+    return float(struct.unpack(">d", bits.to_bytes(8, "big", signed=True))[0])
+
+
+__all__ = [
+    "BOOL", "BROKERS", "BYTES", "FLOAT", "INTEGER", "RECORD_SET", "STRING", "TOPICS", "UUID", "FieldPlan", "Plan",
+    "StructPlan", "float_of", "make_plan",
+]  # fmt: skip
