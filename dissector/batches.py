@@ -290,7 +290,7 @@ def _control_type(buf, at, length):  # type: ignore[no-untyped-def]
 
 @helper
 def _read_record(buf, at, limit, batch, record, headers, used):  # type: ignore[no-untyped-def]
-    """Read a record of magic 2 into its row and its headers into headers[used:]; the position behind it, _BAD, _FULL."""
+    """Read a record of magic 2 into its row, its headers into headers[used:]; the position behind it, _BAD or _FULL."""
     size, at = varint(buf, at, limit, 5)
     if at < 0 or size < 1 or size > limit - at:
         return np.int64(_BAD)
@@ -360,7 +360,7 @@ def _mark(record, batch_number, batch, status):  # type: ignore[no-untyped-def]
 
 @helper
 def _read_message(buf, at, batch, record):  # type: ignore[no-untyped-def]
-    """Read the message of magic 0 or 1 at `at`, whose size is within bounds, into its row; its end. It sets a status."""
+    """Read the message of magic 0 or 1 at `at`, whose size is within bounds, into its row, with its status; its end."""
     size = signed32(be32(buf, at + 8))
     end = at + LOG_OVERHEAD + size
     magic = np.int64(buf[at + 16])

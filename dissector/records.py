@@ -82,6 +82,7 @@ class RecordCollector:
         self._topic_wanted = topic_wanted
         self._bounds = bounds or Bounds()
         self._numbers: dict[Topic, int] = {}
+        self._passing: list[bool] = []  # by number of the topic: whether it is wanted
         self._tape = np.zeros(1 << 12, TAPE)
         self._arena: Array = np.empty(1 << 20, np.uint8)
         self._used = 0
@@ -141,7 +142,7 @@ class RecordCollector:
             topics[place] = self._number_of((None, text) if is_id else (text, None))
         numbers = topics[asked]
         if self._topic_wanted is not None:
-            passing = np.array([*map(self._topic_wanted, self.topics), True])[numbers]
+            passing = np.array([*self._passing, True])[numbers]
             rows, numbers = rows[passing], numbers[passing]
         return taken(tape, rows), tape["frame"][rows], numbers, told[tape["parent"][rows]]
 
@@ -150,6 +151,7 @@ class RecordCollector:
         if number is None:
             number = self._numbers[topic] = len(self.topics)
             self.topics.append(topic)
+            self._passing.append(self._topic_wanted is None or self._topic_wanted(topic))
         return number
 
     def _take(self, parts: Array, at: Array, length: Array, sources: Array, buffers: tuple[Array, ...]) -> None:
@@ -202,7 +204,7 @@ class RecordCollector:
         """Compare the CRC of every batch that is whole with what the batch says."""
         import crc32c
 
-        arena = memoryview(self._arena)
+        arena = self._arena.data
         whole = np.flatnonzero((batches["status"] == b.OK) & (batches["body"] >= 0))
         new = batches["magic"][whole] == 2
         starts = batches["at"][whole] + np.where(new, 21, 16)
@@ -220,7 +222,7 @@ class RecordCollector:
         ends: list[int] = []
         statuses: list[int] = []
         full = self._used + HELD
-        arena = memoryview(self._arena)
+        arena = self._arena.data
         columns = (batches[name][packed].tolist() for name in ("codec", "magic", "body", "body_end"))
         for codec, magic, at, end in zip(*columns, strict=True):
             unpacked = decompress(codec, magic, arena[at:end], self._bounds)
@@ -233,7 +235,7 @@ class RecordCollector:
             if self._used + size > len(arena):
                 arena.release()
                 self._room(size)
-                arena = memoryview(self._arena)
+                arena = self._arena.data
             arena[self._used : self._used + size] = unpacked.data
             self._used += size
             if self._used >= full:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from kafkatap.reports.batch import Context
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkatap.dissector.inspection import Inspector
     from kafkatap.dissector.overlay import Definitions
     from kafkatap.reports.model import Report
 
@@ -32,6 +33,7 @@ class Analysis:
     connections  TCP connections: round trip, bytes, retransmissions, holes, client software
     files        the captures: format, packets, drops, damage
     ledger       every packet, payload byte, request and response in one named place
+    records      the records of Produce requests and Fetch responses (`record_tables` gives them piece by piece)
 
     Columns are described in docs/tables.md. `connections`, `files` and `ledger` alone cost less than the first two.
     """
@@ -73,6 +75,33 @@ class Analysis:
         from kafkatap.reports.tables import ledger_table
 
         return ledger_table(self.context)
+
+    @cached_property
+    def records(self) -> pa.Table:
+        import pyarrow as pa
+
+        from kafkatap.dissector.program import load_programs
+        from kafkatap.dissector.records import RecordCollector
+        from kafkatap.reports.record_table import empty_table, numbered_table, with_topics
+
+        from .records import chunks_of, names_by_id
+
+        collector = RecordCollector(load_programs("records", self._definitions))
+        run = self._run(all_results=False, inspectors=[collector])
+        tables = [numbered_table(chunk) for chunk in chunks_of(run, collector)]
+        self._check(run)
+        if not tables:
+            return empty_table()
+        return with_topics(pa.concat_tables(tables), collector.topics, names_by_id(run.engine))
+
+    def record_tables(self) -> Iterator[pa.Table]:
+        """The table `records` in pieces, so that a large capture needs no large memory. Captures that are files are
+        read twice, so that topic ids have names; of pipes those that were told before their records are."""
+        from .records import RecordReader
+
+        reader = RecordReader(self.captures, self._engine, self._definitions)
+        yield from reader.tables()
+        self._check(reader.run)
 
     @cached_property
     def context(self) -> Context:
@@ -122,12 +151,16 @@ class Analysis:
         self.__dict__.setdefault("context", context)  # so that no other table reads the captures again
         return exchanges_table(exchanges, error_counts(results), topics, context), results_table(results, context)
 
-    def _run(self, all_results: bool) -> Any:
+    def _engine(self, **options: Any) -> Any:
         from .engine import Engine
+
+        return Engine(ports=self._ports, definitions=self._definitions, **options)
+
+    def _run(self, all_results: bool, inspectors: Sequence[Inspector] = ()) -> Any:
         from .running import Run
         from .sources import BLOCK_SIZE
 
-        engine = Engine(all_results, self._ports, definitions=self._definitions)
+        engine = self._engine(all_results=all_results, inspectors=inspectors)
         return Run(self.captures, engine, block_size=self._block_size or BLOCK_SIZE)
 
     def _check(self, run: Any) -> None:

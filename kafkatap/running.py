@@ -19,7 +19,7 @@ from .sources import BLOCK_SIZE, CaptureReader, FileReport, ordered
 Watch = Callable[[int], bool]
 
 
-def _never(_: int) -> bool:
+def never(_: int) -> bool:
     return False
 
 
@@ -32,7 +32,7 @@ class Run:
 
     paths: Sequence[str]
     engine: Engine
-    watch: Watch = _never
+    watch: Watch = never
     block_size: int = BLOCK_SIZE
     threaded: bool = True
     interrupted: bool = False
@@ -40,10 +40,16 @@ class Run:
 
     def batches(self) -> Iterator[Batch]:
         """Read all captures, in the order of their packets; yield finished rows."""
+        for batches in self.steps():
+            yield from batches
+
+    def steps(self) -> Iterator[Iterator[Batch]]:
+        """The same part by part, also where nothing is finished: for inspectors to be emptied. Each is to be read to
+        its end before the next."""
         parts = self._assembled()
         for progress, part in ahead(parts) if self._may_be_ahead() else parts:
             if part is not None:
-                yield from self.engine.dissect(part)
+                yield self.engine.dissect(part)
             if not self.interrupted and self.watch(progress):
                 self.interrupted = True  # seen by `_assembled`; what it has made until then is still taken
 

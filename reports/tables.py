@@ -1,8 +1,9 @@
 """The tables of the library: their columns, declared once, and how they are made from rows.
 
 `TABLES` has plain (name, type, nullable) rows; Arrow, pandas and Spark schemas are derived from it when asked for
-(`arrow_schema` here). Types: int8 ... int64, string, bool, binary, `timestamp[ns, UTC]`, and the lists LIST_ERRORS and
-LIST_STRING. Names become strings by dictionaries: numbers are looked up once for each distinct string, not a row.
+(`arrow_schema` here). Types: int8 ... int64, string, bool, binary, TIME and TIME_MS, and the lists LIST_ERRORS,
+LIST_HEADERS and LIST_STRING. Names become strings by dictionaries: numbers are looked up once for each distinct string,
+not a row.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from .batch import PROTOCOLS, Array, Context, uuid_text
 TIME = "timestamp[ns, UTC]"
 LIST_ERRORS = "list<struct<code:int16,count:int32>>"
 LIST_STRING = "list<string>"
+LIST_HEADERS = "list<struct<key:string,value:binary>>"
+TIME_MS = "timestamp[ms, UTC]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +136,41 @@ FILES = _columns(
     "damage string?",
 )
 LEDGER = _columns("section string", "part string", "count int64")
+RECORDS = _columns(
+    "exchange int64",
+    "direction string",
+    f"message_first {TIME}?",
+    "topic string?",
+    "topic_id string?",
+    "partition int32?",
+    "batch int32",
+    "magic int8?",
+    "codec string?",
+    "offset int64?",
+    f"timestamp {TIME_MS}?",
+    "timestamp_type string?",
+    "key binary?",
+    "value binary?",
+    f"headers {LIST_HEADERS}",
+    "is_control bool",
+    "control_type string?",
+    "is_transactional bool",
+    "producer_id int64?",
+    "producer_epoch int16?",
+    "sequence int32?",
+    "partition_leader_epoch int32?",
+    "crc_ok bool?",
+    "status string",
+)
 
-TABLES = {"exchanges": EXCHANGES, "results": RESULTS, "connections": CONNECTIONS, "files": FILES, "ledger": LEDGER}
+TABLES = {
+    "exchanges": EXCHANGES,
+    "results": RESULTS,
+    "connections": CONNECTIONS,
+    "files": FILES,
+    "ledger": LEDGER,
+    "records": RECORDS,
+}
 
 
 def arrow_type(name: str) -> Any:
@@ -145,6 +181,11 @@ def arrow_type(name: str) -> Any:
         return pa.timestamp("ns", "UTC")
     if name == LIST_ERRORS:
         fields = [pa.field("code", pa.int16(), nullable=False), pa.field("count", pa.int32(), nullable=False)]
+        return pa.list_(pa.field("item", pa.struct(fields), nullable=False))
+    if name == TIME_MS:
+        return pa.timestamp("ms", "UTC")
+    if name == LIST_HEADERS:
+        fields = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
         return pa.list_(pa.field("item", pa.struct(fields), nullable=False))
     if name == LIST_STRING:
         return pa.list_(pa.field("item", pa.string(), nullable=False))
@@ -205,7 +246,8 @@ def _taken(values: Any, numbers: Array) -> Any:
     return values.take(pa.array(np.asarray(numbers, np.int64), mask=np.asarray(numbers) < 0))
 
 
-def _masked(values: Array, kind: str, missing: Array | None = None) -> Any:
+def masked(values: Array, kind: str, missing: Array | None = None) -> Any:
+    """Values as an Arrow array of a declared type, null where `missing` (bool) says so."""
     import pyarrow as pa
 
     contiguous = np.ascontiguousarray(values)
@@ -214,10 +256,11 @@ def _masked(values: Array, kind: str, missing: Array | None = None) -> Any:
     return pa.array(contiguous, arrow_type(kind), mask=missing)
 
 
-def _words(words: Sequence[str], numbers: Array, missing: Array | None = None) -> Any:
+def words(names: Sequence[str], numbers: Array, missing: Array | None = None) -> Any:
+    """Names by their numbers as an Arrow array of strings, null where `missing` (bool) says so."""
     import pyarrow as pa
 
-    return pa.array(words, pa.string()).take(pa.array(numbers.astype(np.int64), mask=missing))
+    return pa.array(names, pa.string()).take(pa.array(numbers.astype(np.int64), mask=missing))
 
 
 def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Context) -> Any:
@@ -237,37 +280,37 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
     columns: dict[str, Any] = {
         "client_ip": texts.address(e["client_ip"]),
         "broker_ip": texts.address(e["broker_ip"]),
-        "api_key": _masked(e["api_key"], "int16", orphan),
-        "api_name": _words(names, inverse, orphan),
-        "api_version": _masked(e["api_version"], "int16", orphan),
-        "outcome": _words(r.OUTCOMES, e["outcome"]),
-        "long_poll": _masked(e["long_poll"] != 0, "bool"),
-        "throttle_time_ms": _masked(e["throttle_time_ms"], "int32", e["throttle_time_ms"] == r.NO_INT32),
-        "request_status": _words(r.STATUSES, e["request_status"], orphan),
-        "response_status": _words(r.STATUSES, e["response_status"], none & no_response),
-        "acks": _masked(e["acks"], "int16", e["acks"] == r.NO_INT16),
+        "api_key": masked(e["api_key"], "int16", orphan),
+        "api_name": words(names, inverse, orphan),
+        "api_version": masked(e["api_version"], "int16", orphan),
+        "outcome": words(r.OUTCOMES, e["outcome"]),
+        "long_poll": masked(e["long_poll"] != 0, "bool"),
+        "throttle_time_ms": masked(e["throttle_time_ms"], "int32", e["throttle_time_ms"] == r.NO_INT32),
+        "request_status": words(r.STATUSES, e["request_status"], orphan),
+        "response_status": words(r.STATUSES, e["response_status"], none & no_response),
+        "acks": masked(e["acks"], "int16", e["acks"] == r.NO_INT16),
         "errors": _error_lists(e["exchange"], errors),
         "topics": _topic_lists(e["exchange"], results, texts),
     }
     for name in ("client_id", "client_software", "client_software_version"):
         columns[name] = texts.string(e[name])
     for name in ("request_first", "request_last", "response_first", "response_last"):
-        columns[name] = _masked(e[name], TIME, e[name] == r.NO_TIME)
+        columns[name] = masked(e[name], TIME, e[name] == r.NO_TIME)
     for name in ("broker_ns", "queue_ns", "throttle_wait_ns", "total_ns"):
-        columns[name] = _masked(e[name], "int64", untimed)
+        columns[name] = masked(e[name], "int64", untimed)
     for name in ("request_packet_first", "request_packet_last", "response_packet_first", "response_packet_last"):
-        columns[name] = _masked(e[name], "int64", e[name] == 0)
+        columns[name] = masked(e[name], "int64", e[name] == 0)
     for name in ("request_bytes", "response_bytes"):
-        columns[name] = _masked(e[name], "int64", e[name] < 0)
+        columns[name] = masked(e[name], "int64", e[name] < 0)
     for name in ("max_wait_ms", "min_bytes"):
-        columns[name] = _masked(e[name], "int32", e[name] == r.NO_INT32)
+        columns[name] = masked(e[name], "int32", e[name] == r.NO_INT32)
     return _table(EXCHANGES, columns, e)
 
 
 def _table(declared: Sequence[TableColumn], columns: dict[str, Any], rows: Array) -> Any:
     import pyarrow as pa
 
-    arrays = [columns[c.name] if c.name in columns else _masked(rows[c.name], c.type) for c in declared]
+    arrays = [columns[c.name] if c.name in columns else masked(rows[c.name], c.type) for c in declared]
     return pa.Table.from_arrays(arrays, schema=arrow_schema(declared))
 
 
@@ -316,12 +359,12 @@ def results_table(results: Array, context: Context) -> Any:
     """The table `results` from RESULT rows."""
     x, texts = results, Texts(context)
     columns = {
-        "kind": _words(r.RESULT_KINDS, x["kind"]),
+        "kind": words(r.RESULT_KINDS, x["kind"]),
         "topic": texts.topic(x["topic"], np.where(_has_name(x, context), x["topic_id"], -1)),
         "topic_id": texts.topic_id(x["topic_id"]),
-        "partition": _masked(x["partition"], "int32", x["partition"] == r.NO_INT32),
+        "partition": masked(x["partition"], "int32", x["partition"] == r.NO_INT32),
         "name": texts.string(x["name"]),
-        **{name: _masked(x[name], "int64", x[name] < 0) for name in ("offset", "bytes", "records")},
+        **{name: masked(x[name], "int64", x[name] < 0) for name in ("offset", "bytes", "records")},
     }
     return _table(RESULTS, columns, x)
 
@@ -339,15 +382,15 @@ def connections_table(connections: Array, context: Context) -> Any:
     columns = {
         "client_ip": texts.address(c["client_ip"]),
         "broker_ip": texts.address(c["broker_ip"]),
-        "connection_first": _masked(c["first"], TIME),
-        "connection_last": _masked(c["last"], TIME),
-        "handshake_rtt_ns": _masked(c["handshake_rtt_ns"], "int64", c["handshake_rtt_ns"] < 0),
+        "connection_first": masked(c["first"], TIME),
+        "connection_last": masked(c["last"], TIME),
+        "handshake_rtt_ns": masked(c["handshake_rtt_ns"], "int64", c["handshake_rtt_ns"] < 0),
         "client_id": texts.string(c["client_id"]),
         "client_software": texts.string(c["software"]),
         "client_software_version": texts.string(c["software_version"]),
         "sasl_mechanism": texts.string(c["sasl_mechanism"]),
-        "protocol": _words(PROTOCOLS, c["protocol"]),
-        "orientation_known": _masked(c["orientation_known"] != 0, "bool"),
+        "protocol": words(PROTOCOLS, c["protocol"]),
+        "orientation_known": masked(c["orientation_known"] != 0, "bool"),
     }
     return _table(CONNECTIONS, columns, c)
 

@@ -38,7 +38,7 @@ def test_the_contract() -> None:
     errors = schema.field("errors").type
     assert errors.value_type.field("code").type == pa.int16()
     assert errors.value_type.field("count").type == pa.int32()
-    assert set(tables.TABLES) == {"exchanges", "results", "connections", "files", "ledger"}
+    assert set(tables.TABLES) == {"exchanges", "results", "connections", "files", "ledger", "records"}
 
 
 def test_exchanges() -> None:

@@ -1,0 +1,185 @@
+"""The table `records`: chunks of rows and bytes to Arrow, column by column.
+
+Keys, values and headers are gathered by a kernel into the buffers that Arrow takes; no record is ever a Python object.
+A chunk's topics are numbers at first: topic ids get their names when these are known (`with_topics`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kafkatap.dissector import batches as b
+from kafkatap.dissector import rows as r
+from kafkatap.dissector.codecs import CODECS
+from kafkatap.dissector.records import Chunk, Topic
+
+from .batch import Array, uuid_text
+from .tables import RECORDS, TIME_MS, arrow_schema, arrow_type, masked, words
+
+DIRECTIONS = ("produce", "fetch")
+TIMESTAMP_TYPES = ("create", "log_append")
+#: Control records by type (KIP-98, KIP-630, KIP-853, KIP-996).
+CONTROL_TYPES = (
+    "abort", "commit", "leader_change", "snapshot_header", "snapshot_footer", "kraft_version", "kraft_voters",
+)  # fmt: skip
+#: Milliseconds of the years that calendars have, 1 to 9999.
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+
+_TOPIC = "topic"
+_TOPIC_ID = "topic_id"
+
+
+def records_table(chunk: Chunk, names: Mapping[bytes, bytes]) -> Any:
+    """The table `records` of a chunk; `names` are topics by their ids."""
+    return with_topics(numbered_table(chunk), chunk.topics, names)
+
+
+def empty_table() -> Any:
+    """The table `records` without a row."""
+    return arrow_schema(RECORDS).empty_table()
+
+
+def numbered_table(chunk: Chunk) -> Any:
+    """The same with the number of the topic (int32) in the columns `topic` and `topic_id`."""
+    import pyarrow as pa
+
+    x = chunk.records
+    batch = chunk.batches[x["batch"]]
+    part = chunk.parts[batch["part"]]
+    attributes, magic = batch["attributes"], batch["magic"]
+    told = magic >= 0
+    control = (attributes & b.CONTROL) != 0
+    columns = {
+        "exchange": masked(part["exchange"], "int64"),
+        "direction": words(DIRECTIONS, part["fetch"]),
+        "message_first": masked(part["message_first"], "timestamp[ns, UTC]", part["message_first"] == r.NO_TIME),
+        _TOPIC: pa.array(np.ascontiguousarray(part["topic"]), pa.int32()),
+        _TOPIC_ID: pa.array(np.ascontiguousarray(part["topic"]), pa.int32()),
+        "partition": masked(part["partition"], "int32", part["partition"] == r.NO_INT32),
+        "batch": masked(batch["number"], "int32"),
+        "magic": masked(magic, "int8", ~told),
+        "codec": _codecs(batch["codec"], ~told),
+        "offset": masked(x["offset"], "int64", x["offset"] == b.UNTOLD),
+        "timestamp": _times(x["timestamp"], magic),
+        "timestamp_type": words(TIMESTAMP_TYPES, (attributes & b.LOG_APPEND_TIME) != 0, magic < 1),
+        "key": _binary(chunk.arena, x["key_at"], x["key_length"]),
+        "value": _binary(chunk.arena, x["value_at"], x["value_length"]),
+        "headers": _headers(chunk),
+        "is_control": masked(control, "bool"),
+        "control_type": _control_types(x["control"], control),
+        "is_transactional": masked((attributes & b.TRANSACTIONAL) != 0, "bool"),
+        "producer_id": masked(batch["producer_id"], "int64", batch["producer_id"] < 0),
+        "producer_epoch": masked(batch["producer_epoch"], "int16", batch["producer_epoch"] < 0),
+        "sequence": masked(x["sequence"], "int32", x["sequence"] < 0),
+        "partition_leader_epoch": masked(batch["leader_epoch"], "int32", batch["leader_epoch"] < 0),
+        "crc_ok": masked(batch["crc_state"] == b.CRC_RIGHT, "bool", batch["crc_state"] == b.CRC_UNCHECKED),
+        "status": words(b.RECORD_STATUSES, x["status"]),
+    }
+    schema = arrow_schema(RECORDS)
+    for name in (_TOPIC, _TOPIC_ID):
+        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.int32()))
+    return pa.Table.from_arrays([columns[c.name] for c in RECORDS], schema=schema)
+
+
+def with_topics(table: Any, topics: Sequence[Topic], names: Mapping[bytes, bytes]) -> Any:
+    """A table whose topics are numbers, with their names (an id's text where no name is known) and ids instead."""
+    import pyarrow as pa
+
+    texts = [topic_text(topic, names) for topic in topics]
+    ids = [uuid_text(topic_id) for _, topic_id in topics]
+    place = table.schema.get_field_index(_TOPIC)
+    numbers = table.column(place)
+    wanted = [table.field(i) for i in range(table.num_columns)]
+    columns = list(table.columns)
+    for at, values in ((place, texts), (place + 1, ids)):
+        array = pa.array(values, pa.string())
+        index = pa.chunked_array([_indices(chunk) for chunk in numbers.chunks], pa.int64())
+        columns[at] = _taken(array, index)
+        wanted[at] = pa.field(wanted[at].name, pa.string())
+    return pa.Table.from_arrays(columns, schema=pa.schema(wanted))
+
+
+def topic_text(topic: Topic, names: Mapping[bytes, bytes]) -> str | None:
+    """A topic's name; its id in Kafka's 22-character form where no name is known."""
+    name, topic_id = topic
+    if name is None and topic_id is not None:
+        name = names.get(topic_id)
+    return uuid_text(topic_id) if name is None else name.decode("utf-8", "replace")
+
+
+def _indices(numbers: Any) -> Any:
+    import pyarrow as pa
+
+    plain = numbers.to_numpy(zero_copy_only=False).astype(np.int64)
+    return pa.array(plain, mask=plain < 0)
+
+
+def _taken(values: Any, index: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.chunked_array([values.take(chunk) for chunk in index.chunks], values.type)
+
+
+def _times(values: Array, magic: Array) -> Any:
+    import pyarrow as pa
+
+    missing = (magic < 1) | (values < _FIRST_MS) | (values > _LAST_MS) | (values == -1)
+    contiguous = np.ascontiguousarray(values)
+    return pa.array(contiguous.astype("datetime64[ms]"), mask=missing).cast(arrow_type(TIME_MS))
+
+
+def _codecs(codecs: Array, missing: Array) -> Any:
+    return words((*CODECS, "5", "6", "7"), codecs, missing)
+
+
+def _control_types(types: Array, control: Array) -> Any:
+    """Names of the types of control records; the number of one that has none."""
+    distinct, inverse = np.unique(types, return_inverse=True)
+    names = [CONTROL_TYPES[t] if 0 <= t < len(CONTROL_TYPES) else str(t) for t in distinct.tolist()]
+    return words(names, inverse, ~control | (types < 0))
+
+
+def _gathered(arena: Array, at: Array, length: Array) -> tuple[Array, Array]:
+    """Pieces of the arena behind each other: int32 offsets (n + 1,), uint8."""
+    sizes = np.maximum(length, 0).astype(np.int64)
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    data = np.empty(max(int(offsets[-1]), 1), np.uint8)
+    b.gather(arena, np.ascontiguousarray(at), sizes, offsets[:-1].copy(), len(sizes), data)
+    return offsets.astype(np.int32), data[: int(offsets[-1])]
+
+
+def _binary(arena: Array, at: Array, length: Array) -> Any:
+    """Pieces of the arena as pa.binary(), null where the length is below 0."""
+    import pyarrow as pa
+
+    offsets, data = _gathered(arena, at, length)
+    present = length >= 0
+    validity = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), len(length), [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _headers(chunk: Chunk) -> Any:
+    import pyarrow as pa
+
+    kind = arrow_type("list<struct<key:string,value:binary>>")
+    h = chunk.headers
+    offsets = np.zeros(len(chunk.records) + 1, np.int32)
+    np.cumsum(chunk.records["headers"], out=offsets[1:])
+    keys = _strings(_binary(chunk.arena, h["key_at"], h["key_length"]))
+    values = _binary(chunk.arena, h["value_at"], h["value_length"])
+    fields = [kind.value_type.field(i) for i in range(2)]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays([keys, values], fields=fields), kind)
+
+
+def _strings(raw: Any) -> Any:
+    """Bytes as strings; U+FFFD for what is no UTF-8."""
+    import pyarrow as pa
+
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value.decode("utf-8", "replace") for value in raw.to_pylist()], pa.string())
