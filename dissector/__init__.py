@@ -3,6 +3,7 @@
 schema, notation, catalog   message layouts: their model, the notation of messages/*.kmsg, the files read
 definitions, overlay        Kafka's own JSON definitions, read into the same model; laid over the built-in layouts
 errors, releases            facts: error codes, which release knows which versions
+history                     what came and went with a version
 fields, roles, profiles     fields by number, what they mean, which of them a run wants
 compiler, program, disassembly  layouts to programs, kept compiled, and printed
 machine, tape               the kernel that runs programs over bodies; views of what it writes

@@ -10,6 +10,13 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+#: All releases that the table counts from, ascending.
+RELEASES = (
+    "0.8.2", "0.9.0", "0.10.0", "0.10.1", "0.10.2", "0.11.0", "1.0", "1.1", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5",
+    "2.6", "2.7", "2.8", "3.0", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2",
+    "4.3",
+)  # fmt: skip
+
 _TABLE = Path(__file__).with_name("releases.tsv")
 
 
@@ -34,6 +41,13 @@ def removed_in(api_key: int, version: int) -> str | None:
     """The release that dropped this version ("4.0"); None while the newest still knows it, or none ever did."""
     entry = _known().get((api_key, version))
     return (entry[1] or None) if entry else None
+
+
+def speaks(release: str, api_key: int, version: int) -> bool:
+    """Whether a release of `RELEASES` knows this version."""
+    since, gone = known_since(api_key, version), removed_in(api_key, version)
+    at = _numbers(release)
+    return since is not None and _numbers(since) <= at and (gone is None or at < _numbers(gone))
 
 
 def oldest_release_for(pairs: Iterable[tuple[int, int]]) -> str:

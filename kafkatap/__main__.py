@@ -47,6 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .show.command import show
 
             return show(options)
+        if options.command == "apis":
+            from .apis import apis
+
+            return apis(options)
+        if options.command == "records":
+            from .records_command import records
+
+            return records(options)
         if options.command == "completion":
             print(completion_script(options.shell), flush=True)
             return 0

@@ -28,6 +28,28 @@ examples:
     + EXIT_CODES
 )
 
+_APIS_EXAMPLES = """\
+examples:
+  kafkatap apis                         all APIs: what Kafka 4.0 removed, what is newest
+  kafkatap apis Fetch Produce           version by version: since when, and what changed
+  kafkatap apis --release 3.9           what that release speaks
+  kafkatap apis --json | jq '.apis[] | select(.flexible_from == null) | .name'
+
+"""
+
+_RECORDS_EXAMPLES = (
+    """\
+examples:
+  kafkatap records capture.pcap
+  kafkatap records --topic 'orders*' -n 20 --max-bytes 80 capture.pcap
+  kafkatap records --json capture.pcap | jq 'select(.value.form == "json").value.data'
+  kafkatap records --api Produce --values hex ring/*.pcap.gz
+  kafkatap records --parquet records.parquet capture.pcap
+
+"""
+    + EXIT_CODES
+)
+
 _REPORT_EXAMPLES = (
     """\
 examples:
@@ -46,6 +68,8 @@ _EXAMPLES = (
 examples:
   kafkatap report capture.pcap          latency, throttling, errors, clients, timeline
   kafkatap show capture.pcap            every request and response, a line each
+  kafkatap records capture.pcap         every record that was produced or fetched
+  kafkatap apis                         Kafka's APIs and versions, and the releases that speak them
   kafkatap report --help                all options of the report
   kafkatap completion bash              completion for this shell
 
@@ -79,12 +103,24 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of `kafkatap`. After parsing, `command` is "report", "completion", or None.
+class _Filter(argparse.Action):
+    """An expression, read later. `help` instead shows what can be compared."""
 
-    Of `report`: captures [str]; by; start, end (When or None); client, topic, broker [str] or None; api [[str]] or
-    None (see `api_keys`); top; utc; json; csv, plots, parquet (str or None); interval (ns or None); port [int] or
-    None; progress; color ("auto", "always", "never"); verbose.
+    def __call__(self, parser: argparse.ArgumentParser, space: argparse.Namespace, value: object, *_: object) -> None:
+        if value == "help":
+            from kafkatap.reports.expressions.names import help_text
+
+            print(help_text())
+            parser.exit()
+        setattr(space, self.dest, value)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `kafkatap`. After parsing, `command` is "report", "show", "apis", "completion", or None.
+
+    Of `report`: captures [str]; by; filter (str or None); start, end (When or None); client, topic, broker [str] or
+    None; api [[str]] or None (see `api_keys`); top; utc; json; csv, plots, parquet (str or None); interval (ns or
+    None); port [int] or None; progress; color ("auto", "always", "never"); verbose.
     """
     parser = argparse.ArgumentParser(
         prog="kafkatap",
@@ -103,6 +139,17 @@ def build_parser() -> argparse.ArgumentParser:
         "show", help="every message in order of time: one line each, or whole",
         description="Show the requests and responses of one or many captures in order of time.",
         epilog=_SHOW_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    ))  # fmt: skip
+    _add_apis(commands.add_parser(
+        "apis", help="what is known of Kafka's protocol: APIs, versions, releases",
+        description="List Kafka's APIs, their versions and the releases that speak them; of APIs that are named, what "
+        "each version changed.",
+        epilog=_APIS_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    ))  # fmt: skip
+    _add_records(commands.add_parser(
+        "records", help="the records that were produced and fetched: keys, values, headers",
+        description="Show the records in Produce requests and Fetch responses, which may be confidential.",
+        epilog=_RECORDS_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
     ))  # fmt: skip
     completion = commands.add_parser(
         "completion", help="print the completion script of a shell",
@@ -140,7 +187,6 @@ def _add_show(show: argparse.ArgumentParser) -> None:
     add_captures(show)
     what = show.add_argument_group("what is shown")
     add_selection(what)
-    what.add_argument("-f", "--filter", metavar="EXPRESSION", help="only exchanges for which this holds")
     what.add_argument("--only", choices=("requests", "responses"), help="only one side of the exchanges")
     what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N messages")
     what.add_argument("--tail", type=parse_count, metavar="N", help="only the last N messages")
@@ -167,6 +213,36 @@ def _add_show(show: argparse.ArgumentParser) -> None:
     add_appearance(how)
 
 
+def _add_records(records: argparse.ArgumentParser) -> None:
+    add_captures(records)
+    what = records.add_argument_group("what is shown")
+    add_selection(what)
+    what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N records")
+    add_reading(what)
+    how = records.add_argument_group("how it is shown")
+    how.add_argument("--values", choices=("auto", "utf8", "json", "hex", "base64", "none"), default="auto",
+                     help="keys and values as JSON, text or bytes, whatever they are (auto); as this; or not at all "
+                     "(none)")  # fmt: skip
+    how.add_argument("--max-bytes", type=parse_count, metavar="N",
+                     help="at most N bytes of each key and value (default: 256 on lines for people, all with --json)")  # fmt: skip
+    add_appearance(how)
+    how.add_argument("-v", "--verbose", action="count", default=0, help="say more about what is being done")
+    instead = records.add_argument_group("other forms").add_mutually_exclusive_group()
+    instead.add_argument("--json", action="store_true", help="one JSON object a line")
+    instead.add_argument("--parquet", metavar="FILE_OR_DIR",
+                         help="a Parquet file, with all columns and whole values, and nothing on standard output")  # fmt: skip
+
+
+def _add_apis(apis: argparse.ArgumentParser) -> None:
+    apis.add_argument("apis", nargs="*", metavar="NAME", help="these APIs version by version, by name or key")
+    what = apis.add_argument_group("what is listed")
+    what.add_argument("--release", metavar="X.Y", help="only what this release of Kafka speaks, such as 4.0")
+    add_definitions(what)
+    how = apis.add_argument_group("how it is shown")
+    add_color(how)
+    how.add_argument("--json", action="store_true", help="all of it as one JSON object")
+
+
 def add_captures(command: argparse.ArgumentParser) -> None:
     """The captures, the same for every command that reads them."""
     command.add_argument(
@@ -177,6 +253,9 @@ def add_captures(command: argparse.ArgumentParser) -> None:
 
 def add_selection(group: argparse._ArgumentGroup) -> None:
     """Which part of the traffic is asked for, the same for every command."""
+    group.add_argument("-f", "--filter", metavar="EXPRESSION", action=_Filter,
+                       help="only exchanges for which this holds: 'api == Fetch and latency > 50ms'; "
+                       "--filter help tells what can be compared")  # fmt: skip
     group.add_argument("--from", dest="start", type=parse_when, metavar="TIME",
                        help="only what began at TIME or later: ISO 8601, seconds since the epoch, or +10s "
                        "(after the first packet)")  # fmt: skip
@@ -201,9 +280,13 @@ def add_reading(group: argparse._ArgumentGroup) -> None:
 def add_appearance(group: argparse._ArgumentGroup) -> None:
     """What a terminal shows, the same for every command."""
     group.add_argument("--utc", action="store_true", help="show times in UTC instead of local time")
+    add_color(group)
+    group.add_argument("--no-progress", dest="progress", action="store_false", help="no progress bar on standard error")
+
+
+def add_color(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--color", choices=("auto", "always", "never"), default="auto",
                        help="colours: on a terminal (auto; NO_COLOR is honoured), always, or never")  # fmt: skip
-    group.add_argument("--no-progress", dest="progress", action="store_false", help="no progress bar on standard error")
 
 
 def completion_script(shell: str) -> str:

@@ -7,7 +7,7 @@ writes them (imported only then), which knows terminals and NO_COLOR. Nothing fr
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from . import units
@@ -224,21 +224,28 @@ def write_text(
     width: int | None = None,
 ) -> None:
     """Write a report. `color` None: where `file` is a terminal; `width` None: the terminal's, else 120 columns."""
+    write_lines(lambda columns: render_text(report, columns, top, utc), file, color=color, width=width)
+
+
+def write_lines(
+    render: Callable[[int], Iterator[Line]], file: TextIO, *, color: bool | None = None, width: int | None = None
+) -> None:
+    """Write what `render` makes for a width. `color` None: where `file` is a terminal; `width` as for `write_text`."""
     terminal = file.isatty()
     if color if color is not None else terminal:
-        _write_rich(report, file, top, utc, width, forced=bool(color) and not terminal)
+        _write_rich(render, file, width, forced=bool(color) and not terminal)
         return
     if width is None:
         from shutil import get_terminal_size
 
         width = get_terminal_size((PLAIN_WIDTH, 24)).columns if terminal else PLAIN_WIDTH
     encoding = file.encoding or "utf-8"
-    for line in render_text(report, width, top, utc):
+    for line in render(width):
         text = "".join(t for t, _ in line).rstrip() + "\n"
         file.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def _write_rich(report: Report, file: TextIO, top: int, utc: bool, width: int | None, forced: bool) -> None:
+def _write_rich(render: Callable[[int], Iterator[Line]], file: TextIO, width: int | None, forced: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -246,5 +253,5 @@ def _write_rich(report: Report, file: TextIO, top: int, utc: bool, width: int | 
         file=file, markup=False, emoji=False, highlight=False, force_terminal=True if forced else None,
         width=width or (PLAIN_WIDTH if forced else None),
     )  # fmt: skip
-    for line in render_text(report, console.width, top, utc):
+    for line in render(console.width):
         console.print(Text.assemble(*line), no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)

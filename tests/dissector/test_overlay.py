@@ -166,11 +166,11 @@ def assert_same_bytes(folder: Path) -> None:
                 assert plain(decoded.value) == plain(value), (message.name, version)
 
 
-def plain(value: Any) -> Any:
-    """A value without the names in it, which are those of the folder."""
+def plain(value: Any) -> list[str]:
+    """What is in a value, whatever the names, which are those of the folder."""
     if isinstance(value, dict):
-        return [plain(each) for each in value.values()]
-    return [plain(each) for each in value] if isinstance(value, list) else value
+        value = list(value.values())
+    return sorted(each for part in value for each in plain(part)) if isinstance(value, list) else [repr(value)]
 
 
 def test_each_version_reads_by_the_layout_that_stands(tmp_path: Path) -> None:
