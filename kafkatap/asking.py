@@ -34,20 +34,30 @@ def asked_condition(options: argparse.Namespace, definitions: Definitions | None
     return Condition(parse_expression(" and ".join(parts), messages))
 
 
+def filter_condition(options: argparse.Namespace, definitions: Definitions | None = None) -> Condition | None:
+    """The condition of --filter alone; ValueError as for `asked_condition`."""
+    if not options.filter:
+        return None
+    from kafkatap.reports.expressions import Condition, parse_expression
+
+    return Condition(parse_expression(options.filter, None if definitions is None else definitions.messages))
+
+
 def _parts(options: argparse.Namespace) -> list[str]:
     names = [name for group in options.api or () for name in group]
     parts = [f"api in ({', '.join(map(str, sorted(api_keys(names))))})"] if names else []
     for column in ("client", "topic"):
         globs = getattr(options, column)
         if globs:
-            parts.append(f"{column} ~ {_quoted(_pattern(globs))}")
+            parts.append(f"{column} ~ {_pattern(globs)}")
     if options.broker:
         parts.append(f"broker in ({', '.join(map(_quoted, options.broker))})")
     return parts
 
 
 def _pattern(globs: Sequence[str]) -> str:
-    return r"\A(?:" + "|".join(fnmatch.translate(g) for g in globs) + ")"
+    """As a regular expression in quotes, in which backslashes stay as they are."""
+    return '"\\A(?:' + "|".join(fnmatch.translate(g) for g in globs).replace('"', '\\"') + ')"'
 
 
 def _quoted(text: str) -> str:

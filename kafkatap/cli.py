@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafkatap.kernels import store
 from kafkatap.reports import heading
@@ -17,7 +18,7 @@ from kafkatap.reports.filters import ALWAYS, NEVER, Filters
 from kafkatap.reports.model import Report
 
 from .__main__ import drop_output
-from .asking import asked
+from .asking import asked, filter_condition
 from .console import (
     DAMAGED,
     DONE,
@@ -32,12 +33,16 @@ from .console import (
     no_kafka,
     progress,
     reason_of,
+    refuse,
 )
-from .engine import Engine
+from .engine import Engine, engine_for
 from .options import own_version
 from .running import Run
 from .sources import STANDARD_INPUT
 from .values import api_keys, chosen_definitions
+
+if TYPE_CHECKING:
+    from kafkatap.reports.expressions import Condition
 
 HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
 
@@ -54,14 +59,14 @@ def report(options: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         return refuse(error)
     topics = options.by == "topic" or bool(options.topic)
-    engine = Engine(topics or bool(options.parquet), options.port or (), definitions=definitions)
+    engine = engine_for(condition, topics or bool(options.parquet), options.port or (), definitions)
     counts = ReportCounts(filters, engine, by_topic=topics, interval=options.interval)
     kept: list[Batch] = []
     with interrupts() as stop, progress(options) as show:
         run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
         try:
-            for batch in _windowed(run, counts, options):
-                counts.add(batch)
+            for batch in _matching(_windowed(run, counts, options), condition, engine):
+                counts.add(batch if condition is None else condition.narrowed(batch, engine))
                 if options.parquet:
                     kept.append(batch)
         except OSError as error:
@@ -130,6 +135,14 @@ def _windowed(run: Run, counts: ReportCounts, options: argparse.Namespace) -> It
             )
             relative = False
         yield batch
+
+
+def _matching(batches: Iterator[Batch], condition: Condition | None, engine: Engine) -> Iterator[Batch]:
+    if condition is None:
+        return batches
+    from kafkatap.reports.expressions.sieve import sift
+
+    return sift(batches, condition, engine)
 
 
 def _write(options: argparse.Namespace, result: Report) -> None:

@@ -24,6 +24,15 @@ def complain(text: str) -> None:
     print(f"kafkatap: {shown}", file=sys.stderr)
 
 
+def refuse(error: ValueError | OSError) -> int:
+    """Say what is wrong with a call; the exit code. Where a text is wrong, it is shown with the place."""
+    reason, *place = reason_of(error).split("\n") if isinstance(error, ValueError) else [reason_of(error)]
+    complain(reason)
+    for line in place:
+        complain(line)
+    return WRONG
+
+
 def name_of(path: str) -> str:
     return "standard input" if path == STANDARD_INPUT else path
 

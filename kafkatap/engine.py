@@ -31,6 +31,7 @@ from .ahead import AHEAD
 
 if TYPE_CHECKING:
     from kafkatap.dissector.overlay import Definitions
+    from kafkatap.reports.expressions import Condition
 
 Array = np.ndarray[Any, Any]
 _NONE = np.zeros(0, np.int64)
@@ -72,6 +73,19 @@ class Assembled:
     packets: int = 0
     first: int | None = None  # ns since the epoch, of these packets
     last: int | None = None
+
+
+def engine_for(
+    condition: Condition | None,
+    all_results: bool = False,
+    ports: Sequence[int] = (),
+    definitions: Definitions | None = None,
+) -> Engine:
+    """An engine that decodes what a condition asks of exchanges, and for the rows of those that may match."""
+    if condition is None:
+        return Engine(all_results, ports, definitions=definitions)
+    probes = () if condition.probes is None else (condition.probes,)
+    return Engine(all_results or condition.needs_results, ports, probes, definitions, condition.api_keys)
 
 
 class Strings(Sequence[bytes | None]):

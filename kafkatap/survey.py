@@ -125,7 +125,7 @@ def survey(
     else:
         from kafkatap.reports.expressions.sieve import sift
 
-        passed = [batch.exchanges["exchange"] for batch in sift(batches, condition, engine, narrow=False)]
+        passed = [batch.exchanges["exchange"] for batch in sift(batches, condition, engine)]
         chosen = np.concatenate(passed) if passed else chosen
     ids = np.concatenate(index.ids) if index.ids else np.zeros(0, np.int64)
     times = np.concatenate(index.times) if index.times else np.zeros(0, np.int64)

@@ -123,10 +123,12 @@ def id_text(names: Names, number: int) -> tuple[str, ...]:
 
 
 def endpoint_text(names: Names, number: int) -> tuple[str, ...]:
-    """`10.0.0.1:9092`, `10.0.0.1` and `:9092`: each of them names the broker."""
+    """`10.0.0.1:9092`, `10.0.0.1` and `:9092` (`[::1]:9092`, `[::1]`, `::1`): each of them names the broker."""
     address, port = number >> _PORT, number & (1 << _PORT) - 1
-    text = names.addresses[address] if address >= 0 else None
-    return (endpoint(text, port), f":{port}", *(() if text is None else (text,)))
+    if address < 0:
+        return (endpoint(None, port), f":{port}")
+    text = names.addresses[address]
+    return (endpoint(text, port), f":{port}", text, f"[{text}]")
 
 
 def api_text(names: Names, number: int) -> tuple[str, ...]:

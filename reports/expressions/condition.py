@@ -7,13 +7,14 @@ is a bit of the exchange's mark. Names of results have many values in an exchang
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from kafkatap.dissector.catalog import api_name, api_names
 from kafkatap.dissector.probes import MOST, Probe, Probes
+from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Array, Batch, Names, uuid_text
 from kafkatap.reports.counts import rows_of
 
@@ -84,6 +85,14 @@ class Condition:
         some[view.owner[holds]] = True
         answer: Array = holds | (of_selected & ~some[view.owner])
         return answer
+
+    def narrowed(self, batch: Batch, names: Names) -> Batch:
+        """A batch of matching exchanges with only those of their results that match (`select_results`)."""
+        if not len(batch.results):
+            return batch
+        every = np.ones(len(batch.exchanges), bool)
+        kept = np.flatnonzero(self.select_results(batch, names, every))
+        return replace(batch, results=taken(batch.results, kept))
 
     def on_rows(self, atom: ColumnAtom, rows: Array, names: Names) -> Array:
         """Which rows of its table fulfil an atom by themselves: bool (n,)."""

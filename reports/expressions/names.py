@@ -3,7 +3,7 @@
 A name's kind says which values it can be compared with:
 
 number    1, 0x10, 1_000                    size      bytes: 1000, 64KiB, 1MB
-duration  50ms, 1.5s (`unit`: ns of a bare number; None: a unit has to be given)
+duration  50ms, 1.5s (`unit`: ns of the column's unit; None: ns, and a bare number is not taken)
 time      2026-11-21T15:10:39.5, local time unless it names a zone
 flag      true, false                       text      a word, or a text in quotes
 word      one of `words`                    api, error    Kafka's name or number

@@ -17,8 +17,8 @@ from .columns import unnamed_topics
 from .condition import Condition
 
 
-def sift(batches: Iterable[Batch], condition: Condition, names: Names, narrow: bool = True) -> Iterator[Batch]:
-    """The matching exchanges of all batches. Of their results only those that match themselves (`narrow`), or all."""
+def sift(batches: Iterable[Batch], condition: Condition, names: Names) -> Iterator[Batch]:
+    """The matching exchanges of all batches, with all of their results."""
     held: list[Batch] = []
     for batch in batches:
         if condition.names_topics:
@@ -26,21 +26,17 @@ def sift(batches: Iterable[Batch], condition: Condition, names: Names, narrow: b
             if open_.any():
                 held.append(_picked(batch, open_))
                 batch = _picked(batch, ~open_)
-        yield from _matching(batch, condition, names, narrow)
+        yield from _matching(batch, condition, names)
     for batch in held:
-        yield from _matching(batch, condition, names, narrow)
+        yield from _matching(batch, condition, names)
 
 
-def _matching(batch: Batch, condition: Condition, names: Names, narrow: bool) -> Iterator[Batch]:
+def _matching(batch: Batch, condition: Condition, names: Names) -> Iterator[Batch]:
     if not len(batch.exchanges):
         return
     mask = condition.select(batch, names)
-    if not mask.any():
-        return
-    if mask.all() and not len(batch.results):
-        yield batch
-        return
-    yield _picked(batch, mask, condition.select_results(batch, names, mask) if narrow else None)
+    if mask.any():
+        yield batch if mask.all() else _picked(batch, mask)
 
 
 def _open(batch: Batch, names: Names) -> Array:
@@ -54,11 +50,11 @@ def _open(batch: Batch, names: Names) -> Array:
     return np.isin(batch.exchanges["exchange"], found)
 
 
-def _picked(batch: Batch, mask: Array, results: Array | None = None) -> Batch:
-    """Copies of the exchanges in `mask`, with the results in `results`, or all of theirs."""
+def _picked(batch: Batch, mask: Array) -> Batch:
+    """Copies of the exchanges in `mask`, with all that is theirs."""
     exchanges = taken(batch.exchanges, np.flatnonzero(mask))
     numbers = exchanges["exchange"]
-    kept = np.isin(batch.results["exchange"], numbers) if results is None else results
+    kept = np.isin(batch.results["exchange"], numbers)
     topics = batch.topics
     if topics is not None:
         topics = taken(topics, np.flatnonzero(np.isin(topics["exchange"], numbers)))

@@ -87,8 +87,8 @@ def _number(literal: Literal, name: Name, text: str) -> int | float:
                 raise ExpressionError(
                     f"{name.name} needs a unit, such as {literal.text}ms", text, literal.at, literal.end
                 )
-            return exact(value * (name.unit or 1))
-        return exact(value * _unit(unit, DURATIONS, literal, name, text))
+            return exact(value)
+        return exact(value * _unit(unit, DURATIONS, literal, name, text) / (name.unit or 1))
     if kind == "time":
         return exact(value * SECOND)
     return exact(value * _unit(unit, SIZES, literal, name, text)) if unit else exact(value)

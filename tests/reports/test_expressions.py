@@ -1,0 +1,406 @@
+"""Filter expressions: what they say, what is wrong with them, and that batches are judged as single rows would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkatap import analyze
+from kafkatap.dissector import rows as r
+from kafkatap.engine import engine_for
+from kafkatap.reports.expressions import Condition, ExpressionError, parse_expression
+from kafkatap.reports.expressions.names import ALIASES, NAMES, help_text
+from kafkatap.reports.expressions.sieve import sift
+from kafkatap.reports.tables import EXCHANGES, RESULTS
+from kafkatap.running import Run
+
+from .expression_support import ERROR_CODES, MS, holds, plain_rows
+from .rows import BILLING, GROUP, ORDERS, ORDERS_ID, batch, context, exchange, result
+
+#: What is judged by hand: exchange number -> its rows.
+FETCH, PRODUCE, LOST, FAILED, ORPHAN = range(5)
+HAND_MADE = batch(
+    [
+        exchange(FETCH, broker=60 * MS, throttle_time_ms=0, max_wait_ms=500, min_bytes=1),
+        exchange(PRODUCE, at=10 * MS, api_key=0, api_version=9, acks=-1, throttle_time_ms=20, client_id=-1),
+        exchange(LOST, api_key=3, outcome=r.UNANSWERED),
+        exchange(FAILED, broker=2 * MS, long_poll=1, response_packet_first=20, response_packet_last=30),
+        exchange(ORPHAN, outcome=r.ORPHAN_RESPONSE, api_key=0),
+    ],
+    [
+        result(FETCH, 0),
+        result(FETCH, 0, partition=1, topic=-1, topic_id=ORDERS_ID),
+        result(PRODUCE, 0, partition=7),
+        result(FAILED, 6, partition=3),
+        result(FAILED, 3, partition=4),
+        result(FAILED, 0, kind=r.R_GROUP, topic=-1, partition=r.NO_INT32, name=GROUP),
+    ],
+)
+
+
+def judged(text: str, names: Any = None) -> set[int]:
+    """The hand-made exchanges for which an expression holds."""
+    mask = Condition(parse_expression(text)).select(HAND_MADE, names or context())
+    return set(HAND_MADE.exchanges["exchange"][mask].tolist())
+
+
+ALL = {FETCH, PRODUCE, LOST, FAILED, ORPHAN}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("api == Fetch", {FETCH, FAILED}),
+        ("api == fetch", {FETCH, FAILED}),
+        ("api == 1", {FETCH, FAILED}),
+        ("API_KEY == 0x1", {FETCH, FAILED}),
+        ("api in (Produce, Metadata)", {PRODUCE, LOST}),
+        ("api not in (Produce, 3)", {FETCH, FAILED, ORPHAN}),
+        ("api ~ '^[FM]et'", {FETCH, LOST, FAILED}),
+        ("api == null", {ORPHAN}),
+        ("api != Fetch", {PRODUCE, LOST, ORPHAN}),
+        ("not api == Fetch", {PRODUCE, LOST, ORPHAN}),
+        ("! api == Fetch && !(version == 9)", {LOST, ORPHAN}),
+        ("error", {FAILED}),
+        ("error == NONE", ALL - {FAILED}),
+        ("error != NONE", {FAILED}),
+        ("error == NOT_LEADER_OR_FOLLOWER", {FAILED}),
+        ("error == not_leader_or_follower and error == 3", {FAILED}),
+        ("error != 3", ALL - {FAILED}),
+        ("error > 5", {FAILED}),
+        ("error ~ 'LEADER'", {FAILED}),
+        ("error == null", ALL - {FAILED}),
+        ("error_code == NONE", {FETCH, PRODUCE, FAILED}),
+        ("latency > 50ms", {FETCH}),
+        ("latency >= 60_000us", {FETCH}),
+        ("latency < 0.06s", {PRODUCE, FAILED}),
+        ("latency == 0.001m", {FETCH}),
+        ("total_ns == 60000000", {FETCH}),
+        ("broker_time <= 2ms", {PRODUCE, FAILED}),
+        ("latency != 60ms", ALL - {FETCH}),
+        ("throttle", {FETCH, PRODUCE}),
+        ("throttle_time_ms > 10", {PRODUCE}),
+        ("throttle > 10ms", {PRODUCE}),
+        ("throttle == null", {LOST, FAILED, ORPHAN}),
+        ("throttle in (null, 20)", ALL - {FETCH}),
+        ("size > 999", {FETCH, PRODUCE, FAILED}),
+        ("request_bytes < 0.1KiB", {FETCH, PRODUCE, LOST, FAILED, ORPHAN}),
+        ("response_bytes == 1kB", {FETCH, PRODUCE, FAILED}),
+        ("acks == all", {PRODUCE}),
+        ("acks == -1", {PRODUCE}),
+        ("acks", {PRODUCE}),
+        ("max_wait_ms == 500", {FETCH}),
+        ("max_wait_ms == 0.5s", {FETCH}),
+        ("outcome == unanswered or outcome == orphan_response", {LOST, ORPHAN}),
+        ("outcome ~ 'answered$'", {FETCH, PRODUCE, LOST, FAILED}),
+        ("long_poll", {FAILED}),
+        ("long_poll == false", ALL - {FAILED}),
+        ("client == billing", ALL - {PRODUCE}),
+        ("client == '10.0.0.1'", ALL),
+        ("client == 10.0.0.1", ALL),
+        ("client_id == null", {PRODUCE}),
+        ("client_id ~ '^bill'", ALL - {PRODUCE}),
+        ("broker == :9092 and broker == 10.0.0.2 and broker == '10.0.0.2:9092'", ALL),
+        ("broker ~ ':909[0-1]$'", set()),
+        ("topic == orders", {FETCH, PRODUCE, FAILED}),
+        ("topic == 'AAECAwQFBgcICQoLDA0ODw'", {FETCH}),
+        ("topic_id", {FETCH}),
+        ("topic != orders", {LOST, ORPHAN}),
+        ("topic !~ '^o'", {LOST, ORPHAN}),
+        ("partition == 1", {FETCH}),
+        ("partition > 3", {PRODUCE, FAILED}),
+        ("partition == 3 and partition == 4", {FAILED}),
+        ("kind == group and name == 'group-1'", {FAILED}),
+        ("packet == 25", {FAILED}),
+        ("packet > 9 and packet < 30", {FAILED}),
+        ("packet == 1", {FETCH}),
+        ("time > 2026-11-21T04:43:59.005Z", {PRODUCE}),
+        ("time <= 1795236239", ALL - {PRODUCE, ORPHAN}),
+        ("response_status == ok and request_status == ok", {FETCH, PRODUCE, FAILED}),
+        ("api == Fetch or api == Produce and acks == 0", {FETCH, FAILED}),
+        ("(api == Fetch or api == Produce) and acks == all", {PRODUCE}),
+        ("not api == Fetch or api == Fetch", ALL),
+        ("not (api == Fetch or api == Produce)", {LOST, ORPHAN}),
+        ("API == Fetch AND NOT long_poll == TRUE", {FETCH}),
+        ("correlation_id < 99999999999999999999999", ALL),
+        ("correlation_id > -99999999999999999999999", ALL),
+        ("version > 10.5", {FETCH, LOST, FAILED}),
+    ],
+)
+def test_what_holds(text: str, wanted: set[int]) -> None:
+    assert judged(text) == wanted
+
+
+def test_a_topic_is_known_by_the_name_of_its_id() -> None:
+    named = context(topic_names={ORDERS_ID: BILLING})
+    assert judged("topic == billing") == set()
+    assert judged("topic == billing", named) == {FETCH}
+
+
+def test_topics_that_requests_ask_for_count() -> None:
+    import dataclasses
+
+    import numpy as np
+
+    from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
+
+    asked = np.array([(LOST, ORDERS, -1)], EXCHANGE_TOPIC)
+    mask = Condition(parse_expression("topic == orders")).select(
+        dataclasses.replace(HAND_MADE, topics=asked), context()
+    )
+    assert mask.tolist() == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("partition == 4", [(FAILED, 4)]),
+        ("error == UNKNOWN_TOPIC_OR_PARTITION and topic == orders", [(FAILED, 4)]),
+        ("error and api == Fetch", [(FAILED, 3), (FAILED, 4)]),
+        ("api == Fetch and partition != 3 and partition != 4", [(FETCH, 0), (FETCH, 1)]),
+        # No row by itself is both: all of them stay.
+        ("partition == 3 and partition == 4", [(FAILED, 3), (FAILED, 4), (FAILED, None)]),
+        ("outcome == unanswered", []),
+    ],
+)
+def test_rows_of_results(text: str, wanted: list[tuple[int, int | None]]) -> None:
+    condition = Condition(parse_expression(text))
+    mask = condition.select(HAND_MADE, context())
+    rows = HAND_MADE.results[condition.select_results(HAND_MADE, context(), mask)]
+    told = [(int(x["exchange"]), None if x["partition"] == r.NO_INT32 else int(x["partition"])) for x in rows]
+    assert told == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        # `place`: what the carets stand under, where it is found first.
+        ("latncy > 5ms", "latncy", "did you mean latency"),
+        ("api == Ftch", "Ftch", "did you mean Fetch"),
+        ("error == NOT_LEADER_OR_FOLOWER", "NOT_LEADER_OR_FOLOWER", "did you mean NOT_LEADER_OR_FOLLOWER"),
+        ("outcome == unansered", "unansered", "did you mean unanswered"),
+        ("api == 50ms", "50ms", "an API's name or key, not with a duration"),
+        ("api == 2KiB", "2KiB", "not with a size"),
+        ("latency > 50", "50", "needs a unit, such as 50ms"),
+        ("latency > 50parsecs", "parsecs", "no unit"),
+        ("latency > big", "big", "a duration such as 50ms, not with a word"),
+        ("size > 5ms", "5ms", "not with a duration"),
+        ("partition == 5ms", "ms", "without a unit"),
+        ("time > yesterday", "yesterday", "a time such as"),
+        ("time > 2026-13-41", "2026-13-41", "a time such as"),
+        ("long_poll == 3", "3", "true or false"),
+        ("topic < 'a'", "<", "is for numbers, topic is a text"),
+        ("latency ~ 'a'", "~", "is for texts, latency is a duration"),
+        ("topic ~ 'a('", "(", "missing )"),
+        ("topic ~ 'x[z-a]'", "z-a", "bad character range"),
+        ("latency > null", "null", "== or != only"),
+        ("request.MaxWaitM > 5", "MaxWaitM", "did you mean MaxWaitMs"),
+        ("request.Partition.ErrorCod == 5", "Partition.ErrorCod", "no request has a field"),
+        ("Ftch.request.MaxWaitMs > 5", "Ftch", "did you mean Fetch"),
+        ("request.Topics == 5", "request.Topics", "has fields of its own"),
+        ("request.AuthBytes == 5", "request.AuthBytes", "holds bytes"),
+        ("request.MaxWaitMs == orders", "orders", "a duration such as 50ms"),
+        ("request == 3", "request", "a field of the request is missing"),
+        ("api = Fetch", "=", "written =="),
+        ("api == Fetch & error", "&", "written &&"),
+        ("api == 'Fetch", "'", "no closing quote"),
+        ("client == billing-7", "-7", "stand in quotes"),
+        ("client == billing-*", "-", "stand in quotes"),
+        ("software_version == 2.3.0", ".0", "stand in quotes"),
+        ("api ==", "", "a value"),
+        ("api == == Fetch", "== Fetch", "a value"),
+        ("api == Fetch or", "", "a name to compare is missing"),
+        ("(api == Fetch", "", ") is missing"),
+        ("api == Fetch)", ")", "closes nothing"),
+        ("api == Fetch error", "error", "and, or, or the end"),
+        ("acks in 1", "1", "( and a list"),
+        ("acks in (1, 2", "", "a comma or )"),
+        ("acks in ()", ")", "a value"),
+        ("api not == 3", "==", "in should stand"),
+        ("and error", "and", "a name, not or ("),
+        ("", "", "no expression"),
+        ("  ", "", "no expression"),
+        ("§", "§", "means nothing"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(text: str, place: str, words: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse_expression(text)
+    error = caught.value
+    assert words in error.message
+    message, line, carets = str(error).split("\n")
+    assert (message, line[2:]) == (error.message, text)
+    at = carets.index("^") - 2
+    if place:
+        assert text[at:].startswith(place)
+        assert error.column == at + 1
+    else:
+        assert at == len(text) or not text.strip()
+
+
+def test_a_place_in_a_later_line_and_far_right() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse_expression("api == Fetch and\n  latncy > 5ms")
+    assert str(caught.value).split("\n")[1:] == ["    latncy > 5ms", "    ^^^^^^"]
+    text = "api == Fetch and " * 30 + "latncy > 5ms and \x1b[31m" + "api == Fetch and " * 30
+    with pytest.raises(ExpressionError) as caught:
+        parse_expression(text.replace("\x1b", "'\x1b' "))
+    _, line, carets = str(caught.value).split("\n")
+    assert len(line) < 140
+    assert "\x1b" not in line
+    assert line[carets.index("^") :].startswith("latncy") or "?" in line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 4_000 + "api" + ")" * 4_000,
+        "not " * 2_000 + "api",
+        "!" * 9_000 + "api",
+        "(not " * 1_000 + "api" + ")" * 1_000,
+        "(api or error and " * 500 + "api" + ")" * 500,
+        "api and " * 1_200 + "api",
+        "api in (" + "1, " * 3_000 + "1)",
+        "x" * 20_000,
+        "(" * 9_999,
+        "topic ~ '" + "(" * 900 + "a" + ")" * 900 + "'",
+        "topic ~ '" + "a" * 1_001 + "'",
+        "topic ~ 'a{99999999999999999999}'",
+    ],
+)
+def test_long_and_deep_texts_are_judged_or_refused(text: str) -> None:
+    with suppress(ExpressionError):
+        Condition(parse_expression(text)).select(HAND_MADE, context())
+
+
+def test_at_most_64_comparisons_on_fields() -> None:
+    def text(count: int) -> str:
+        return " or ".join(f"request.MaxWaitMs == {i}" for i in range(count))
+
+    Condition(parse_expression(text(64)))
+    with pytest.raises(ExpressionError, match="more than 64"):
+        Condition(parse_expression(text(65)))
+    Condition(parse_expression(text(64) + " or " + text(64)))  # the same ones again
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("api == Fetch", {1}),
+        ("api == Fetch and latency > 5ms", {1}),
+        ("api in (Fetch, Produce) and not api == Fetch", {0}),
+        ("not (api != Fetch)", {1}),
+        ("not (api != Fetch or latency > 5ms)", {1}),
+        ("api ~ '^Sasl'", {17, 36}),
+        ("api < 2", {0, 1}),
+        ("acks == all", {0}),
+        ("max_wait_ms > 100", {1, 78}),
+        ("request.Mechanism == PLAIN", {17}),
+        ("api == Fetch or request.Mechanism == PLAIN", {1, 17}),
+        ("api == Fetch and api == Produce", set()),
+        ("api == 12345", set()),
+        ("api == Fetch or latency > 5ms", None),
+        ("not request.Mechanism == PLAIN", None),
+        ("acks != all", None),
+        ("api", None),
+        ("topic == orders", None),
+    ],
+)
+def test_apis_for_which_it_may_hold(text: str, keys: set[int] | None) -> None:
+    assert Condition(parse_expression(text)).api_keys == (None if keys is None else frozenset(keys))
+
+
+def test_what_the_engine_is_asked_for() -> None:
+    def needs(text: str) -> tuple[bool, bool]:
+        condition = Condition(parse_expression(text))
+        return condition.needs_results, condition.probes is not None
+
+    assert needs("error != NONE and latency > 5ms") == (False, False)
+    assert needs("topic == orders") == needs("error_code == NONE") == (True, False)
+    assert needs("group == g") == needs("response.ErrorCode == 3") == (False, True)
+
+
+def test_every_column_can_be_compared() -> None:
+    known = {*NAMES, *ALIASES}
+    assert {c.name for c in (*EXCHANGES, *RESULTS)} <= known
+    assert all(f"  {name} " in help_text() for name in NAMES)
+    for name in known:
+        parse_expression(name)
+
+
+@pytest.fixture(scope="module")
+def sample_rows(samples: Path) -> list[dict[str, Any]]:
+    """The sample's exchanges as plain rows."""
+    return plain_rows(analyze(samples / "apache-4.3.pcap.zst"))
+
+
+@pytest.fixture(scope="module")
+def sample_run(samples: Path) -> Any:
+    engine = engine_for(None, all_results=True)
+    batches = list(Run([str(samples / "apache-4.3.pcap.zst")], engine).batches())
+    return batches, engine
+
+
+def kept(run: Any, text: str) -> set[int]:
+    batches, engine = run
+    found = sift(iter(batches), Condition(parse_expression(text)), engine)
+    return {int(number) for each in found for number in each.exchanges["exchange"]}
+
+
+def _comparisons(draw: Callable[[Any], Any], rows: list[dict[str, Any]]) -> tuple[str, Callable[[Any], bool]]:
+    """A random comparison as text and as the naive judge has it; its value is often one of a random row."""
+    row = draw(st.sampled_from(rows))
+    name = draw(st.sampled_from(sorted(_KINDS)))
+    kind = _KINDS[name]
+    ops = ["==", "!=", ""] + (["<", "<=", ">", ">="] if kind == "number" else ["~", "!~"] if kind == "text" else [])
+    op = draw(st.sampled_from(ops))
+    if op == "":
+        return name, lambda x: holds(x, name, "", None)
+    if kind == "text":
+        value = draw(st.sampled_from(["", "o", "console", "127.0.0.1", "orders", ":9092", "nothing such"]))
+        return f"{name} {op} '{value}'", lambda x: holds(x, name, op, value)
+    from .expression_support import values_of
+
+    known = values_of(row, name) or [0]
+    number = int(draw(st.sampled_from(known))) + draw(st.sampled_from([0, 0, 1, -1]))
+    unit = "ns" if name in ("latency", "broker_time", "queue", "throttle_wait", "throttle", "max_wait_ms") else ""
+    return f"{name} {op} {number}{unit}", lambda x: holds(x, name, op, number)
+
+
+_KINDS = {
+    **dict.fromkeys(
+        ("api", "version", "error", "latency", "broker_time", "queue", "throttle_wait", "throttle", "size", "packet",
+         "connection", "correlation_id", "client_port", "partition", "error_code", "records", "bytes", "offset", "acks",
+         "max_wait_ms", "min_bytes", "request_bytes", "request_packet_first"), "number"),
+    **dict.fromkeys(("client", "broker", "topic", "client_id", "client_software"), "text"),
+}  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_batches_are_judged_as_single_rows_are(data: st.DataObject, sample_rows: Any, sample_run: Any) -> None:
+    def expression(depth: int) -> tuple[str, Callable[[Any], bool]]:
+        shape = data.draw(st.sampled_from(["one", "one", "and", "or", "not"])) if depth else "one"
+        if shape == "one":
+            return _comparisons(data.draw, sample_rows)
+        first, judge = expression(depth - 1)
+        if shape == "not":
+            return f"not ({first})", lambda x: not judge(x)
+        second, other = expression(depth - 1)
+        if shape == "and":
+            return f"({first}) and ({second})", lambda x: judge(x) and other(x)
+        return f"({first}) or ({second})", lambda x: judge(x) or other(x)
+
+    text, judge = expression(3)
+    assert kept(sample_run, text) == {x["exchange"] for x in sample_rows if judge(x)}, text
+
+
+def test_errors_are_named_as_the_table_says() -> None:
+    for name, code in ERROR_CODES.items():
+        assert parse_expression(f"error == {name}").root == parse_expression(f"error == {code}").root
