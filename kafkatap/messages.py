@@ -23,8 +23,9 @@ from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Batch, endpoint
 
 from .engine import Engine
+from .envelopes import EnvelopeReader
 from .running import Run
-from .survey import MakeEngine, Survey, message_ids, message_times
+from .survey import MakeEngine, Survey, message_ids, message_times, named_topics
 
 if TYPE_CHECKING:
     from kafkatap.dissector.overlay import Definitions
@@ -59,6 +60,7 @@ class Message:
     frame: bytes = b""
     body: int = 0
     missing: int = 0
+    enveloped: tuple[int, int] | None = None  # of an Envelope's response: key and version of what was in its request
 
     def column(self, name: str) -> Any:
         """A column of the exchange, as a number."""
@@ -83,8 +85,13 @@ class Message:
         return STATUSES[self.column("response_status" if self.is_response else "request_status")]
 
     @property
+    def api_key(self) -> int:
+        """-1 for a bare token, and for a response whose request was not captured."""
+        return int(self.column("api_key"))
+
+    @property
     def api(self) -> str:
-        return api_name(self.column("api_key"))
+        return api_name(self.api_key)
 
 
 class Collector:
@@ -97,6 +104,7 @@ class Collector:
         self._reader = FactReader(self._programs)
         self._engine: Engine | None = None
         self._made: list[Message] = []
+        self._envelopes = EnvelopeReader(definitions) if with_frames else None
 
     def bind(self, engine: Engine) -> Engine:
         """Name the engine whose messages are looked at; return it."""
@@ -119,6 +127,8 @@ class Collector:
 
     def look(self, frames: Frames) -> None:
         ids = message_ids(frames)
+        if self._envelopes is not None:
+            self._envelopes.look(frames)
         numbers = np.arange(len(ids)) if self._sorted is None else np.flatnonzero(_is_in(ids, self._sorted))
         if not len(numbers):
             return
@@ -157,6 +167,8 @@ class Collector:
         )  # fmt: skip
         if self._with_frames:
             made.frame, made.body, made.missing = buffer[start:end].tobytes(), at - start, limit - end
+        if self._envelopes is not None and number & 1:
+            made.enveloped = self._envelopes.inner.get(number >> 1)
         return made
 
 
@@ -178,23 +190,22 @@ def _count_records(facts: Facts, buffer: Array, end: int) -> int | None:
     return None if min(counts, default=0) < 0 else sum(counts)
 
 
-class LiveTopics(Mapping[bytes, bytes]):
+class LiveTopics(Mapping[bytes, str]):
     """Names of topics by id, as far as an engine has seen them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._known: dict[bytes, bytes] = {}
+        self._known: dict[bytes, str] = {}
         self._read = 0
 
-    def _current(self) -> dict[bytes, bytes]:
+    def _current(self) -> dict[bytes, str]:
         told = self._engine.topic_names
         if len(told) != self._read:
-            string = self._engine.dissector.string
-            self._known = {string(number): string(name) for number, name in told.items()}
+            self._known = named_topics(self._engine)
             self._read = len(told)
         return self._known
 
-    def __getitem__(self, topic_id: bytes) -> bytes:
+    def __getitem__(self, topic_id: bytes) -> str:
         return self._current()[topic_id]
 
     def __iter__(self) -> Iterator[bytes]:

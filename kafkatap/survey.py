@@ -39,7 +39,7 @@ class Survey:
     order: Array
     outcomes: Array
     found: int
-    topic_names: dict[bytes, bytes]
+    topic_names: dict[bytes, str]
     nodes: dict[int, str]
     run: Run
 
@@ -56,6 +56,12 @@ def message_times(frames: Frames) -> Array:
     first = np.where(answers, rows["response_first"][slots], rows["request_first"][slots])
     last = np.where(answers, rows["response_last"][slots], rows["request_last"][slots])
     return np.where(first == NO_TIME, last, first)
+
+
+def named_topics(engine: Engine) -> dict[bytes, str]:
+    """The names of topics by id (16 bytes), as far as an engine has seen them."""
+    string = engine.dissector.string
+    return {string(number): string(name).decode("utf-8", "replace") for number, name in engine.topic_names.items()}
 
 
 class _Index:
@@ -142,6 +148,6 @@ def survey(
         order = order[:first]
     if last is not None:
         order = order[max(0, len(order) - last) :]
-    string = engine.dissector.string
-    names = {string(number): string(name) for number, name in engine.topic_names.items()}
-    return Survey(order, outcomes.of(order >> 1), found, names, {} if nodes is None else nodes.found, run)
+    return Survey(
+        order, outcomes.of(order >> 1), found, named_topics(engine), {} if nodes is None else nodes.found, run
+    )

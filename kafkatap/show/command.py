@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -88,7 +89,7 @@ class _Task:
             return INTERRUPTED
         printer = make_printer(options, Known(found.topic_names, found.nodes), self.definitions)
         told = printer.print_all(read_messages(found, self.make_engine, self.collector(found)))
-        if told < found.found and options.verbose:
+        if told < found.found and sys.stderr.isatty():
             complain(f"{told:,} of {found.found:,} messages shown")
         return self.finish(found.run, told)
 

@@ -47,10 +47,10 @@ _STATUSES = {
 class LineMaker:
     """Makes lines; keeps the widths of columns and the day that was told last.
 
-    `topic_names`: name by id, bytes; it may grow. `utc`: times in UTC, else local.
+    `topic_names`: name by id; it may grow. `utc`: times in UTC, else local.
     """
 
-    def __init__(self, topic_names: Mapping[bytes, bytes], utc: bool = False) -> None:
+    def __init__(self, topic_names: Mapping[bytes, str], utc: bool = False) -> None:
         self._topics = topic_names
         self._utc = utc
         self._widths = [6, 9, 9, 12, 5, 8, 8, 7]
@@ -146,12 +146,10 @@ class LineMaker:
         return shown
 
     def _name(self, place: Place) -> str:
-        name = place.name
-        if not name and place.topic_id is not None:
+        if not place.name and place.topic_id is not None:
             name = self._topics.get(place.topic_id)
-            if name is None:
-                return uuid_text(place.topic_id) or ""
-        return _text(name or b"", LONGEST_VALUE) or '""'
+            return uuid_text(place.topic_id) or "" if name is None else _shown(name, LONGEST_VALUE)
+        return _text(place.name or b"", LONGEST_VALUE) or '""'
 
     @staticmethod
     def _records(message: Message) -> str:
@@ -165,7 +163,11 @@ class LineMaker:
 
 
 def _text(raw: bytes, width: int) -> str:
-    return units.cut(units.safe(raw.decode("utf-8", "replace")), width)
+    return _shown(raw.decode("utf-8", "replace"), width)
+
+
+def _shown(text: str, width: int) -> str:
+    return units.cut(units.safe(text), width)
 
 
 def _ranges(partitions: list[int]) -> str:

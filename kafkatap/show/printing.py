@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kafkatap.dissector.node import Node
+from kafkatap.dissector.program import load_programs
+from kafkatap.dissector.view import Asked, Names, Viewer
 from kafkatap.messages import Message
 
+from .hexdump import hexdump
 from .lines import LineMaker
+from .message_json import message_json
 from .output import Output
+from .tree_json import tree_json
+from .tree_text import tree_lines
 
 if TYPE_CHECKING:
     from kafkatap.dissector.overlay import Definitions
@@ -24,7 +32,7 @@ FLUSH_EVERY = 256
 class Known:
     """What numbers on the wire are called: topics by id (bytes), "host:port" by node id. Both may grow."""
 
-    topics: Mapping[bytes, bytes]
+    topics: Mapping[bytes, str]
     nodes: Mapping[int, str]
 
 
@@ -58,6 +66,66 @@ class Printer:
         self._output.write(self._lines.line(message))
 
 
+class WholePrinter(Printer):
+    """Below each line the message's tree, its bytes, or both."""
+
+    def __init__(self, options: argparse.Namespace, known: Known, viewer: MessageViewer) -> None:
+        super().__init__(options, known)
+        self._viewer = viewer
+        self._with_tree, self._with_bytes = bool(options.verbose), options.hex
+        self._records, self._secrets = options.records, options.show_secrets
+
+    def print(self, message: Message) -> None:
+        super().print(message)
+        tree = self._viewer.view(message)
+        if self._with_tree:
+            for line in tree_lines(tree):
+                self._output.write([("  ", ""), *line])
+        if self._with_bytes:
+            for line in hexdump(message.frame, tree, self._records, self._secrets):
+                self._output.write([("  ", ""), *line])
+        self._output.write_text("")
+
+
+class JsonPrinter(Printer):
+    """One JSON object a line."""
+
+    def __init__(self, options: argparse.Namespace, known: Known, viewer: MessageViewer | None) -> None:
+        super().__init__(options, known)
+        self._topics = known.topics
+        self._viewer = viewer
+
+    def print(self, message: Message) -> None:
+        found = message_json(message, self._topics)
+        if self._viewer is not None:
+            found |= tree_json(self._viewer.view(message))
+        self._output.write_text(json.dumps(found))
+
+
+class MessageViewer:
+    """Makes the tree of a message, with the names that are known of its cluster."""
+
+    def __init__(self, options: argparse.Namespace, known: Known, definitions: Definitions | None) -> None:
+        self._viewer = Viewer(
+            load_programs("everything", definitions),
+            None if definitions is None else definitions.messages,
+            Names(known.topics, known.nodes),
+            secrets=options.show_secrets,
+        )
+
+    def view(self, message: Message) -> Node:
+        mechanism = None if message.mechanism is None else message.mechanism.decode("utf-8", "replace")
+        direction = int(message.is_response)
+        if message.token:
+            return self._viewer.view_token(message.frame, direction, mechanism)
+        version = message.column("api_version")
+        asked = Asked(mechanism, message.enveloped)
+        return self._viewer.view(message.frame, direction, message.api_key, version, asked)
+
+
 def make_printer(options: argparse.Namespace, known: Known, definitions: Definitions | None) -> Printer:
     """What writes messages in the form that the options ask for."""
-    return Printer(options, known)
+    if not Printer.needs_frames(options):
+        return JsonPrinter(options, known, None) if options.json else Printer(options, known)
+    viewer = MessageViewer(options, known, definitions)
+    return JsonPrinter(options, known, viewer) if options.json else WholePrinter(options, known, viewer)

@@ -1,0 +1,57 @@
+"""A message as one JSON object: docs/show.schema.json says what comes out, docs/json.md how to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafkatap.dissector.errors import error_name
+from kafkatap.dissector.facts import Place
+from kafkatap.dissector.rows import NO_INT32
+from kafkatap.messages import Message
+from kafkatap.reports.batch import uuid_text
+from kafkatap.reports.units import iso
+
+#: Columns of an exchange that only a response knows, as they are called in the tables.
+_OF_RESPONSE = ("broker_ns", "queue_ns", "throttle_wait_ns", "total_ns")
+
+
+def message_json(message: Message, topics: Mapping[bytes, str]) -> dict[str, Any]:
+    """All that is known of a message but its body. Texts are as they came; bytes that are not UTF-8 are U+FFFD."""
+    facts = message.facts
+    packet_first, packet_last = message.packets
+    found: dict[str, Any] = {
+        "time": iso(message.time),
+        "direction": "response" if message.is_response else "request",
+        "exchange": message.id >> 1,
+        "connection": message.column("connection"),
+        "client": message.client,
+        "broker": message.broker,
+        "client_id": None if message.client_id is None else message.client_id.decode("utf-8", "replace"),
+        "api_key": None if message.api_key < 0 else message.api_key,
+        "api_name": None if message.api_key < 0 else message.api,
+        "api_version": None if message.api_key < 0 else message.column("api_version"),
+        "correlation_id": None if message.token else message.column("correlation_id"),
+        "bytes": message.size,
+        "packet_first": packet_first,
+        "packet_last": packet_last,
+        "outcome": "token" if message.token else message.outcome or None,
+        "status": message.status,
+        "errors": [{"code": c, "name": error_name(c), "count": k} for c, k in sorted(facts.errors.items())],
+        "topics": [_topic(place, topics) for place in facts.places if place.is_topic],
+    }
+    if facts.records is not None:
+        found["records"] = {"count": message.records, "bytes": sum(length for _, length in facts.records)}
+    if message.is_response and message.outcome == "answered":
+        found.update((name, message.column(name)) for name in _OF_RESPONSE)
+        found["long_poll"] = bool(message.column("long_poll"))
+        throttle = message.column("throttle_time_ms")
+        found["throttle_time_ms"] = None if throttle == NO_INT32 else throttle
+    return found
+
+
+def _topic(place: Place, topics: Mapping[bytes, str]) -> dict[str, Any]:
+    name = None if place.name is None else place.name.decode("utf-8", "replace")
+    if not name and place.topic_id is not None:
+        name = topics.get(place.topic_id)
+    return {"topic": name, "topic_id": uuid_text(place.topic_id), "partitions": place.partitions}
