@@ -11,6 +11,7 @@ kind, or its place, becomes two that exist in different versions, the built-in o
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .catalog import built_in_names, load_messages
-from .definitions import DefinitionError, load_definitions
 from .schema import NO_VERSIONS, Field, Message, Struct, Versions
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Definitions:
     @cached_property
     def own(self) -> dict[tuple[int, int], Message]:
         """What the folder alone says, by (api_key, direction). DefinitionError names the file that is malformed."""
+        from .definitions import DefinitionError, load_definitions  # here: what is kept needs none of it
+
         try:
             found = load_definitions(self.texts)
         except DefinitionError as error:
@@ -70,7 +72,7 @@ class Definitions:
         return {key: message.name for (key, _), message in self.own.items() if key not in built_in_names()}
 
 
-def open_definitions(folder: str | Path) -> Definitions:
+def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
     """Read and check a folder of Kafka's .json definitions, and learn the names of the APIs that are new in it.
 
     OSError where it cannot be read, DefinitionError where it holds no definitions, or a malformed one.

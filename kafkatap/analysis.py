@@ -84,7 +84,8 @@ class Analysis:
         from kafkatap.dissector.records import RecordCollector
         from kafkatap.reports.record_table import empty_table, numbered_table, with_topics
 
-        from .records import chunks_of, names_by_id
+        from .records import chunks_of
+        from .survey import named_topics
 
         collector = RecordCollector(load_programs("records", self._definitions))
         run = self._run(all_results=False, inspectors=[collector])
@@ -92,7 +93,7 @@ class Analysis:
         self._check(run)
         if not tables:
             return empty_table()
-        return with_topics(pa.concat_tables(tables), collector.topics, names_by_id(run.engine))
+        return with_topics(pa.concat_tables(tables), collector.topics, named_topics(run.engine))
 
     def record_tables(self) -> Iterator[pa.Table]:
         """The table `records` in pieces, so that a large capture needs no large memory. Captures that are files are
@@ -195,6 +196,6 @@ def analyze(captures: Path | Iterable[Path], *, ports: Iterable[int] = (), defin
         captures = [captures]
     if definitions is None:
         return Analysis(captures, ports)
-    from kafkatap.dissector.overlay import open_definitions
+    from .engine import open_definitions
 
     return Analysis(captures, ports, definitions=open_definitions(definitions))

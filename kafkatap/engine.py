@@ -10,6 +10,7 @@ a thread of its own: `assemble` and `assemble_rest` on this side of them, `disse
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
@@ -107,6 +108,14 @@ class Strings(Sequence[bytes | None]):
         if not 0 <= number < len(self):
             raise IndexError(number)
         return self._dissector.string(number)
+
+
+def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
+    """`overlay.open_definitions`, with what is compiled of them kept beside the kernels."""
+    from kafkatap.dissector import overlay  # here: few runs need it
+
+    store.use(KERNEL_MODULES)
+    return overlay.open_definitions(folder)
 
 
 class Engine:

@@ -109,7 +109,7 @@ def chosen_definitions(options: argparse.Namespace) -> Definitions | None:
     forget_names()  # of an earlier call in this process
     if options.definitions is None:
         return None
-    from kafkatap.dissector.overlay import open_definitions
+    from .engine import open_definitions
 
     return open_definitions(options.definitions)
 

@@ -63,7 +63,7 @@ def test_names_of_new_apis_are_known_everywhere(tmp_path: Path, kept: Path) -> N
 def test_a_second_start_reads_no_definition(tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_definitions(tmp_path / "newer")
     first = load_programs("results", open_definitions(folder))
-    monkeypatch.setattr(overlay, "load_definitions", None)
+    monkeypatch.setattr(overlay, "lay_over", None)
     again = load_programs("results", open_definitions(folder))
     assert again.code.tolist() == first.code.tolist()
     assert again.index.tolist() == first.index.tolist()
