@@ -186,7 +186,9 @@ class TreeWalk:
             problem = f"{end - there} of {end - at} bytes were not captured"
         whole = self.data[at:there]
         give = self.context.records
-        children = view_batches(whole, at, there < end) if give is None else give(whole, at)
+        children = list(view_batches(whole, at, there < end) if give is None else give(whole, at))
+        if there < end:
+            children.append(Node("not captured", "bytes", there, end - there, n.MISSING, end - there))
         return Node(name, "records", start, end - start, n.RECORDS, end - at, tuple(children), "", problem)
 
     def tags(self, known: Mapping[int, FieldPlan], unknown: int, into: list[Node]) -> None:

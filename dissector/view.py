@@ -34,9 +34,9 @@ _DEEPEST = 2
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What numbers of a cluster are called: topics by id (16 bytes), broker addresses by node id."""
+    """What numbers of a cluster are called: topics (UTF-8) by id (16 bytes), broker addresses by node id."""
 
-    topics: Mapping[bytes, str] = field(default_factory=dict)
+    topics: Mapping[bytes, bytes] = field(default_factory=dict)
     brokers: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -83,16 +83,13 @@ class Viewer:
         """
         self._asked, self._depth = asked or Asked(), 0
         sized, limit = _size(frame)
-        found = _Frame(self, frame, as_array(frame), 4 if limit >= 0 else 0, len(frame), limit)
+        found = _Frame(self, frame, as_array(frame), sized.end, len(frame), limit)
+        found.children.append(sized)
         if limit >= 0:
-            found.children.append(sized)
             found.read(direction, api_key, version)
-        elif sized.length:
-            found.children.append(sized)
-            found.at = sized.end
         found.rest()
         kind = "request" if direction == REQUEST else "response"
-        end = max((child.end for child in found.children), default=0)
+        end = max(child.end for child in found.children)
         return Node(found.title or kind, kind, 0, end, n.STRUCT, None, tuple(found.children), found.text)
 
     def view_token(self, frame: bytes, direction: int, mechanism: str | None = None) -> Node:
@@ -115,6 +112,8 @@ class Viewer:
 
     def inner_frame(self, data: bytes, at: int, end: int, direction: int) -> Nested | None:
         """A frame without its size field at data[at:end]: that of an Envelope."""
+        if at == end:
+            return None
         if self._depth >= _DEEPEST:
             return Nested("nested too deeply")
         key, version = self._asked.enveloped or (-1, -1)
@@ -151,7 +150,7 @@ class Viewer:
     # What walks ask for (`treewalk.Context`)
 
     def topic(self, topic_id: bytes) -> str:
-        return self.names.topics.get(topic_id, "")
+        return self.names.topics.get(topic_id, b"").decode("utf-8", "surrogateescape")
 
     def broker(self, node_id: int) -> str:
         return self.names.brokers.get(node_id, "")

@@ -1,0 +1,58 @@
+"""The bytes of a frame: offset, hexadecimal and ASCII, sixteen a line; what the tree hides is masked.
+
+Hidden are secrets and payload, and bytes that the layouts do not explain, since nobody knows what is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafkatap.dissector import node as n
+from kafkatap.dissector.node import Node
+
+from .lines import Span
+
+_WIDTH = 16
+_FAINT, _MASKED = "dim", "dim"
+_MASKS = {n.HIDDEN, n.RAW}
+
+
+def masked_ranges(node: Node, records: bool = False) -> list[tuple[int, int]]:
+    """The (start, end) of bytes that are not to be shown, ascending; with `records` payload is."""
+    if node.kind in _MASKS:
+        if records and node.type == "records":
+            return []
+        return [(node.offset, node.end)]
+    if node.kind == n.RECORDS and not node.children and not records:
+        return [(node.offset, node.end)]
+    return [found for child in node.children for found in masked_ranges(child, records)]
+
+
+def hexdump(
+    frame: bytes, node: Node | None = None, records: bool = False, secrets: bool = False
+) -> Iterator[list[Span]]:
+    """The lines of a frame. Without its tree (`node`) everything behind the size field is masked, unless `secrets`."""
+    if secrets:
+        ranges = []
+    elif node is None:
+        ranges = [(4, len(frame))]
+    else:
+        ranges = masked_ranges(node, records)
+    open_ = bytearray(b"\x01") * len(frame)
+    for start, end in ranges:
+        end = min(end, len(frame))
+        if end > start:
+            open_[start:end] = bytes(end - start)
+    for at in range(0, len(frame), _WIDTH):
+        yield _line(frame[at : at + _WIDTH], open_[at : at + _WIDTH], at)
+
+
+def _line(raw: bytes, shown: bytearray, at: int) -> list[Span]:
+    cells = [f"{byte:02x}" if show else "**" for byte, show in zip(raw, shown, strict=True)]
+    cells += ["  "] * (_WIDTH - len(cells))
+    half = _WIDTH // 2
+    left, right = " ".join(cells[:half]), " ".join(cells[half:])
+    text = "".join(
+        "*" if not show else chr(byte) if 32 <= byte < 127 else "." for byte, show in zip(raw, shown, strict=True)
+    )
+    return [(f"{at:08x}  ", _FAINT), (f"{left}  {right}  ", ""), (text, _FAINT)]
