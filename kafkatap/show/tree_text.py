@@ -67,6 +67,8 @@ def value_spans(node: Node) -> list[Span]:
         told = node.text if node.kind == n.NESTED else "" if node.name in ("Header", "tags") else node.type
         if told:
             spans.append((f" {safe(told)}", _FAINT))
+    elif node.kind == n.RAW and not node.length:
+        pass  # where decoding stopped: the problem says it
     elif node.kind == n.BATCH:
         spans += [(f" {node.type}", _FAINT), (f": {safe(node.text)}", _TEXT)]
     else:

@@ -1,4 +1,4 @@
-"""Trees of messages: every byte in one place, the reference's values and offsets, and nothing on the wire breaks them."""
+"""Trees of messages: every byte in one place, values and offsets as the reference has them, whatever the bytes are."""
 
 from __future__ import annotations
 

@@ -19,16 +19,19 @@ _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _TAME_BITS = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32, "int64": 47}
 _FORMATS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "uint32": ">I", "int64": ">q", "float64": ">d"}
 _EMPTY: dict[str, Any] = {"string": "", "bytes": b"", "records": b"", "uuid": bytes(16), "bool": False, "float64": 0.0}
+_SHORT_WORDS = ("", "orders", "größe", "a b", "host-1")
 _WORDS = ("", "orders", "größe-ñ", "主题", "🦜 tape", "x" * 127, "y" * 300, "-")
 
 
 @dataclass(frozen=True, slots=True)
 class Taste:
-    """What random messages are made of. `tame` keeps to values that any parser takes: positive numbers, known codes."""
+    """What random messages are made of. `tame` keeps to values that any parser takes: positive numbers, known codes;
+    `short` to few elements, short texts and small numbers, for a reader."""
 
     nulls: bool = True
     unknown_tags: bool = True
     tame: bool = False
+    short: bool = False
 
 
 def generate_message(
@@ -98,6 +101,8 @@ class _Maker:
             return None
         if not item.is_array:
             return self.one(item, depth)
+        if self.taste.short:
+            return [self.one(item, depth + 1) for _ in range(self.source.choice((0, 1, 1, 2) if depth else (1, 1, 2)))]
         count = self.source.choice((0, 1, 1, 2, 3) if depth < 2 else (0, 1, 1, 2))
         if item.struct is None and self.source.random() < 0.05:
             count = 130  # a count of two bytes where it is a varint
@@ -108,15 +113,17 @@ class _Maker:
         if item.struct is not None:
             return self.struct(item.struct, depth)
         if item.type == "string":
-            return source.choice(_WORDS)
+            return source.choice(_SHORT_WORDS if self.taste.short else _WORDS)
         if item.type in ("bytes", "records"):
-            return source.randbytes(source.choice((0, 1, 5, 126, 127, 128, 300)))
+            return source.randbytes(source.choice((0, 1, 5) if self.taste.short else (0, 1, 5, 126, 127, 128, 300)))
         if item.type == "bool":
             return source.random() < 0.5
         if item.type == "uuid":
             return source.randbytes(16)
         if item.type == "float64":
             return source.uniform(-1e9, 1e9)
+        if self.taste.short and self.source.random() < 0.8:
+            return source.randrange(5)
         if self.taste.tame:
             return source.randrange(100) if item.role == "error_code" else source.getrandbits(_TAME_BITS[item.type])
         return self.integer(item.type)
