@@ -223,14 +223,21 @@ def _add_records(records: argparse.ArgumentParser) -> None:
     how.add_argument("--values", choices=("auto", "utf8", "json", "hex", "base64", "none"), default="auto",
                      help="keys and values as JSON, text or bytes, whatever they are (auto); as this; or not at all "
                      "(none)")  # fmt: skip
-    how.add_argument("--max-bytes", type=parse_count, metavar="N",
-                     help="at most N bytes of each key and value (default: 256 on lines for people, all with --json)")  # fmt: skip
+    how.add_argument(
+        "--max-bytes",
+        type=parse_count,
+        metavar="N",
+        help="at most N bytes of each key and value (default: 256 on lines for people, all with --json)",
+    )
     add_appearance(how)
     how.add_argument("-v", "--verbose", action="count", default=0, help="say more about what is being done")
     instead = records.add_argument_group("other forms").add_mutually_exclusive_group()
     instead.add_argument("--json", action="store_true", help="one JSON object a line")
-    instead.add_argument("--parquet", metavar="FILE_OR_DIR",
-                         help="a Parquet file, with all columns and whole values, and nothing on standard output")  # fmt: skip
+    instead.add_argument(
+        "--parquet",
+        metavar="FILE_OR_DIR",
+        help="a Parquet file, with all columns and whole values, and nothing on standard output",
+    )
 
 
 def _add_apis(apis: argparse.ArgumentParser) -> None:

@@ -18,7 +18,6 @@ from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.program import load_programs
 from kafkatap.dissector.records import Chunk, RecordCollector, Tally, Topic
 
-from .engine import Engine
 from .messages import LiveTopics
 from .running import Run, Watch, never
 from .survey import MakeEngine, message_ids, message_times, survey
@@ -58,11 +57,6 @@ def chunks_of(run: Run, collector: RecordCollector) -> Iterator[Chunk]:
         yield from collector.chunks()
 
 
-def names_by_id(engine: Engine) -> dict[bytes, bytes]:
-    """Topics by id, as far as the engine was told."""
-    return dict(LiveTopics(engine))
-
-
 class RecordReader:
     """Reads the records of captures. `tables()` is read once; then `run` and `tally` say what there was.
 
@@ -85,7 +79,7 @@ class RecordReader:
         self._make_engine = make_engine
         self._watch = watch
         self._order: Array | None = None
-        self._names: Mapping[bytes, bytes] = {}
+        self._names: Mapping[bytes, str] = {}
         self.collector = RecordCollector(load_programs("records", definitions), self._choose, self._is_asked, bounds)
         self.run: Run | None = None
 

@@ -32,7 +32,7 @@ _TOPIC = "topic"
 _TOPIC_ID = "topic_id"
 
 
-def records_table(chunk: Chunk, names: Mapping[bytes, bytes]) -> Any:
+def records_table(chunk: Chunk, names: Mapping[bytes, str]) -> Any:
     """The table `records` of a chunk; `names` are topics by their ids."""
     return with_topics(numbered_table(chunk), chunk.topics, names)
 
@@ -84,7 +84,7 @@ def numbered_table(chunk: Chunk) -> Any:
     return pa.Table.from_arrays([columns[c.name] for c in RECORDS], schema=schema)
 
 
-def with_topics(table: Any, topics: Sequence[Topic], names: Mapping[bytes, bytes]) -> Any:
+def with_topics(table: Any, topics: Sequence[Topic], names: Mapping[bytes, str]) -> Any:
     """A table whose topics are numbers, with their names (an id's text where no name is known) and ids instead."""
     import pyarrow as pa
 
@@ -102,12 +102,12 @@ def with_topics(table: Any, topics: Sequence[Topic], names: Mapping[bytes, bytes
     return pa.Table.from_arrays(columns, schema=pa.schema(wanted))
 
 
-def topic_text(topic: Topic, names: Mapping[bytes, bytes]) -> str | None:
+def topic_text(topic: Topic, names: Mapping[bytes, str]) -> str | None:
     """A topic's name; its id in Kafka's 22-character form where no name is known."""
     name, topic_id = topic
-    if name is None and topic_id is not None:
-        name = names.get(topic_id)
-    return uuid_text(topic_id) if name is None else name.decode("utf-8", "replace")
+    if name is not None:
+        return name.decode("utf-8", "replace")
+    return None if topic_id is None else names.get(topic_id) or uuid_text(topic_id)
 
 
 def _indices(numbers: Any) -> Any:
