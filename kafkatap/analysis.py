@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
     from kafkatap.dissector.inspection import Inspector
     from kafkatap.dissector.overlay import Definitions
+    from kafkatap.reports.batch import Batch
+    from kafkatap.reports.expressions import Condition, Expression
     from kafkatap.reports.model import Report
+
+    from .running import Run
 
 Path = str | os.PathLike[str]
 
@@ -36,6 +40,7 @@ class Analysis:
     records      the records of Produce requests and Fetch responses (`record_tables` gives them piece by piece)
 
     Columns are described in docs/tables.md. `connections`, `files` and `ledger` alone cost less than the first two.
+    With a filter, exchanges, results and records are those of matching exchanges; the rest is of all.
     """
 
     def __init__(
@@ -44,11 +49,13 @@ class Analysis:
         ports: Iterable[int] = (),
         block_size: int | None = None,
         definitions: Definitions | None = None,
+        filter: str | None = None,
     ) -> None:
         self.captures = tuple(os.fspath(c) for c in captures)
         self._ports = tuple(ports)
         self._block_size = block_size
         self._definitions = definitions
+        self._expression = self._parsed(filter)
 
     @property
     def exchanges(self) -> pa.Table:
@@ -93,14 +100,19 @@ class Analysis:
         self._check(run)
         if not tables:
             return empty_table()
-        return with_topics(pa.concat_tables(tables), collector.topics, named_topics(run.engine))
+        table = with_topics(pa.concat_tables(tables), collector.topics, named_topics(run.engine))
+        if self._expression is None:
+            return table
+        import pyarrow.compute as pc
+
+        return table.filter(pc.is_in(table["exchange"], self.exchanges["exchange"].combine_chunks()))
 
     def record_tables(self) -> Iterator[pa.Table]:
         """The table `records` in pieces, so that a large capture needs no large memory. Captures that are files are
         read twice, so that topic ids have names; of pipes those that were told before their records are."""
-        from .records import RecordReader
+        from .records import Asked, RecordReader
 
-        reader = RecordReader(self.captures, self._engine, self._definitions)
+        reader = RecordReader(self.captures, self._engine, self._definitions, Asked(self._condition()))
         yield from reader.tables()
         self._check(reader.run)
 
@@ -117,17 +129,20 @@ class Analysis:
         context: Context = run.context()
         return context
 
-    def report(self, by: str = "api") -> Report:
-        """The reports of `kafkatap report` as tables of plain rows. `by`: api, client, broker, version or topic."""
+    def report(self, by: str = "api", filter: str | None = None) -> Report:
+        """The reports of `kafkatap report` as tables of plain rows. `by`: api, client, broker, version or topic.
+        `filter`: an expression as of `analyze`, instead of the one given there."""
         from kafkatap.reports.build import build_report
         from kafkatap.reports.counts import ReportCounts
 
-        run = self._run(all_results=by == "topic")
+        expression = self._expression if filter is None else self._parsed(filter)
+        condition = self._condition(expression)
+        run = self._run(all_results=by == "topic", condition=condition)
         counts = ReportCounts(names=run.engine, by_topic=by == "topic")
-        for batch in run.batches():
-            counts.add(batch)
+        for batch in _matching(run, condition):
+            counts.add(batch if condition is None else condition.narrowed(batch, run.engine))
         self._check(run)
-        return build_report(counts, run.context(), by=by)
+        return build_report(counts, run.context(), by=by, asked=None if expression is None else expression.text)
 
     @cached_property
     def _whole(self) -> tuple[Any, Any, Context]:
@@ -135,9 +150,10 @@ class Analysis:
 
         from .running import joined, topics_asked
 
-        run = self._run(all_results=True)
+        condition = self._condition()
+        run = self._run(all_results=True, condition=condition)
         exchanges, results = [], []
-        for batch in run.batches():
+        for batch in _matching(run, condition):
             exchanges.append(batch.exchanges)
             results.append(batch.results)
         self._check(run)
@@ -157,11 +173,33 @@ class Analysis:
 
         return Engine(ports=self._ports, definitions=self._definitions, **options)
 
-    def _run(self, all_results: bool, inspectors: Sequence[Inspector] = ()) -> Any:
+    def _parsed(self, filter: str | None) -> Expression | None:
+        if filter is None:
+            return None
+        from kafkatap.reports.expressions import parse_expression
+
+        return parse_expression(filter, None if self._definitions is None else self._definitions.messages)
+
+    def _condition(self, expression: Expression | None = None) -> Condition | None:
+        """The condition of an expression, or of that of all tables."""
+        expression = self._expression if expression is None else expression
+        if expression is None:
+            return None
+        from kafkatap.reports.expressions import Condition
+
+        return Condition(expression)
+
+    def _run(
+        self, all_results: bool, inspectors: Sequence[Inspector] = (), condition: Condition | None = None
+    ) -> Any:  # fmt: skip
+        from .engine import engine_for
         from .running import Run
         from .sources import BLOCK_SIZE
 
-        engine = self._engine(all_results=all_results, inspectors=inspectors)
+        if condition is None:
+            engine = self._engine(all_results=all_results, inspectors=inspectors)
+        else:
+            engine = engine_for(condition, all_results, self._ports, self._definitions)
         return Run(self.captures, engine, block_size=self._block_size or BLOCK_SIZE)
 
     def _check(self, run: Any) -> None:
@@ -184,18 +222,33 @@ def error_counts(results: Any) -> Any:
     return rows
 
 
-def analyze(captures: Path | Iterable[Path], *, ports: Iterable[int] = (), definitions: Path | None = None) -> Analysis:
+def _matching(run: Run, condition: Condition | None) -> Iterator[Batch]:
+    if condition is None:
+        return run.batches()
+    from kafkatap.reports.expressions.sieve import sift
+
+    return sift(run.batches(), condition, run.engine)
+
+
+def analyze(
+    captures: Path | Iterable[Path],
+    *,
+    ports: Iterable[int] = (),
+    definitions: Path | None = None,
+    filter: str | None = None,
+) -> Analysis:
     """Analyze one capture or many (pcap or pcapng, also .gz and .zst), put in order of time by their packets.
 
     Nothing is read before a table is asked for. `ports`: hints that brokers listen there; Kafka is found without them.
     `definitions`: a folder of a newer Kafka's own message definitions (.json), laid over the built-in ones; read at
-    once, ValueError where it holds none, or a malformed one.
+    once, ValueError where it holds none, or a malformed one. `filter`: an expression (docs/filters.md) for which the
+    exchanges hold; ValueError where it is wrong, with the place.
     OSError where a file cannot be opened, `UnreadableCaptureError` where none is a capture.
     """
     if isinstance(captures, (str, os.PathLike)):
         captures = [captures]
     if definitions is None:
-        return Analysis(captures, ports)
+        return Analysis(captures, ports, filter=filter)
     from .engine import open_definitions
 
-    return Analysis(captures, ports, definitions=open_definitions(definitions))
+    return Analysis(captures, ports, definitions=open_definitions(definitions), filter=filter)

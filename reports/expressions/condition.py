@@ -38,12 +38,8 @@ class Condition:
         if len(fields) > MOST:
             raise ExpressionError(f"these are more than {MOST} comparisons on decoded fields", expression.text, 0)
         self._bits = {atom: np.uint64(1 << number) for number, atom in enumerate(fields)}
-        self._verdicts = {
-            (atom, part): Verdicts(atom.test)
-            for atom in self._atoms
-            if isinstance(atom, ColumnAtom) and isinstance(atom.test, Texts)
-            for part in range(len(atom.name.parts))
-        }
+        self._verdicts: dict[tuple[ColumnAtom, int], Verdicts] = {}
+        self._names: Names | None = None  # what the verdicts' numbers mean
 
     @property
     def needs_results(self) -> bool:
@@ -96,6 +92,8 @@ class Condition:
 
     def on_rows(self, atom: ColumnAtom, rows: Array, names: Names) -> Array:
         """Which rows of its table fulfil an atom by themselves: bool (n,)."""
+        if names is not self._names:
+            self._names, self._verdicts = names, {}
         found = np.zeros(len(rows), bool)
         for part, (reading, spelling) in enumerate(atom.name.parts):
             for values in reading(rows, names):
@@ -110,7 +108,8 @@ class Condition:
             return given & atom.test.on(values)
         assert spelling is not None
         spell = spelling
-        given[given] = self._verdicts[atom, part].on(values.low[given], lambda number: spell(names, number))
+        verdicts = self._verdicts.setdefault((atom, part), Verdicts(atom.test))
+        given[given] = verdicts.on(values.low[given], lambda number: spell(names, number))
         return given
 
     def bit(self, atom: FieldAtom) -> np.uint64:

@@ -67,7 +67,7 @@ class Floats:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """One of some texts, or `pattern` found in it. `plain` makes both sides comparable (names of APIs and errors)."""
+    """One of some texts, or `pattern` found in it."""
 
     texts: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
@@ -93,12 +93,12 @@ class Verdicts:
     test: Texts
     _known: dict[int, bool] = field(default_factory=dict)
 
-    def on(self, numbers: Array, texts: Callable[[int], Sequence[str]], keep: bool = True) -> Array:
-        """bool (n,). `texts` gives the texts of a number, of which any may pass; `keep` False where they may change."""
+    def on(self, numbers: Array, texts: Callable[[int], Sequence[str]]) -> Array:
+        """bool (n,). `texts` gives the texts of a number, of which any may pass."""
         if not len(numbers):
             return np.zeros(0, bool)
         distinct, inverse = np.unique(numbers, return_inverse=True)
-        known = self._known if keep else {}
+        known = self._known
         verdicts = np.zeros(len(distinct), bool)
         for i, number in enumerate(distinct.tolist()):
             verdict = known.get(number)
