@@ -6,6 +6,7 @@ the end of the same drain, which works out its times.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from kafkatap.reports.expressions import Condition
 
 Array = np.ndarray[Any, Any]
+#: Of a batch: its length and, four bytes further, its magic; the number of its records.
+_BATCH_HEAD, _BATCH_COUNT = struct.Struct(">i4xb"), struct.Struct(">i")
 _COLUMN = {name: number for number, name in enumerate(EXCHANGE.names or ())}
 
 
@@ -182,12 +185,32 @@ def _is_in(ids: Array, ordered: Array) -> Array:
 
 
 def _count_records(facts: Facts, buffer: Array, end: int) -> int | None:
-    from kafkatap.dissector.exchanges import count_records
-
+    """How many records a message holds, by the heads of its batches; None where these do not tell."""
     if facts.records is None:
         return None
-    counts = [count_records(buffer, at, min(length, end - at)) for at, length in facts.records]
+    counts = [_count_batches(buffer[at : min(at + length, end)].data) for at, length in facts.records if length > 0]
     return None if min(counts, default=0) < 0 else sum(counts)
+
+
+def _count_batches(field: memoryview) -> int:
+    """Records in one field; -1 with message sets of magic 0 and 1 that are compressed. As `exchanges.count_records`."""
+    at, total, end = 0, 0, len(field)
+    while at + 17 <= end:
+        size, magic = _BATCH_HEAD.unpack_from(field, at + 8)
+        if size < 14 or magic > 2:
+            break
+        if magic == 2:
+            if at + 61 > end:
+                break
+            total += max(_BATCH_COUNT.unpack_from(field, at + 57)[0], 0)
+        else:
+            if at + 12 + size > end:
+                break
+            if field[at + 17] & 7:
+                return -1
+            total += 1
+        at += 12 + size
+    return total
 
 
 class LiveTopics(Mapping[bytes, str]):

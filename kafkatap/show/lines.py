@@ -22,6 +22,8 @@ Line = list[Span]
 TOPICS, RANGES = 4, 6
 #: Widest texts of columns and values.
 LONGEST_ID, LONGEST_VALUE = 24, 40
+#: Columns of numbers, by number: packet, size, latency.
+_RIGHT = frozenset((0, 6, 7))
 #: Waits shorter than this are not worth a word.
 WORTH_TELLING_NS = 1_000_000
 #: Values that are told even where they are 0 or false.
@@ -55,14 +57,23 @@ class LineMaker:
         self._utc = utc
         self._widths = [6, 9, 9, 12, 5, 8, 8, 7]
         self._day = ""
+        self._second = (-1, "", "")  # the last one told: its number, its day, its time of day
 
     def day(self, message: Message) -> str | None:
         """A line that tells the day and the time zone, when it is another than the last message's."""
-        shown = units.clock(message.time, self._utc, 0, date=True)[:10]
+        shown = self._moment(message.time)[0]
         if shown == self._day:
             return None
         self._day = shown
         return f"{shown} {units.zone(message.time, self._utc)}"
+
+    def _moment(self, time: int) -> tuple[str, str]:
+        """The day, and the time of day with microseconds. Most messages come in the same second as the one before."""
+        second, rest = divmod(time, units.SECOND)
+        if second != self._second[0]:
+            day, _, clock = units.clock(time, self._utc, 0, date=True).partition(" ")
+            self._second = second, day, clock
+        return self._second[1], f"{self._second[2]}.{rest // 1000:06d}"
 
     def line(self, message: Message) -> Line:
         """The line of one message, without its line end."""
@@ -76,10 +87,10 @@ class LineMaker:
             "" if message.token else f"#{message.column('correlation_id')}", identity,
             units.size(message.size), latency,
         ]  # fmt: skip
-        padded = [self._pad(i, cell, right=i in (0, 6, 7)) for i, cell in enumerate(cells)]
+        padded = [self._pad(i, cell) for i, cell in enumerate(cells)]
         arrow, api_style = ("←", "green") if answer else ("→", "cyan")
         line: Line = [
-            (padded[0], "dim"), (f" {units.clock(message.time, self._utc, 6)} ", ""), (padded[1], ""),
+            (padded[0], "dim"), (f" {self._moment(message.time)[1]} ", ""), (padded[1], ""),
             (f" {arrow} ", api_style), (padded[2], ""), (f"  {padded[3]}", f"bold {api_style}"),
             (f" {padded[4]}", "dim"), (f" {padded[5]}", ""), (f" {padded[6]}", "dim"), (f" {padded[7]}", "bold"),
         ]  # fmt: skip
@@ -94,11 +105,13 @@ class LineMaker:
             return "response"
         return f"{message.api} v{message.column('api_version')}"
 
-    def _pad(self, column: int, text: str, right: bool) -> str:
-        width = units.cells(text)
-        self._widths[column] = max(self._widths[column], width)
-        space = " " * (self._widths[column] - width)
-        return space + text if right else text + space
+    def _pad(self, column: int, text: str) -> str:
+        """A cell as wide as its column; numbers stand to the right."""
+        width, wide = units.cells(text), self._widths[column]
+        if width >= wide:
+            self._widths[column] = width
+            return text
+        return " " * (wide - width) + text if column in _RIGHT else text + " " * (wide - width)
 
     def _what(self, message: Message) -> Line:
         """What matters of a message, in the order of how much it does."""
