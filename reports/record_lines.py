@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .units import clock, iso, safe
-
-MS = 1_000_000
+from .units import clock, safe
 
 #: As what keys and values are shown.
 FORMS = ("auto", "utf8", "json", "hex", "base64", "none")
@@ -48,7 +46,7 @@ def read_data(value: bytes, rendering: Rendering, binary: str = "base64") -> Dat
     cut = rendering.most is not None and size > rendering.most
     if cut:
         value = value[: rendering.most]
-    elif form == "json" or (form == "auto" and value[:1] in (b"{", b"[")):
+    elif form == "json" or (form == "auto" and _ENDS.get(value[:1]) == value[-1:]):
         try:
             return Data("json", _json(value), size, False)
         except (ValueError, RecursionError):
@@ -69,9 +67,13 @@ _BINARY: dict[str, Callable[[bytes], str]] = {
 }
 
 
+#: How JSON objects and arrays begin and end, as producers write them.
+_ENDS = {b"{": b"}", b"[": b"]"}
+
+
 def _json(value: bytes) -> Any:
     """What JSON says; ValueError also for what no JSON writer could say again."""
-    return json.loads(value.decode("utf-8"), parse_constant=_refuse, parse_float=_finite)
+    return _DECODER.decode(value.decode("utf-8"))
 
 
 def _refuse(word: str) -> Any:
@@ -84,6 +86,8 @@ def _finite(text: str) -> float:
         raise ValueError(text)
     return number
 
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 #: Control characters that text may hold.
 _PLAIN = str.maketrans("", "", "\t\n\r")
@@ -106,17 +110,32 @@ def _is_plain(text: str) -> bool:
     return not any((c < " " and c not in "\t\n\r") or "\x7f" <= c < "\xa0" for c in text)
 
 
-def table_columns(table: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a piece of the table `records` as dicts; times are int64 in their column's unit."""
+def rows_of(table: Any, times: Callable[[Any], list[Any]]) -> Iterator[dict[str, Any]]:
+    """The rows of a piece of the table `records` as dicts; `times` makes a list of a column of times."""
     import pyarrow as pa
 
-    columns = [
-        column.cast(pa.int64()).to_pylist() if pa.types.is_timestamp(column.type) else column.to_pylist()
-        for column in table.columns
-    ]
+    columns = [times(column) if pa.types.is_timestamp(column.type) else column.to_pylist() for column in table.columns]
     names = table.column_names
     for row in zip(*columns, strict=True):
         yield dict(zip(names, row, strict=True))
+
+
+def _iso_times(column: Any) -> list[str | None]:
+    """ISO 8601 in UTC with nine digits of the second."""
+    import numpy as np
+
+    texts = np.datetime_as_string(column.to_numpy(zero_copy_only=False).astype("datetime64"))
+    end = "Z" if column.type.unit == "ns" else "000000Z"
+    return [
+        text + end if known else None for text, known in zip(texts.tolist(), column.is_valid().to_pylist(), strict=True)
+    ]
+
+
+def _ns_times(column: Any) -> list[int | None]:
+    import pyarrow as pa
+
+    numbers: list[int | None] = column.cast(pa.int64()).to_pylist()
+    return numbers
 
 
 # ---------------------------------------------------------------- JSON
@@ -125,11 +144,7 @@ def table_columns(table: Any) -> Iterator[dict[str, Any]]:
 def json_lines(table: Any, rendering: Rendering) -> Iterator[str]:
     """Each record as a JSON object (docs/records.schema.json), in ASCII, without the line's end."""
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-    for row in table_columns(table):
-        if row["message_first"] is not None:
-            row["message_first"] = iso(row["message_first"])
-        if row["timestamp"] is not None:
-            row["timestamp"] = iso(row["timestamp"] * MS)
+    for row in rows_of(table, _iso_times):
         row["key"] = _json_data(row["key"], rendering)
         row["value"] = _json_data(row["value"], rendering)
         row["headers"] = [{"key": h["key"], "value": _json_data(h["value"], rendering)} for h in row["headers"]]
@@ -151,7 +166,7 @@ def _json_data(value: bytes | None, rendering: Rendering) -> dict[str, Any] | No
 
 def text_lines(table: Any, rendering: Rendering, utc: bool) -> Iterator[str]:
     """Each record as a line for people; what came from the wire is escaped."""
-    for row in table_columns(table):
+    for row in rows_of(table, _ns_times):
         at = row["message_first"]
         when = "--:--:--.---" if at is None else clock(at, utc)
         partition = "?" if row["partition"] is None else row["partition"]
