@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +93,29 @@ def load_definition(text: str) -> Message | None:
     versions = _versions(definition["validVersions"])
     if not versions:
         return None
-    flexible = clip(_versions(definition.get("flexibleVersions", "none")), versions)
-    name, api_key = definition["name"], definition["apiKey"]
+    api_key = definition["apiKey"]
     if type(api_key) is not int or api_key < 0:
         raise ValueError(f"{api_key!r} is no apiKey")
+    message = _load(definition, direction, versions, api_key)
+    return replace(message, name=message.name.removesuffix(suffix))
+
+
+def load_data_definition(text: str) -> Message | None:
+    """A definition of what lies in a byte field ("type": "data"), under the key 0; None where it is another."""
+    definition = json.loads(_STRING_OR_COMMENT.sub(lambda match: match[1] or "", text))
+    if definition["type"] != "data":
+        return None
+    message = _load(definition, RESPONSE, _versions(definition["validVersions"]), 0)
+    return replace(message, has_header=False)
+
+
+def _load(definition: dict[str, Any], direction: int, versions: Versions, api_key: int) -> Message:
+    name = definition["name"]
+    flexible = clip(_versions(definition.get("flexibleVersions", "none")), versions)
     shared = {struct["name"]: struct for struct in definition.get("commonStructs", ())}
     loader = _Loader(direction, versions, shared)
     body = Struct(name, loader.fields(definition.get("fields", ())))
-    return Message(api_key, name.removesuffix(suffix), direction, versions, flexible, body)
+    return Message(api_key, name, direction, versions, flexible, body)
 
 
 def _versions(text: str) -> Versions:

@@ -59,6 +59,8 @@ _AT = {
     (31, REQUEST, "Filters.ResourceTypeFilter"): "ResourceType",
     (31, RESPONSE, "FilterResults.MatchingAcls.ResourceType"): "ResourceType",
 }
+#: Enum by the name of a layout that lies in bytes, and path.
+_IN_LAYOUTS = {("ControlRecordTypeSchema", "Type"): "ControlRecordType"}
 _WHOLE = ("bool", "int8", "int16", "int32", "int64")
 #: The bits of an int32 that lists allowed operations are numbers of AclOperation; this value: they were not asked for.
 _NOT_ASKED = -(2**31)
@@ -86,6 +88,11 @@ def enum_of(api_key: int, direction: int, path: str, type_name: str) -> str | No
     if name.endswith("ErrorCode"):
         return "ErrorCode" if type_name == "int16" else None
     return _NAMED.get(name)
+
+
+def enum_in_layout(layout: str, path: str) -> str | None:
+    """The same for a field of a layout that lies in a byte field (`nested`)."""
+    return _IN_LAYOUTS.get((layout, path))
 
 
 def names_of(enum: str) -> Mapping[int, str]:

@@ -36,6 +36,8 @@ _VERSION_INSIDE = {
     "LeaderChangeMessage": 2, "SnapshotHeaderRecord": 2, "SnapshotFooterRecord": 2, "KRaftVersionRecord": 2,
     "VotersRecord": 2, "StreamsSubscriptionInfo": 4, "StreamsAssignmentInfo": 4,
 }  # fmt: skip
+#: A version so far above the newest known one is none: the bytes are something else.
+_NEWER = 16
 #: Layouts of which only the beginning is known.
 _BEGINNINGS = ("StreamsSubscriptionInfo", "StreamsAssignmentInfo")
 #: The value of a control record by the type in its key.
@@ -88,7 +90,7 @@ def decode_layout(viewer: Viewer, name: str, data: bytes, at: int, end: int, pro
     if end - at < width:
         return None
     version = int.from_bytes(data[at : at + width], "big", signed=True)
-    if version < layout.versions.low:
+    if not layout.versions.low <= version <= layout.versions.high + _NEWER:
         return None
     used = min(version, layout.versions.high)
     first = at if name in _VERSION_INSIDE else at + width

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .enums import enum_of, is_operations, is_time, names_of, operations_text, time_text
+from .enums import enum_in_layout, enum_of, is_operations, is_time, names_of, operations_text, time_text
 from .fields import HEADER_TAGS, TAGS, FieldTable
 from .schema import FIXED_WIDTHS, REQUEST, Field, Message, Struct
 from .secrets import CAREFUL_APIS, GUARDS, Guard, is_secret_field
@@ -126,8 +126,10 @@ class _Maker:
     def note(self, item: Field, path: str) -> Note | None:
         if item.type not in FIXED_WIDTHS:
             return None
-        key = self.message.api_key if self.message.has_header else -1
-        enum = enum_of(key, self.message.direction, path, item.type)
+        if self.message.has_header:
+            enum = enum_of(self.message.api_key, self.message.direction, path, item.type)
+        else:
+            enum = enum_in_layout(self.message.name, path)
         names = None if enum is None else names_of(enum)
         if is_time(path, item.type):
             return time_text if names is None else lambda value: names.get(value) or time_text(value)

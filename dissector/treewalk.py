@@ -43,10 +43,12 @@ class Context(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """What was found in a field's bytes: the layout's name and its nodes; or only what may be said of them."""
+    """What was found in a field's bytes: the layout's name and its nodes; or only what may be said of them, and whether
+    they are `secret`."""
 
     text: str
     children: tuple[Node, ...] = ()
+    secret: bool = False
 
 
 class TreeWalk:
@@ -176,6 +178,8 @@ class TreeWalk:
             return Node(name, type_name, start, length, n.VALUE, raw)
         if nested.children:
             return Node(name, type_name, start, length, n.NESTED, None, nested.children, nested.text)
+        if nested.secret and not self.context.secrets:
+            return Node(name, type_name, start, length, n.HIDDEN, end - at, (), nested.text)
         return Node(name, type_name, start, length, n.VALUE, raw, (), nested.text)
 
     def record_set(self, name: str, start: int, at: int, end: int) -> Node:

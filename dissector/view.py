@@ -34,9 +34,9 @@ _DEEPEST = 2
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What numbers of a cluster are called: topics (UTF-8) by id (16 bytes), broker addresses by node id."""
+    """What numbers of a cluster are called: topics by id (16 bytes), broker addresses by node id."""
 
-    topics: Mapping[bytes, bytes] = field(default_factory=dict)
+    topics: Mapping[bytes, str] = field(default_factory=dict)
     brokers: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -115,10 +115,10 @@ class Viewer:
         if at == end:
             return None
         if self._depth >= _DEEPEST:
-            return Nested("nested too deeply")
+            return Nested("nested too deeply", secret=True)
         key, version = self._asked.enveloped or (-1, -1)
         if direction == RESPONSE and key < 0:
-            return Nested("the request inside was not seen")
+            return Nested("the request inside was not seen", secret=True)
         self._depth += 1
         found = _Frame(self, data, as_array(data), at, end, end)
         found.read(direction, key, version)
@@ -150,7 +150,7 @@ class Viewer:
     # What walks ask for (`treewalk.Context`)
 
     def topic(self, topic_id: bytes) -> str:
-        return self.names.topics.get(topic_id, b"").decode("utf-8", "surrogateescape")
+        return self.names.topics.get(topic_id, "")
 
     def broker(self, node_id: int) -> str:
         return self.names.brokers.get(node_id, "")

@@ -212,7 +212,7 @@ def test_topics_and_brokers_by_name() -> None:
         "Responses": [{"TopicId": topic, "Partitions": [partition]}],
     }  # fmt: skip
     frame = frame_of(message, 16, encode_message(message, 16, value))
-    named = Viewer(names=Names({topic: b"orders"}, {4: "10.0.0.4:9092"}))
+    named = Viewer(names=Names({topic: "orders"}, {4: "10.0.0.4:9092"}))
     body = named.view(frame, RESPONSE, 1, 16).child("Body")
     assert body is not None
     assert [node.text for _, node in walk(body) if node.name in ("TopicId", "LeaderId")] == ["orders", "10.0.0.4:9092"]

@@ -96,7 +96,7 @@ def check_cover(root: Node, size: int) -> None:
 def check_own(path: tuple[str, ...], node: Node, own: list[tuple[int, int]]) -> None:
     """What is around children: a length, count or tag number before them, a struct's empty tag section behind them."""
     front = [r for r in own if r[1] <= node.children[0].offset]
-    behind = [r for r in own if r[0] >= node.children[-1].end]
-    assert len(front) + len(behind) == len(own) <= 2, path
+    behind = [r for r in own if r not in front]
+    assert len(front) <= 1 >= len(behind), path
     assert all(end - start <= 15 for start, end in front), path
     assert all(end - start == 1 for start, end in behind), path
