@@ -76,19 +76,23 @@ class FactReader:
         facts = Facts()
         places: dict[int, Place] = {}
         parents: dict[int, int] = {}
-        for number, (value, _, parent, length, field_id, *_) in enumerate(rows, first):
+        for number, (value, _, parent, length, field_id, _) in enumerate(rows, first):
             role, kind, top, is_text, name = self._kinds[field_id]
             if kind == K_ELEMENT:
                 parents[number] = parent
                 continue
             if kind != K_VALUE or length < 0:
                 continue
-            if role == R_ERROR_CODE:
+            if role == R_PARTITION:
+                self._owner(facts, places, parents, parent).partitions.append(value)
+            elif role == R_ERROR_CODE:
                 facts.errors[value] += 1
             elif role == R_THROTTLE_TIME_MS:
                 facts.throttle_time_ms = value
             elif role == R_RECORDS:
-                facts.records = [*(facts.records or ()), (value, length)]
+                if facts.records is None:
+                    facts.records = []
+                facts.records.append((value, length))
             elif role in (R_TOPIC_NAME, R_TOPIC_ID) and not (top and role == R_TOPIC_ID):
                 raw = buffer[value : value + length].tobytes()
                 place = self._place(facts, places, parent)
@@ -100,8 +104,6 @@ class FactReader:
                     place.name = raw
                 else:
                     place.topic_id = raw
-            elif role == R_PARTITION:
-                self._owner(facts, places, parents, parent).partitions.append(value)
             elif not top and role in _NAMES:
                 place = Place(buffer[value : value + length].tobytes())
                 facts.places.append(place)

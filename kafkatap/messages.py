@@ -107,6 +107,8 @@ class Collector:
         self._reader = FactReader(self._programs)
         self._engine: Engine | None = None
         self._made: list[Message] = []
+        self._texts: dict[int, bytes | None] = {-1: None}
+        self._ends: dict[tuple[int, int], str] = {}
         self._envelopes = EnvelopeReader(definitions) if with_frames else None
 
     def bind(self, engine: Engine) -> Engine:
@@ -156,16 +158,14 @@ class Collector:
     def _message(self, columns: tuple[Any, ...], tape: list[tuple[int, ...]], frames: Frames) -> Message:
         number, time, row, job, version, ends, mechanism, token = columns
         at, end, limit, first, _, _, source, _, count, *_ = job
-        assert self._engine is not None
-        strings, addresses = self._engine.strings, self._engine.addresses
         buffer = frames.buffers[source]
         facts = self._reader.read(tape[first : first + count], first, buffer)
         size = row[_COLUMN["response_bytes" if number & 1 else "request_bytes"]]
         start = limit - size - 4
         client_id = row[_COLUMN["client_id"]]
         made = Message(
-            number, time, row, endpoint(addresses[ends[0]], ends[1]), endpoint(addresses[ends[2]], ends[3]),
-            None if client_id < 0 else strings[client_id], None if mechanism < 0 else strings[mechanism],
+            number, time, row, self._end(ends[0], ends[1]), self._end(ends[2], ends[3]),
+            self._text(client_id), self._text(mechanism),
             bool(token), version, facts, _count_records(facts, buffer, end),
         )  # fmt: skip
         if self._with_frames:
@@ -173,6 +173,20 @@ class Collector:
         if self._envelopes is not None and number & 1:
             made.enveloped = self._envelopes.inner.get(number >> 1)
         return made
+
+    def _text(self, number: int) -> bytes | None:
+        """An interned string by its number."""
+        if number not in self._texts:
+            assert self._engine is not None
+            self._texts[number] = self._engine.strings[number]
+        return self._texts[number]
+
+    def _end(self, address: int, port: int) -> str:
+        found = self._ends.get((address, port))
+        if found is None:
+            assert self._engine is not None
+            found = self._ends[address, port] = endpoint(self._engine.addresses[address], port)
+        return found
 
 
 def _is_in(ids: Array, ordered: Array) -> Array:
