@@ -47,6 +47,14 @@ GUARDS = {
     (32, RESPONSE, "Results.Configs.Synonyms"): Guard("Value"),
     (33, REQUEST, "Resources.Configs"): Guard("Value"),
     (44, REQUEST, "Resources.Configs"): Guard("Value"),
+    **{
+        (key, direction, f"{path}.{topics}.TopicConfigs"): Guard("Value", name="Key")
+        for key, direction, path in (
+            (88, REQUEST, "Topology.Subtopologies"),
+            (89, RESPONSE, "Groups.Topology.Subtopologies"),
+        )
+        for topics in ("RepartitionSourceTopics", "StateChangelogTopics")
+    },
 }
 
 #: APIs of whose bytes none are shown that the layouts do not explain: those above, and those that carry such messages.

@@ -1,4 +1,4 @@
-"""A golden tree of a generated message for every version of every message, as the machine, the reference and kio read it.
+"""A golden tree of a generated message for every version of every message; the reference and kio read it alike.
 
 The trees lie in golden/, ten APIs a file. KAFKATAP_UPDATE=1 writes them anew.
 """

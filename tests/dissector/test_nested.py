@@ -1,4 +1,4 @@
-"""What is nested in byte fields: the layouts against Kafka's own definitions, real bytes, and bytes that are none of it."""
+"""What is nested in byte fields: layouts against Kafka's own definitions, bytes that are one, bytes that are none."""
 
 from __future__ import annotations
 
