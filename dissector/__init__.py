@@ -16,5 +16,6 @@ framing, search             chunks to frames; the search for a boundary that was
 correlation                 requests and responses of a connection, paired
 exchanges, rows             what reports need of the bodies, the times told apart; the rows that come out
 inspection                  what sees each message while its bytes are there
+probes                      comparisons on decoded fields, as an inspector
 dissector                   the loop that runs all of it over a block
 """

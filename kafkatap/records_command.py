@@ -30,7 +30,7 @@ from .console import (
     name_of,
     no_kafka,
     progress,
-    reason_of,
+    refuse,
 )
 from .engine import Engine
 from .records import Asked, RecordReader, may_read_twice
@@ -56,8 +56,7 @@ def records(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
-        complain(reason_of(error))
-        return WRONG
+        return refuse(error)
 
 
 def _reader(options: argparse.Namespace, watch: Callable[[int], bool]) -> RecordReader:

@@ -15,5 +15,6 @@ latency, throttle, errors, clients, timeline, not_decoded, heading, ledger    on
 build        `build_report`: all of them
 units        numbers, times and hostile text made readable
 text, json_report, csv_report, plots    renderers
+expressions  filter expressions: parsed, checked, judged on batches
 tables       the Arrow tables of the library: their contract, and how they are made from rows
 """

@@ -27,7 +27,7 @@ from kafkatap.console import (
     name_of,
     no_kafka,
     progress,
-    reason_of,
+    refuse,
 )
 from kafkatap.engine import Engine
 from kafkatap.kernels import store
@@ -51,8 +51,7 @@ def show(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
-        complain(reason_of(error))
-        return WRONG
+        return refuse(error)
 
 
 class _Task:
