@@ -100,7 +100,7 @@ class Message:
 class Collector:
     """An inspector that makes a Message of each message asked for."""
 
-    def __init__(self, wanted: Array | None, with_frames: bool, definitions: Definitions | None) -> None:
+    def __init__(self, wanted: Array | None, with_frames: bool = False, definitions: Definitions | None = None) -> None:
         self._sorted = None if wanted is None else np.sort(wanted)
         self._with_frames = with_frames
         self._programs = load_programs("line", definitions)

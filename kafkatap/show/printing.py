@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkatap.dissector.node import Node
 from kafkatap.dissector.program import load_programs
+from kafkatap.dissector.record_nodes import RecordViewer
 from kafkatap.dissector.view import Asked, Names, Viewer
 from kafkatap.messages import Message
 
@@ -111,6 +112,7 @@ class MessageViewer:
             None if definitions is None else definitions.messages,
             Names(known.topics, known.nodes),
             secrets=options.show_secrets,
+            records=RecordViewer(load_programs("records", definitions)) if options.records else None,
         )
 
     def view(self, message: Message) -> Node:

@@ -1,7 +1,8 @@
-"""The tree of a message as plain dicts for JSON. `docs/show.schema.json` ("$defs/body") says what comes out.
+"""The tree of a message as plain dicts for JSON. `docs/show.schema.json` ("$defs/tree") says what comes out.
 
-Fields are named as Kafka names them. Beside a value stand, where they are known, `<Field>_name` (an enum's name, a
-topic's, a broker's address, a time). Tagged fields stand among the others of their struct.
+Fields are named as Kafka names them. Beside a value stands, where it is known, `<Field>_name`: an enum's name, a
+topic's, a broker's address, a time; the layout of what is nested in bytes. Tagged fields stand among the others of
+their struct. What could not be decoded has no key; `problems` says what is wrong, and where.
 """
 
 from __future__ import annotations
@@ -10,32 +11,35 @@ import base64
 from typing import Any
 
 from kafkatap.dissector import node as n
-from kafkatap.dissector.node import Node
+from kafkatap.dissector.node import Node, path_text, walk
 from kafkatap.reports.batch import uuid_text
 
-#: Keys that no field has, for what is no field.
-UNKNOWN_TAGS, PROBLEMS = "_unknown_tags", "_problems"
+#: A key that no field has.
+UNKNOWN_TAGS = "_unknown_tags"
+#: Keys of the header, where they have names of their own.
+_WHERE = ("Header", "Body", "Token")
 
 
 def tree_json(node: Node) -> dict[str, Any]:
-    """A message: `header`, `body` (null where there is none), and `rest`: what of the frame is in neither."""
-    header, body = node.child("Header"), node.child("Body")
-    rest = [
-        {"what": child.name, "offset": child.offset, "size": child.length, "problem": child.problem}
-        for child in node.children
-        if child.kind in (n.RAW, n.MISSING)
+    """A message: `header` and `body` (of bare SASL tokens `token`), null where they were not read; where there are any,
+    a `note` on the whole, its `problems`, and `rest`: what of the frame lies in none of these."""
+    found: dict[str, Any] = {"header": None, "body": None}
+    rest = []
+    for child in node.children:
+        if child.name in _WHERE:
+            found[child.name.lower()] = value_json(child)
+        elif child.name != "Size":
+            rest.append({"what": child.name, "offset": child.offset, "size": child.length})
+    wrong = [
+        {"path": path_text(path), "offset": inner.offset, "problem": printable(inner.problem)}
+        for path, inner in walk(node)
+        if inner.problem
     ]
-    found: dict[str, Any] = {
-        "header": None if header is None else struct_json(header),
-        "body": None if body is None else struct_json(body),
-    }
-    token = node.child("Token")
-    if token is not None:
-        put(found, token)
     if node.text:
         found["note"] = printable(node.text)
-    if rest:
-        found["rest"] = rest
+    for key, told in (("problems", wrong), ("rest", rest)):
+        if told:
+            found[key] = told
     return found
 
 
@@ -51,15 +55,15 @@ def put(into: dict[str, Any], node: Node) -> None:
     """A field into the dict of its struct, with what is known of it beside it."""
     if node.kind == n.TAGS:
         for child in node.children:
+            if _is_stop(child):
+                continue
             if child.type == "tag":
                 into.setdefault(UNKNOWN_TAGS, []).append(_tag(child))
             else:
                 put(into, child)
         return
-    if node.problem:
-        into.setdefault(PROBLEMS, []).append({"field": node.name, "offset": node.offset, "problem": node.problem})
-    if node.kind == n.RAW and node.length == 0:
-        return  # where decoding stopped: only the problem
+    if _is_stop(node):
+        return
     into[node.name] = value_json(node)
     name = _name(node)
     if name is not None:
@@ -69,12 +73,10 @@ def put(into: dict[str, Any], node: Node) -> None:
 def value_json(node: Node) -> Any:
     """A value: number, boolean, string, null, list, dict; bytes, and what is hidden, as a dict that says so."""
     kind, value = node.kind, node.value
-    if kind in (n.STRUCT, n.NESTED):
+    if kind in (n.STRUCT, n.NESTED, n.BATCH):
         return struct_json(node)
     if kind == n.ARRAY:
-        return [value_json(child) for child in node.children]
-    if kind == n.BATCH:
-        return struct_json(node)
+        return [value_json(child) for child in node.children if not _is_stop(child)]
     if kind == n.RECORDS:
         return {"size": value, "batches": [value_json(child) for child in node.children]}
     if kind == n.HIDDEN:
@@ -95,7 +97,12 @@ def _name(node: Node) -> Any:
     if node.kind == n.ARRAY:
         plain = [child.text if child.kind == n.VALUE else "" for child in node.children]
         return [printable(text) or None for text in plain] if any(plain) else None
-    return printable(node.text) if node.kind == n.VALUE and node.text else None
+    return printable(node.text) if node.kind in (n.VALUE, n.NESTED) and node.text else None
+
+
+def _is_stop(node: Node) -> bool:
+    """Whether a node only marks the place where decoding stopped."""
+    return node.kind == n.RAW and node.length == 0
 
 
 def _tag(node: Node) -> dict[str, Any]:

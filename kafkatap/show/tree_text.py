@@ -50,10 +50,9 @@ def _lines(node: Node, depth: int) -> Iterator[tuple[Node | None, list[Span]]]:
         yield from _plain_array(node, margin)
         return
     yield node, [(margin + _label(node), _NAME), *value_spans(node)]
-    if node.kind == n.BATCH:
-        return
     for child in node.children:
-        yield from _lines(child, depth + 1)
+        if node.kind != n.BATCH or child.kind == n.ARRAY:  # a batch's head is told in its line
+            yield from _lines(child, depth + 1)
 
 
 def _label(node: Node) -> str:

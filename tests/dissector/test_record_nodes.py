@@ -1,0 +1,78 @@
+"""Records below the heads of their batches say what the table of records says, and never raise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkatap import analyze
+from kafkatap.dissector import node as n
+from kafkatap.dissector.node import Node, walk
+from kafkatap.dissector.program import load_programs
+from kafkatap.dissector.record_nodes import RecordViewer
+from kafkatap.dissector.schema import REQUEST, RESPONSE
+from kafkatap.dissector.view import Viewer
+from kafkatap.engine import Engine
+from kafkatap.messages import Collector, read_messages
+from kafkatap.survey import survey
+
+Told = tuple[int | None, bytes | None, bytes | None, int]
+
+
+@pytest.mark.parametrize("name", ["apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2"])
+def test_nodes_hold_the_records_of_the_table(samples: Path, name: str) -> None:
+    path = str(samples / f"{name}.pcap.zst")
+    found = survey([path], Engine)
+    viewer = Viewer(records=RecordViewer(load_programs("records")))
+    told: Counter[Told] = Counter()
+    for message in read_messages(found, Engine, Collector(found.order, with_frames=True)):
+        if message.api_key not in (0, 1):
+            continue
+        direction = RESPONSE if message.is_response else REQUEST
+        tree = viewer.view(message.frame, direction, message.api_key, message.column("api_version"))
+        told.update(_told(record, message.frame) for _, record in walk(tree) if record.type == "Record")
+    table = _plain(path)
+    assert sum(table.values()) > 20
+    assert told == table
+
+
+def _plain(path: str) -> Counter[Told]:
+    rows = analyze(path).records.to_pylist()
+    return Counter(
+        (row["offset"], row["key"], row["value"], len(row["headers"] or ()))
+        for row in rows
+        if row["status"] == "ok" and row["offset"] is not None
+    )
+
+
+def _told(record: Node, frame: bytes) -> Told:
+    offset, headers = record.child("Offset"), record.child("Headers")
+    assert offset is None or isinstance(offset.value, int)
+    return (
+        None if offset is None else int(offset.value or 0),
+        _bytes(record.child("Key"), frame),
+        _bytes(record.child("Value"), frame),
+        0 if headers is None else len(headers.children),
+    )
+
+
+def _bytes(node: Node | None, frame: bytes) -> bytes | None:
+    assert node is not None
+    if node.kind == n.NESTED:
+        return frame[node.offset : node.end]
+    if node.kind == n.NULL:
+        return None
+    return node.value.encode() if isinstance(node.value, str) else bytes(node.value)  # type: ignore[arg-type]
+
+
+@given(st.binary(max_size=200), st.integers(0, 255))
+def test_whatever_the_bytes_are(raw: bytes, magic: int) -> None:
+    viewer = RecordViewer(load_programs("records"))
+    hostile = raw[:16] + bytes([magic % 4]) + raw[17:] if len(raw) > 17 else raw
+    for node in viewer(hostile, 100):
+        assert node.offset >= 100
+        assert node.end <= 100 + len(hostile)
