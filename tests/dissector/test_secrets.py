@@ -49,7 +49,8 @@ def test_every_value_of_a_configuration_is_guarded() -> None:
     [
         ("ssl.key.password", True), ("sasl.jaas.config", True), ("listener.name.x.plain.sasl.jaas.config", True),
         ("delegation.token.secret.key", True), ("ssl.keystore.certificate.chain", True), (None, True),
-        ("basic.auth.credentials", True), ("retention.ms", False), ("cleanup.policy", False), ("compression.type", False),
+        ("basic.auth.credentials", True), ("retention.ms", False), ("cleanup.policy", False),
+        ("compression.type", False),
     ],
 )  # fmt: skip
 def test_names_of_configurations(name: str | None, secret: bool) -> None:
