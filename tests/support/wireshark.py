@@ -1,0 +1,120 @@
+"""Kafka messages as tshark reads them, and the same messages' bytes as kafkatap frames them, to be compared.
+
+tshark's PDML gives one `proto` for each message, with a `field` for each value in the order of the wire. Both sides
+know a message by the packet that completes it, its direction and its correlation_id.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkatap.dissector.inspection import Frames
+from kafkatap.engine import Engine
+from kafkatap.running import Run
+
+TSHARK = shutil.which("tshark")
+
+#: (packet, direction, correlation_id).
+Place = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Shown:
+    """One message as tshark shows it: values by the field's name without "kafka.", in the order of the wire.
+    `remarks`: what it complains of."""
+
+    api_key: int = -1
+    api_version: int = -1
+    values: dict[str, list[str]] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """One message as kafkatap frames it: `body` from the header's tag section on; whether all of it was captured."""
+
+    api_key: int
+    api_version: int
+    body: bytes
+    whole: bool
+
+
+def read_shown(capture: Path, ports: Iterable[int]) -> Iterator[tuple[Place, Shown]]:
+    """Every Kafka message that tshark finds in a capture, with brokers on these ports. What it cannot tell the API of
+    (a response without its request) is left out."""
+    assert TSHARK is not None
+    decode_as = [word for port in sorted(ports) for word in ("-d", f"tcp.port=={port},kafka")]
+    command = [TSHARK, "-n", "-r", str(capture), *decode_as, "-Y", "kafka", "-T", "pdml", "-J", "kafka"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        yield from _messages(line.decode("utf-8", "replace") for line in process.stdout)
+        assert process.wait() == 0
+
+
+#: A field has a line of its own. The whole is not always well-formed XML: texts of the wire break out of it.
+_FIELD = re.compile(r' *<field name="([^"]+)".*? show="([^"]*)"')
+
+
+def _messages(lines: Iterable[str]) -> Iterator[tuple[Place, Shown]]:
+    packet = 0
+    shown: Shown | None = None
+    for line in lines:
+        if line.startswith('  <proto name="_ws.malformed"') and shown is not None:
+            shown.remarks.append("Malformed Packet")
+        if line.startswith(('  <proto name="kafka"', "</packet>")):
+            place = None if shown is None else _place(packet, shown)
+            if place is not None and shown is not None:
+                yield place, shown
+            shown = None if line.startswith("</packet>") else Shown()
+        found = _FIELD.match(line)
+        if found is None:
+            continue
+        name, value = found[1], html.unescape(found[2])
+        if name == "num":
+            packet = int(value)
+        elif shown is not None and name == "_ws.expert.message":
+            shown.remarks.append(value)
+        elif shown is not None and name.startswith("kafka."):
+            shown.values.setdefault(name[6:], []).append(value)
+
+
+def _place(packet: int, shown: Shown) -> Place | None:
+    values = shown.values
+    direction = 0 if "request.version" in values else 1
+    version = values.get("response.version" if direction else "request.version")
+    if version is None or "api_key" not in values or "correlation_id" not in values:
+        return None
+    shown.api_key, shown.api_version = int(values["api_key"][0]), int(version[0])
+    return packet, direction, int(values["correlation_id"][0])
+
+
+class _Keeper:
+    """An inspector that keeps every message's body."""
+
+    def __init__(self) -> None:
+        self.found: dict[Place, Framed] = {}
+
+    def look(self, frames: Frames) -> None:
+        for job in frames.jobs:
+            row = frames.rows[job["frame"] >> 1]
+            direction = int(job["frame"]) & 1
+            packet = int(row["response_packet_last"] if direction else row["request_packet_last"])
+            body = frames.buffers[job["source"]][job["at"] : job["end"]].tobytes()
+            self.found[packet, direction, int(row["correlation_id"])] = Framed(
+                int(row["api_key"]), int(row["api_version"]), body, int(job["end"]) == int(job["limit"])
+            )
+
+
+def read_framed(capture: Path) -> dict[Place, Framed]:
+    """Every message that kafkatap frames in a capture."""
+    keeper = _Keeper()
+    run = Run([str(capture)], Engine(inspectors=[keeper]), threaded=False)
+    for _ in run.batches():
+        pass
+    return keeper.found
