@@ -39,6 +39,8 @@ class Analysis:
     ledger       every packet, payload byte, request and response in one named place
     records      the records of Produce requests and Fetch responses (`record_tables` gives them piece by piece)
 
+    `messages()` gives single messages, `report()` the reports of the command line.
+
     Columns are described in docs/tables.md. `connections`, `files` and `ledger` alone cost less than the first two.
     With a filter, exchanges, results and records are those of matching exchanges; the rest is of all.
     """
@@ -115,6 +117,28 @@ class Analysis:
         reader = RecordReader(self.captures, self._engine, self._definitions, Asked(self._condition()))
         yield from reader.tables()
         self._check(reader.run)
+
+    def messages(self, *, body: bool = True, records: bool = False, secrets: bool = False) -> Iterator[dict[str, Any]]:
+        """Every request and response, in order of time, as `kafkatap show --json` gives them (docs/show.schema.json).
+
+        `body` False: without header and body. `records`: the records in bodies too; `secrets`: what is hidden otherwise
+        (SASL tokens, passwords, keys). Captures that are files are read twice, so that ids have names; pipes cannot be.
+        """
+        from .messages import Collector, read_messages
+        from .nodes import NodeFinder
+        from .show.message_json import message_json
+        from .show.viewing import Known, MessageViewer
+        from .survey import survey
+
+        nodes = NodeFinder(self._definitions)
+        found = survey(self.captures, self._engine, nodes=nodes, condition=self._condition())
+        self._check(found.run)
+        viewer = None
+        if body:
+            viewer = MessageViewer(Known(found.topic_names, found.nodes), self._definitions, secrets, records)
+        collector = Collector(found.order, with_frames=body, definitions=self._definitions)
+        for message in read_messages(found, self._engine, collector):
+            yield message_json(message, found.topic_names, viewer)
 
     @cached_property
     def context(self) -> Context:

@@ -37,7 +37,8 @@ from kafkatap.running import Run
 from kafkatap.survey import Survey, survey
 from kafkatap.values import chosen_definitions
 
-from .printing import Known, Printer, make_printer
+from .printing import Printer, make_printer
+from .viewing import Known
 
 _DIRECTIONS = {None: (0, 1), "requests": (0,), "responses": (1,)}
 

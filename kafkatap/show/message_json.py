@@ -12,12 +12,16 @@ from kafkatap.messages import Message
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.units import iso
 
+from .tree_json import tree_json
+from .viewing import MessageViewer
+
 #: Columns of an exchange that only a response knows, as they are called in the tables.
 _OF_RESPONSE = ("broker_ns", "queue_ns", "throttle_wait_ns", "total_ns")
 
 
-def message_json(message: Message, topics: Mapping[bytes, str]) -> dict[str, Any]:
-    """All that is known of a message but its body. Texts are as they came; bytes that are not UTF-8 are U+FFFD."""
+def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageViewer | None = None) -> dict[str, Any]:
+    """All that is known of a message; with a `viewer` its header and body as well. Texts are as they came; bytes that
+    are not UTF-8 are U+FFFD."""
     facts = message.facts
     packet_first, packet_last = message.packets
     found: dict[str, Any] = {
@@ -47,7 +51,7 @@ def message_json(message: Message, topics: Mapping[bytes, str]) -> dict[str, Any
         found["long_poll"] = bool(message.column("long_poll"))
         throttle = message.column("throttle_time_ms")
         found["throttle_time_ms"] = None if throttle == NO_INT32 else throttle
-    return found
+    return found if viewer is None else found | tree_json(viewer.view(message))
 
 
 def _topic(place: Place, topics: Mapping[bytes, str]) -> dict[str, Any]:

@@ -5,36 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kafkatap.dissector.node import Node
-from kafkatap.dissector.program import load_programs
-from kafkatap.dissector.record_nodes import RecordViewer
-from kafkatap.dissector.view import Asked, Names, Viewer
 from kafkatap.messages import Message
 
 from .hexdump import hexdump
 from .lines import LineMaker
 from .message_json import message_json
 from .output import Output
-from .tree_json import tree_json
 from .tree_text import tree_lines
+from .viewing import Known, MessageViewer
 
 if TYPE_CHECKING:
     from kafkatap.dissector.overlay import Definitions
 
 #: Messages between two flushes where output is no terminal.
 FLUSH_EVERY = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What numbers on the wire are called: topics by id (bytes), "host:port" by node id. Both may grow."""
-
-    topics: Mapping[bytes, str]
-    nodes: Mapping[int, str]
 
 
 class Printer:
@@ -97,37 +84,12 @@ class JsonPrinter(Printer):
         self._viewer = viewer
 
     def print(self, message: Message) -> None:
-        found = message_json(message, self._topics)
-        if self._viewer is not None:
-            found |= tree_json(self._viewer.view(message))
-        self._output.write_text(json.dumps(found))
-
-
-class MessageViewer:
-    """Makes the tree of a message, with the names that are known of its cluster."""
-
-    def __init__(self, options: argparse.Namespace, known: Known, definitions: Definitions | None) -> None:
-        self._viewer = Viewer(
-            load_programs("everything", definitions),
-            None if definitions is None else definitions.messages,
-            Names(known.topics, known.nodes),
-            secrets=options.show_secrets,
-            records=RecordViewer(load_programs("records", definitions)) if options.records else None,
-        )
-
-    def view(self, message: Message) -> Node:
-        mechanism = None if message.mechanism is None else message.mechanism.decode("utf-8", "replace")
-        direction = int(message.is_response)
-        if message.token:
-            return self._viewer.view_token(message.frame, direction, mechanism)
-        version = message.column("api_version")
-        asked = Asked(mechanism, message.enveloped)
-        return self._viewer.view(message.frame, direction, message.api_key, version, asked)
+        self._output.write_text(json.dumps(message_json(message, self._topics, self._viewer)))
 
 
 def make_printer(options: argparse.Namespace, known: Known, definitions: Definitions | None) -> Printer:
     """What writes messages in the form that the options ask for."""
     if not Printer.needs_frames(options):
         return JsonPrinter(options, known, None) if options.json else Printer(options, known)
-    viewer = MessageViewer(options, known, definitions)
+    viewer = MessageViewer(known, definitions, options.show_secrets, options.records)
     return JsonPrinter(options, known, viewer) if options.json else WholePrinter(options, known, viewer)

@@ -90,14 +90,14 @@ def value_text(node: Node) -> str:
     if node.kind in (n.RAW, n.MISSING, n.RECORDS):
         return _bytes(value)
     if node.kind == n.ARRAY:
-        return f"{value} element" + ("" if value == 1 else "s") if value else "[]"
+        return f"{value!s} element" + ("" if value == 1 else "s") if value else "[]"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, bytes):
         if node.type == "uuid":
-            return uuid_text(value)
+            return str(uuid_text(value))
         shown = value[:_BYTES_SHOWN].hex()
         more = "..." if len(value) > _BYTES_SHOWN else ""
         return f"{_bytes(len(value))}{': ' if value else ''}{shown}{more}"

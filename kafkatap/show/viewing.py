@@ -1,0 +1,47 @@
+"""Trees of messages, with the names that are known of their cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkatap.dissector.node import Node
+from kafkatap.dissector.program import load_programs
+from kafkatap.dissector.record_nodes import RecordViewer
+from kafkatap.dissector.view import Asked, Names, Viewer
+from kafkatap.messages import Message
+
+if TYPE_CHECKING:
+    from kafkatap.dissector.overlay import Definitions
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What numbers on the wire are called: topics by id (bytes), "host:port" by node id. Both may grow."""
+
+    topics: Mapping[bytes, str]
+    nodes: Mapping[int, str]
+
+
+class MessageViewer:
+    """Makes the tree of a message that was read with its frame. `secrets`, `records`: show these too."""
+
+    def __init__(
+        self, known: Known, definitions: Definitions | None = None, secrets: bool = False, records: bool = False
+    ) -> None:
+        self._viewer = Viewer(
+            load_programs("everything", definitions),
+            None if definitions is None else definitions.messages,
+            Names(known.topics, known.nodes),
+            secrets=secrets,
+            records=RecordViewer(load_programs("records", definitions)) if records else None,
+        )
+
+    def view(self, message: Message) -> Node:
+        mechanism = None if message.mechanism is None else message.mechanism.decode("utf-8", "replace")
+        direction = int(message.is_response)
+        if message.token:
+            return self._viewer.view_token(message.frame, direction, mechanism)
+        asked = Asked(mechanism, message.enveloped)
+        return self._viewer.view(message.frame, direction, message.api_key, message.column("api_version"), asked)
