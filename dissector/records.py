@@ -119,7 +119,7 @@ class RecordCollector:
         parts["fetch"] = fetch
         parts["cut"] = ends < fields["value"] + fields["length"]
         parts["topic"], parts["partition"] = topics, partitions
-        self._take(parts, fields["value"], ends - fields["value"], mine["source"][owners], frames.buffers)
+        self.take(parts, fields["value"], ends - fields["value"], mine["source"][owners], frames.buffers)
 
     def _fields(self, tape: Array, jobs: Array, buffers: tuple[Array, ...]) -> tuple[Array, Array, Array, Array]:
         """The tape's rows of records, and of each: its job, the number of its topic, its partition."""
@@ -154,8 +154,9 @@ class RecordCollector:
             self._passing.append(self._topic_wanted is None or self._topic_wanted(topic))
         return number
 
-    def _take(self, parts: Array, at: Array, length: Array, sources: Array, buffers: tuple[Array, ...]) -> None:
-        """Copy the fields into the arena, and note the parts with their places there."""
+    def take(self, parts: Array, at: Array, length: Array, sources: Array, buffers: tuple[Array, ...]) -> None:
+        """Copy fields into the arena, and note their PART rows, of which this sets the places. The fields: where they
+        lie (int64), in which of the buffers."""
         target = self._used + np.cumsum(length) - length
         parts["at"], parts["end"] = target, target + length
         self._room(int(length.sum()))
