@@ -35,6 +35,8 @@ Array = np.ndarray[Any, Any]
 #: A row of the tape as a tuple, in the order of `machine.TAPE`.
 Row = tuple[int, ...]
 
+#: The id of a topic that is named instead.
+_NO_ID = bytes(16)
 _TEXTS = ("string", "uuid")
 _NAMES = (R_RESOURCE_NAME, R_ENTITY_NAME, R_GROUP_ID, R_TRANSACTIONAL_ID)
 _OFFSETS = (R_BASE_OFFSET, R_OFFSET_OTHER, R_HIGH_WATERMARK)
@@ -102,7 +104,7 @@ class FactReader:
                 place.is_topic = True
                 if role == R_TOPIC_NAME:
                     place.name = raw
-                else:
+                elif raw != _NO_ID:
                     place.topic_id = raw
             elif not top and role in _NAMES:
                 place = Place(buffer[value : value + length].tobytes())

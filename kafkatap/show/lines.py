@@ -78,9 +78,8 @@ class LineMaker:
     def line(self, message: Message) -> Line:
         """The line of one message, without its line end."""
         answer = message.is_response
-        latency = ""
-        if answer and message.outcome == "answered":
-            latency = units.duration(message.column("broker_ns"))
+        total = message.column("total_ns") if answer else 0
+        latency = units.duration(total) if total else ""
         identity = "-" if message.client_id is None else _text(message.client_id, LONGEST_ID)
         cells = [
             str(message.packets[0]), message.client, message.broker, self._title(message),
