@@ -14,7 +14,7 @@ grammar     text to tree (lark)
 literals    numbers, durations, sizes, times and texts as they are written
 columns     the columns of batches as arrays that can be compared
 names       what can be compared: names, types, units, help
-tests       comparisons with values, judged on arrays
+verdicts    comparisons with values, judged on arrays
 paths       decoded fields by path, found in the message layouts
 meaning     names and types checked: tree to atoms and tests
 condition   `Condition`: atoms judged on batches, and what the engine need not decode

@@ -15,7 +15,7 @@ from kafkatap.dissector.catalog import api_name
 from kafkatap.dissector.errors import error_name
 from kafkatap.reports.batch import Array, Names, endpoint, uuid_text
 
-from .tests import Values
+from .verdicts import Values
 
 #: Bits of a port in the number of an endpoint.
 _PORT = 16

@@ -22,7 +22,7 @@ from .columns import Spelling
 from .errors import ExpressionError
 from .meaning import ColumnAtom, Either, Every, Expression, FieldAtom, Node, Not
 from .names import ERRORS, EXCHANGE, RESULT
-from .tests import Floats, Numbers, Present, Texts, Values, Verdicts
+from .verdicts import Floats, Numbers, Present, Texts, Values, Verdicts
 
 Atom = ColumnAtom | FieldAtom
 

@@ -37,5 +37,7 @@ class ExpressionError(ValueError):
 def suggestion(word: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown word: which known ones are near it, if any."""
     by_plain = {name.lower(): name for name in known}
-    near = [by_plain[name] for name in get_close_matches(word.lower(), by_plain, 3, 0.6)]
+    plain = word.lower()
+    begun = [name for name in by_plain if len(plain) > 2 and name.startswith(plain)]
+    near = [by_plain[name] for name in begun[:3] or get_close_matches(plain, by_plain, 3, 0.6)]
     return f"; did you mean {' or '.join(near)}?" if near else ""

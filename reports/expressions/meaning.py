@@ -15,8 +15,8 @@ from .errors import ExpressionError, suggestion
 from .grammar import parse
 from .names import ALIASES, FIELD, NAMES, Name, find_name
 from .paths import NUMBERS, TEXTS, Fields, Messages, fields_with_role, find_fields, is_path
-from .tests import Floats, Numbers, Present, Test, Texts
 from .values import number_of, pattern_of, text_of
+from .verdicts import Floats, Numbers, Present, Test, Texts
 
 _ORDERED = frozenset(("number", "size", "duration", "time", "api", "error"))
 _CALLED = {"flag": "true or false", "api": "an API", "error": "an error code"}

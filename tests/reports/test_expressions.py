@@ -185,6 +185,7 @@ def test_rows_of_results(text: str, wanted: list[tuple[int, int | None]]) -> Non
         ("latncy > 5ms", "latncy", "did you mean latency"),
         ("api == Ftch", "Ftch", "did you mean Fetch"),
         ("error == NOT_LEADER_OR_FOLOWER", "NOT_LEADER_OR_FOLOWER", "did you mean NOT_LEADER_OR_FOLLOWER"),
+        ("error == not_leader", "not_leader", "did you mean NOT_LEADER_OR_FOLLOWER?"),
         ("outcome == unansered", "unansered", "did you mean unanswered"),
         ("api == 50ms", "50ms", "an API's name or key, not with a duration"),
         ("api == 2KiB", "2KiB", "not with a size"),
