@@ -132,4 +132,4 @@ def time_text(ms: int) -> str:
     """`2026-11-21T15:10:39.392Z`; "" for what is no time after the epoch."""
     if not 0 < ms <= _LAST_TIME:
         return ""
-    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{ms % 1000:03}Z"
+    return f"{datetime.fromtimestamp(ms // 1000, UTC).isoformat()[:19]}.{ms % 1000:03}Z"

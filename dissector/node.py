@@ -29,10 +29,14 @@ RAW = "raw"  # bytes of which nothing is known
 MISSING = "missing"  # bytes that were not captured
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Node:
     """One field, element, struct, or stretch of bytes. `text` is what is known of the value beyond itself (an enum's
-    name, a topic's name, a time); `problem` is what is wrong here."""
+    name, a topic's name, a time); `problem` is what is wrong here.
+
+    Nothing changes a node. It is not frozen all the same: to make one would take four times as long, and a tree has
+    thousands.
+    """
 
     name: str
     type: str

@@ -50,10 +50,9 @@ class BodyReader:
     def read(self, buffer: Array, program: int, at: int, captured: int, limit: int) -> tuple[list[Any], int]:
         """The rows (`machine.TAPE` as tuples) of the body at buffer[at:captured] in a frame that ends at `limit`, and
         its status."""
-        job = self._jobs[0]
-        job.at, job.end, job.limit, job.program = at, captured, limit, program
+        self._jobs[0] = (at, captured, limit, 0, 0, 0, 0, program, 0, 0, 0, 0)
         rows = decode_jobs(self.programs, self._jobs, (buffer,), self._room)
-        return rows.tolist(), int(job.status)
+        return rows.tolist(), int(self._jobs["status"][0])
 
 
 def rows_with_role(programs: Programs, tape: Array, role: int) -> Array:

@@ -120,7 +120,9 @@ class TreeWalk:
             return Node(field.name, field.type, start, self.at - start, n.NULL, None, (), "", problem)
         children: list[Node] = []
         element = field.type[2:]
-        for index in range(count):
+        if field.form == INTEGER and field.struct is None and not field.note and not field.lookup:
+            self.integers(field.id, element, count, children)
+        for index in range(len(children), count):
             name = f"[{index}]"
             begin = self.at
             if field.struct is None:
@@ -133,6 +135,17 @@ class TreeWalk:
             if self.stopped:
                 break
         return Node(field.name, field.type, start, self.at - start, n.ARRAY, count, tuple(children))
+
+    def integers(self, field: int, type_name: str, count: int, into: list[Node]) -> None:
+        """Elements of a plain array of numbers, of which nothing more is known; as many as there are rows of."""
+        at, number = self.at, self.next
+        for row in self.rows[number : number + count]:
+            if row[FIELD] != field:
+                break
+            stop = self.first + row[STOP]
+            into.append(Node(f"[{len(into)}]", type_name, at, stop - at, n.VALUE, row[VALUE_AT]))
+            at = stop
+        self.at, self.next = at, number + len(into)
 
     def scalar(self, field: FieldPlan, name: str, type_name: str, start: int) -> Node:
         row = self.row(field.id)
