@@ -144,6 +144,20 @@ def test_a_topic_is_known_by_the_name_of_its_id() -> None:
     assert judged("topic == billing", named) == {FETCH}
 
 
+def test_negative_error_codes_are_errors() -> None:
+    unknown = batch([exchange(1), exchange(2)], [result(1, -1), result(2, 0)])
+    for text in ("error", "error == UNKNOWN_SERVER_ERROR", "error == -1", "error < 0", "error != NONE"):
+        assert Condition(parse_expression(text)).select(unknown, context()).tolist() == [True, False], text
+
+
+def test_a_condition_serves_one_run_after_the_other() -> None:
+    """Numbers of texts mean something else in each."""
+    condition = Condition(parse_expression("client_id == billing"))
+    other = context(strings=[b"somebody else"] * 9)
+    for names, wanted in ((context(), 4), (other, 0), (context(), 4)):
+        assert condition.select(HAND_MADE, names).sum() == wanted
+
+
 def test_topics_that_requests_ask_for_count() -> None:
     import dataclasses
 
