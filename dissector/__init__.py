@@ -8,7 +8,7 @@ fields, roles, profiles     fields by number, what they mean, which of them a ru
 compiler, program, disassembly  layouts to programs, kept compiled, and printed
 machine, tape               the kernel that runs programs over bodies; views of what it writes
 node, view                  one message as a tree; how it is made: plans (of layouts), treewalk (of rows), batch_heads
-nested, sasl                what lies in byte fields: layouts of data/*.kmsg; what may be said of tokens
+nested, sasl, telemetry     what lies in byte fields: layouts of data/*.kmsg; what may be said of tokens and metrics
 enums, secrets              what numbers are called; which fields are not shown
 reference                   the slow and obvious decoder that the machine is tested against
 dialogs, buffers            the tables of framing: what connections and streams keep between blocks

@@ -161,6 +161,17 @@ def _inner_frame(direction: int) -> Hook:
     return find
 
 
+def describe_pushed(walk: TreeWalk, raw: bytes) -> str:
+    """What may be said of the metrics in a PushTelemetry request: codec and names."""
+    from .telemetry import describe_metrics  # here: it is rare, and brings the codecs
+
+    return describe_metrics(walk.numbers.get("CompressionType", 0), raw)
+
+
+def _metrics(viewer: Viewer, walk: TreeWalk, at: int, end: int) -> Nested | None:
+    return Nested(describe_pushed(walk, walk.data[at:end]))
+
+
 def _address(viewer: Viewer, walk: TreeWalk, at: int, end: int) -> Nested | None:
     raw = walk.data[at:end]
     return Nested(str(ipaddress.ip_address(raw))) if len(raw) in (4, 16) else None
@@ -178,6 +189,7 @@ HOOKS: dict[tuple[tuple[int, int] | str, str], Hook] = {
     ((58, RESPONSE), "ResponseData"): _inner_frame(RESPONSE),
     ((58, REQUEST), "RequestPrincipal"): _always("DefaultPrincipalData"),
     ((58, REQUEST), "ClientHostAddress"): _address,
+    ((72, REQUEST), "Metrics"): _metrics,
     ("ConsumerProtocolSubscription", "UserData"): _user_data("StreamsSubscriptionInfo"),
     ("ConsumerProtocolAssignment", "UserData"): _user_data("StreamsAssignmentInfo"),
     ("ConnectProtocolMetadata", "Allocation"): _always("ConnectProtocolAssignment"),

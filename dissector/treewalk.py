@@ -64,6 +64,7 @@ class TreeWalk:
         self.context, self.owner, self.careful, self.why = context, owner, careful, why
         self.remember = remember
         self.seen: dict[str, str] = {}  # strings by path, where what is nested depends on them
+        self.numbers: dict[str, int] = {}  # the same
         self.at = first
         self.next = 0
         self.stopped = False
@@ -155,6 +156,8 @@ class TreeWalk:
         length = self.at - start
         if form == INTEGER:
             text = field.note(value) if field.note else ""
+            if self.remember:
+                self.numbers[field.path] = value
             if field.lookup == BROKERS:
                 text = self.context.broker(value)
             return Node(name, type_name, start, length, n.VALUE, value, (), text)

@@ -16,7 +16,7 @@ from functools import cache
 
 from . import node as n
 from .catalog import api_name, load_messages
-from .nested import HOOKS, REMEMBERING
+from .nested import HOOKS, REMEMBERING, describe_pushed
 from .node import Node
 from .plans import FieldPlan, Plan, make_plan
 from .program import Programs, load_programs
@@ -160,9 +160,11 @@ class Viewer:
         return None if hook is None else hook(self, walk, at, end)
 
     def secret_text(self, walk: TreeWalk, field: FieldPlan, raw: bytes) -> str:
-        if field.name != "AuthBytes" or isinstance(walk.owner, str):
+        if isinstance(walk.owner, str):
             return ""
-        return describe_token(raw, walk.owner[1], self._asked.mechanism)
+        if field.name == "AuthBytes":
+            return describe_token(raw, walk.owner[1], self._asked.mechanism)
+        return describe_pushed(walk, raw) if field.name == "Metrics" else ""
 
 
 def _size(frame: bytes) -> tuple[Node, int]:

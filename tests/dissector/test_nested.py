@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from pathlib import Path
 from typing import Any
@@ -274,3 +275,48 @@ def test_control_records_have_layouts_by_their_type() -> None:
 def test_layouts_are_not_messages() -> None:
     assert not any(message.has_header for message in LAYOUTS.values())
     assert all(message.header_version(0) == 0 for message in LAYOUTS.values())
+
+
+# Telemetry
+
+
+def _protobuf(number: int, content: bytes) -> bytes:
+    return bytes((number << 3 | 2, len(content))) + content
+
+
+def _metrics(*names: bytes) -> bytes:
+    """OpenTelemetry's MetricsData of these metrics, with fields between that are passed over."""
+    each = b"".join(_protobuf(2, _protobuf(1, name) + b"\x18\x05\x25abcd") for name in names)
+    return _protobuf(1, b"\x09" + bytes(8) + _protobuf(2, _protobuf(1, b"scope") + each))
+
+
+def _push(codec: int, metrics: bytes, viewer: Viewer) -> Node:
+    message = MESSAGES[72, REQUEST]
+    value = {
+        "ClientInstanceId": bytes(16), "SubscriptionId": 1, "Terminating": False, "CompressionType": codec,
+        "Metrics": metrics,
+    }  # fmt: skip
+    found = find(viewer.view(frame_of(message, 0, encode_message(message, 0, value))), "Body", "Metrics")
+    assert found is not None
+    return found
+
+
+def test_pushed_metrics_are_told_by_name_and_not_shown() -> None:
+    raw = _metrics(b"a.total", b"b.rate", b"a.total")
+    plain, packed = _push(0, raw, Viewer()), _push(1, gzip.compress(raw), Viewer())
+    assert (plain.kind, plain.value, plain.text) == (n.HIDDEN, len(raw), "not compressed, 2 metrics: a.total, b.rate")
+    assert packed.text == "gzip, 2 metrics: a.total, b.rate"
+    assert _push(0, raw, Viewer(secrets=True)).value == raw
+
+
+@pytest.mark.parametrize("raw", [b"\xff", b"\x0a\x7f", b"\x0b", b"\x0a\x02\x12\x7f", b"\xff" * 30])
+def test_metrics_that_are_none(raw: bytes) -> None:
+    assert _push(0, raw, Viewer()).text == "not compressed"
+    assert _push(4, raw, Viewer()).text == "zstd"
+    assert _push(9, raw, Viewer()).text == "codec 9"
+
+
+def test_many_metrics_are_counted() -> None:
+    text = _push(0, b"".join(_metrics(b"m%d" % i) for i in range(40)), Viewer()).text
+    assert text.startswith("not compressed, 40 metrics: m0, m1")
+    assert text.endswith(" and 32 more")
