@@ -24,7 +24,7 @@ from tests.support.messages import encode_message, generate_message
 
 CHOSEN = ALL[::9] if kernel_mode() == "python" else ALL
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "show.schema.json").read_text(encoding="utf-8"))
-TREE = jsonschema.Draft202012Validator({**SCHEMA, "$ref": "#/$defs/tree"})
+TREE = jsonschema.Draft202012Validator({"$defs": SCHEMA["$defs"], "$ref": "#/$defs/tree"})
 SHUT, OPEN = Viewer(), Viewer(secrets=True)
 
 TOPIC = bytes(range(16))
