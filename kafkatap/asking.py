@@ -76,12 +76,12 @@ def asked_window(options: argparse.Namespace) -> Callable[[int], tuple[int, int]
 def asked(options: argparse.Namespace) -> str | None:
     """The options that leave something out, as they were given; None where nothing is left out."""
     parts = []
-    for name in ("from", "to", "client", "topic", "broker", "api", "filter"):
+    for name in ("from", "to", "client", "topic", "broker", "api", "only", "filter"):
         value = getattr(options, {"from": "start", "to": "end"}.get(name, name), None)
         if isinstance(value, When):
             parts.append(f"--{name} {value.text}")
         elif isinstance(value, str):
-            parts.append(f"--{name} '{value}'")
+            parts.append(f"--{name} '{value}'" if name == "filter" else f"--{name} {value}")
         for each in value if isinstance(value, list) else ():
             parts.append(f"--{name} {','.join(each) if isinstance(each, list) else each}")
     return " ".join(parts) or None

@@ -203,7 +203,7 @@ def _count_records(facts: Facts, buffer: Array, end: int) -> int | None:
     if facts.records is None:
         return None
     counts = [_count_batches(buffer[at : min(at + length, end)].data) for at, length in facts.records if length > 0]
-    return None if min(counts, default=0) < 0 else sum(counts)
+    return None if min(counts, default=0) < 0 else int(sum(counts))  # plain Python gives numpy's
 
 
 def _count_batches(field: memoryview) -> int:

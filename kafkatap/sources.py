@@ -331,7 +331,7 @@ def _merged(
             end += 1
         yield reader, end
         if not reader.fill():
-            active.remove(reader)
             following = max(following, reader.report.first_packet + reader.report.packets)
             yield reader, reader.position
+            active.remove(reader)
             reader.close()

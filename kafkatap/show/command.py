@@ -124,6 +124,8 @@ class _Task:
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'shown')}")
         if run.files and all(file.fatal for file in run.files):
             return WRONG
+        if 0 in (self.options.number, self.options.tail):  # nothing was asked for; one pass has then read nothing
+            return DAMAGED if run.damaged else DONE
         context = run.context()
         found = any(context.ledger["requests"].values())
         if not found and not told:
