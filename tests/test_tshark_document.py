@@ -1,7 +1,7 @@
 """docs/tshark.md shows messages of the samples as tshark and as kafkatap print them. KAFKATAP_UPDATE=1 writes it anew.
 
-A comment before each pair says which message it is: `<!-- CAPTURE PORT PACKET LINES -->`. Of longer texts the first LINES
-lines are shown.
+A comment before each pair says which message it is: `<!-- CAPTURE PORT PACKET LINES -->`. Of longer texts the first
+LINES lines are shown.
 """
 
 from __future__ import annotations
