@@ -17,4 +17,5 @@ units        numbers, times and hostile text made readable
 text, json_report, csv_report, plots    renderers
 expressions  filter expressions: parsed, checked, judged on batches
 tables       the Arrow tables of the library: their contract, and how they are made from rows
+record_table, record_lines    the table of records; records as lines of text or JSON
 """
