@@ -65,7 +65,7 @@ def _rows(chunk: Chunk) -> Iterator[tuple[Row, Row, Array]]:
         row = dict(zip(names, values, strict=True))
         batch = row["batch"]
         if batch not in batches:
-            batches[batch] = dict(zip(b.BATCH.names, chunk.batches[batch].tolist(), strict=True))
+            batches[batch] = dict(zip(b.BATCH.names or (), chunk.batches[batch].tolist(), strict=True))
         count = max(row["headers"], 0)
         yield batches[batch], row, chunk.headers[first : first + count]
         first += count

@@ -46,7 +46,8 @@ class Survey:
 
 def message_ids(frames: Frames) -> Array:
     """exchange * 2 + direction (int64) of each job's message."""
-    return frames.rows["exchange"][frames.jobs["frame"] >> 1] * 2 + (frames.jobs["frame"] & 1)
+    ids: Array = frames.rows["exchange"][frames.jobs["frame"] >> 1] * 2 + (frames.jobs["frame"] & 1)
+    return ids
 
 
 def message_times(frames: Frames) -> Array:
@@ -55,7 +56,8 @@ def message_times(frames: Frames) -> Array:
     rows = frames.rows
     first = np.where(answers, rows["response_first"][slots], rows["request_first"][slots])
     last = np.where(answers, rows["response_last"][slots], rows["request_last"][slots])
-    return np.where(first == NO_TIME, last, first)
+    times: Array = np.where(first == NO_TIME, last, first)
+    return times
 
 
 def named_topics(engine: Engine) -> dict[bytes, str]:
