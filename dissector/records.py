@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ Array = np.ndarray[Any, Any]
 
 #: Decompressed bytes after which a chunk is given.
 HELD = 16 << 20
+#: Bytes of keys, values and headers of a chunk: Arrow counts them in 31 bits. A single record may have more than this.
+LARGEST = 1 << 30
 #: Rows of a chunk, at most.
 BATCHES, RECORDS, HEADERS = 1 << 14, 1 << 16, 1 << 17
 
@@ -255,4 +257,17 @@ class RecordCollector:
             if made:
                 self.tally.records += int(np.count_nonzero(self._records["status"][:made] == b.OK))
                 records, headers = self._records[:made], self._headers[: int(state[b.HEADERS])]
-                yield Chunk(self._arena, parts, batches, records, headers, self.topics)
+                yield from _split(Chunk(self._arena, parts, batches, records, headers, self.topics))
+
+
+def _split(chunk: Chunk) -> Iterator[Chunk]:
+    """A chunk, in halves of halves where what it names is more than `LARGEST` bytes."""
+    records, headers = chunk.records, chunk.headers
+    columns = (records["key_length"], records["value_length"], headers["key_length"], headers["value_length"])
+    if len(records) == 1 or sum(int(np.maximum(column, 0).sum(dtype=np.int64)) for column in columns) <= LARGEST:
+        yield chunk
+        return
+    half = len(records) // 2
+    used = int(records["headers"][:half].sum(dtype=np.int64))
+    yield from _split(replace(chunk, records=records[:half], headers=headers[:used]))
+    yield from _split(replace(chunk, records=records[half:], headers=headers[used:]))

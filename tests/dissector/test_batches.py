@@ -300,6 +300,17 @@ def test_what_is_decompressed_is_given_in_chunks(monkeypatch: pytest.MonkeyPatch
     assert [row["exchange"] for row in rows] == [0] * 60 + [1] * 4 + [2] * 2
 
 
+def test_a_chunk_names_no_more_than_arrow_can_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    import kafkatap.dissector.records as records
+
+    fields = [batch(SOME, codec) for codec in range(5)]
+    whole, _ = collect(fields)
+    monkeypatch.setattr(records, "LARGEST", 310)
+    rows, collector = collect(fields)
+    assert rows == whole
+    assert collector.tally.records == 20
+
+
 @pytest.mark.parametrize("codec", range(1, 5), ids=CODECS[1:])
 def test_a_bomb_is_marked_and_the_rest_is_read(codec: int) -> None:
     bounds = Bounds(absolute=1 << 20, ratio=1_000, floor=100_000)
