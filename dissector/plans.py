@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .enums import enum_in_layout, enum_of, is_operations, is_time, names_of, operations_text, time_text
 from .fields import HEADER_TAGS, TAGS, FieldTable
 from .schema import FIXED_WIDTHS, REQUEST, Field, Message, Struct
-from .secrets import CAREFUL_APIS, GUARDS, Guard, is_secret_field
+from .secrets import CAREFUL_APIS, Guard, guard_of, is_secret_field
 
 Note = Callable[[int], str]
 
@@ -100,7 +100,7 @@ class _Maker:
                 else:
                     fields.append(plan)
         tags = self.id(prefix + TAGS) if self.flexible else -1
-        guard = GUARDS.get((self.message.api_key, self.message.direction, path)) if self.message.has_header else None
+        guard = guard_of(self.message.api_key, self.message.direction, path) if self.message.has_header else None
         return StructPlan(layout.name, tuple(fields), tagged, tags, guard)
 
     def field(self, item: Field, path: str) -> FieldPlan:

@@ -60,6 +60,7 @@ GUARDS = {
 #: APIs of whose bytes none are shown that the layouts do not explain: those above, and those that carry such messages.
 CAREFUL_APIS = frozenset(api_key for api_key, _, _ in (*SECRET_FIELDS, *GUARDS)) | {17, 58}
 
+_VERSION = re.compile(r"V\d+(?=\.|$)")
 _SECRET_NAME = re.compile(
     r"passw|passphrase|pwd|secret|key|jaas|token|credential|certificate|private|auth\.|sasl\.oauth|assertion",
     re.IGNORECASE,
@@ -67,14 +68,22 @@ _SECRET_NAME = re.compile(
 
 
 def is_secret_field(api_key: int, direction: int, path: str) -> bool:
-    """Whether a field is secret whatever it holds. `path`: names from the body, dotted."""
-    return (api_key, direction, path) in SECRET_FIELDS
+    """Whether a field is secret whatever it holds. `path`: names from the body, dotted.
+
+    Where definitions of two Kafkas differ, a field may carry the version of the older layout in its name (`overlay`).
+    """
+    return (api_key, direction, _VERSION.sub("", path)) in SECRET_FIELDS
+
+
+def guard_of(api_key: int, direction: int, path: str) -> Guard | None:
+    """The guard of a struct, if it has one. `path`: names from the body, dotted."""
+    return GUARDS.get((api_key, direction, _VERSION.sub("", path)))
 
 
 def is_guarded_field(api_key: int, direction: int, path: str) -> bool:
     """Whether a field may be secret, by what stands beside it."""
-    struct, _, name = path.rpartition(".")
-    guard = GUARDS.get((api_key, direction, struct))
+    struct, _, name = _VERSION.sub("", path).rpartition(".")
+    guard = guard_of(api_key, direction, struct)
     return guard is not None and guard.value == name
 
 

@@ -16,13 +16,17 @@ from . import node as n
 from .batch_heads import view_batches
 from .node import Node
 from .plans import BOOL, BROKERS, FLOAT, INTEGER, RECORD_SET, STRING, TOPICS, UUID, FieldPlan, StructPlan, float_of
-from .rows import INCOMPLETE, MALFORMED
+from .schema import REQUEST
 from .secrets import Guard, is_secret_name
 
 #: A row of the tape: `machine.TAPE` as a tuple.
 Row = tuple[int, int, int, int, int, int]
 VALUE_AT, FRAME, PARENT, LENGTH, FIELD, STOP = range(6)
 
+#: The nodes of a `records` field: its bytes, their place in the frame, whether the capture ends before they do.
+ReadRecords = Callable[[bytes, int, bool], Sequence[Node]]
+#: Whose record batches are whole; in responses the last one may be cut.
+_PRODUCE = ((0, REQUEST),)
 _NULL = "null where none may be"
 
 
@@ -30,7 +34,7 @@ class Context(Protocol):
     """What a walk asks for while it goes: names of what it meets, what is nested in bytes, what may be shown."""
 
     secrets: bool
-    records: Callable[[bytes, int], Sequence[Node]] | None
+    records: ReadRecords | None
 
     def topic(self, topic_id: bytes) -> str: ...
 
@@ -206,8 +210,12 @@ class TreeWalk:
             problem = f"{end - there} of {end - at} bytes were not captured"
         whole = self.data[at:there]
         give = self.context.records
-        children = list(view_batches(whole, at, there < end) if give is None else give(whole, at))
-        if there < end:
+        cut = there < end
+        if give is not None:
+            children = list(give(whole, at, cut))
+        else:
+            children = view_batches(whole, at, cut, partial=self.owner not in _PRODUCE)
+        if cut:
             children.append(Node("not captured", "bytes", there, end - there, n.MISSING, end - there))
         return Node(name, "records", start, end - start, n.RECORDS, end - at, tuple(children), "", problem)
 
@@ -306,6 +314,3 @@ def _hide_inside(array: Node, name: str) -> Node:
         for e in array.children
     )  # fmt: skip
     return Node(array.name, array.type, array.offset, array.length, array.kind, array.value, elements, array.text)
-
-
-__all__ = ["INCOMPLETE", "MALFORMED", "Context", "Nested", "Row", "TreeWalk", "guarded", "hide"]

@@ -10,7 +10,7 @@ the same. The leaves and the own bytes of the nodes together are the frame, each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -25,7 +25,7 @@ from .rows import INCOMPLETE, TRAILING_BYTES
 from .sasl import describe_token
 from .schema import REQUEST, RESPONSE, Message
 from .tape import Array, BodyReader, as_array
-from .treewalk import Nested, TreeWalk
+from .treewalk import Nested, ReadRecords, TreeWalk
 
 _API_VERSIONS, _UNSUPPORTED_VERSION = 18, 35
 #: An Envelope in an Envelope is not what brokers send.
@@ -52,8 +52,8 @@ class Asked:
 class Viewer:
     """Makes trees. `programs` are those of the EVERYTHING profile for `messages`; the built-in ones if not given.
 
-    `secrets`: show what `secrets` hides. `records(raw, offset)`: nodes for the bytes of a `records` field that start at
-    `offset` of the frame; without it the heads of its batches are shown.
+    `secrets`: show what `secrets` hides. `records(raw, offset, cut)`: nodes for the bytes of a `records` field, which
+    start at `offset` of the frame, `cut` where the capture ends before they do; else its batches' heads are shown.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Viewer:
         messages: Mapping[tuple[int, int], Message] | None = None,
         names: Names | None = None,
         secrets: bool = False,
-        records: Callable[[bytes, int], Sequence[Node]] | None = None,
+        records: ReadRecords | None = None,
     ) -> None:
         self.names = names or Names()
         self.secrets = secrets

@@ -44,6 +44,12 @@ def test_every_value_of_a_configuration_is_guarded() -> None:
     assert all(may_be_secret(*place) and is_guarded_field(*place) and not is_secret_field(*place) for place in guarded)
 
 
+def test_fields_that_definitions_renamed_are_secret_as_before() -> None:
+    assert is_secret_field(51, REQUEST, "UpsertionsV0.SaltedPasswordV0")
+    assert is_guarded_field(44, REQUEST, "ResourcesV0.Configs.Value")
+    assert not is_secret_field(1, REQUEST, "TopicsV0.Hmac")
+
+
 @pytest.mark.parametrize(
     ("name", "secret"),
     [

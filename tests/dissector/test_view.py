@@ -24,7 +24,7 @@ PLAIN = kernel_mode() == "python"
 CHOSEN = ALL[::7] if PLAIN else ALL
 
 
-def _whole(raw: bytes, offset: int) -> list[Node]:
+def _whole(raw: bytes, offset: int, cut: bool) -> list[Node]:
     return [Node("whole", "bytes", offset, len(raw), n.VALUE, raw)]
 
 
