@@ -15,7 +15,7 @@ dialogs, buffers            the tables of framing: what connections and streams 
 framing, search             chunks to frames; the search for a boundary that was lost
 correlation                 requests and responses of a connection, paired
 exchanges, rows             what reports need of the bodies, the times told apart; the rows that come out
-batches, codecs, records    record batches and message sets: kernels, decompression, and the inspector that uses them
+batches, record_reader, codecs, records  record batches and message sets: kernels, decompression, and their inspector
 inspection                  what sees each message while its bytes are there
 probes                      comparisons on decoded fields, as an inspector
 dissector                   the loop that runs all of it over a block

@@ -1,14 +1,9 @@
-"""Record batches and message sets: the kernels that walk them, from `records` fields down to single records.
+"""Record batches and message sets: their rows, and the kernel that walks `records` fields.
 
 All bytes lie in one array, the arena: the fields as they came, then what was decompressed of them. `walk_batches` gives
 a BATCH row for each batch of magic 2 and for each message of magic 0 and 1 at the top level; Python checks their CRCs
-and decompresses; `read_records` gives a RECORD row for each record, and where a batch cannot be read (further) one that
-says why. Both stop when a table is full and go on from there.
-
-Every length is compared with the end of what encloses it; a record takes at least one byte, so that a batch ends
-whatever count it declares. Sums of offsets and times wrap as Kafka's own do.
-
-Layouts: Kafka's documentation of record batches, KIP-31 and KIP-32 (magic 1, relative offsets), KIP-98 (magic 2).
+and decompresses; `record_reader.read_records` gives a RECORD row for each record, and where a batch cannot be read
+(further) one that says why. Both stop when a table is full and go on from there.
 """
 
 from __future__ import annotations
@@ -101,17 +96,6 @@ WALK_STATE = 4
 NEXT, INDEX, BASE, RECORDS, HEADERS = range(5)
 READ_STATE = 5
 
-#: What `_read_record` gives instead of a position.
-_BAD, _FULL = -1, -2
-
-
-@helper
-def wrapping_sum(a, b):  # type: ignore[no-untyped-def]
-    """a + b in 64 bits, as Java adds; in halves, so that nothing overflows."""
-    low = (a & 0xFFFFFFFF) + (b & 0xFFFFFFFF)
-    high = ((a >> 32) + (b >> 32) + (low >> 32)) & 0xFFFFFFFF
-    return signed32(high) * 4294967296 + (low & 0xFFFFFFFF)
-
 
 @helper
 def _clear_batch(batch, part_number, part, at):  # type: ignore[no-untyped-def]
@@ -152,7 +136,7 @@ def _read_batch_header(buf, at, batch):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _key_and_value(buf, at, magic, end):  # type: ignore[no-untyped-def]
+def key_and_value(buf, at, magic, end):  # type: ignore[no-untyped-def]
     """Where key and value of the message at `at` lie, which ends at `end`: (key_at, length, value_at, length), lengths
     -1 for null; value_at is -1, and value's length too, where they do not lie within it."""
     key_at = at + (MESSAGE_1 if magic == 1 else MESSAGE_0) - 4
@@ -179,7 +163,7 @@ def _read_message_header(buf, at, batch):  # type: ignore[no-untyped-def]
     if batch.codec == 0:
         return
     batch.body = -1
-    _, _, value_at, value = _key_and_value(buf, at, np.int64(batch.magic), batch.end)
+    _, _, value_at, value = key_and_value(buf, at, np.int64(batch.magic), batch.end)
     if value < 0:
         batch.status = MALFORMED
         return
@@ -255,248 +239,6 @@ def walk_batches(arena, parts, count, batches, state):  # type: ignore[no-untype
         state[PART_NUMBER] += 1
         state[POSITION] = -1
     return made
-
-
-@helper
-def varint(buf, at, end, longest):  # type: ignore[no-untyped-def]
-    """A zigzag varint of at most `longest` bytes (5: 32 bits, 10: 64): its value, and the position behind it or -1."""
-    raw = np.int64(0)
-    for k in range(longest):
-        if at + k >= end:
-            return np.int64(0), np.int64(_BAD)
-        byte = np.int64(buf[np.uintp(at + k)])
-        raw |= (byte & 127) << (7 * k)
-        if byte < 128:
-            if (longest == 5 and raw > 0xFFFFFFFF) or (k == 9 and byte > 1):
-                break
-            return ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1), at + k + 1
-    return np.int64(0), np.int64(_BAD)
-
-
-@helper
-def _read_piece(buf, at, end, null):  # type: ignore[no-untyped-def]
-    """Bytes behind their length: the length (-1 null, where `null` allows it), and where they start, or -1."""
-    length, at = varint(buf, at, end, 5)
-    if at < 0 or length < -1 or length > end - at or (length < 0 and not null):
-        return np.int64(-1), np.int64(_BAD)
-    return length, at
-
-
-@helper
-def _control_type(buf, at, length):  # type: ignore[no-untyped-def]
-    """What a control record's key (version, type) says; -1 where it says nothing."""
-    return signed16(be16(buf, at + 2)) if length >= 4 else np.int64(-1)
-
-
-@helper
-def _read_record(buf, at, limit, batch, record, headers, used):  # type: ignore[no-untyped-def]
-    """Read a record of magic 2 into its row, its headers into headers[used:]; the position behind it, _BAD or _FULL."""
-    size, at = varint(buf, at, limit, 5)
-    if at < 0 or size < 1 or size > limit - at:
-        return np.int64(_BAD)
-    end = at + size
-    delta, at = varint(buf, at + 1, end, 10)
-    if at < 0:
-        return np.int64(_BAD)
-    record.timestamp = wrapping_sum(batch.first_timestamp, delta)
-    if batch.attributes & LOG_APPEND_TIME != 0:
-        record.timestamp = batch.max_timestamp
-    delta, at = varint(buf, at, end, 5)
-    if at < 0:
-        return np.int64(_BAD)
-    record.offset = wrapping_sum(batch.base_offset, delta)
-    sequence = np.int64(batch.base_sequence)
-    record.sequence = (sequence + delta) & 0x7FFFFFFF if sequence >= 0 else np.int64(-1)
-    length, at = _read_piece(buf, at, end, True)
-    if at < 0:
-        return np.int64(_BAD)
-    record.key_at = at
-    record.key_length = length
-    record.control = -1
-    if batch.attributes & CONTROL != 0:
-        record.control = _control_type(buf, at, length)
-    length, at = _read_piece(buf, at + max(length, np.int64(0)), end, True)
-    if at < 0:
-        return np.int64(_BAD)
-    record.value_at = at
-    record.value_length = length
-    count, at = varint(buf, at + max(length, np.int64(0)), end, 5)
-    if at < 0 or count < 0 or 2 * count > end - at or count > len(headers):
-        return np.int64(_BAD)
-    if used + count > len(headers):
-        return np.int64(_FULL)
-    record.headers = count
-    for k in range(count):
-        header = headers[used + k]
-        length, at = _read_piece(buf, at, end, False)
-        if at < 0:
-            return np.int64(_BAD)
-        header.key_at = at
-        header.key_length = length
-        length, at = _read_piece(buf, at + length, end, True)
-        if at < 0:
-            return np.int64(_BAD)
-        header.value_at = at
-        header.value_length = length
-        at += max(length, np.int64(0))
-    return at if at == end else np.int64(_BAD)
-
-
-@helper
-def _mark(record, batch_number, batch, status):  # type: ignore[no-untyped-def]
-    """Make a row that only says what is wrong with a batch from here on."""
-    record.offset = batch.base_offset
-    record.timestamp = UNTOLD
-    record.key_at = 0
-    record.value_at = 0
-    record.key_length = -1
-    record.value_length = -1
-    record.headers = 0
-    record.batch = batch_number
-    record.sequence = -1
-    record.control = -1
-    record.status = status
-
-
-@helper
-def _read_message(buf, at, batch, record):  # type: ignore[no-untyped-def]
-    """Read the message of magic 0 or 1 at `at`, whose size is within bounds, into its row, with its status; its end."""
-    size = signed32(be32(buf, at + 8))
-    end = at + LOG_OVERHEAD + size
-    magic = np.int64(buf[at + 16])
-    if magic > 1 or size < (MESSAGE_1 if magic == 1 else MESSAGE_0) - LOG_OVERHEAD:
-        record.status = MALFORMED
-        return end
-    if buf[at + 17] & CODEC_BITS != 0:
-        record.status = NESTED
-        return end
-    if magic == 1:
-        record.timestamp = be64(buf, at + 18)
-        if batch.magic == 1 and batch.attributes & LOG_APPEND_TIME != 0:
-            record.timestamp = batch.max_timestamp
-    key_at, key, value_at, value = _key_and_value(buf, at, magic, end)
-    if value_at < 0:
-        record.status = MALFORMED
-        return end
-    record.key_at = key_at
-    record.key_length = key
-    record.value_at = value_at
-    record.value_length = value
-    if value_at + max(value, np.int64(0)) < end:
-        record.status = TRAILING_BYTES
-    return end
-
-
-@helper
-def _offset_base(buf, at, end, batch):  # type: ignore[no-untyped-def]
-    """What to add to the offsets inside of a compressed message: with magic 1 they are relative, and the wrapper has
-    that of its last one. A producer may leave the wrapper's at 0, and then they count from there."""
-    if batch.magic != 1:
-        return np.int64(0)
-    last = np.int64(0)
-    while end - at >= LOG_OVERHEAD:
-        size = signed32(be32(buf, at + 8))
-        if size < 0 or size > end - at - LOG_OVERHEAD:
-            break
-        last = be64(buf, at)
-        at += LOG_OVERHEAD + size
-    if last < 0 or batch.base_offset < last:
-        return np.int64(0)
-    return batch.base_offset - last
-
-
-@helper
-def _read_set(buf, batches, b, records, state):  # type: ignore[no-untyped-def]
-    """Read the message or the messages inside of batch b, from state[NEXT] on; whether it is done with."""
-    batch = batches[b]
-    at = state[NEXT]
-    end = np.int64(batch.body_end)
-    if state[INDEX] == 0 and batch.codec != 0:
-        state[BASE] = _offset_base(buf, at, end, batch)
-    while at < end:
-        if state[RECORDS] == len(records):
-            state[NEXT] = at
-            return False
-        record = records[state[RECORDS]]
-        state[RECORDS] += 1
-        state[INDEX] += 1
-        _mark(record, b, batch, OK)
-        size = signed32(be32(buf, at + 8)) if end - at >= MESSAGE_0 else np.int64(-1)
-        if size < MESSAGE_0 - LOG_OVERHEAD or size > end - at - LOG_OVERHEAD:
-            record.status = MALFORMED
-            return True
-        record.offset = wrapping_sum(be64(buf, at), state[BASE])
-        at = _read_message(buf, at, batch, record)
-    return True
-
-
-@helper
-def _read_batch_records(buf, batches, b, records, headers, state):  # type: ignore[no-untyped-def]
-    """Read the records of batch b (magic 2), from state[NEXT] on; whether it is done with."""
-    batch = batches[b]
-    at = state[NEXT]
-    end = np.int64(batch.body_end)
-    status = np.int64(MALFORMED if batch.records < 0 else OK)
-    while status == OK and state[INDEX] < batch.records:
-        if state[RECORDS] == len(records):
-            state[NEXT] = at
-            return False
-        record = records[state[RECORDS]]
-        following = _read_record(buf, at, end, batch, record, headers, state[HEADERS])
-        if following == _FULL:
-            state[NEXT] = at
-            return False
-        if following < 0:
-            status = np.int64(MALFORMED)
-            break
-        record.batch = b
-        record.status = OK
-        state[HEADERS] += record.headers
-        state[RECORDS] += 1
-        state[INDEX] += 1
-        at = following
-    if batch.status != OK:
-        status = np.int64(batch.status)
-    elif status == OK and at < end:
-        status = np.int64(TRAILING_BYTES)
-    if status != OK:
-        if state[RECORDS] == len(records):
-            state[NEXT] = at
-            return False
-        _mark(records[state[RECORDS]], b, batch, status)
-        batch.status = status
-        state[RECORDS] += 1
-    return True
-
-
-@kernel(np.uint8, BATCH, int, int, RECORD, HEADER, np.int64)
-def read_records(arena, batches, first, count, records, headers, state):  # type: ignore[no-untyped-def]
-    """Read the records of batches[first:count]; return the first batch that is not done with, else `count`.
-
-    records[:state[RECORDS]] and headers[:state[HEADERS]] are made. Where a table is full, call it again with both
-    numbers set back to 0. state[NEXT] is -1 at first. The tables hold one row or more.
-    """
-    for b in range(first, count):
-        batch = batches[b]
-        if batch.status == PARTIAL:
-            continue
-        if state[NEXT] < 0:
-            state[NEXT] = batch.body
-            state[INDEX] = 0
-            state[BASE] = 0
-        if batch.body < 0:
-            if state[RECORDS] == len(records):
-                state[NEXT] = -1
-                return b
-            _mark(records[state[RECORDS]], b, batch, np.int64(batch.status))
-            state[RECORDS] += 1
-        elif batch.magic == 2:
-            if not _read_batch_records(arena, batches, b, records, headers, state):
-                return b
-        elif not _read_set(arena, batches, b, records, state):
-            return b
-        state[NEXT] = -1
-    return count
 
 
 @kernel(np.uint8, np.int64, np.int64, np.int64, int, np.uint8)

@@ -23,6 +23,7 @@ from .fields import FETCH, PRODUCE, SHARE_FETCH
 from .inspection import Frames
 from .machine import TAPE
 from .program import Programs
+from .record_reader import read_records
 from .roles import R_PARTITION, R_RECORDS, R_TOPIC_ID, R_TOPIC_NAME
 from .rows import NO_INT32
 from .tape import decode_jobs
@@ -252,7 +253,7 @@ class RecordCollector:
         state[b.NEXT] = -1
         while first < stop:
             state[b.RECORDS] = state[b.HEADERS] = 0
-            first = b.read_records(self._arena, batches, first, stop, self._records, self._headers, state)
+            first = read_records(self._arena, batches, first, stop, self._records, self._headers, state)
             made = int(state[b.RECORDS])
             if made:
                 self.tally.records += int(np.count_nonzero(self._records["status"][:made] == b.OK))

@@ -44,6 +44,7 @@ KERNEL_MODULES = (
     "kafkatap.dissector.machine",
     "kafkatap.dissector.buffers",
     "kafkatap.dissector.batches",
+    "kafkatap.dissector.record_reader",
     "kafkatap.reassembly.pcap",
     "kafkatap.reassembly.pcapng",
     "kafkatap.reassembly.headers",
