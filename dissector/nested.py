@@ -24,7 +24,7 @@ from .profiles import EVERYTHING
 from .program import Programs
 from .rows import OK, TRAILING_BYTES
 from .schema import REQUEST, RESPONSE, Message
-from .tape import BodyReader, as_array
+from .tape import BodyReader
 from .treewalk import Nested, TreeWalk
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def decode_layout(viewer: Viewer, name: str, data: bytes, at: int, end: int, pro
     first = at if name in _VERSION_INSIDE else at + width
     plan = _plan(name, used)
     program = _programs().find(layout.api_key, used, layout.direction)
-    rows, status = _reader().read(as_array(data), program, first, end, end)
+    rows, status = _reader().read(viewer.array_of(data), program, first, end, end)
     open_ended = version > used or name in _BEGINNINGS
     if status != OK and not (status == TRAILING_BYTES and open_ended):
         return None

@@ -73,6 +73,7 @@ class Viewer:
         self._plans: dict[tuple[int, int, int], Plan | None] = {}
         self._asked = Asked()
         self._depth = 0
+        self._bytes, self._array = b"", as_array(b"")
 
     def view(
         self, frame: bytes, direction: int = REQUEST, api_key: int = -1, version: int = -1, asked: Asked | None = None
@@ -83,7 +84,7 @@ class Viewer:
         """
         self._asked, self._depth = asked or Asked(), 0
         sized, limit = _size(frame)
-        found = _Frame(self, frame, as_array(frame), sized.end, len(frame), limit)
+        found = _Frame(self, frame, self.array_of(frame), sized.end, len(frame), limit)
         found.children.append(sized)
         if limit >= 0:
             found.read(direction, api_key, version)
@@ -120,11 +121,17 @@ class Viewer:
         if direction == RESPONSE and key < 0:
             return Nested("the request inside was not seen", secret=True)
         self._depth += 1
-        found = _Frame(self, data, as_array(data), at, end, end)
+        found = _Frame(self, data, self.array_of(data), at, end, end)
         found.read(direction, key, version)
         found.rest()
         self._depth -= 1
         return Nested(found.title, tuple(found.children))
+
+    def array_of(self, data: bytes) -> Array:
+        """Bytes as kernels take them, copied once for all that lies in them."""
+        if data is not self._bytes:
+            self._bytes, self._array = data, as_array(data)
+        return self._array
 
     def plan(self, api_key: int, direction: int, version: int) -> Plan | None:
         """How to walk a message; None for one that the definitions do not have."""
