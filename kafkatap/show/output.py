@@ -22,11 +22,13 @@ class Output:
 
     def write(self, line: Iterable[Span]) -> None:
         """One line, its end added."""
-        if self.colored:
-            text = "".join(_ansi(style).replace("\0", text) if style else text for text, style in line)
-        else:
-            text = "".join(text for text, _ in line)
-        self.write_text(text.rstrip())
+        if not self.colored:
+            self.write_text("".join(text for text, _ in line).rstrip())
+            return
+        spans = list(line)
+        while spans and not spans[-1][0].strip():
+            spans.pop()
+        self.write_text("".join(_ansi(style).replace("\0", text) if style else text for text, style in spans).rstrip())
 
     def write_text(self, text: str) -> None:
         if not text.isascii():

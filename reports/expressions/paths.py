@@ -15,6 +15,7 @@ from kafkatap.dissector.fields import K_COUNT, K_ELEMENT, K_STRUCT, K_TAG, Field
 from kafkatap.dissector.probes import Place
 from kafkatap.dissector.roles import ROLE_NAMES
 from kafkatap.dissector.schema import Message
+from kafkatap.dissector.secrets import may_be_secret
 
 from .errors import ExpressionError, suggestion
 from .names import FIELD, MS, Name
@@ -83,7 +84,8 @@ def fields_with_role(role: str, messages: Messages | None) -> Fields:
 
 
 def find_fields(comparison: Comparison, text: str, messages: Messages | None) -> Fields:
-    """The fields that a comparison's path means; ExpressionError, with near ones, where there is none."""
+    """The fields that a comparison's path means, less those that may be secret; ExpressionError where none is left,
+    with near ones where there is none."""
     words = comparison.name.split(".")
     api = words.pop(0) if words[0].lower() not in DIRECTIONS else None
     direction = DIRECTIONS[words.pop(0).lower()]
@@ -113,7 +115,11 @@ def find_fields(comparison: Comparison, text: str, messages: Messages | None) ->
             f"no {prefix.rstrip('.')} has a field {comparison.name[-len(wanted):]!r}"
             f"{_near(wanted, [i.path for i in known])}", text, at, end,
         )  # fmt: skip
-    return Fields(tuple(infos))
+    told = [i for i in infos if i.type not in TEXTS or not may_be_secret(i.api_key, i.direction, i.path)]
+    if not told:  # comparing again and again would tell what it holds
+        raise ExpressionError(f"{comparison.name} may hold a secret and is not compared", text, comparison.at,
+                              comparison.end)  # fmt: skip
+    return Fields(tuple(told))
 
 
 def _near(wanted: str, paths: list[str]) -> str:
