@@ -1,4 +1,5 @@
-"""The bytes of a frame: offset, hexadecimal and ASCII, sixteen a line; what the tree hides is masked.
+"""The bytes of a frame: offset, hexadecimal and ASCII, sixteen a line; what the tree hides is masked, and told in one
+line where it is long.
 
 Hidden are secrets and payload, and bytes that the layouts do not explain, since nobody knows what is in them.
 """
@@ -43,8 +44,21 @@ def hexdump(
         end = min(end, len(frame))
         if end > start:
             open_[start:end] = bytes(end - start)
-    for at in range(0, len(frame), _WIDTH):
+    at = 0
+    while at < len(frame):
+        end = _end_of_masked(open_, at)
+        if end - at > 2 * _WIDTH:
+            yield [(f"{at:08x}  ", _FAINT), (f"{end - at:,} bytes hidden", _MASKED)]
+            at = end
+            continue
         yield _line(frame[at : at + _WIDTH], open_[at : at + _WIDTH], at)
+        at += _WIDTH
+
+
+def _end_of_masked(open_: bytearray, at: int) -> int:
+    """Where the whole lines from `at` on end of which nothing is shown."""
+    shown = open_.find(1, at)
+    return len(open_) if shown < 0 else shown - shown % _WIDTH
 
 
 def _line(raw: bytes, shown: bytearray, at: int) -> list[Span]:
