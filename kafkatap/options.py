@@ -140,16 +140,16 @@ def build_parser() -> argparse.ArgumentParser:
         description="Show the requests and responses of one or many captures in order of time.",
         epilog=_SHOW_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
     ))  # fmt: skip
+    _add_records(commands.add_parser(
+        "records", help="the records that were produced and fetched: keys, values, headers",
+        description="Show the records in Produce requests and Fetch responses, which may be confidential.",
+        epilog=_RECORDS_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    ))  # fmt: skip
     _add_apis(commands.add_parser(
         "apis", help="what is known of Kafka's protocol: APIs, versions, releases",
         description="List Kafka's APIs, their versions and the releases that speak them; of APIs that are named, what "
         "each version changed.",
         epilog=_APIS_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    ))  # fmt: skip
-    _add_records(commands.add_parser(
-        "records", help="the records that were produced and fetched: keys, values, headers",
-        description="Show the records in Produce requests and Fetch responses, which may be confidential.",
-        epilog=_RECORDS_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
     ))  # fmt: skip
     completion = commands.add_parser(
         "completion", help="print the completion script of a shell",
