@@ -98,7 +98,7 @@ def table_of(messages: list[Object]) -> pa.Table:
             row["errors"] = [{"code": e["code"], "count": e["count"]} for e in m["errors"]]
             row["throttle_time_ms"] = m["throttle_time_ms"]
     times = [f"{side}_{end}" for side in ("request", "response") for end in ("first", "last")]
-    columns = {
+    columns: dict[str, Any] = {
         name: pa.array([row.get(name) for row in exchanges.values()])
         for name in ("outcome", "client_id", "client_ip", "broker_ip", "client_port", "broker_port", "api_key",
                      "api_version", "correlation_id", "request_bytes", "response_bytes", "throttle_time_ms")
