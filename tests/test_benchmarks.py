@@ -52,3 +52,12 @@ def test_table_names_every_contender(capture: Path) -> None:
     assert "| kafkatap report |" in done.stdout
     assert "| plain sequential read |" in done.stdout
     assert "no no-such-tshark here" in done.stderr
+
+
+def test_show_is_timed_beside_report(samples: Path) -> None:
+    command = [sys.executable, "benchmarks/bench_show.py", str(samples / "apache-0.8.2.pcap.zst"), "--runs", "1"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=120, check=True
+    )
+    names = [line.split(" | ")[0].removeprefix("| ") for line in done.stdout.splitlines() if line.endswith(" |")]
+    assert {"report", "show, until the first line", "show, all lines", "records to Parquet"} <= set(names)
