@@ -18,7 +18,7 @@ from kafkatap.reports.batch import uuid_text
 Span = tuple[str, str]
 Line = list[Span]
 
-#: Topics, and ranges of partitions of each, that a line names at most.
+#: Topics (or values of an array), and ranges of partitions of each, that a line names at most.
 TOPICS, RANGES = 4, 6
 #: Widest texts of columns and values.
 LONGEST_ID, LONGEST_VALUE = 24, 40
@@ -198,13 +198,17 @@ def _ranges(partitions: list[int]) -> str:
 
 
 def _values(facts: Facts) -> list[tuple[str, str]]:
-    """What stands at the top of a message and says something."""
-    found = []
+    """What stands at the top of a message and says something; of an array the first few values."""
+    found: dict[str, list[Any]] = {}
     for name, value in facts.values:
         if name in _NEVER or (not value and name not in _ALWAYS) or (value == -1 and name != "Acks"):
             continue
-        found.append((name, _value(name, value)))
-    return found
+        found.setdefault(name, []).append(value)
+    told = []
+    for name, values in found.items():
+        more = f" and {len(values) - TOPICS} more" if len(values) > TOPICS else ""
+        told.append((name, ",".join(_value(name, value) for value in values[:TOPICS]) + more))
+    return told
 
 
 def _value(name: str, value: Any) -> str:
