@@ -328,6 +328,18 @@ def test_a_topic_named_at_the_end_is_named_everywhere(run: Run, tmp_path: Path) 
     assert len(out.splitlines()) == 9
 
 
+def test_long_arrays_are_cut(run: Run, tmp_path: Path) -> None:
+    talk = KafkaTalk()
+    talk.tcp.open()
+    talk.answer(talk.ask(15, 0, 1, Groups=[f"group-{n}" for n in range(300)]))
+    talk.answer(talk.ask(METADATA, 1, 2, Topics=[{"Name": f"topic-{n}"} for n in range(300)]))
+    (tmp_path / "a.pcap").write_bytes(pcap_bytes(encode(talk.segments)))
+    code, out, _ = run(tmp_path / "a.pcap")
+    assert code == 0
+    assert "  Groups=group-0,group-1,group-2,group-3 and 296 more\n" in out
+    assert "  topic-0  topic-1  topic-2  topic-3  and 296 more\n" in out
+
+
 # Whole messages
 
 
@@ -362,8 +374,11 @@ def test_the_whole_of_each_message(run: Run) -> None:
             assert offset == at
             at += size
         assert at == len(frame)
-        shown = [line for line in lines if re.match(r"  [0-9a-f]{8}  ", line)]
-        cells = " ".join(line[12:60] for line in shown).split()
+        cells: list[str] = []
+        for line in (line for line in lines if re.match(r"  [0-9a-f]{8}  ", line)):
+            assert int(line[2:10], 16) == len(cells)
+            hidden = re.fullmatch(r"([\d,]+) bytes hidden", line[12:])
+            cells += ["**"] * int(hidden[1].replace(",", "")) if hidden else line[12:60].split()
         assert len(cells) == len(frame)
         assert all(cell in ("**", f"{byte:02x}") for cell, byte in zip(cells, frame, strict=True))
         if m["api_name"] in ("Metadata", "ListOffsets", "Heartbeat", "JoinGroup"):
@@ -378,9 +393,11 @@ def test_json_with_bodies(run: Run) -> None:
     assert out.isascii()
     objects = [json.loads(line) for line in out.splitlines()]
     assert len(objects) == len(brief(SMALL))
-    for m, short in zip(objects, brief(SMALL), strict=True):
-        validator.validate(m)
+    for short in brief(SMALL)[::5]:
         validator.validate(short)
+    for m in {(m["api_name"], m["api_version"], m["direction"]): m for m in objects}.values():
+        validator.validate(m)
+    for m, short in zip(objects, brief(SMALL), strict=True):
         assert {name: m[name] for name in short} == short
         if m["direction"] == "request":
             assert m["header"]["ApiKey_name"] == m["api_name"]
@@ -399,7 +416,7 @@ def show_validator() -> Any:
 def test_every_sample_is_valid_json(run: Run) -> None:
     validator = show_validator()
     for name in WHOLE[1:]:
-        code, out, _ = run("--json", "--tail", "400", SAMPLES / name)
+        code, out, _ = run("--json", "--tail", "200", SAMPLES / name)
         assert code == 0
         for line in out.splitlines()[::7]:
             validator.validate(json.loads(line))
