@@ -18,7 +18,11 @@ def command() -> NoReturn:
     written: 30 ms of 170 for a small capture.
     """
     gc.disable()
-    code = main()
+    try:
+        code = main()
+    except Exception:  # a mistake of ours: the interpreter's own end would wait for the thread that reads ahead
+        sys.excepthook(*sys.exc_info())
+        code = 2
     try:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -146,3 +146,14 @@ def test_the_search_finds_secrets_in_every_form() -> None:
     for form in forms:
         assert found_in(form, SECRETS) == ["plain"], form
     assert found_in("\n".join(SECRETS), ALL) == []
+
+
+def test_payload_of_a_sample(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sample = samples / "live-4.3.pcap.zst"
+    assert main(["records", "--json", "--values", "hex", str(sample)]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    values = {bytes.fromhex(r["value"]["data"]).decode("latin-1") for r in records if (r["value"] or {}).get("data")}
+    starts = {value[:24]: value[:24] for value in values if len(value) >= 24}
+    assert starts
+    assert found_in(told(capsys, "show", "-v", "--hex", sample), starts) == []
+    assert found_in(told(capsys, "show", "-v", "--records", sample), starts) == list(starts)

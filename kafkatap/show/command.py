@@ -12,7 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 
 from kafkatap.asking import asked, asked_condition, asked_window
 from kafkatap.console import (
@@ -107,8 +107,8 @@ class _Task:
             run = Run(options.captures, engine, watch=lambda done: bool(stop))
             printer = make_printer(options, Known(LiveTopics(engine), nodes.found), self.definitions)
             messages = self.chosen(stream_messages(run, collector, self.condition), engine)
-            told = printer.print_all(messages)
-        return INTERRUPTED if run.interrupted else self.finish(run, told)
+            told = printer.print_all(takewhile(lambda _: not stop, messages))
+        return INTERRUPTED if stop else self.finish(run, told)
 
     def chosen(self, messages: Iterable[Message], engine: Engine) -> Iterator[Message]:
         """What the options ask for, of messages as they come."""

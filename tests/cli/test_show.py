@@ -483,8 +483,9 @@ def test_interrupted(more: list[str]) -> None:
     process.stdout.readline()
     time.sleep(0.1)  # it waits for us to read on
     process.send_signal(2)
-    _, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=30)
     assert process.returncode == 130
+    assert len(out) < 1_000_000  # of 5 MB
     assert without_compiling(err.decode()) == ""
 
 
