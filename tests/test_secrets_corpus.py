@@ -32,10 +32,10 @@ def texts(recording: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         ["report", "--by", "client", "--csv", str(csv)],
         ["report", "--json"],
         ["show"],
-        ["show", "--json", "--brief"],
+        ["show", "--json", "--brief", *SASL],
         ["show", "-v", "--hex", "--api", "SaslHandshake,SaslAuthenticate", *SASL],
         ["show", "--json", "--records", "--api", "SaslHandshake,SaslAuthenticate,Envelope", *SASL],
-        ["show", "-v", "--hex", "--records", "-n", "1500", *SASL],
+        ["show", "-v", "--hex", "--records", "-n", "600", *SASL],
         ["show", "-v", "--hex", "--api", "Envelope,AlterUserScramCredentials,IncrementalAlterConfigs,DescribeConfigs"],
         ["records", "--json", *SASL],
     ):
