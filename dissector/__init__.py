@@ -7,7 +7,8 @@ history                     what came and went with a version
 fields, roles, profiles     fields by number, what they mean, which of them a run wants
 compiler, program, disassembly  layouts to programs, kept compiled, and printed
 machine, tape               the kernel that runs programs over bodies; views of what it writes
-node, view                  one message as a tree; how it is made: plans (of layouts), treewalk (of rows), batch_heads
+node, view                  one message as a tree
+plans, treewalk, batch_heads, record_nodes  how it is made: of layouts, of the tape's rows, of batches and their records
 nested, sasl, telemetry     what lies in byte fields: layouts of data/*.kmsg; what may be said of tokens and metrics
 enums, secrets              what numbers are called; which fields are not shown
 reference                   the slow and obvious decoder that the machine is tested against
@@ -15,8 +16,9 @@ dialogs, buffers            the tables of framing: what connections and streams 
 framing, search             chunks to frames; the search for a boundary that was lost
 correlation                 requests and responses of a connection, paired
 exchanges, rows             what reports need of the bodies, the times told apart; the rows that come out
-batches, record_reader, codecs, records  record batches and message sets: kernels, decompression, and their inspector
-inspection                  what sees each message while its bytes are there
+batches, record_reader, codecs, checksums  record batches and message sets: kernels, decompression, CRCs
+records                     the inspector that reads records
+inspection, facts           what sees each message while its bytes are there; what a line of show says of it
 probes                      comparisons on decoded fields, as an inspector
 dissector                   the loop that runs all of it over a block
 """

@@ -6,10 +6,13 @@ magic 1). What is behind a head is payload, and stays hidden here.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from . import batches as b
 from . import node as n
+from .checksums import check_crcs
 from .enums import enum_name, time_text
 from .node import Node
 
@@ -49,16 +52,23 @@ def view_batches(raw: bytes, offset: int, cut: bool, partial: bool = True) -> li
     at = 0
     while int(state[b.PART_NUMBER]) < 1:
         made = b.walk_batches(arena, parts, 1, found, state)
+        check_crcs(arena.data, found[:made])
         for batch in found[:made]:
             end = len(raw) if batch["end"] > len(raw) else int(batch["end"])
-            nodes.append(_view_batch(raw, at, end, offset, len(nodes), int(batch["magic"]), int(batch["status"])))
+            nodes.append(_view_batch(raw, at, end, offset, len(nodes), int(batch["magic"]), _told(batch)))
             at = end
     return nodes
 
 
-def _view_batch(raw: bytes, at: int, end: int, offset: int, number: int, magic: int, status: int) -> Node:
+def _told(batch: Any) -> str:
+    """What is to be said of a batch; "" of one that is as it should be."""
+    if batch["status"] == b.OK:
+        return "wrong CRC" if batch["crc_state"] == b.CRC_WRONG else ""
+    return b.RECORD_STATUSES[batch["status"]].replace("_", " ")
+
+
+def _view_batch(raw: bytes, at: int, end: int, offset: int, number: int, magic: int, told: str) -> Node:
     name = f"[{number}]"
-    told = "" if status == b.OK else b.RECORD_STATUSES[status].replace("_", " ")
     values: dict[str, int] = {}
     children: list[Node] = []
     place = at
@@ -75,8 +85,9 @@ def _view_batch(raw: bytes, at: int, end: int, offset: int, number: int, magic: 
         return Node(name, "batch", offset + at, end - at, n.RAW, end - at, (), "", told or "not a batch")
     if place < end:
         children.append(Node("Records", "records", offset + place, end - place, n.HIDDEN, end - place))
-    problem = "" if status == b.PARTIAL else told
-    text = _line(values, magic) + (", partial" if status == b.PARTIAL else "")
+    partial = told == b.RECORD_STATUSES[b.PARTIAL]
+    problem = "" if partial else told
+    text = _line(values, magic) + (", partial" if partial else "")
     return Node(name, _TYPES[magic], offset + at, end - at, n.BATCH, None, tuple(children), text, problem)
 
 

@@ -39,7 +39,7 @@ class RecordViewer:
         part = np.zeros(1, b.PART)
         part["topic"], part["fetch"], part["cut"] = -1, 1, cut
         zero = np.zeros(1, np.int64)
-        self._collector.take(part, zero, np.array([len(raw)]), zero, (np.frombuffer(raw, np.uint8),))
+        self._collector.take(part, zero, np.array([len(raw)]), zero, (np.frombuffer(raw, np.uint8).copy(),))
         records: dict[int, list[Node]] = {}
         problems: dict[int, str] = {}
         for chunk in self._collector.chunks():
@@ -51,8 +51,6 @@ class RecordViewer:
                     found.append(_record(place, len(found), batch, row, headers))
                 else:
                     problems[number] = b.RECORD_STATUSES[row["status"]].replace("_", " ")
-                if batch["crc_state"] == b.CRC_WRONG:
-                    problems[number] = "wrong CRC"
         return [_filled(head, records.get(i, []), problems.get(i, "")) for i, head in enumerate(heads)]
 
 

@@ -8,7 +8,6 @@ at a time (`HELD` and one batch).
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 from kafkatap.kernels.arrays import taken
 
 from . import batches as b
+from .checksums import check_crcs
 from .codecs import CORRUPT, DONE, NONE, TOO_LARGE, UNKNOWN, Bounds, decompress
 from .fields import FETCH, PRODUCE, SHARE_FETCH
 from .inspection import Frames
@@ -193,7 +193,8 @@ class RecordCollector:
     def _unpack(self, parts: Array, batches: Array) -> Iterator[Chunk]:
         """Check and decompress the batches, and read their records; in several goes where they are large."""
         field_bytes = self._used
-        self._check(batches)
+        check_crcs(self._arena.data, batches)
+        self.tally.wrong_crc += int(np.count_nonzero(batches["crc_state"] == b.CRC_WRONG))
         packed = np.flatnonzero((batches["body"] >= 0) & (batches["codec"] != NONE))
         first = done = 0
         while done < len(packed):
@@ -203,22 +204,6 @@ class RecordCollector:
             first, self._used = stop, field_bytes
         yield from self._read(parts, batches, first, len(batches))
         self.tally.batches += np.bincount(batches["status"], minlength=len(b.RECORD_STATUSES))
-
-    def _check(self, batches: Array) -> None:
-        """Compare the CRC of every batch that is whole with what the batch says."""
-        import crc32c
-
-        arena = self._arena.data
-        whole = np.flatnonzero((batches["status"] == b.OK) & (batches["body"] >= 0))
-        new = batches["magic"][whole] == 2
-        starts = batches["at"][whole] + np.where(new, 21, 16)
-        found = [
-            crc32c.crc32c(arena[at:end]) if is_new else zlib.crc32(arena[at:end])
-            for is_new, at, end in zip(new.tolist(), starts.tolist(), batches["end"][whole].tolist(), strict=True)
-        ]
-        right = np.array(found, np.int64) == batches["crc"][whole]
-        batches["crc_state"][whole] = np.where(right, b.CRC_RIGHT, b.CRC_WRONG)
-        self.tally.wrong_crc += int(np.count_nonzero(~right))
 
     def _decompress(self, batches: Array, packed: Array) -> int:
         """Decompress the batches of these numbers, until much is held; return how many."""

@@ -413,13 +413,13 @@ def _message(*fields: Field, name: str = "Toy") -> Message:
 
 def test_elements_of_no_bytes_are_refused() -> None:
     empty = Field("Xs", "struct", Versions(0, 0), is_array=True, struct=Struct("X", ()))
-    with pytest.raises(AssertionError, match="Toy v0 Xs: elements of no bytes"):
+    with pytest.raises(ValueError, match="ToyRequest v0, Xs: elements of no bytes"):
         compile_programs({(3, REQUEST): _message(empty)}, PROFILES["everything"])
 
 
 def test_versions_and_keys_beyond_the_index_are_refused() -> None:
     message = Message(3, "Toy", REQUEST, Versions(32, 32), Versions(0, -1), Struct("Toy", ()))
-    with pytest.raises(ValueError, match="version 32: the index has no place"):
+    with pytest.raises(ValueError, match="ToyRequest v32: api_key 3 is beyond"):
         compile_programs({(3, REQUEST): message}, PROFILES["everything"])
 
 

@@ -18,7 +18,8 @@ import numpy as np
 
 import kafkatap.engine
 from kafkatap.dissector import rows as r
-from kafkatap.dissector.program import load_programs
+from kafkatap.dissector.overlay import Definitions
+from kafkatap.dissector.program import Programs, load_programs
 from kafkatap.engine import Engine
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from kafkatap.reports.batch import PROTOCOLS, Batch, Context
@@ -29,7 +30,14 @@ Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
 
 # Thousands of engines in one process: programs are read (or compiled, where nothing is kept) once for all of them.
-kafkatap.engine.load_programs = cache(load_programs)  # type: ignore[attr-defined]
+_once = cache(load_programs)
+
+
+def _programs(profile: str, definitions: Definitions | None = None) -> Programs:
+    return _once(profile) if definitions is None else load_programs(profile, definitions)
+
+
+kafkatap.engine.load_programs = _programs  # type: ignore[attr-defined]
 
 _TEXTS = ("client_id", "client_software", "client_software_version", "software", "software_version", "sasl_mechanism")
 

@@ -1,0 +1,28 @@
+"""CRCs of record batches and messages: CRC-32C from the attributes on (magic 2), CRC-32 from the magic on (0 and 1)."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from . import batches as b
+
+Array = np.ndarray[Any, Any]
+#: Where the bytes begin that a CRC covers, from the batch's first byte.
+_COVERED_FROM = {2: 21, 1: 16, 0: 16}
+
+
+def check_crcs(arena: memoryview, batches: Array) -> None:
+    """Compare the CRC of every batch (BATCH) that is whole with what the batch says; sets `crc_state`."""
+    import crc32c
+
+    whole = np.flatnonzero((batches["status"] == b.OK) & (batches["body"] >= 0))
+    columns = (batches[name][whole].tolist() for name in ("magic", "at", "end"))
+    found = [
+        (crc32c.crc32c if magic == 2 else zlib.crc32)(arena[at + _COVERED_FROM[magic] : end])
+        for magic, at, end in zip(*columns, strict=True)
+    ]
+    right = np.array(found, np.int64) == batches["crc"][whole]
+    batches["crc_state"][whole] = np.where(right, b.CRC_RIGHT, b.CRC_WRONG)
