@@ -370,6 +370,8 @@ def take_response(t, c, source, at, captured, size, first, last, packet_first, p
         _add_job(t, source, at + 8, end, at + size, np.int64(-1), slot * 2 + 1)
         return
     x.outcome = ANSWERED
+    if dialog.ready == 0:
+        dialog.ready = packet_last
     t.state[ANSWERED_COUNT] += 1
     body = at + 8
     program = response_program(t, x, buf, body, end)

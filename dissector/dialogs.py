@@ -17,6 +17,8 @@ DIALOG = record_dtype(
     ("mute_end", "i8"),  # until when the broker does not read this connection because of a quota; NO_TIME
     ("requests", "i8"),
     ("responses", "i8"),
+    ("ready", "i8"),  # the packet that completed the first answered exchange, or told that it is TLS; 0
+    ("settled", "i8"),  # the packet of the SETTLED-th chunk of a connection not known to be Kafka; 0
     ("pending_first", "i4"),  # exchanges that wait for their response, in order; -1
     ("pending_last", "i4"),
     ("pending_count", "i4"),
@@ -25,6 +27,7 @@ DIALOG = record_dtype(
     ("software_version", "i4"),
     ("mechanism", "i4"),
     ("tls_records", "i4"),
+    ("unknown_chunks", "i4"),  # chunks that came while it was not known what this connection carries
     ("client", "i1"),
     ("protocol", "u1"),
     ("raw_sasl", "u1"),  # after SaslHandshake v0: frames are bare tokens until a request header is seen again
@@ -98,7 +101,8 @@ PIECE = record_dtype(
 STRING = record_dtype(("at", "i8"), ("hash", "i8"), ("length", "i4"))
 
 #: What reassembly gives (see there), declared again so that neither package needs the other. A START with `captured` 1
-#: tells the client's direction and that the first bytes follow; with 2 only the direction (a hint).
+#: tells the client's direction and that the first bytes follow; with RESUMED that the dialog's row says already what is
+#: known of a connection that began earlier; with 2 only the direction (a hint).
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),
@@ -111,6 +115,9 @@ CHUNK = record_dtype(
     ("source", "u1"),
 )
 DATA, HOLE, START, END = range(4)
+RESUMED = 3
+#: Chunks after which a connection that is not known to be Kafka counts as settled.
+SETTLED = 16
 
 #: Where a frame's bytes lie: the block, reassembly's held bytes, or our own pool.
 BLOCK, HELD, POOL = range(3)

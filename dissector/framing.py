@@ -46,8 +46,10 @@ from .dialogs import (
     POOL,
     POOL_FULL,
     POOL_TOP,
+    RESUMED,
     RESYNCS,
     SEARCHING,
+    SETTLED,
     START,
     STOPPED,
     STREAM,
@@ -305,18 +307,22 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
     dialog.mute_end = NO_TIME
     dialog.requests = 0
     dialog.responses = 0
+    dialog.ready = 0
+    dialog.settled = 0
     dialog.pending_first = -1
     dialog.pending_last = -1
     dialog.pending_count = 0
-    dialog.client_id = -1
-    dialog.software = -1
-    dialog.software_version = -1
-    dialog.mechanism = -1
     dialog.tls_records = 0
-    dialog.client = chunk.direction if chunk.captured >= 1 else -1
-    dialog.protocol = UNKNOWN
+    dialog.unknown_chunks = 0
     dialog.raw_sasl = 0
-    dialog.answers_at_once = -1
+    if chunk.captured != RESUMED:
+        dialog.client_id = -1
+        dialog.software = -1
+        dialog.software_version = -1
+        dialog.mechanism = -1
+        dialog.client = chunk.direction if chunk.captured >= 1 else -1
+        dialog.protocol = UNKNOWN
+        dialog.answers_at_once = -1
     dialog.open = 1
     for d in range(2):
         stream = t.streams[2 * c + d]
@@ -386,6 +392,9 @@ def _take_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
         if chunk.kind == HOLE:
             stream.losses += 1
         elif chunk.kind == DATA and dialog.protocol == UNKNOWN:
+            dialog.unknown_chunks += 1
+            if dialog.unknown_chunks == SETTLED:
+                dialog.settled = chunk.packet
             if stream.mode == SYNCED:
                 stream.mode = SEARCHING  # a broker does not speak first: bytes are missing, or this is not Kafka
             if stream.mode == SEARCHING:
@@ -394,6 +403,7 @@ def _take_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
                     dialog.tls_records += 1
                     if dialog.tls_records >= 3:
                         dialog.protocol = TLS
+                        dialog.ready = chunk.packet
         if chunk.kind == HOLE and stream.mode == ANCHORED:
             stream.mode = SEARCHING
         _take_pieces(t, c, d, piece, chunk.kind != DATA)

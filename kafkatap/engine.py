@@ -301,7 +301,7 @@ class Engine:
         ended, table = part.ended, part.ended_rows
         dialogs = self.dissector.dialogs[ended]
         rows = np.zeros(len(ended), CONNECTION_ROW)
-        rows["connection"] = table["serial"]
+        rows["connection"] = dialogs["serial"]
         for name in ("first", "last", "handshake_rtt_ns", "packets"):
             rows[name] = table[name]
         self._set_endpoints(rows, ended)

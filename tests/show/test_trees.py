@@ -215,6 +215,7 @@ def test_records_are_masked_unless_asked_for() -> None:
     line = next(line for line in render_tree(root) if "RecordBatch" in line)
     assert line.endswith(
         "[0] RecordBatch: base offset 0, 1 record, not compressed, producer 0, epoch 0, sequence 0, CRC 00000000"
+        "  <- wrong CRC"
     )
     batch_json = tree_json(root)["body"]["TopicData"][0]["PartitionData"][0]["Records"]["batches"][0]
     assert (batch_json["Magic"], batch_json["RecordCount"], batch_json["Records"]) == (
