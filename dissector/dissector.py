@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import copied, grown, linked_free_list, taken
+from kafkatap.kernels.arrays import copied, grown, linked_free_list, taken, untouched
 
 from . import buffers, dialogs, exchanges, framing
 from .inspection import Frames, Inspector
@@ -64,15 +64,15 @@ class Dissector:
         self.dialogs = np.zeros(256, dialogs.DIALOG)
         self.streams = np.zeros(512, dialogs.STREAM)
         self.marks = np.zeros(4_096, dialogs.MARK)
-        self.exchanges = np.zeros(65_536, EXCHANGE)
-        self.links = np.zeros(65_536, dialogs.LINK)
-        self._bits = np.zeros(65_536, np.uint64)  # by slot: what inspectors found of the exchange
-        self.jobs = np.zeros(49_152, JOB)
-        self.strings = np.zeros(65_536, dialogs.STRING)
-        self.text = np.zeros(64 << 20, np.uint8)
-        self.buckets = np.zeros(1 << 17, np.int32)
-        self.pool = np.zeros(64 << 20, np.uint8)
-        self.tape = np.zeros(1 << 16, TAPE)
+        self.exchanges = untouched(65_536, EXCHANGE)
+        self.links = untouched(65_536, dialogs.LINK)
+        self._bits = untouched(65_536, np.uint64)  # by slot: what inspectors found of the exchange
+        self.jobs = untouched(49_152, JOB)
+        self.strings = untouched(65_536, dialogs.STRING)
+        self.text = untouched(64 << 20, np.uint8)
+        self.buckets = untouched(1 << 17, np.int32)
+        self.pool = untouched(64 << 20, np.uint8)
+        self.tape = untouched(1 << 16, TAPE)
         self.topic_names: dict[int, int] = {}  # string number of a topic's id -> that of its name
         self._free = np.arange(len(self.exchanges) - 1, -1, -1, dtype=np.int32)
         self._done = np.zeros(98_304, np.int32)
@@ -98,17 +98,27 @@ class Dissector:
         self._state[exchanges.FREE_PARTS] = linked_free_list(self._parts, 0, -1)
         self._state[exchanges.FREE_PARTS_LEFT] = len(self._parts)
 
-        self.topic_names[self._number_of(METADATA_TOPIC_ID)] = self._number_of(METADATA_TOPIC)
+        self.name_topic(METADATA_TOPIC_ID, METADATA_TOPIC)
 
-    def _number_of(self, value: bytes) -> int:
-        array = np.frombuffer(value, np.uint8)
+    def number_of(self, value: bytes) -> int:
+        """The number of a string; it is interned where it was not yet."""
+        self._room_for_strings(1, len(value))
+        array = np.frombuffer(value or b"\0", np.uint8)
         return int(buffers.intern(array, 0, len(value), self.strings, self.text, self.buckets, self.state))
 
-    def feed(self, block: Array, held: Array, chunks: Array, count: int, connections: int) -> Iterator[Finished]:
-        """Take chunks[:count] of connections numbered below `connections`; yield what had to be drained on the way."""
+    def name_topic(self, topic_id: bytes, name: bytes) -> None:
+        """Note a topic's name that was told elsewhere."""
+        self.topic_names[self.number_of(topic_id)] = self.number_of(name)
+
+    def make_room(self, connections: int) -> None:
+        """Have rows for connections numbered below `connections`."""
         if connections > len(self.dialogs):
             self.dialogs = grown(self.dialogs, connections)
             self.streams = grown(self.streams, 2 * len(self.dialogs))
+
+    def feed(self, block: Array, held: Array, chunks: Array, count: int, connections: int) -> Iterator[Finished]:
+        """Take chunks[:count] of connections numbered below `connections`; yield what had to be drained on the way."""
+        self.make_room(connections)
         state = self.state
         taken = 0
         while True:

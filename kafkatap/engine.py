@@ -47,6 +47,7 @@ KERNEL_MODULES = (
     "kafkatap.dissector.record_reader",
     "kafkatap.reassembly.pcap",
     "kafkatap.reassembly.pcapng",
+    "kafkatap.reassembly.boundaries",
     "kafkatap.reassembly.headers",
     "kafkatap.reassembly.streams",
     "kafkatap.reports.count_table",
@@ -135,9 +136,10 @@ class Engine:
         inspectors: Sequence[Inspector] = (),
         definitions: Definitions | None = None,
         apis: frozenset[int] | None = None,
+        assembler: Assembler | None = None,
     ) -> None:
         store.use(KERNEL_MODULES)
-        self.assembler = Assembler(pools=AHEAD)
+        self.assembler = assembler or Assembler(pools=AHEAD)
         programs, details = load_programs("summary", definitions), load_programs("results", definitions)
         head = None if apis is None else load_programs("head", definitions)
         self.dissector = Dissector(programs, details, all_results, inspectors, apis, head)

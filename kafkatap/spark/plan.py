@@ -1,0 +1,184 @@
+"""From the surveys of all splits: which split stands for which packets of each flow, and what it has to know for that.
+
+Splits are put in order of time by their files (as `sources.ordered` does) and, in a file, of place. Packets are numbered
+over all of them. Each flow belongs to the first split that has it, up to its head in the next one, and so on.
+
+A flow whose packets in two files overlap in time was captured at both ends: all its packets, from all of these splits,
+go to the first, and are merged there in order of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from kafkatap.dissector import dialogs as d
+from kafkatap.reassembly.rows import LISTENER
+from kafkatap.sources import SLACK_NS
+
+from .handover import History
+from .seams import Seam
+from .split_engine import NOTHING
+from .survey import FlowSeen, SplitSurvey
+
+Array = np.ndarray[Any, Any]
+#: A flow in a split.
+Place = tuple[bytes, int]
+
+
+@dataclass(slots=True)
+class SplitTask:
+    """What one split has to do. `base`: packets of the whole input before it. `heads`: by flow, up to which packet (over
+    the whole input) it is not this split's. `primed`: the flows that begin here at a head. `next`: the flows that
+    another split goes on with, and which. Seams come from the splits in `follows`."""
+
+    split: int
+    base: int = 0
+    heads: dict[bytes, int] = field(default_factory=dict)
+    histories: dict[bytes, History] = field(default_factory=dict)
+    primed: list[bytes] = field(default_factory=list)
+    next: dict[bytes, int] = field(default_factory=dict)
+    merged: set[bytes] = field(default_factory=set)
+    listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
+
+
+@dataclass(slots=True)
+class Corrections:
+    """What turned out otherwise than planned: heads that were none, and what is known at others. `names`: of topics,
+    seen only when splits were joined."""
+
+    dropped: set[Place] = field(default_factory=set)
+    histories: dict[Place, History] = field(default_factory=dict)
+    names: dict[bytes, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Plan:
+    """`tasks` in order. `owners`: to which split the packets of a flow in a split go, up to its head. `missing`: those
+    of them that the survey did not cut out, by split, with the last packet (in the split)."""
+
+    tasks: list[SplitTask]
+    topic_names: dict[bytes, bytes]
+    owners: dict[Place, int] = field(default_factory=dict)
+    missing: dict[int, dict[bytes, int]] = field(default_factory=dict)
+    both_ends: set[bytes] = field(default_factory=set)
+
+    @property
+    def bases(self) -> dict[int, int]:
+        return {task.split: task.base for task in self.tasks}
+
+
+def make_plan(
+    surveys: Sequence[SplitSurvey], files: Sequence[int], corrections: Corrections | None = None
+) -> Plan:
+    """`surveys[i]` is of split i, which belongs to file `files[i]`; those of one file follow each other."""
+    corrections = corrections or Corrections()
+    order = _in_order(surveys, files)
+    tasks, base = [], 0
+    listeners: dict[tuple[int, ...], None] = {}
+    names: dict[bytes, bytes] = {}
+    flows: dict[bytes, list[int]] = {}
+    for split in order:
+        survey = surveys[split]
+        known = np.array(list(listeners), LISTENER) if listeners else np.zeros(0, LISTENER)
+        tasks.append(SplitTask(split, base, listeners=known))
+        base += survey.packets
+        listeners.update(dict.fromkeys(survey.listeners.tolist()))
+        names.update(survey.topic_names)
+        for key in survey.flows:
+            flows.setdefault(key, []).append(split)
+    names.update(corrections.names)
+    plan = Plan(tasks, names)
+    of_split = {task.split: task for task in tasks}
+    for key, splits in flows.items():
+        if len(splits) > 1:
+            if _overlap(surveys, files, key, splits):
+                _merge(plan, of_split, key, splits)
+            else:
+                _chain(plan, of_split, surveys, corrections, key, splits)
+    return plan
+
+
+def _in_order(surveys: Sequence[SplitSurvey], files: Sequence[int]) -> list[int]:
+    times: dict[int, int] = {}
+    for survey, file in zip(surveys, files, strict=True):
+        if survey.packets:
+            times.setdefault(file, survey.head_time)
+    with_packets = [i for i, survey in enumerate(surveys) if survey.packets]
+    return sorted(with_packets, key=lambda i: (times[files[i]], files[i], i))
+
+
+def _overlap(surveys: Sequence[SplitSurvey], files: Sequence[int], key: bytes, splits: Sequence[int]) -> bool:
+    last: dict[int, int] = {}
+    for split in splits:
+        seen, file = surveys[split].flows[key], files[split]
+        if any(other != file and seen.first + SLACK_NS < end for other, end in last.items()):
+            return True
+        last[file] = max(seen.last, last.get(file, seen.last))
+    return False
+
+
+def _merge(plan: Plan, tasks: Mapping[int, SplitTask], key: bytes, splits: Sequence[int]) -> None:
+    plan.both_ends.add(key)
+    tasks[splits[0]].merged.add(key)
+    for split in splits:
+        tasks[split].heads[key] = NOTHING
+        plan.owners[key, split] = splits[0]
+        plan.missing.setdefault(split, {})[key] = NOTHING
+
+
+def _chain(
+    plan: Plan,
+    tasks: Mapping[int, SplitTask],
+    surveys: Sequence[SplitSurvey],
+    corrections: Corrections,
+    key: bytes,
+    splits: Sequence[int],
+) -> None:
+    """One flow through its splits, in order."""
+    owner = splits[0]
+    history = _placed(surveys[owner].flows[key], tasks[owner].base)
+    for split in splits[1:]:
+        seen, task = surveys[split].flows[key], tasks[split]
+        head = 0 if (key, split) in corrections.dropped else seen.head
+        if not head and history.protocol in (d.TLS, d.FOREIGN) and (key, split) not in corrections.dropped:
+            head = seen.settled
+        plan.owners[key, split] = owner
+        if seen.seam is None or (not head and not seen.whole) or not _covers(seen, head):
+            plan.missing.setdefault(split, {})[key] = head or NOTHING
+        if head:
+            task.heads[key] = task.base + head
+            task.histories[key] = corrections.histories.get((key, split), history)
+            task.primed.append(key)
+            tasks[owner].next[key] = split
+            owner = split
+        else:
+            task.heads[key] = NOTHING
+        later = _placed(seen, task.base)
+        history = later if seen.opened or seen.renewed else history.then(later)
+
+
+def _covers(seen: FlowSeen, head: int) -> bool:
+    """Whether the seam that was cut out goes up to this head and not beyond."""
+    return seen.whole if not head else not seen.whole and head == seen.head
+
+
+def _placed(seen: FlowSeen, base: int) -> History:
+    assert seen.history is not None
+    return replace(seen.history, connection=seen.history.connection + base)
+
+
+def seams_to_ship(plan: Plan, surveys: Sequence[SplitSurvey]) -> Iterable[tuple[int, int, bytes, Seam]]:
+    """(split that gets it, split that it is from, flow, seam) of the seams that the surveys cut out."""
+    primed = {task.split: set(task.primed) for task in plan.tasks}
+    for (key, split), owner in plan.owners.items():
+        if key in plan.missing.get(split, {}):
+            continue
+        seam = surveys[split].flows[key].seam
+        assert seam is not None
+        yield owner, split, key, seam
+        if key in primed[split]:
+            yield split, split, key, seam
