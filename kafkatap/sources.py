@@ -11,16 +11,17 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
 from kafkatap.reassembly.errors import CaptureError, DamagedCapture, EmptyCapture, NotACapture, TruncatedCapture
 from kafkatap.reassembly.headers import LINK_NAMES
-from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
+from kafkatap.reassembly.scanner import HEADER_SIZE, NOWHERE, Scanner
 
 from .ahead import AHEAD
 from .decompression import open_stream
+from .storage import open_input
 
 Array = np.ndarray[Any, Any]
 BLOCK_SIZE = 4 * 1024 * 1024
@@ -63,6 +64,19 @@ class Pipe(io.RawIOBase):
         return done
 
 
+class Source(Protocol):
+    """What a `CaptureReader` reads: bytes from some place of a capture on."""
+
+    bytes_read: int
+
+    @property
+    def compression(self) -> str: ...
+    @property
+    def progress(self) -> int: ...
+    def readinto(self, view: memoryview) -> int: ...
+    def close(self) -> None: ...
+
+
 class Reading:
     """Bytes of one capture, decompressed: `readinto`, how many were read, and how many there are if that is known."""
 
@@ -71,7 +85,9 @@ class Reading:
         self.compression = ""
         self.bytes_read = 0
         self._file = self._open(path)
-        self.size = os.fstat(self._file.fileno()).st_size if path != STANDARD_INPUT else None
+        self.size = self._file.seek(0, os.SEEK_END) if path != STANDARD_INPUT else None
+        if path != STANDARD_INPUT:
+            self._file.seek(0)
         self._compressed: BinaryIO | None = None
         self._progress = 0
         self._stream: Any = self._file
@@ -92,7 +108,7 @@ class Reading:
     def _open(path: str) -> io.BufferedReader:
         if path == STANDARD_INPUT:
             return io.BufferedReader(Pipe(cast(Any, sys.stdin.buffer).raw), 65_536)
-        return cast(io.BufferedReader, open(path, "rb", buffering=65_536))
+        return io.BufferedReader(cast(io.RawIOBase, open_input(path)), 65_536)
 
     def readinto(self, view: memoryview) -> int:
         """Read up to len(view) bytes; 0 at the end. Raises CaptureError where decompression fails or is not known."""
@@ -136,10 +152,10 @@ class CaptureReader:
     """One capture, block by block. After `fill()` has said True, packets[position:count] lie in `buffer`, whose bytes
     stay until AHEAD more blocks are read."""
 
-    def __init__(self, path: str, block_size: int = BLOCK_SIZE, reading: Reading | None = None) -> None:
+    def __init__(self, path: str, block_size: int = BLOCK_SIZE, reading: Source | None = None) -> None:
         self.report = FileReport(path)
         self._block_size = block_size
-        self._reading = reading if reading is not None else Reading(path)
+        self._reading: Source = reading if reading is not None else Reading(path)
         self._scanner = Scanner()
         self._buffers = [np.zeros(block_size + 65_536, np.uint8) for _ in range(AHEAD)]  # lazily mapped
         self.buffer: Array = self._buffers[-1]
@@ -149,10 +165,10 @@ class CaptureReader:
         self._at = 0  # first byte not yet scanned
         self._end = 0  # end of the bytes in the buffer
         self._base = 0  # offset of the buffer's first byte in the capture
+        self._stop = NOWHERE  # in the capture: records that begin there or later are not taken
         self._over = False
         try:
-            head = self._read_head()
-            self._at = self._scanner.start(head)
+            self._begin()
         except CaptureError as error:
             self._fail(error, fatal=True)
         self.report.kind = self._scanner.format
@@ -173,6 +189,10 @@ class CaptureReader:
         self._scanner.number_from(first)
         self.packets["number"][: self.count] += first - self.report.first_packet
         self.report.first_packet = first
+
+    def _begin(self) -> None:
+        """Read what comes before the first record."""
+        self._at = self._scanner.start(self._read_head())
 
     def _read_head(self) -> bytes:
         view = memoryview(cast(Any, self.buffer))
@@ -226,9 +246,12 @@ class CaptureReader:
         except OSError as error:
             self._fail(DamagedCapture(f"reading failed: {error.strerror or error}", self._base + self._end))
         finally:
-            self.report.bytes = self._reading.bytes_read
+            self.report.bytes = self._bytes_of_report()
             self.report.drops = self._scanner.dropped
             self.report.link_types = tuple(LINK_NAMES.get(t, f"link type {t}") for t in self._scanner.link_types)
+
+    def _bytes_of_report(self) -> int:
+        return self._reading.bytes_read
 
     def _next_buffer(self, rest: int) -> None:
         """Go on, with the `rest` bytes that are not yet scanned, in the buffer that was used the longest ago; in the
@@ -243,7 +266,9 @@ class CaptureReader:
 
     def _take_scan(self) -> None:
         try:
-            self.count, self._at = self._scanner.scan(self.buffer, self._at, self._end)
+            stop = self._stop - self._base
+            self.count, self._at = self._scanner.scan(self.buffer, self._at, self._end, stop)
+            self._over = self._at >= stop
         except DamagedCapture as error:
             raise DamagedCapture(error.message, self._base + error.offset) from None
         if self.count:

@@ -87,6 +87,16 @@ def size_of(path: str) -> int:
     raise FileNotFoundError(f"{path}: there is no such file")
 
 
+def system_of(path: str) -> tuple[Any, str]:
+    """The pyarrow file system that a path or URI lies in, and what it is called there."""
+    if is_uri(path):
+        store = _Store(path)
+        return store.system, store.at(store.key)
+    from pyarrow import fs
+
+    return fs.LocalFileSystem(), os.path.abspath(path)
+
+
 # ---------------------------------------------------------------- local files
 
 
@@ -137,9 +147,8 @@ class _Store:
     def __init__(self, uri: str) -> None:
         parts = _URI.match(uri)
         assert parts is not None, uri
-        key, self._options = (_OPTIONS.split(parts[3], maxsplit=1) + [""])[:2]
-        if self._options:
-            self._options = "?" + self._options
+        key = _key(uri)
+        self._options = parts[3][len(key) :]
         self.key = key.rstrip("/")
         self._prefix = f"{parts[1]}://{parts[2]}/"
         self.system, self._root = _system(parts[1], parts[2], self._options)

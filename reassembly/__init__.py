@@ -3,6 +3,7 @@
 rows        the arrays that go in and out: packets, segments, connections, chunks
 pcap        kernels that split classic pcap blocks into packets
 pcapng      the same for pcapng, with its interfaces and statistics
+boundaries  kernels that find where records begin in the middle of a capture
 scanner     one capture's bytes in, PACKET rows out, whatever its format
 headers     kernel: packets to TCP segments, each with its flow
 streams     kernel: segments to in-order chunks and holes, by connection and direction

@@ -12,8 +12,9 @@ from kafkatap.kernels.readers import be32, le32
 
 from .rows import PACKET
 
-#: Scan state (int64): where to go on, what stopped the scan, and the format of this capture.
-POSITION, STATUS, SWAPPED, NANOSECONDS, LINK_TYPE, NEXT_NUMBER = range(6)
+#: Scan state (int64): where to go on, what stopped the scan, the format of this capture, the number of the next packet,
+#: and where no record is to be taken that begins there or later.
+POSITION, STATUS, SWAPPED, NANOSECONDS, LINK_TYPE, NEXT_NUMBER, STOP = range(7)
 STATE_SIZE = 8
 #: Why a scan stopped: all whole records read, output full, or a record that cannot be one.
 SCANNED, OUTPUT_FULL, DAMAGED = range(3)
@@ -42,7 +43,8 @@ def scan_pcap(buf, start, end, state, packets):  # type: ignore[no-untyped-def]
     count = 0
     status = SCANNED
     magic = 0xA1B23C4D if state[NANOSECONDS] else 0xA1B2C3D4
-    while at + HEADER <= end:
+    last = min(end - HEADER, state[STOP] - 1)
+    while at <= last:
         if read32(buf, at, swapped) == magic and read32(buf, at + 8, swapped) == 0:
             # A file header again: captures that were joined by cat. (A packet of the year 2055 has bytes.)
             if at + FILE_HEADER > end:

@@ -13,14 +13,15 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.readers import be16, be32, le16
 
-from .pcap import DAMAGED, LONGEST_PACKET, NEXT_NUMBER, OUTPUT_FULL, POSITION, SCANNED, STATUS, SWAPPED, read32
+from .pcap import DAMAGED, LONGEST_PACKET, NEXT_NUMBER, OUTPUT_FULL, POSITION, SCANNED, STATUS, STOP, SWAPPED, read32
 from .rows import PACKET
 
 #: More state (after pcap's): interfaces of this section, where they start, all interfaces, packets dropped as told.
 INTERFACES, FIRST_INTERFACE, DROPPED, DROPS_TOLD = 8, 9, 10, 11
 NG_STATE_SIZE = 12
 
-#: Per interface four int64: link type, ticks exponent (resolution 10^-n as n, 2^-n as -1 - n), offset in s, dropped.
+#: Per interface four int64: link type, ticks exponent (resolution 10^-n as n, 2^-n as -1 - n), offset in s, packets
+#: dropped as last told (-1: not told).
 INTERFACE_WIDTH = 4
 
 SECTION_HEADER = 0x0A0D0D0A
@@ -82,7 +83,8 @@ def scan_pcapng(buf, start, end, state, interfaces, packets):  # type: ignore[no
     at = start
     count = 0
     status = SCANNED
-    while at + 12 <= end:
+    last = min(end - 12, state[STOP] - 1)
+    while at <= last:
         kind = read32(buf, at, swapped)
         if kind == SECTION_HEADER:
             magic = be32(buf, at + 8)
@@ -121,7 +123,7 @@ def scan_pcapng(buf, start, end, state, interfaces, packets):  # type: ignore[no
             interfaces[row] = _read16(buf, body, swapped)
             interfaces[row + 1] = 6
             interfaces[row + 2] = 0
-            interfaces[row + 3] = 0
+            interfaces[row + 3] = -1
             resolution = _option(buf, body + 8, body_end, swapped, 9)
             if resolution >= 0:
                 value = np.int64(buf[resolution])
@@ -161,7 +163,7 @@ def scan_pcapng(buf, start, end, state, interfaces, packets):  # type: ignore[no
                 first = read32(buf, told, swapped)
                 second = read32(buf, told + 4, swapped)
                 drops = (first << 31) * 2 + second if swapped else (second << 31) * 2 + first
-                state[DROPPED] += drops - interfaces[row + 3]
+                state[DROPPED] += drops - max(interfaces[row + 3], 0)
                 interfaces[row + 3] = drops
                 state[DROPS_TOLD] = 1
         if interface >= 0:

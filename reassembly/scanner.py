@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import grown
+from kafkatap.kernels.arrays import grown, untouched
 
 from . import pcap, pcapng
 from .errors import DamagedCapture, EmptyCapture, NotACapture
@@ -25,6 +25,8 @@ _PCAP_MAGIC = {
 _PCAPNG_MAGIC = bytes.fromhex("0a0d0d0a")
 #: Bytes that the format is told by.
 HEADER_SIZE = 24
+#: Past the end of any capture.
+NOWHERE = 1 << 62
 
 
 class Scanner:
@@ -35,11 +37,12 @@ class Scanner:
     """
 
     def __init__(self, packets: int = 65_536) -> None:
-        self.packets: Packets = np.zeros(packets, dtype=PACKET)
+        self.packets: Packets = untouched(packets, PACKET)
         self.format = ""
         self.snap_length = 0
         self._state = np.zeros(pcapng.NG_STATE_SIZE, dtype=np.int64)
         self._state[pcap.NEXT_NUMBER] = 1
+        self._state[pcap.STOP] = NOWHERE
         self._interfaces = np.zeros(16 * pcapng.INTERFACE_WIDTH, dtype=np.int64)
 
     def number_from(self, first: int) -> None:
@@ -69,8 +72,18 @@ class Scanner:
         self.format = "pcap (nanoseconds)" if nanoseconds else "pcap"
         return HEADER_SIZE
 
-    def scan(self, buffer: U8, start: int, end: int) -> tuple[int, int]:
-        """Split buffer[start:end]; raises DamagedCapture (offset relative to the buffer) if nothing can be taken."""
+    def know(self, blocks: bytes) -> None:
+        """Take the blocks of a pcapng that tell of sections and interfaces, and hold no packet, as if read before."""
+        at = 0
+        while at < len(blocks):
+            _, at = self.scan(np.frombuffer(blocks, np.uint8), at, len(blocks))
+
+    def scan(self, buffer: U8, start: int, end: int, stop: int = NOWHERE) -> tuple[int, int]:
+        """Split buffer[start:end], but for records that begin at `stop` or later.
+
+        Raises DamagedCapture (offset relative to the buffer) if nothing can be taken.
+        """
+        self._state[pcap.STOP] = stop
         while True:
             if self.format == "pcapng":
                 count = pcapng.scan_pcapng(buffer, start, end, self._state, self._interfaces, self.packets)
@@ -95,6 +108,17 @@ class Scanner:
     def dropped(self) -> int | None:
         """Packets that the capturing program says it dropped; None where the capture does not tell."""
         return int(self._state[pcapng.DROPPED]) if self._state[pcapng.DROPS_TOLD] else None
+
+    @property
+    def drops(self) -> dict[int, int]:
+        """The same for each interface that tells, by its number in the whole capture."""
+        told = self._interfaces[: int(self._state[pcapng.INTERFACES]) * pcapng.INTERFACE_WIDTH]
+        return {n: int(d) for n, d in enumerate(told[pcapng.INTERFACE_WIDTH - 1 :: pcapng.INTERFACE_WIDTH]) if d >= 0}
+
+    @property
+    def swapped(self) -> int:
+        """Whether the capture (of a pcapng: this section of it) is big-endian."""
+        return int(self._state[pcap.SWAPPED])
 
     @property
     def link_types(self) -> tuple[int, ...]:
