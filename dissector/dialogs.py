@@ -17,8 +17,8 @@ DIALOG = record_dtype(
     ("mute_end", "i8"),  # until when the broker does not read this connection because of a quota; NO_TIME
     ("requests", "i8"),
     ("responses", "i8"),
-    ("ready", "i8"),  # the packet that completed the first answered exchange, or told that it is TLS; 0
-    ("settled", "i8"),  # the packet of the SETTLED-th chunk of a connection not known to be Kafka; 0
+    ("ready", "i8"),  # the packet that completed the first answered exchange, or with which it settled as TLS; 0
+    ("settled", "i8"),  # the packet of the SETTLED-th chunk of a connection that is not, or not yet, Kafka; 0
     ("pending_first", "i4"),  # exchanges that wait for their response, in order; -1
     ("pending_last", "i4"),
     ("pending_count", "i4"),
@@ -27,7 +27,7 @@ DIALOG = record_dtype(
     ("software_version", "i4"),
     ("mechanism", "i4"),
     ("tls_records", "i4"),
-    ("unknown_chunks", "i4"),  # chunks that came while it was not known what this connection carries
+    ("unknown_chunks", "i4"),  # chunks of a connection that is not, or not yet, Kafka; no more are counted then
     ("client", "i1"),
     ("protocol", "u1"),
     ("raw_sasl", "u1"),  # after SaslHandshake v0: frames are bare tokens until a request header is seen again

@@ -388,6 +388,10 @@ def _take_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
         if dialog.protocol == TLS or dialog.protocol == FOREIGN:
             if chunk.kind == DATA:
                 stream.skipped_bytes += chunk.length
+                dialog.unknown_chunks += 1
+                if dialog.unknown_chunks == SETTLED:
+                    dialog.settled = chunk.packet
+                    dialog.ready = chunk.packet
             continue
         if chunk.kind == HOLE:
             stream.losses += 1
@@ -403,7 +407,6 @@ def _take_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
                     dialog.tls_records += 1
                     if dialog.tls_records >= 3:
                         dialog.protocol = TLS
-                        dialog.ready = chunk.packet
         if chunk.kind == HOLE and stream.mode == ANCHORED:
             stream.mode = SEARCHING
         _take_pieces(t, c, d, piece, chunk.kind != DATA)

@@ -158,7 +158,8 @@ def _dialog(engine: SplitEngine, c: int) -> tuple[Any, ...]:
         number = int(link["next"])
     return (
         protocol,
-        *(int(dialog[name]) for name in ("client", "raw_sasl", "answers_at_once", "previous_response", "mute_end")),
+        *(int(dialog[name]) for name in ("client", "raw_sasl", "answers_at_once", "previous_response")),
+        int(dialog["mute_end"]) if dialog["mute_end"] > dialog["previous_response"] else None,  # else it is over
         texts,
         tuple(
             tuple(int(stream[name]) for name in ("mode", "frame_size", "have", "seen", "used", "broken"))

@@ -151,7 +151,7 @@ def _chain(
             plan.missing.setdefault(split, {})[key] = head or NOTHING
         if head:
             task.heads[key] = task.base + head
-            task.histories[key] = corrections.histories.get((key, split), history)
+            history = task.histories[key] = corrections.histories.get((key, split), history)
             task.primed.append(key)
             tasks[owner].next[key] = split
             owner = split
