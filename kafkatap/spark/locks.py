@@ -1,0 +1,108 @@
+"""One run at a time writes to a folder.
+
+A local folder is locked by the kernel, which lets go of it when the process ends, however it ends. Elsewhere a file
+says who writes, is written again every minute, and counts for nothing once it is ten minutes old: so a run that was
+killed blocks its folder for that long. Of two that begin in the same moment one may see the other only when it comes to
+publish; `check` refuses it then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from .folders import Folder
+
+LOCK = "_lock"
+RENEWED_S = 60
+STALE_S = 600
+
+
+class InUse(OSError):
+    """Another run writes to the folder now."""
+
+
+@contextmanager
+def locked(folder: Folder, run: str) -> Iterator[Callable[[], None]]:
+    """Hold the folder for a run. Gives what raises InUse if it was lost. InUse at once where another run has it."""
+    if folder.local is not None:
+        with _local(os.path.join(folder.local, LOCK), folder.path, run):
+            yield lambda: None
+        return
+    lease = _Lease(folder, run)
+    try:
+        yield lease.check
+    finally:
+        lease.end()
+
+
+def _who(run: str) -> bytes:
+    return json.dumps({"run": run, "host": socket.gethostname(), "process": os.getpid()}).encode()
+
+
+def _refused(path: str, holder: bytes, advice: str = "") -> InUse:
+    try:
+        told = json.loads(holder)
+        who = f"run {told['run']}, process {told['process']} on {told['host']}"
+    except (ValueError, KeyError, TypeError):
+        who = "another run"
+    return InUse(f"{path} is being written by {who}{advice}")
+
+
+@contextmanager
+def _local(file: str, path: str, run: str) -> Iterator[None]:
+    held = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _refused(path, os.pread(held, 4096, 0)) from None
+        os.ftruncate(held, 0)
+        os.pwrite(held, _who(run), 0)
+        yield
+    finally:
+        os.close(held)
+
+
+class _Lease:
+    def __init__(self, folder: Folder, run: str) -> None:
+        self._folder, self._who, self._over = folder, _who(run), threading.Event()
+        holder = folder.read(LOCK)
+        if holder is not None and holder != self._who:
+            written = folder.system.get_file_info([folder.at(LOCK)])[0].mtime_ns or 0
+            age = time.time() - written / 1e9
+            if age < STALE_S:
+                ends = f"; if that one is dead, wait {max(1, int(STALE_S - age))} s, or delete {folder.path}/{LOCK}"
+                raise _refused(folder.path, holder, ends)
+        folder.write(LOCK, self._who)
+        self.check()
+        self._thread = threading.Thread(target=self._renew, name="kafkatap-lease", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        holder = self._folder.read(LOCK)
+        if holder != self._who:
+            raise _refused(self._folder.path, holder or b"")
+
+    def _renew(self) -> None:
+        while not self._over.wait(RENEWED_S):
+            try:
+                self.check()
+                self._folder.write(LOCK, self._who)
+            except InUse:
+                return
+            except OSError:
+                continue  # the next one may reach the store again
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+        with suppress(OSError):  # what is not deleted grows old
+            self.check()
+            self._folder.delete(LOCK)
