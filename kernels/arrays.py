@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
+
+#: From this size on, numpy asks for huge pages, and so does `untouched`.
+_HUGE = 4 << 20
+
+
+def untouched(count: int, dtype: Any) -> np.ndarray[Any, Any]:
+    """`count` zeroed items that take memory and time only where they are used, for tables that few inputs fill.
+
+    numpy's zeros are so only at first: once large arrays were freed, malloc serves the next ones from what it keeps,
+    and clears them whole.
+    """
+    size = count * np.dtype(dtype).itemsize
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, dtype)
 
 
 def as_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:

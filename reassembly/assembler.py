@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import grown, linked_free_list
+from kafkatap.kernels.arrays import grown, linked_free_list, untouched
 
 from . import headers, streams
 from .rows import CHUNK, CONNECTION, DIRECTION, FLOW, HELD, LISTENER, SEGMENT
@@ -26,13 +26,13 @@ class Assembler:
         self.counts = np.zeros(headers.STATE_SIZE, dtype=np.int64)
         self.flows = np.zeros(2 * connections, dtype=FLOW)
         self.buckets = np.zeros(4 * connections, dtype=np.int32)
-        self.segments = np.zeros(65_536, dtype=SEGMENT)
+        self.segments = untouched(65_536, SEGMENT)
         self.connections = np.zeros(connections, dtype=CONNECTION)
         self.directions = np.zeros(2 * connections, dtype=DIRECTION)
         self.held = np.zeros(256, dtype=HELD)
-        self._pools = [np.zeros(16 << 20, dtype=np.uint8) for _ in range(pools)]  # lazily mapped: free until used
+        self._pools = [untouched(16 << 20, np.uint8) for _ in range(pools)]
         self.pool = self._pools[-1]
-        self.chunks = np.zeros(chunks, dtype=CHUNK)
+        self.chunks = untouched(chunks, CHUNK)
         self._free = np.arange(connections - 1, -1, -1, dtype=np.int32)
         self._listeners = np.zeros(8_192, dtype=LISTENER)
         self._ended = np.zeros(4_096, dtype=np.int32)
