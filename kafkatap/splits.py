@@ -28,6 +28,8 @@ from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from .sources import BLOCK_SIZE, CaptureReader
 from .storage import Input, open_input, size_of
 
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
 SPLIT_SIZE = 64 << 20
 #: Bytes after a split's start in which a chain of records must hold: of these, then of those (pcapng: huge blocks).
 _WINDOWS = (512 << 10, 36 << 20)
@@ -110,7 +112,7 @@ def _read(path: str, start: int, count: int) -> bytes:
         file.close()
 
 
-def _window(file: Input, start: int, count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _window(file: Input, start: int, count: int) -> Bytes:
     """Up to `count` bytes from `start` on; fewer at the file's end."""
     data = np.empty(count, np.uint8)
     view = memoryview(cast(Any, data))
@@ -161,23 +163,30 @@ def find_record(file: Input, split: Split, target: int | None = None) -> Found:
         return Found(first, True)
     scanner.know(split.interfaces)
     start = max(first, (target - boundaries.BEFORE) & ~3)
+    # Where the window begins with the file's first record, that is the only one to begin from.
+    last = 0 if start == first else target - start
     for after in _WINDOWS[: 2 if scanner.format == "pcapng" else 1]:
         data = _window(file, start, target - start + after)
-        landing = np.empty(len(data), np.int32)
-        found = np.zeros(2, np.int64)
-        # Where the window begins with the file's first record, that is the only one to begin from.
-        wanted = (len(data), target - start, 0 if start == first else min(target - start, len(data) - 1))
         if len(data) <= target - start:
-            return Found(None, False)
-        if scanner.format == "pcapng":
-            boundaries.find_pcapng(data, *wanted, scanner.swapped, landing, found)
-        else:
-            nanoseconds = int(scanner.format != "pcap")
-            boundaries.find_pcap(data, *wanted, scanner.swapped, nanoseconds, _about(split, scanner), landing, found)
-        if found[boundaries.PLACE] >= 0:
-            place = min(start + int(found[boundaries.PLACE]), split.size)
-            return Found(place, int(found[boundaries.OTHERS]) == 0)
+            break
+        # A capture's last record is whole, as long as there is a chain that says so.
+        for whole in (1, 0) if start + len(data) >= split.size else (0,):
+            place, others = _search(data, (target - start, last, whole), split, scanner)
+            if place >= 0:
+                return Found(min(start + place, split.size), others == 0)
     return Found(None, False)
+
+
+def _search(data: Bytes, wanted: tuple[int, int, int], split: Split, scanner: Scanner) -> tuple[int, int]:
+    """What the kernels find in a window: the place (-1: none), and how many others speak for another one."""
+    landing = np.empty(len(data), np.int32)
+    found = np.zeros(2, np.int64)
+    if scanner.format == "pcapng":
+        boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, found)
+    else:
+        fine = int(scanner.format != "pcap")
+        boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, fine, _about(split, scanner), landing, found)
+    return int(found[boundaries.PLACE]), int(found[boundaries.OTHERS])
 
 
 def _about(split: Split, scanner: Scanner) -> int:

@@ -7,7 +7,6 @@ which stay with the names that are found. What fails is an OSError whose text na
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -101,6 +100,8 @@ def system_of(path: str) -> tuple[Any, str]:
 
 
 def _local(pattern: str) -> Iterator[File]:
+    import glob
+
     if os.path.isdir(pattern):
         names = [os.path.join(pattern, name) for name in os.listdir(pattern) if _is_capture(name)]
     elif os.path.exists(pattern) or not _WILD.search(pattern):

@@ -117,11 +117,12 @@ def _tell(landing, last, target, end, found):  # type: ignore[no-untyped-def]
     return place
 
 
-@kernel(np.uint8, int, int, int, int, int, int, np.int32, np.int64)
-def find_pcap(buf, end, target, last, swapped, nanoseconds, about, landing, found):  # type: ignore[no-untyped-def]
+@kernel(np.uint8, int, int, int, int, int, int, int, np.int32, np.int64)
+def find_pcap(buf, end, target, last, whole, swapped, nanoseconds, about, landing, found):  # type: ignore[no-untyped-def]
     """Find the first record that begins at `target` or later, by the chains through buf[:end] from places up to `last`.
 
-    `about` is a time (s) that those of all records are somewhere near, 0 if none is known.
+    `whole`: the capture ends with the window, and no record is cut short by that. `about` is a time (s) that those of
+    all records are somewhere near, 0 if none is known.
 
     landing[at] becomes what the chain from there says (-1: none that passes the window). Returns found[PLACE]; a place
     at the window's end or beyond it is where the record that covers all of the rest ends.
@@ -136,7 +137,8 @@ def find_pcap(buf, end, target, last, swapped, nanoseconds, about, landing, foun
         if length > 0:
             following = at + length
             if following + HEADER > end:
-                lands = following
+                if following == end or not whole:
+                    lands = following
             elif landing[following] >= 0:
                 apart = read32(buf, following, swapped) - read32(buf, at, swapped)
                 if apart < 0:
@@ -151,8 +153,8 @@ def find_pcap(buf, end, target, last, swapped, nanoseconds, about, landing, foun
     return _tell(landing, last, target, end, found)
 
 
-@kernel(np.uint8, int, int, int, int, np.int32, np.int64)
-def find_pcapng(buf, end, target, last, swapped, landing, found):  # type: ignore[no-untyped-def]
+@kernel(np.uint8, int, int, int, int, int, np.int32, np.int64)
+def find_pcapng(buf, end, target, last, whole, swapped, landing, found):  # type: ignore[no-untyped-def]
     """`find_pcap` for the blocks of a pcapng, which begin at multiples of four. buf[0] is at one, too."""
     at = np.int64(end - 1)
     while at >= 0:
@@ -163,7 +165,8 @@ def find_pcapng(buf, end, target, last, swapped, landing, found):  # type: ignor
         if length > 0:
             following = at + length
             if following + _SHORTEST_BLOCK > end:
-                lands = following
+                if following == end or not whole:
+                    lands = following
             elif landing[following] >= 0:
                 lands = np.int64(landing[following]) if following < target else following
             if lands >= 0 and at >= target:
