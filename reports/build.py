@@ -69,4 +69,4 @@ def latency_curves(counts: ReportCounts, context: Context) -> Curves:
         running = np.cumsum(np.bincount(inverse, weights=count[mine])) / total
         times = np.minimum(middle(found), rolled.values["broker_max"][i])
         curves.append((api_label(api_key, int(bool(long_poll))), total, times.tolist(), running.tolist()))
-    return Curves(tuple(sorted(curves, key=lambda c: -c[1])))
+    return Curves(tuple(sorted(curves, key=lambda c: (-c[1], c[0]))))

@@ -2,6 +2,7 @@
 
 Requests before a client's software was told (KIP-511) count with the one software seen for that client_id and address;
 where several were, or none, they have a row of their own. A connection counts with its last client_id.
+Names are told apart by what they print as.
 
 The verdict is a plain rule, `verdict`:
 
@@ -20,6 +21,7 @@ The verdict is a plain rule, `verdict`:
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kafkatap.dissector.releases import oldest_release_for, removed_in
@@ -59,8 +61,8 @@ RETRANSMITTED_SHARE = 0.01
 RETRANSMITTED_PACKETS = 5
 SLOW_NS = 20_000_000
 
-Software = tuple[int, int]
-Who = tuple[int, int, int, int]  #: client_id, client_ip, software, software_version: numbers
+Software = tuple[str | None, str | None]
+Who = tuple[str | None, str | None, str | None, str | None]  #: client_id, client_ip, software, software_version
 
 
 @dataclass(slots=True)
@@ -80,8 +82,8 @@ def clients(counts: ReportCounts, context: Context) -> Table:
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     c: dict[str, list[int]] = {name: column.tolist() for name, column in columns.items()}
     groups = len(counts.groups)
-    told = list(zip(c["client_id"], c["client_ip"], c["software"], c["software_version"], strict=True))
-    known = _software_seen(told, context)
+    told = _texts([c[n] for n in ("client_id", "client_ip", "software", "software_version")], context)
+    known = _software_seen(told)
     who = [_settle(w, known) for w in told]
     requests = counts.groups.value_rows()[:, :4].sum(axis=1)
     people: list[tuple[int | str | None, ...] | None] = [w if n else None for w, n in zip(who, requests, strict=True)]
@@ -111,7 +113,7 @@ def clients(counts: ReportCounts, context: Context) -> Table:
         share = wire.again_bytes / wire.bytes if wire.bytes else None
         gone = {(k, n) for k, n in versions[key] if (removed_in(k, n) or "").startswith("4.0")}
         rows.append((
-            context.text(key[0]), context.address(key[1]), _software_text(key, context),
+            key[0], key[1], _software_text(key),
             wire.connections, int(total[i]),
             oldest_release_for(versions[key]) or None, versions_text(gone) or None, versions_text(versions[key]),
             *(int(v[n][i]) for n in ("request_bytes", "response_bytes", "errors", "throttled", "wait_ns")),
@@ -183,40 +185,49 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def _software_seen(told: list[Who], context: Context) -> dict[tuple[int, int], set[Software]]:
+def _texts(numbers: Sequence[Sequence[int]], context: Context) -> list[Who]:
+    """What columns of numbers (client_id, client_ip, software, software_version) mean, row by row."""
+    client, ip, name, version = numbers
+    strings = {n: context.text(n) for n in {*client, *name, *version}}
+    addresses = {n: context.address(n) for n in set(ip)}
+    return [
+        (strings[a], addresses[b], strings[c], strings[d]) for a, b, c, d in zip(client, ip, name, version, strict=True)
+    ]
+
+
+def _software_seen(told: list[Who]) -> dict[Software, set[Software]]:
     """The software told for each client_id and address."""
-    seen: dict[tuple[int, int], set[Software]] = defaultdict(set)
+    seen: dict[Software, set[Software]] = defaultdict(set)
     for client, ip, name, version in told:
-        if name >= 0:
+        if name is not None:
             seen[client, ip].add((name, version))
     return seen
 
 
-def _settle(who: Who, known: dict[tuple[int, int], set[Software]]) -> Who:
+def _settle(who: Who, known: dict[Software, set[Software]]) -> Who:
     client, ip, name, version = who
     options = known.get((client, ip), set())
-    if name < 0 and len(options) == 1:
+    if name is None and len(options) == 1:
         name, version = next(iter(options))
     return client, ip, name, version
 
 
-def _software_text(who: Who, context: Context) -> str | None:
-    name, version = context.text(who[2]), context.text(who[3])
+def _software_text(who: Who) -> str | None:
+    name, version = who[2:]
     return None if name is None else f"{name} {version}" if version else name
 
 
-def _wires(context: Context, known: dict[tuple[int, int], set[Software]]) -> dict[Who, _Wire]:
+def _wires(context: Context, known: dict[Software, set[Software]]) -> dict[Who, _Wire]:
     wires: dict[Who, _Wire] = defaultdict(_Wire)
+    c = context.connections
+    people = _texts([c[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")], context)
     names = (
-        "client_id", "client_ip", "software", "software_version", "handshake_rtt_ns", "client_bytes", "broker_bytes",
-        "client_retransmitted_bytes", "broker_retransmitted_bytes", "client_retransmitted_packets",
-        "broker_retransmitted_packets", "client_zero_windows",
+        "handshake_rtt_ns", "client_bytes", "broker_bytes", "client_retransmitted_bytes", "broker_retransmitted_bytes",
+        "client_retransmitted_packets", "broker_retransmitted_packets", "client_zero_windows",
     )  # fmt: skip
-    columns = (context.connections[name].tolist() for name in names)
-    for client, ip, name, version, rtt, sent, got, again, again_got, packets, packets_got, zero in zip(
-        *columns, strict=True
-    ):
-        wire = wires[_settle((client, ip, name, version), known)]
+    columns = (c[name].tolist() for name in names)
+    for who, rtt, sent, got, again, again_got, packets, packets_got, zero in zip(people, *columns, strict=True):
+        wire = wires[_settle(who, known)]
         wire.connections += 1
         if rtt >= 0:
             wire.rtts.append(rtt)

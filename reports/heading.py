@@ -36,11 +36,12 @@ def heading(counts: ReportCounts, context: Context, asked: str | None = None) ->
     """One row. `asked`: the filters of this report in words."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
     requests = counts.groups.value_rows()[:, :4].sum(axis=1)
-    used: dict[tuple[int, int], int] = {}
+    used: dict[str, int] = {}
     for ip, port, n in zip(c["broker_ip"].tolist(), c["broker_port"].tolist(), requests.tolist(), strict=True):
         if ip >= 0:
-            used[ip, port] = used.get((ip, port), 0) + n
-    brokers = [endpoint(context.address(ip), port) for (ip, port), _ in sorted(used.items(), key=lambda kv: -kv[1])]
+            broker = endpoint(context.address(ip), port)
+            used[broker] = used.get(broker, 0) + n
+    brokers = sorted(used, key=lambda broker: (-used[broker], broker))
     told = [f.drops for f in context.files if f.drops is not None]
     protocols = context.connections["protocol"]
     links = dict.fromkeys(link for f in context.files for link in f.link_types)
