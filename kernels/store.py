@@ -5,7 +5,8 @@ sources that those kernels can reach, of numba's, llvmlite's and Python's versio
 missing, a child process builds it (said once on standard error); where it cannot be built, written or trusted, `load`
 answers None and kernels run through numba in this process.
 
-A damaged folder is built anew.
+A damaged folder is built anew. A copy of the package may bring its kernels compiled (`ship`): where they are of these
+sources and this CPU runs them, no folder of the user is looked at.
 
 Trust: what lies there is native code. Its parent must belong to the effective user and be closed to others (0700), or
 it is refused. Files are written whole in a new folder, which is then renamed into place, under a lock.
@@ -63,12 +64,28 @@ def use(modules: Sequence[str]) -> None:
 
 
 def cache_root() -> Path:
-    """The folder in which the store is kept: KAFKATAP_CACHE, else the user's cache folder."""
+    """The folder in which the store is kept: KAFKATAP_CACHE, else in the user's cache folder."""
     named = os.environ.get("KAFKATAP_CACHE")
     if named:
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "kafkatap"
+
+
+def _open_root() -> Path:
+    """`cache_root`, made if need be. Without a home that can be written, as users of clusters often are, and unless
+    KAFKATAP_CACHE names a place: a folder of this user's in that for temporary files."""
+    try:
+        root = cache_root()
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(root, os.W_OK) or "KAFKATAP_CACHE" in os.environ:
+            return root
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home
+        if "KAFKATAP_CACHE" in os.environ:
+            raise
+    root = Path(tempfile.gettempdir()) / f"kafkatap-{os.geteuid()}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    return root
 
 
 def _sources(modules: Sequence[str]) -> list[Path]:
@@ -96,11 +113,45 @@ def key() -> str:
 
 @cache
 def _key(modules: tuple[str, ...], boundscheck: str) -> str:
+    return _digest((*_sources(modules), *_compiler()), (*modules, boundscheck, sys.version, _cpu()))
+
+
+def _digest(files: Sequence[Path], words: Sequence[str]) -> str:
     digest = hashlib.blake2b(digest_size=12)
-    for path in (*_sources(modules), *_compiler()):
+    for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    digest.update("\0".join((*modules, boundscheck, sys.version, _cpu())).encode())
+    digest.update("\0".join(words).encode())
     return digest.hexdigest()
+
+
+#: Where a copy of the package has the kernels that came with it.
+SHIPPED = Path(__file__).parent / "compiled"
+
+
+def made_for(modules: Sequence[str], features: Sequence[str]) -> dict[str, Any]:
+    """What kernels that are shipped fit: these sources, this kind of machine, a CPU with these features."""
+    return {"sources": _digest(_sources(modules), modules), "machine": os.uname().machine, "features": list(features)}
+
+
+def shipped() -> Path | None:
+    """The folder of kernels that came with this copy of the package, where they can be used here."""
+    return SHIPPED if (SHIPPED / "made-for.json").exists() and _shipped_fit(_modules) else None
+
+
+@cache
+def _shipped_fit(modules: tuple[str, ...]) -> bool:
+    import llvmlite.binding as llvm
+
+    try:
+        noted = json.loads((SHIPPED / "made-for.json").read_text())
+        features = noted["features"]
+        here = llvm.get_host_cpu_features()
+        fit = noted == made_for(modules, features) and all(here.get(name) for name in features)
+    except (OSError, ValueError, LookupError, TypeError):
+        fit = False
+    if not fit:
+        _note("the compiled kernels that came with this copy are of other sources, or for another CPU")
+    return fit
 
 
 def _cpu() -> str:
@@ -123,8 +174,10 @@ def _note(text: str, always: bool = False) -> None:
 def open_folder(build: bool = True) -> Path | None:
     """The store's folder, built if need be; None where that cannot be done."""
     try:
-        root = cache_root()
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        came_with_it = shipped()
+        if came_with_it is not None:
+            return came_with_it
+        root = _open_root()
         if not trusted(root):
             _note(f"{root} is not this user's alone (mode 0700 wanted); compiled kernels are not kept", always=True)
             return None
@@ -147,21 +200,26 @@ def _build(folder: Path) -> None:
     _note("compiling once for this machine (about ten seconds); later runs start at once", always=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
     try:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
-        environment["OPENBLAS_NUM_THREADS"] = "1"  # the child forks
-        subprocess.run(
-            [sys.executable, "-P", "-m", "kafkatap.kernels.build", str(new), *_modules],  # -P: not from this directory
-            check=True,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=None if verbose else subprocess.DEVNULL,
-        )
+        compile_into(new, _modules)
         new.rename(folder)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
     _forget_old(folder)
+
+
+def compile_into(folder: Path, modules: Sequence[str], **settings: str) -> None:
+    """Compile the kernels of some modules into a folder, in a child process. `settings`: numba's, NUMBA_CPU_NAME ..."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+    environment["OPENBLAS_NUM_THREADS"] = "1"  # the child forks
+    subprocess.run(
+        [sys.executable, "-P", "-m", "kafkatap.kernels.build", str(folder), *modules],  # -P: not from this directory
+        check=True,
+        env=environment | settings,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=None if verbose else subprocess.DEVNULL,
+    )
 
 
 def _forget_old(folder: Path) -> None:

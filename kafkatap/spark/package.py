@@ -42,7 +42,7 @@ def fingerprint() -> str:
 
 def version() -> str:
     """The version of the package, as it was installed."""
-    from kafkatap.cli import own_version
+    from kafkatap.options import own_version
 
     return own_version()
 

@@ -1,0 +1,98 @@
+"""Spark's errors in a few lines: the Python cause of a failed task and where it was raised, no stack of Java's."""
+
+from __future__ import annotations
+
+import re
+
+from kafkatap.reports.units import safe
+
+#: What is done about executors without the package, or with another one.
+SHIPPING = (
+    "Install it for the executors' Python (spark.pyspark.python names that), or send it along: "
+    "python -m kafkatap.spark.pack kafkatap.tar.gz, then --archive kafkatap.tar.gz (docs/spark.md)."
+)
+_LONGEST = 400
+
+
+def explain(error: BaseException) -> str:
+    """What went wrong, for a person: the cause, and for a failed task the line of Python where it was raised."""
+    text = _text_of(error)
+    told = _of_worker(text) or _of_traceback(text) or _of_java(text)
+    return "\n".join(safe(line)[:_LONGEST] for line in told.splitlines()[:6])
+
+
+def _text_of(error: BaseException) -> str:
+    """All that an error tells. Java's come from py4j with the exception of Java's; of Connect with its message."""
+    try:
+        text = str(error)
+    except Exception as unprintable:  # py4j asks Java, which may be gone
+        text = f"Spark's Java process ended ({unprintable})"
+    return text or type(error).__name__
+
+
+def _of_worker(text: str) -> str | None:
+    """Executors whose Python is missing, of another version, without the package, or was killed."""
+    missing = re.search(r"No module named '(kafkatap|numpy|pyarrow|llvmlite)\b", text)
+    if missing:
+        what = "kafkatap" if missing.group(1) == "kafkatap" else f"{missing.group(1)}, which kafkatap needs"
+        return f"The executors' Python has no {what}. {SHIPPING}"
+    versions = re.search(r"different version[^\d]*(\d+\.\d+)[^\d]*(\d+\.\d+)", text)
+    if versions and "PYTHON_VERSION_MISMATCH" in text:
+        worker, driver = versions.groups()
+        return (
+            f"The executors run Python {worker}, the driver Python {driver}: they have to be the same. "
+            "spark.pyspark.python (or PYSPARK_PYTHON) names the executors' Python."
+        )
+    started = re.search(r'Cannot run program "([^"]*)"', text)
+    if started:
+        return (
+            f"There is no Python {started.group(1)} on an executor: spark.pyspark.python (or PYSPARK_PYTHON) names it."
+        )
+    refused = re.search(r"kafkatap: (this archive .*)", text)
+    if refused:
+        return refused.group(1).strip()
+    if "Python worker exited unexpectedly" in text:
+        fault = re.search(r"Fatal Python error: (.*)", text)
+        why = fault.group(1).strip() if fault else "killed from outside, often for want of memory, or crashed"
+        return f"The Python process of a task ended in mid-work: {why}."
+    return None
+
+
+def _of_traceback(text: str) -> str | None:
+    """The exception at the end of the last Python traceback, and the innermost line of its own."""
+    _, found, trace = text.rpartition("Traceback (most recent call last):\n")
+    if not found:
+        return None
+    lines = trace.splitlines()
+    frames = [line.strip() for line in lines if re.match(r'\s+File "', line)]
+    cause: list[str] = []
+    for line in lines:
+        if cause:
+            if not line.strip() or line.startswith(("\tat ", " SQLSTATE", "Driver stacktrace")) or "SQLSTATE" in line:
+                break
+            cause.append(line)
+        elif line[:1].strip():
+            cause.append(line)
+    if not cause:
+        return None
+    own = [f for f in frames if "/pyspark/" not in f and "pyspark.zip" not in f] or frames
+    place = re.match(r'File "([^"]*)", line (\d+), in (.*)', own[-1]) if own else None
+    where = f"\n  in {place.group(3)}, {place.group(1)}, line {place.group(2)}" if place else ""
+    return "\n".join(cause[:4]) + where
+
+
+def _of_java(text: str) -> str:
+    """Java's message: that of the task's failure or of the last cause, without classes, frames and codes."""
+    failure = re.search(r"most recent failure: Lost task [^(]*\(TID \d+\) \(([^)]*)\): (.*)", text)
+    if failure:
+        host, text = failure.group(1).split()[0], failure.group(2)
+        return f"A task failed on {host}: {_plain(text)}"
+    lines = [line for line in text.splitlines() if line.strip() and not re.match(r"\s+(at |\.\.\. \d+ more)", line)]
+    lines = [line for line in lines if not line.startswith(("An error occurred while calling", "JVM stacktrace"))]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return _plain(causes[-1]) if causes else "\n".join(_plain(line) for line in lines[:3])
+
+
+def _plain(line: str) -> str:
+    line = re.sub(r"^(: )?([a-z]\w*\.)+[A-Z][\w$]*(Exception|Error): ", "", line)
+    return re.sub(r"^\[[A-Z_.]+\] |\s*SQLSTATE: \w+$", "", line).strip()

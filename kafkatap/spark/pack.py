@@ -1,0 +1,182 @@
+"""One archive for executors that have nothing of this package: `python -m kafkatap.spark.pack kafkatap.tar.gz`.
+
+It holds `site/`, the package and what it imports, as installed for the Python that packs; the kernels compiled for any
+server of that kind of machine, so that no executor needs a compiler or compiles; and `bin/python`, a script that starts
+the executor's own Python, of the same version, with these. Nothing in it depends on where it is unpacked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from .package import package_files, python_version
+
+#: A compiler is what the archive makes unnecessary.
+LEFT_OUT = ("numba",)
+_NOT_NEEDED = {"__pycache__", "tests", "include"}
+_NOT_NEEDED_KINDS = {".a", ".h", ".hpp", ".c", ".cc", ".pyx", ".pxd", ".pxi", ".pyi", ".pyc"}
+#: Of all files: two packs of the same are the same bytes. Not 1970, at which tar wonders.
+_TIME = 1_577_836_800
+
+_PYTHON = """\
+#!/bin/sh
+# Starts this machine's Python {version} with the packages beside this script. KAFKATAP_PYTHON names the Python to take.
+here=$(cd "$(dirname "$0")/.." && pwd) || exit 127
+PYTHONPATH="$here/site${{PYTHONPATH:+:$PYTHONPATH}}"
+export PYTHONPATH
+for python in ${{KAFKATAP_PYTHON:-python{version} python3 python}}; do
+    if "$python" -c 'import sys; sys.exit("{version}" != "%d.%d" % sys.version_info[:2])' 2>/dev/null; then
+        exec "$python" "$@"
+    fi
+done
+echo "kafkatap: this archive is for Python {version}, and $(uname -n) has none; KAFKATAP_PYTHON can name one" >&2
+exit 127
+"""
+
+
+def pack(out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 6) -> int:
+    """Write the archive (.tar.gz), and give its size in bytes. `without`: distributions that executors have already;
+    `level` 1 to 9: how much time is taken to compress.
+
+    OSError where it cannot be written, subprocess.SubprocessError where the kernels cannot be compiled.
+    """
+    from kafkatap.engine import KERNEL_MODULES
+    from kafkatap.kernels.ship import ship
+
+    out = Path(out)
+    left_out = {_canonical(name) for name in (*LEFT_OUT, *without)}
+    with tempfile.TemporaryDirectory(prefix="kafkatap-pack-") as name:
+        folder = Path(name)
+        site = folder / "site"
+        for distribution in _needed("kafkatap", left_out):
+            _copy(_files_of(distribution), site)
+        _copy(package_files().items(), site)
+        ship(site / "kafkatap", KERNEL_MODULES)
+        _set_times(site)
+        _keep_programs(site)
+        python = folder / "bin" / "python"
+        python.parent.mkdir()
+        python.write_text(_PYTHON.format(version=python_version()))
+        python.chmod(0o755)
+        new = out.with_name(f".{out.name}.new")
+        try:
+            _write(new, folder, level)
+            new.replace(out)
+        finally:
+            new.unlink(missing_ok=True)
+    return out.stat().st_size
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _needed(name: str, left_out: set[str]) -> list[metadata.Distribution]:
+    """The distributions that are installed of what one needs, itself first, without extras."""
+    found: dict[str, metadata.Distribution] = {}
+    open_ = [name]
+    while open_:
+        name = _canonical(open_.pop())
+        if name in found or name in left_out:
+            continue
+        try:
+            found[name] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue  # needed on other systems
+        for requirement in found[name].requires or ():
+            wanted = re.match(r"[\w.-]+", requirement)
+            if wanted and "extra ==" not in requirement:
+                open_.append(wanted.group())
+    return list(found.values())
+
+
+def _files_of(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]:
+    """What a distribution has installed for import, with its metadata; no scripts, tests, headers."""
+    for file in distribution.files or ():
+        if file.parts[0] in ("..", "/") or file.suffix in _NOT_NEEDED_KINDS or _NOT_NEEDED & set(file.parts):
+            continue
+        if distribution.name == "kafkatap" and ".dist-info" not in file.parts[0]:
+            continue  # `package_files` finds them where they lie
+        path = Path(str(distribution.locate_file(file)))
+        if path.is_file() and file.name not in ("RECORD", "direct_url.json"):
+            yield file.as_posix(), path
+
+
+def _copy(files: Iterable[tuple[str, Path]], site: Path) -> None:
+    for name, path in files:
+        target = site / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def _set_times(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        os.utime(path, (_TIME, _TIME))
+
+
+def _keep_programs(site: Path) -> None:
+    """Let the copy compile its message layouts, so that executors find them beside the kernels."""
+    code = "import kafkatap.engine as e; e.Engine(all_results=True)"
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "KAFKATAP_", "PYTHON"))}
+    subprocess.run(
+        [sys.executable, "-P", "-B", "-c", code],
+        env=clean | {"PYTHONPATH": str(site)}, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def _write(out: Path, folder: Path, level: int) -> None:
+    """The folder as a gzipped tar in which nothing tells who made it, and when."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        entry.mtime = _TIME
+        entry.mode = 0o755 if entry.isdir() or entry.mode & stat.S_IXUSR else 0o644
+        return entry
+
+    with (
+        open(out, "wb") as raw,
+        gzip.GzipFile("", "wb", level, raw, _TIME) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as tar,
+    ):
+        for path in sorted(folder.rglob("*")):
+            tar.add(path, path.relative_to(folder).as_posix(), recursive=False, filter=plain)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m kafkatap.spark.pack",
+        description="Write one archive with all that executors need to run kafkatap: itself, the packages that it "
+        "imports, its kernels compiled. Executors need a Python of the same version, and nothing else.",
+    )
+    parser.add_argument("out", metavar="OUT.tar.gz", help="the archive to write")
+    parser.add_argument(
+        "--without", metavar="NAMES", type=lambda names: names.split(","), default=[],
+        help="packages that the executors' Python has already: numpy,pyarrow",
+    )  # fmt: skip
+    asked = parser.parse_args(arguments)
+    if not re.search(r"\.(tar\.gz|tgz)$", asked.out):
+        parser.error(f"{asked.out}: Spark tells archives by their ending, which has to be .tar.gz or .tgz")
+    try:
+        size = pack(asked.out, asked.without)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"kafkatap: cannot pack: {error}", file=sys.stderr)
+        return 2
+    print(f"{asked.out}: {size / 1e6:.0f} MB, for Python {python_version()} on {os.uname().machine}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""One Spark session for all tests of a run: it costs seconds, and so does every Java process that is started beside it.
+
+Tests here share one worker of pytest-xdist (the group "spark", with --dist loadgroup). Those that start clusters run
+whole drivers as processes, so that no session of theirs meets this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+#: For Java processes that live for seconds: half of their time would go into optimising code that runs once.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of this folder into one group: two Java processes at once would only wait for each other."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def missing() -> str:
+    """What this machine lacks for Spark, in plain words; "" where it lacks nothing."""
+    from kafkatap.spark.java import SetupError, require_java
+
+    try:
+        import pyspark  # noqa: F401
+    except ModuleNotFoundError:
+        return "needs Spark: pip install 'kafkatap[spark]'"
+    try:
+        require_java()
+    except SetupError as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Skips where Spark or the Java that it needs is missing."""
+    why = missing()
+    if why:
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def spark(java: None) -> Iterator[SparkSession]:
+    """A local session with two cores, as `open_session` makes it."""
+    from kafkatap.spark.session import open_session
+
+    session = open_session("local[2]", name="tests", config={"spark.driver.extraJavaOptions": SHORT_LIVED})
+    yield session
+    session.stop()

@@ -1,0 +1,179 @@
+"""Sessions have the settings that matter, and what Spark lacks is told in a few lines with what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kafkatap.spark import java as java_module
+from kafkatap.spark.failures import explain
+from kafkatap.spark.java import SetupError, require_java
+from kafkatap.spark.session import SETTINGS, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def fake_java(folder: Path, says: str, code: int = 0) -> Path:
+    """A `java` that answers `-version` as a real one did, in a folder as JAVA_HOME names one."""
+    command = folder / "bin" / "java"
+    command.parent.mkdir(parents=True)
+    command.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{says}\nEND\nexit {code}\n")
+    command.chmod(0o755)
+    return command
+
+
+@pytest.mark.parametrize(
+    ("says", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', 17),
+        ('Picked up JAVA_TOOL_OPTIONS: -Xmx1g\njava version "21" 2023-09-19 LTS', 21),
+        ('openjdk version "25-ea" 2025-09-16', 25),
+    ],
+)
+def test_a_java_that_is_new_enough_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, version: int
+) -> None:
+    command = fake_java(tmp_path, says)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert require_java() == java_module.Java(command, version)
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", f"{command.parent}:/usr/bin:/bin")
+    assert require_java() == java_module.Java(command, version)
+
+
+@pytest.mark.parametrize(("says", "version"), [('java version "1.8.0_412"', 8), ('openjdk version "11.0.2"', 11)])
+def test_an_old_java_is_told_with_its_version_and_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, version: int
+) -> None:
+    command = fake_java(tmp_path, says)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SetupError, match="needs Java 17 or later") as told:
+        require_java()
+    assert f"{command} (found by JAVA_HOME) is Java {version}." in str(told.value)
+    assert "apt-get install openjdk-17" in str(told.value)
+
+
+def test_no_java_is_told_with_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError, match="no java on PATH, and JAVA_HOME is not set") as told:
+        require_java()
+    assert all(word in str(told.value) for word in ("apt-get install", "dnf install", "brew install"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    with pytest.raises(SetupError, match=r"JAVA_HOME is .*gone, and there is no .*gone/bin/java"):
+        require_java()
+
+
+def test_a_java_that_is_none_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_java(tmp_path, "The operation couldn't be completed. Unable to locate a Java Runtime.", 1)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SetupError, match="Unable to locate a Java Runtime"):
+        require_java()
+
+
+def test_what_is_missing_is_told_without_a_traceback_of_java(tmp_path: Path) -> None:
+    """A whole process each: without Java, with a Java that does not start, without an archive."""
+    fake_java(tmp_path / "old", 'openjdk version "11.0.2"')
+    broken = fake_java(
+        tmp_path / "broken", 'openjdk version "17.0.2"\nError: Could not create the Java Virtual Machine.'
+    )
+    code = (
+        "from kafkatap.spark.session import SetupError, open_session\n"
+        "try: open_session('local[1]', archive={archive!r})\n"
+        "except SetupError as error: print(error)"
+    )
+    for home, archive, told in (
+        (tmp_path / "old", None, "is Java 11."),
+        (broken.parents[1], None, "Spark did not start: "),
+        (tmp_path, "gone.tar.gz", "gone.tar.gz: there is no such archive"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(archive=archive)],
+            env=os.environ | {"JAVA_HOME": str(home)}, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert told in done.stdout, done.stderr
+        assert done.stderr == ""
+
+
+def test_the_settings_that_matter_are_set(spark: SparkSession) -> None:
+    for key, value in SETTINGS.items():
+        assert spark.sparkContext.getConf().get(key) == value
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert spark.sparkContext.uiWebUrl is None
+    assert spark.sparkContext.pythonExec == sys.executable
+    assert spark.sparkContext.getConf().get("spark.driver.bindAddress") == "127.0.0.1"
+
+
+def test_a_running_session_is_taken_as_it_is(spark: SparkSession) -> None:
+    before = spark.sparkContext.getConf().getAll()
+    assert open_session("local[1]", name="another", config={"spark.sql.session.timeZone": "CET"}) is spark
+    assert spark.sparkContext.getConf().getAll() == before
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def failing(how: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """A function of a task that goes wrong."""
+
+    def fail(batches: Iterator[Any]) -> Iterator[Any]:
+        import os
+        import signal
+
+        yield from ()
+        if how == "raises":
+            raise ValueError("what \x1b[31m went wrong\nand more of it")
+        if how == "chained":
+            try:
+                _ = {}["missing"]
+            except KeyError as error:
+                raise OSError("cannot read s3://bucket/one.pcap") from error
+        if how == "import":
+            import kafkatap.nothing_of_this_name  # noqa: F401
+        os.kill(os.getpid(), signal.SIGKILL if how == "killed" else signal.SIGSEGV)
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("how", "first", "then"),
+    [
+        ("raises", "ValueError: what \\x1b[31m went wrong", "and more of it"),
+        ("chained", "OSError: cannot read s3://bucket/one.pcap", "  in fail, "),
+        ("import", "The executors' Python has no kafkatap.", "pack"),
+        ("killed", "The Python process of a task ended in mid-work: killed", "memory"),
+        ("crashed", "The Python process of a task ended in mid-work: Segmentation fault", ""),
+    ],
+)
+def test_a_failed_task_is_told_by_its_python_cause(spark: SparkSession, how: str, first: str, then: str) -> None:
+    with pytest.raises(Exception, match=r".") as raised:
+        spark.range(0, 1, 1, 1).mapInArrow(failing(how), "id long").collect()
+    told = explain(raised.value)
+    assert told.startswith(first)
+    assert then in told
+    assert len(told.splitlines()) <= 4
+    assert "org.apache" not in told
+    assert ".java" not in told
+
+
+def test_errors_of_queries_are_told_in_spark_s_words(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r".") as raised:
+        spark.read.parquet(str(tmp_path / "gone"))
+    assert explain(raised.value) == f"Path does not exist: file:{tmp_path}/gone."
+    with pytest.raises(Exception, match=r".") as raised:
+        spark.sql("select raise_error('so it is')").collect()
+    assert explain(raised.value) == "so it is"
+
+
+def test_errors_that_are_not_spark_s_keep_their_words() -> None:
+    assert explain(ValueError("a\nb")) == "a\nb"
+    assert explain(KeyError()) == "KeyError"
+    version = "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, no"
+    assert explain(RuntimeError(version)).startswith("The executors run Python 3.12, the driver Python 3.11:")
+    program = 'java.io.IOException: Cannot run program "python9": error=2, No such file or directory'
+    assert explain(RuntimeError(program)).startswith("There is no Python python9 on an executor:")
