@@ -92,10 +92,13 @@ def _plan_file(file: int, path: str, size: int) -> list[Split]:
     scanner = Scanner(1)
     try:
         scanner.start(head)
-        interfaces = _first_descriptions(data) if scanner.format == "pcapng" else b""
-        scanner.know(interfaces)
-    except CaptureError:  # compressed, or none, or damaged in its first block: its reader says so
+    except CaptureError:  # compressed, or none: its reader says so
         return [whole]
+    interfaces = b""
+    if scanner.format == "pcapng":
+        interfaces = _first_descriptions(data)
+        if not interfaces:  # damaged in its first block
+            return [whole]
     count = -(-length // size)
     starts = [length * n // count for n in range(count)]
     return [

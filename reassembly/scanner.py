@@ -74,9 +74,10 @@ class Scanner:
 
     def know(self, blocks: bytes) -> None:
         """Take the blocks of a pcapng that tell of sections and interfaces, and hold no packet, as if read before."""
+        buffer = np.frombuffer(bytearray(blocks), np.uint8)
         at = 0
-        while at < len(blocks):
-            _, at = self.scan(np.frombuffer(blocks, np.uint8), at, len(blocks))
+        while at < len(buffer):
+            _, at = self.scan(buffer, at, len(buffer))
 
     def scan(self, buffer: U8, start: int, end: int, stop: int = NOWHERE) -> tuple[int, int]:
         """Split buffer[start:end], but for records that begin at `stop` or later.
