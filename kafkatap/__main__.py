@@ -59,6 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .records_command import records
 
             return records(options)
+        if options.command == "spark":
+            from .spark.command import spark
+
+            return spark(options)
         if options.command == "completion":
             print(completion_script(options.shell), flush=True)
             return 0

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from .values import parse_apis, parse_broker, parse_count, parse_duration, parse_port, parse_when
+from .values import (
+    parse_apis,
+    parse_broker,
+    parse_count,
+    parse_duration,
+    parse_port,
+    parse_setting,
+    parse_size,
+    parse_when,
+)
 
 EXIT_CODES = """\
 exit codes:
@@ -63,12 +72,28 @@ examples:
     + EXIT_CODES
 )
 
+_SPARK_EXAMPLES = """\
+examples:
+  kafkatap spark captures/ --out tables
+  kafkatap spark 'captures/2026-11-*/*.pcap.zst' --out tables --records
+  kafkatap spark 's3://captures/broker-*/**/*.pcapng' --out s3://tables/kafka --master spark://head:7077
+  kafkatap spark captures/ --out tables --json | jq .reports.latency
+  spark-submit --master yarn "$(python -m kafkatap.spark --path)" hdfs:///captures --out hdfs:///tables
+
+exit codes:
+  0    done
+  1    done, but something was damaged or lost, or no Kafka was found
+  2    wrong call, nothing readable, or the job failed: nothing is published
+  130  interrupted: nothing is published
+"""
+
 _EXAMPLES = (
     """\
 examples:
   kafkatap report capture.pcap          latency, throttling, errors, clients, timeline
   kafkatap show capture.pcap            every request and response, a line each
   kafkatap records capture.pcap         every record that was produced or fetched
+  kafkatap spark captures/ --out DIR    tables and reports of terabytes of captures, from a cluster
   kafkatap apis                         Kafka's APIs and versions, and the releases that speak them
   kafkatap report --help                all options of the report
   kafkatap completion bash              completion for this shell
@@ -76,6 +101,14 @@ examples:
 """
     + EXIT_CODES
 )
+
+
+#: What the latency is broken down by.
+BREAKDOWNS = ("api", "client", "broker", "version", "topic")
+_BY_HELP = "break the latency down further (default: by API alone)"
+_TOP_HELP = "rows of each table on the terminal; 0 for all (default: 12)"
+#: --progress of a command that writes it as lines: True and False are those of a terminal.
+LINES = "lines"
 
 
 def add_definitions(group: argparse._ArgumentGroup) -> None:
@@ -116,7 +149,7 @@ class _Filter(argparse.Action):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of `kafkatap`. After parsing, `command` is "report", "show", "apis", "completion", or None.
+    """The parser of `kafkatap`. After parsing, `command` is "report", "show", "spark", "completion" ..., or None.
 
     Of `report`: captures [str]; by; filter (str or None); start, end (When or None); client, topic, broker [str] or
     None; api [[str]] or None (see `api_keys`); top; utc; json; csv, plots, parquet (str or None); interval (ns or
@@ -145,6 +178,12 @@ def build_parser() -> argparse.ArgumentParser:
         description="Show the records in Produce requests and Fetch responses, which may be confidential.",
         epilog=_RECORDS_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
     ))  # fmt: skip
+    _add_spark(commands.add_parser(
+        "spark", help="tables and reports of many captures, by a Spark job",
+        description="Decode captures on Spark, write the tables as folders of Parquet, and report what they add up to. "
+        "To run it again overwrites what it wrote; a run that fails leaves the tables as they were.",
+        epilog=_SPARK_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    ))  # fmt: skip
     _add_apis(commands.add_parser(
         "apis", help="what is known of Kafka's protocol: APIs, versions, releases",
         description="List Kafka's APIs, their versions and the releases that speak them; of APIs that are named, what "
@@ -163,17 +202,13 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_report(report: argparse.ArgumentParser) -> None:
     add_captures(report)
     what = report.add_argument_group("what is reported")
-    what.add_argument(
-        "--by", choices=("api", "client", "broker", "version", "topic"), default="api",
-        help="break the latency down further (default: by API alone)",
-    )  # fmt: skip
+    what.add_argument("--by", choices=BREAKDOWNS, default="api", help=_BY_HELP)
     add_selection(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
                       help="length of the timeline's intervals: 100ms, 5m (default: what fits a screen)")  # fmt: skip
     add_reading(what)
     how = report.add_argument_group("how it is shown")
-    how.add_argument("--top", type=parse_count, default=12, metavar="N",
-                     help="rows of each table on the terminal; 0 for all (default: 12)")  # fmt: skip
+    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=_TOP_HELP)
     add_appearance(how)
     how.add_argument("-v", "--verbose", action="count", default=0, help="say more about what is being done")
     also = report.add_argument_group("other forms")
@@ -240,6 +275,42 @@ def _add_records(records: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_spark(spark: argparse.ArgumentParser) -> None:
+    spark.add_argument(
+        "captures", nargs="+", metavar="CAPTURES",
+        help="files, folders and globs (in quotes: * ? [...] **), local or s3://, gs://, hdfs://; pcap or pcapng, "
+        "also .gz and .zst",
+    )  # fmt: skip
+    what = spark.add_argument_group("what is made")
+    what.add_argument("--out", required=True, metavar="DIR",
+                      help="where the tables go, one folder each, by date, hour and broker; local or s3://, gs://, "
+                      "hdfs://; partitions that are not of these captures stay")  # fmt: skip
+    what.add_argument("--records", action="store_true",
+                      help="also the records that were produced and fetched, which may be confidential")  # fmt: skip
+    what.add_argument("--by", choices=BREAKDOWNS, default="api", help=_BY_HELP)
+    what.add_argument("--strict", action="store_true",
+                      help="publish nothing if a capture is damaged (default: what could be read of it)")  # fmt: skip
+    add_reading(what)
+    where = spark.add_argument_group("where it runs")
+    where.add_argument("--master", metavar="URL",
+                       help="local[*] (all cores of this machine, the default), spark://HOST:PORT, yarn, "
+                       "k8s://..., or sc://HOST:PORT for Spark Connect")  # fmt: skip
+    where.add_argument("--split-size", type=parse_size, default=64 << 20, metavar="SIZE",
+                       help="cut captures into tasks of this size, unless compressed (default: 64m)")  # fmt: skip
+    where.add_argument("--archive", metavar="FILE",
+                       help="what python -m kafkatap.spark.pack made, for executors that lack kafkatap")  # fmt: skip
+    where.add_argument("--conf", action="append", type=parse_setting, metavar="KEY=VALUE",
+                       help="a setting of Spark, such as spark.executor.memory=4g; may be repeated")  # fmt: skip
+    where.add_argument("--log", metavar="FILE", help="what Spark itself has to say, in FILE (default: nowhere)")
+    how = spark.add_argument_group("how it is shown")
+    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=_TOP_HELP)
+    add_appearance(how)
+    how.add_argument("--progress", action="store_const", const=LINES,
+                     help="progress on standard error as lines, also where that is no terminal")  # fmt: skip
+    how.add_argument("-v", "--verbose", action="count", default=0, help="say more about what is being done")
+    how.add_argument("--json", action="store_true", help="the whole report as JSON on standard output")
+
+
 def _add_apis(apis: argparse.ArgumentParser) -> None:
     apis.add_argument("apis", nargs="*", metavar="NAME", help="these APIs version by version, by name or key")
     what = apis.add_argument_group("what is listed")
@@ -303,8 +374,8 @@ def completion_script(shell: str) -> str:
     parser = build_parser()
     for command in parser._subparsers._group_actions[0].choices.values():  # type: ignore[union-attr]
         for action in command._actions:
-            if action.dest == "captures":
+            if action.dest in ("captures", "archive", "log"):
                 action.complete = shtab.FILE
-            elif action.dest in ("csv", "plots", "parquet", "definitions"):
+            elif action.dest in ("csv", "plots", "parquet", "definitions", "out"):
                 action.complete = shtab.DIRECTORY
     return str(shtab.complete(parser, shell=shell))

@@ -114,6 +114,25 @@ def chosen_definitions(options: argparse.Namespace) -> Definitions | None:
     return open_definitions(options.definitions)
 
 
+def parse_size(text: str) -> int:
+    """`64m`, `512k`, `1.5GiB`; a bare number is bytes. Units are powers of 1024, as Spark has them. Bytes, above 0."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    from decimal import Decimal
+
+    size = int(Decimal(match[1]) * 1024 ** " kmgt".index(match[2] or " ")) if match else 0
+    if size <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size above zero (such as 64m, 512k, 1g)")
+    return size
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """KEY=VALUE."""
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no setting (such as spark.executor.memory=4g)")
+    return key.strip(), value.strip()
+
+
 def parse_count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")

@@ -38,7 +38,10 @@ class Folder:
     def make(self) -> None:
         """Make the folder; OSError names it where it cannot be made or nothing can be written to it."""
         if self.local is not None:
-            os.makedirs(self.local, exist_ok=True)
+            try:
+                os.makedirs(self.local, exist_ok=True)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self.path) from None
             if not os.access(self.local, os.W_OK | os.X_OK):
                 raise PermissionError(13, os.strerror(13), self.path)
         elif self.has_folders:

@@ -27,7 +27,8 @@ class JobResult:
 
     `tables`: rows by table, those of this run; `bytes_read`: of the captures' files, both passes; `bytes_shuffled`:
     what crossed between executors and the driver that was neither counts nor captures; `damage`: a sentence for each
-    damaged file, its name first; `notes`: what else is to be said, sentences.
+    damaged file, its name first; `notes`: what else is to be said, sentences. `report` was published with the tables
+    (`report_files.write_report`), if there is one.
     """
 
     tables: Mapping[str, int]
@@ -37,6 +38,10 @@ class JobResult:
     damage: list[str] = field(default_factory=list)
     report: Report | None = None
     notes: list[str] = field(default_factory=list)
+
+
+class DamagedInput(Exception):
+    """A capture is damaged, and that was asked to end the job (`strict`). Nothing is published."""
 
 
 def ignore(stage: str, done: int, total: int, bytes_read: int = 0) -> None:

@@ -231,6 +231,13 @@ def open_publication(out: str, run: str | None = None, prefix: str = "split") ->
                 folder.delete_folder(staging.folder)
 
 
+def is_half_published(out: str) -> bool:
+    """Whether a run began to publish and did not end: until the next run its tables are not whole."""
+    folder = Folder(out)
+    hidden = [name for name in folder.folders() if name.startswith(HIDDEN)]
+    return any(folder.sizes_of([f"{name}/{JOURNAL}" for name in hidden]))
+
+
 def finish_earlier(folder: Folder) -> None:
     """Carry out the journals that are there, and delete the hidden folders of runs. Only who holds OUT may do so."""
     for name in folder.folders():

@@ -1,0 +1,16 @@
+"""`python -m kafkatap.spark CAPTURES --out DIR`: the command `kafkatap spark`, also as an application of spark-submit.
+
+`--path` alone prints where this file is: `spark-submit "$(python -m kafkatap.spark --path)" CAPTURES --out DIR`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--path"]:
+        print(__file__)
+        sys.exit()
+    from kafkatap.__main__ import main
+
+    sys.exit(main(["spark", *sys.argv[1:]]))

@@ -1,0 +1,163 @@
+"""`kafkatap spark`: a job over many captures, from options to tables, reports and a summary.
+
+What can be refused without Spark is refused before it starts: a session takes seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from kafkatap.console import DAMAGED, DONE, INTERRUPTED, WRONG, complain, refuse
+from kafkatap.kernels import store
+from kafkatap.options import LINES, own_version
+from kafkatap.reports.units import safe, share, size
+from kafkatap.sources import STANDARD_INPUT
+from kafkatap.storage import expand
+from kafkatap.values import chosen_definitions
+
+from .folders import Folder
+from .java import SetupError
+from .job_result import DamagedInput, JobResult, Watch
+from .locks import locked
+from .publish import is_half_published
+from .stages import watching
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkatap.dissector.overlay import Definitions
+
+
+def spark(options: argparse.Namespace) -> int:
+    """Carry out `kafkatap spark`; return its exit code."""
+    store.verbose = options.verbose > 0
+    try:
+        definitions = chosen_definitions(options)
+        _check(options)
+        result = _run(options, definitions)
+        _write(options, result)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return _ended(options, INTERRUPTED)
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError) as error:
+        return _ended(options, refuse(error))
+    except (SetupError, DamagedInput) as error:
+        return _ended(options, _refuse_lines(str(error)))
+    except Exception as error:
+        if not _is_spark_s(error):
+            raise
+        from .failures import explain
+
+        return _ended(options, _refuse_lines(explain(error)))
+    return _tell(options, result)
+
+
+def _ended(options: argparse.Namespace, code: int) -> int:
+    """Say how the tables were left, where that is not as they were; the exit code."""
+    with suppress(OSError):
+        if is_half_published(options.out):
+            complain(f"{options.out} is published in part: the next run with this --out finishes it first")
+    return code
+
+
+def _check(options: argparse.Namespace) -> None:
+    """What would fail after Spark has started is to fail before."""
+    if find_spec("pyspark") is None:
+        raise SetupError(f"Spark needs pyspark for {sys.executable}: pip install 'kafkatap[spark]'")
+    if STANDARD_INPUT in options.captures:
+        raise ValueError("standard input (-) cannot be cut into tasks (save it to a file first)")
+    found = expand(options.captures)
+    if options.verbose:
+        complain(f"{len(found):,} captures")
+    folder = Folder(options.out)
+    folder.make()
+    with locked(folder, "none"):
+        pass  # nobody writes to it now; the job locks it for itself
+
+
+def _run(options: argparse.Namespace, definitions: Definitions | None) -> JobResult:
+    from pyspark.sql import SparkSession
+
+    from .executors import require_package
+    from .session import open_session
+
+    running = SparkSession.getActiveSession()
+    session = running or open_session(
+        options.master, config=options.conf or (), archive=options.archive, log=options.log
+    )
+    bars = options.progress is True and sys.stderr.isatty()
+    try:
+        require_package(session)
+        with watching(options.progress == LINES, bars) as watch:
+            return _job(session, options, definitions, watch)
+    finally:
+        if running is None:
+            session.stop()
+
+
+def _job(
+    session: SparkSession, options: argparse.Namespace, definitions: Definitions | None, watch: Watch
+) -> JobResult:
+    from .job import run_job
+
+    return run_job(
+        session, options.captures, options.out, split_size=options.split_size, records=options.records,
+        ports=tuple(options.port or ()), definitions=definitions, strict=options.strict, by=options.by, watch=watch,
+    )  # fmt: skip
+
+
+def _write(options: argparse.Namespace, result: JobResult) -> None:
+    """The report on standard output."""
+    if result.report is None:
+        return
+    if options.json:
+        from kafkatap.reports.json_report import write_json
+
+        write_json(result.report, sys.stdout, own_version())
+    else:
+        from kafkatap.reports.text import write_text
+
+        color = None if options.color == "auto" else options.color == "always"
+        write_text(result.report, sys.stdout, top=options.top, utc=options.utc, color=color)
+    sys.stdout.flush()
+
+
+def _tell(options: argparse.Namespace, result: JobResult) -> int:
+    """Say what was done, and what was damaged; the exit code."""
+    for sentence in [*result.damage, *result.notes]:
+        complain(sentence)
+    for line in summary(result, options.out):
+        complain(line)
+    found = result.tables.get("exchanges", 0) > 0
+    if not found:
+        complain("no Kafka found in these captures (if its connections began before them, --port may help)")
+    return DONE if found and not result.damage else DAMAGED
+
+
+def summary(result: JobResult, out: str) -> list[str]:
+    """What a job did, in two lines."""
+    rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items())
+    part = f" ({share(result.bytes_shuffled / result.bytes_read)})" if result.bytes_read else ""
+    return [
+        f"read {size(result.bytes_read)}, shuffled {size(result.bytes_shuffled)}{part}",
+        f"wrote {rows} to {out} ({result.files_written:,} files)",
+    ]
+
+
+def _refuse_lines(text: str) -> int:
+    """What is wrong, in one line; what to do about it may follow in others."""
+    reason, *advice = text.splitlines() or ["the job failed, and Spark does not say why"]
+    complain(reason)
+    for line in advice:
+        print(safe(line), file=sys.stderr)
+    return WRONG
+
+
+def _is_spark_s(error: Any) -> bool:
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")

@@ -1,0 +1,221 @@
+"""`kafkatap spark`: what it takes, what it refuses and how it says so, and what it tells of a job."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafkatap.options import build_parser, completion_script
+from kafkatap.spark.command import summary
+from kafkatap.spark.job_result import JobResult
+from kafkatap.spark.stages import Lines, told, watching
+from tests.cli.running import ROOT, Done, kafkatap
+
+SAMPLE = ROOT / "samples" / "apache-0.8.2.pcap.zst"
+
+
+def line_of(done: Done) -> str:
+    """The one line that a refusal is."""
+    assert (done.code, done.out) == (2, "")
+    lines = done.err.splitlines()
+    assert len(lines) == 1, done.err
+    assert lines[0].startswith("kafkatap: ")
+    return lines[0].removeprefix("kafkatap: ")
+
+
+# ---------------------------------------------------------------- options
+
+
+def test_defaults() -> None:
+    args = build_parser().parse_args(["spark", "captures/", "--out", "t"])
+    assert (args.captures, args.out, args.split_size, args.by) == (["captures/"], "t", 64 << 20, "api")
+    assert (args.records, args.strict, args.json, args.progress, args.top) == (False, False, False, True, 12)
+    assert (args.master, args.archive, args.conf, args.log, args.port, args.definitions) == (None,) * 6
+
+
+def test_all_options() -> None:
+    line = (
+        "spark a b --out t --records --by topic --strict --port 19092 --definitions d --master local[2] --split-size"
+        " 1.5m --archive a.tgz --conf spark.a=b=c --conf spark.d=1 --log l --top 0 --utc --progress --json -v"
+    )
+    args = build_parser().parse_args(line.split())
+    assert (args.split_size, args.conf) == (1_572_864, [("spark.a", "b=c"), ("spark.d", "1")])
+    assert (args.progress, args.port, args.master, args.log) == ("lines", [19092], "local[2]", "l")
+    assert build_parser().parse_args(["spark", "a", "--out", "t", "--no-progress"]).progress is False
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["a"], "required: --out"), (["--out", "t"], "required: CAPTURES"),
+        (["a", "--out", "t", "--split-size", "0"], "is no size above zero"),
+        (["a", "--out", "t", "--split-size", "64x"], "is no size above zero"),
+        (["a", "--out", "t", "--conf", "spark.a"], "is no setting"),
+        (["a", "--out", "t", "--by", "x"], "invalid choice"),
+    ],
+)  # fmt: skip
+def test_wrong_calls_end_with_2(wrong: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        build_parser().parse_args(["spark", *wrong])
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["67108864", "65536k", "64m", "64M", "64MiB", "64mb", "0.0625g", " 64 m "])
+def test_sizes(text: str) -> None:
+    from kafkatap.values import parse_size
+
+    assert parse_size(text) == 64 << 20
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    assert "split-size" in completion_script(shell)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom kafkatap.__main__ import main\n"
+        "try: main(['spark', '--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'numpy', 'numba', 'rich', 'pyarrow', 'pandas', 'pyspark'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "spark-submit" in done.stdout
+
+
+# ---------------------------------------------------------------- what is refused, before Spark starts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["missing.pcap"], "missing.pcap: there is no such file, and no folder with captures"),
+        (["*.pcap"], "*.pcap: no file matches"),
+        (["-"], "standard input (-) cannot be cut into tasks (save it to a file first)"),
+        ([str(SAMPLE), "--definitions", "nowhere"], "nowhere: no such file or directory"),
+        ([str(SAMPLE), "--archive", "a.tgz"], "a.tgz: there is no such archive (python -m kafkatap.spark.pack makes "
+         "one)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, arguments: list[str], said: str) -> None:
+    assert line_of(kafkatap("spark", *arguments, "--out", "out", cwd=tmp_path)) == said
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("file", "file: file exists"),
+        ("file/deeper", "file/deeper: not a directory"),
+        ("nowhere://bucket/x", "nowhere://bucket/: Unrecognized filesystem type in URI: nowhere://bucket/"),
+    ],
+)
+def test_what_cannot_be_written_is_said_in_one_line(tmp_path: Path, out: str, said: str) -> None:
+    (tmp_path / "file").touch()
+    assert line_of(kafkatap("spark", SAMPLE, "--out", out, cwd=tmp_path)) == said
+
+
+def test_no_java(tmp_path: Path) -> None:
+    done = kafkatap("spark", SAMPLE, "--out", tmp_path / "out", JAVA_HOME="/nowhere")
+    assert (done.code, done.out) == (2, "")
+    first, *advice = done.err.splitlines()
+    assert first == "kafkatap: JAVA_HOME is /nowhere, and there is no /nowhere/bin/java."
+    assert any("apt-get install" in line for line in advice)
+
+
+def test_an_old_java(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    done = kafkatap("spark", SAMPLE, "--out", tmp_path / "out", JAVA_HOME=str(tmp_path))
+    assert done.code == 2
+    assert "is Java 11" in done.err.splitlines()[0]
+
+
+def test_no_pyspark(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'pyspark':\n"
+        "            raise ModuleNotFoundError(name=name)\n"
+        "sys.modules.pop('pyspark', None)\n"
+        "sys.path_importer_cache.clear()\n"
+        "import importlib.util\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *a: None if name == 'pyspark' else find(name, *a)\n"
+        "from kafkatap.__main__ import main\n"
+        f"sys.exit(main(['spark', {str(SAMPLE)!r}, '--out', {str(tmp_path / 'out')!r}]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'kafkatap[spark]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_master_that_is_none(java: None, tmp_path: Path) -> None:
+    done = kafkatap("spark", SAMPLE, "--out", tmp_path / "out", "--master", "moon")
+    assert line_of(done) == "moon: Could not parse Master URL: 'moon'"
+
+
+def test_an_output_that_is_in_use(tmp_path: Path) -> None:
+    from kafkatap.spark.publish import open_publication
+
+    with open_publication(str(tmp_path), "other"):
+        done = kafkatap("spark", SAMPLE, "--out", tmp_path)
+    assert "is being written by run other" in line_of(done)
+
+
+# ---------------------------------------------------------------- what is told
+
+
+def test_the_summary() -> None:
+    result = JobResult({"exchanges": 12_345, "results": 7}, 321 << 20, 1 << 20, 48)
+    assert summary(result, "tables") == [
+        "read 321 MiB, shuffled 1.0 MiB (0.3 %)",
+        "wrote 12,345 exchanges, 7 results to tables (48 files)",
+    ]
+
+
+def test_progress_as_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines()
+    for done in range(101):
+        lines("survey", done, 100, done << 20)
+    lines("survey", 100, 100, 100 << 20)
+    lines("publish", 0, 8)
+    assert capsys.readouterr().err.splitlines() == [
+        "kafkatap: survey: 0 of 100 tasks",
+        "kafkatap: survey: 100 of 100 tasks, 100 MiB",
+        "kafkatap: publish: 0 of 8 files",
+    ]
+
+
+def test_progress_of_many_threads_is_one_s_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with watching(True, False) as watch, ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: watch("decode", n, 1000), range(1000)))
+    assert all(line.startswith("kafkatap: decode: ") for line in capsys.readouterr().err.splitlines())
+
+
+def test_bars_are_drawn_and_go_away(capsys: pytest.CaptureFixture[str]) -> None:
+    with watching(False, True) as watch:
+        for stage in ("survey", "decode", "publish"):
+            watch(stage, 1, 2, 5)
+            watch(stage, 2, 2, 9)
+    assert capsys.readouterr().out == ""
+    assert told("decode", 2, 2, 9) == "decode: 2 of 2 tasks, 9 B"
+
+
+def test_where_the_application_is() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kafkatap.spark", "--path"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert Path(done.stdout.strip()).name == "__main__.py"
+    assert json.dumps(done.stderr) == '""'
