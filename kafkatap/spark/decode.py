@@ -35,7 +35,7 @@ Seams = Mapping[int, Mapping[bytes, Seam]]
 @dataclass(slots=True)
 class Outcome:
     """`claims`: states of flows at this split's heads; `arrivals`: at the heads of the splits that go on with them, by
-    flow and that split. `names`: topic ids that were told here; `nameless`: those of rows that no name is known of."""
+    flow and that split. `names`: of topics by their ids, as they were told here."""
 
     split: int
     claims: dict[bytes, State] = field(default_factory=dict)
@@ -44,7 +44,6 @@ class Outcome:
     ledger: dict[str, dict[str, int]] = field(default_factory=dict)
     encrypted: int = 0
     not_captured: int = 0
-    nameless: set[bytes] = field(default_factory=set)
 
 
 class SplitRun:
@@ -79,10 +78,7 @@ class SplitRun:
     def batches(self, reader: Packets) -> Iterator[Batch]:
         """Everything that this split stands for. `reader` numbers packets over the whole input."""
         engine, task = self.engine, self.task
-        own = joined(
-            self._numbered(task.split, key)
-            for key in task.primed
-        )
+        own = joined(self._numbered(task.split, key) for key in task.primed)
         if len(own.packets):
             engine.prime(own.data, own.packets, len(own.packets))
         self.outcome.claims = engine.states(task.primed)
@@ -127,6 +123,21 @@ class SplitRun:
             outcome.names[dissector.string(number)] = dissector.string(name)
         for topic_id, name in self._names.items():
             dissector.name_topic(topic_id, name)
+
+    @property
+    def topic_names(self) -> Mapping[bytes, bytes]:
+        """Names of topics by their ids, as far as all splits told them."""
+        return self._names
+
+    def parted(self, connections: Any) -> tuple[Any, Any]:
+        """Rows of the table `connections`: those that other splits have a part of, and those that are whole."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        numbers = connections["connection"]
+        known = pa.array(sorted(self.engine.handed_over), pa.int64())
+        shared = pc.or_(pc.less_equal(numbers, self.task.base), pc.is_in(numbers, known))
+        return connections.filter(shared), connections.filter(pc.invert(shared))
 
     def context(self) -> Context:
         """What the numbers in this split's rows mean."""

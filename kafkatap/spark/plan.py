@@ -9,7 +9,7 @@ go to the first, and are merged there in order of time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,6 @@ from kafkatap.reassembly.rows import LISTENER
 from kafkatap.sources import SLACK_NS
 
 from .handover import History
-from .seams import Seam
 from .split_engine import NOTHING
 from .survey import FlowSeen, SplitSurvey
 
@@ -33,7 +32,7 @@ Place = tuple[bytes, int]
 class SplitTask:
     """What one split has to do. `base`: packets of the whole input before it. `heads`: by flow, up to which packet (over
     the whole input) it is not this split's. `primed`: the flows that begin here at a head. `next`: the flows that
-    another split goes on with, and which. Seams come from the splits in `follows`."""
+    another split goes on with, and which."""
 
     split: int
     base: int = 0
@@ -43,6 +42,11 @@ class SplitTask:
     next: dict[bytes, int] = field(default_factory=dict)
     merged: set[bytes] = field(default_factory=set)
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
+
+    def same(self, other: SplitTask) -> bool:
+        """Whether both ask for the same."""
+        names = ("split", "base", "heads", "histories", "primed", "next", "merged")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 @dataclass(slots=True)
@@ -71,9 +75,7 @@ class Plan:
         return {task.split: task.base for task in self.tasks}
 
 
-def make_plan(
-    surveys: Sequence[SplitSurvey], files: Sequence[int], corrections: Corrections | None = None
-) -> Plan:
+def make_plan(surveys: Sequence[SplitSurvey], files: Sequence[int], corrections: Corrections | None = None) -> Plan:
     """`surveys[i]` is of split i, which belongs to file `files[i]`; those of one file follow each other."""
     corrections = corrections or Corrections()
     order = _in_order(surveys, files)
@@ -171,14 +173,10 @@ def _placed(seen: FlowSeen, base: int) -> History:
     return replace(seen.history, connection=seen.history.connection + base)
 
 
-def seams_to_ship(plan: Plan, surveys: Sequence[SplitSurvey]) -> Iterable[tuple[int, int, bytes, Seam]]:
-    """(split that gets it, split that it is from, flow, seam) of the seams that the surveys cut out."""
-    primed = {task.split: set(task.primed) for task in plan.tasks}
-    for (key, split), owner in plan.owners.items():
-        if key in plan.missing.get(split, {}):
-            continue
-        seam = surveys[split].flows[key].seam
-        assert seam is not None
-        yield owner, split, key, seam
-        if key in primed[split]:
-            yield split, split, key, seam
+def shipped(plan: Plan) -> list[tuple[int, bytes, int]]:
+    """(split that it is from, flow, split that gets it) of the seams that the surveys cut out."""
+    return [
+        (split, key, owner)
+        for (key, split), owner in plan.owners.items()
+        if key not in plan.missing.get(split, ())
+    ]

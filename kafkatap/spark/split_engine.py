@@ -82,6 +82,17 @@ class SplitAssembler(Assembler):
     def keys(self, first: int = 0) -> list[bytes]:
         return flow_keys(self.flows[first : int(self.counts[headers.FLOWS])])
 
+    def classified(self, block: Array, packets: Array, first: int, count: int) -> Iterator[tuple[Array, Array]]:
+        """The flow and the packet of each segment of packets[first:count], without putting them together."""
+        while first < count:
+            first = headers.read_headers(
+                block, packets, first, count, self.counts, self.flows, self.buckets, self.segments
+            )
+            segments = self.segments[: int(self.counts[headers.SEGMENTS])]
+            yield segments["flow"].copy(), segments["packet"].copy()
+            if self.counts[headers.STOPPED] == headers.FLOWS_FULL:
+                self._grow_flows()
+
     def _assemble(self, block: Array, count: int) -> Iterator[int]:
         if self.seen is not None and count:
             segments = self.segments[:count]
@@ -133,6 +144,7 @@ class SplitEngine(Engine):
         self._resumed: dict[bytes, History] = dict(histories or {})
         self._heads = dict(heads or {})
         self._before: dict[str, Any] = {}
+        self.handed_over: set[int] = set()  # numbers of the connections that later splits go on with
         self._began: dict[int, int] = {}  # first packet's time of resumed connections, by slot
         if listeners is not None and len(listeners):
             self.assembler.learn_listeners(listeners)
@@ -188,16 +200,12 @@ class SplitEngine(Engine):
         wanted = set(flows)
         numbers = self.assembler.flows["connection"]
         return {
-            key: int(numbers[i])
-            for i, key in enumerate(self.assembler.keys())
-            if key in wanted and numbers[i] >= 0
+            key: int(numbers[i]) for i, key in enumerate(self.assembler.keys()) if key in wanted and numbers[i] >= 0
         }
 
     def states(self, flows: list[bytes]) -> dict[bytes, tuple[bytes, History]]:
         """The digest of each flow's state, and what is known of its connection. Flows without one are left out."""
-        return {
-            key: (state_digest(self, c), history_of(self, c)) for key, c in self.current(flows).items()
-        }
+        return {key: (state_digest(self, c), history_of(self, c)) for key, c in self.current(flows).items()}
 
     def hand_over(self, flows: list[bytes]) -> None:
         """Other splits go on with these flows: count what there was of their connections, but do not end them."""
@@ -213,6 +221,7 @@ class SplitEngine(Engine):
             taken(assembler.directions, ways),
         )  # fmt: skip
         self._close(part)
+        self.handed_over.update(self.dissector.dialogs["serial"][ended].tolist())
         assembler.connections["used"][ended] = 2
 
     def began(self, c: int) -> int:

@@ -20,7 +20,7 @@ from kafkatap.reassembly.rows import LISTENER, PACKET
 
 from .handover import History
 from .seams import Seam, cut_out, joined
-from .split_engine import SplitEngine, flow_keys
+from .split_engine import SplitAssembler, SplitEngine, flow_keys
 
 if TYPE_CHECKING:
     from kafkatap.dissector.overlay import Definitions
@@ -59,6 +59,7 @@ class FlowSeen:
     history: History | None = None
     seam: Seam | None = None
     whole: bool = False
+    seam_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class SplitSurvey:
     begins: int | None = None
     ends: int | None = None
     interfaces: bytes = b""
+    drops: dict[int, int] = field(default_factory=dict)
     flows: dict[bytes, FlowSeen] = field(default_factory=dict)
     topic_names: dict[bytes, bytes] = field(default_factory=dict)
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
@@ -102,7 +104,9 @@ class _SurveyEngine(SplitEngine):
 
     def _close(self, part: Assembled) -> None:
         super()._close(part)
-        rows = zip(part.ended.tolist(), part.ended_rows["first"].tolist(), part.ended_rows["last"].tolist(), strict=True)
+        rows = zip(
+            part.ended.tolist(), part.ended_rows["first"].tolist(), part.ended_rows["last"].tolist(), strict=True
+        )
         for i, (c, first, last) in enumerate(rows):
             key = self._flow_of[c]
             seen = self.flows[key]
@@ -213,7 +217,7 @@ def survey_split(
     for key, seam, whole in keeper.seams():
         seen = engine.flows[key]
         if whole or seen.head == 0 or int(seam.packets["number"][-1]) <= seen.head:
-            seen.seam, seen.whole = seam, whole
+            seen.seam, seen.whole, seen.seam_bytes = seam, whole, seam.size
     found.listeners = engine.assembler.listeners.copy()
     text = engine.dissector.string
     found.topic_names = {text(number): text(name) for number, name in engine.topic_names.items()}
@@ -221,23 +225,19 @@ def survey_split(
 
 
 def cut_flows(reader: Packets, heads: dict[bytes, int]) -> dict[bytes, Seam]:
-    """The packets of some flows of a split up to their heads."""
-    engine = SplitEngine(0)
-    engine.assembler.seen = []
+    """The packets of some flows of a split up to their heads; no more is read than these need."""
+    assembler = SplitAssembler()
+    furthest = max(heads.values(), default=0)
     kept: dict[bytes, list[Seam]] = {}
-    while reader.fill():
+    while reader.fill() and int(reader.packets["number"][reader.position]) <= furthest:
         packets = reader.packets[reader.position : reader.count]
-        assembler = engine.assembler
-        for _ in assembler.feed(reader.buffer, reader.packets, reader.position, reader.count):
-            pass
-        assembler.end_block()
-        seen, assembler.seen = assembler.seen, []
+        seen = list(assembler.classified(reader.buffer, reader.packets, reader.position, reader.count))
         keys = assembler.keys()
         wanted = np.array([heads.get(key, 0) for key in keys] or [0], np.int64)
         for flows, numbers in seen:
-            mine = numbers <= wanted[flows]
-            for flow in np.unique(flows[mine]).tolist():
-                rows = numbers[mine & (flows == flow)] - int(packets["number"][0])
-                kept.setdefault(keys[flow], []).append(cut_out(reader.buffer, taken(packets, rows)))
+            mine = np.flatnonzero(numbers <= wanted[flows])
+            flows, rows = flows[mine], numbers[mine] - int(packets["number"][0])
+            for flow in np.unique(flows).tolist():
+                kept.setdefault(keys[flow], []).append(cut_out(reader.buffer, taken(packets, rows[flows == flow])))
         reader.position = reader.count
     return {key: joined(parts) for key, parts in kept.items()}

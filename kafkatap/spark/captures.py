@@ -1,0 +1,414 @@
+"""`Captures`: some captures on a Spark session; its tables are DataFrames, its plan is made once.
+
+Everything goes through DataFrames and functions of Arrow batches, so that it works through Spark Connect as well.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from kafkatap.analysis import UnreadableCaptureError
+from kafkatap.reports.batch import Context, FileInfo
+from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
+from kafkatap.splits import SPLIT_SIZE, dropped, misinformed, misplaced, plan_splits, void
+from kafkatap.storage import expand
+
+from . import tasks
+from .decode import Outcome, compare
+from .partitions import to_microseconds
+from .plan import Corrections, Plan, make_plan, shipped
+from .survey import SplitSurvey
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafkatap.dissector.overlay import Definitions
+
+    from .publish import Staging
+
+#: Called with the name of a stage and the number of its tasks before it runs; gives what is called at its end.
+Begin = Callable[[str, int], Callable[[], None]]
+#: Times that a plan is corrected before heads that do not hold are given up all at once.
+ROUNDS = 20
+
+
+class DamagedCaptureError(Exception):
+    """A capture is damaged, and nothing is to be made of damaged ones; the message names it and the damage."""
+
+
+def _quiet(stage: str, tasks: int) -> Callable[[], None]:
+    return lambda: None
+
+
+@dataclass
+class Captures:
+    """Captures (paths, folders, globs, URIs) to be read on `spark`. Nothing is read before a table is asked for.
+
+    `split_size`: bytes of a split. `ports`, `definitions`: as for `analyze`. `strict`: DamagedCaptureError where a
+    capture is damaged. FileNotFoundError where a pattern matches nothing.
+    """
+
+    spark: SparkSession
+    captures: str | Sequence[str]
+    split_size: int = SPLIT_SIZE
+    ports: tuple[int, ...] = ()
+    definitions: Definitions | None = None
+    strict: bool = False
+    begin: Begin = _quiet
+    records: bool = False
+    by_topic: bool = False
+    _kept: list[DataFrame] = field(default_factory=list)
+
+    @cached_property
+    def paths(self) -> list[str]:
+        return expand(self.captures)
+
+    @property
+    def _reading(self) -> tasks.Reading:
+        return tasks.Reading(self.ports, self.definitions, self.records, self.by_topic)
+
+    # ------------------------------------------------------------ survey
+
+    @cached_property
+    def _surveyed(self) -> _Surveyed:
+        places = [tasks.Place(split) for split in plan_splits(self.paths, self.split_size)]
+        found = _Surveyed(places)
+        again: Iterable[int] = range(len(places))
+        done = self.begin("survey", len(places))
+        while again:
+            self._survey(found, list(again))
+            again = found.to_be_read_again()
+        found.leave_out_void()
+        done()
+        damaged = [f"{info.path}: {info.damage}" for info in found.files() if info.damage]
+        if self.strict and damaged:
+            raise DamagedCaptureError(damaged[0])
+        if not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.paths):
+            raise UnreadableCaptureError("; ".join(damaged))
+        return found
+
+    def _survey(self, found: _Surveyed, splits: list[int]) -> None:
+        rows: list[tasks.Row] = [(i, i, tasks.TASK, None, pickle.dumps(found.places[i])) for i in splits]
+        frame = self._run(self._frame(rows, len(found.places)), tasks.SurveyTask(self._reading)).persist()
+        self._kept.append(frame)
+        for split, survey in tasks.surveys_of(_collected(frame, tasks.SURVEY)).items():
+            found.surveys[split] = survey
+        found.frames = [(other, mine - set(splits)) for other, mine in found.frames]
+        found.frames.append((frame, set(splits)))
+
+    def _frame(self, rows: Sequence[tasks.Row], splits: int) -> DataFrame:
+        """Rows of MESSAGE, each split's in a partition of its own."""
+        return self._spread(self._local(rows), splits)
+
+    def _local(self, rows: Sequence[tasks.Row]) -> DataFrame:
+        return self.spark.createDataFrame(pa.Table.from_batches([tasks.messages(rows)]))
+
+    @staticmethod
+    def _spread(frame: DataFrame, splits: int) -> DataFrame:
+        return frame.repartitionById(splits, "split")
+
+    @staticmethod
+    def _run(frame: DataFrame, task: Any, schema: Any = tasks.MESSAGE) -> DataFrame:
+        def run(batches: Any) -> Any:
+            return task(batches)
+
+        return frame.mapInArrow(run, schema)
+
+    # ------------------------------------------------------------ plan
+
+    @cached_property
+    def _planned(self) -> _Planned:
+        """The plan, proved by a run that makes no rows."""
+        return self._prove(None)
+
+    def _prove(self, staging: Staging | None) -> _Planned:
+        """Run the plan until all its claims hold; splits that are not touched by a correction run once."""
+        surveyed = self._surveyed
+        corrections = Corrections()
+        planned = self._plan(corrections)
+        again = [task.split for task in planned.plan.tasks]
+        done: dict[int, tasks.Done] = {}
+        frames: list[tuple[DataFrame, set[int]]] = []
+        finished = self.begin("decode", len(again))
+        for _ in range(ROUNDS):
+            task = tasks.DecodeTask(self._reading, planned.plan.bases, planned.plan.topic_names, staging=staging)
+            frame = self._run(self._given(planned, set(again)), task).persist()
+            self._kept.append(frame)
+            found = _collected(frame, tasks.OUTCOME)
+            done.update((split, pickle.loads(payload)) for split, _, _, _, payload in found)
+            frames = [(other, mine - set(again)) for other, mine in frames]
+            frames.append((frame, set(again)))
+            outcomes = [done[t.split].outcome for t in planned.plan.tasks]
+            following = compare(outcomes, planned.plan.topic_names, corrections)
+            if following is None:
+                finished()
+                return replace(planned, done=done, frames=frames)
+            before, corrections = planned, following
+            planned = self._plan(corrections)
+            again = planned.changed(before, len(surveyed.places))
+        raise RuntimeError(f"the splits of these captures did not fit together after {ROUNDS} rounds")
+
+    def _plan(self, corrections: Corrections) -> _Planned:
+        surveyed = self._surveyed
+        plan = make_plan(surveyed.surveys, [place.split.file for place in surveyed.places], corrections)
+        return _Planned(plan)
+
+    def _given(self, planned: _Planned, splits: set[int]) -> DataFrame:
+        """What each of these splits is decoded by: its task, and its seams from wherever they are."""
+        surveyed, plan = self._surveyed, planned.plan
+        rows: list[tasks.Row] = [
+            (t.split, t.split, tasks.TASK, None, pickle.dumps(tasks.Given(surveyed.places[t.split], t)))
+            for t in plan.tasks
+            if t.split in splits
+        ]
+        frame = self._local(rows)
+        owners = [(source, flow, owner) for source, flow, owner in shipped(plan) if owner in splits]
+        if owners:
+            sources, flows, gets = zip(*owners, strict=True)
+            table = pa.table({
+                "source": pa.array(sources, pa.int32()), "flow": pa.array(flows, pa.binary()),
+                "owner": pa.array(gets, pa.int32()),
+            })  # fmt: skip
+            known = F.broadcast(self.spark.createDataFrame(table))
+            for seams, mine in surveyed.frames:
+                if mine & set(sources):
+                    cut = seams.where((F.col("kind") == tasks.SEAM) & F.col("source").isin(sorted(mine)))
+                    to = cut.join(known, ["source", "flow"])
+                    frame = frame.union(to.select(F.col("owner").alias("split"), "source", "kind", "flow", "payload"))
+        wanted: list[tasks.Row] = []
+        for source, heads in plan.missing.items():
+            gets_it = {flow: plan.owners[flow, source] for flow in heads if plan.owners[flow, source] in splits}
+            if gets_it:
+                asked = (surveyed.places[source], {flow: heads[flow] for flow in gets_it}, gets_it)
+                wanted.append((source, source, tasks.TASK, None, pickle.dumps(asked)))
+        if wanted:
+            frame = frame.union(self._run(self._frame(wanted, len(surveyed.places)), tasks.CutTask()))
+        return self._spread(frame, len(surveyed.places)).sortWithinPartitions("split", "kind")
+
+    # ------------------------------------------------------------ tables
+
+    def table(self, name: str) -> DataFrame:
+        """One of the tables of `reports.tables` as a DataFrame, times in microseconds."""
+        if name not in TABLES:
+            raise ValueError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
+        if name == "files":
+            return self.spark.createDataFrame(to_microseconds(files_table(self.context)))
+        if name == "ledger":
+            return self.spark.createDataFrame(to_microseconds(ledger_table(self.context)))
+        planned = self._planned
+        plan = planned.plan
+        task = tasks.DecodeTask(self._reading, plan.bases, plan.topic_names, table=name)
+        frame = self._run(self._given(planned, {t.split for t in plan.tasks}), task, spark_schema(name))
+        return merged_connections(frame) if name == "connections" else frame
+
+    @cached_property
+    def context(self) -> Context:
+        """Files and ledger, and what else a report says of the whole input."""
+        return self._context(self._planned)
+
+    def _context(self, planned: _Planned) -> Context:
+        done = list(planned.done.values())
+        ledger = _summed(outcome.outcome for outcome in done)
+        payload = ledger.get("payload bytes", {})
+        total = payload.get("total", 0)
+        times = [d for d in done if d.first is not None]
+        return Context(
+            files=self._surveyed.files(),
+            ledger=ledger,
+            first=min((d.first for d in times if d.first is not None), default=None),
+            last=max((d.last for d in times if d.last is not None), default=None),
+            packets=ledger.get("packets", {}).get("total", 0),
+            encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
+            not_captured=sum(d.outcome.not_captured for d in done),
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What else is to be said of these captures: sentences."""
+        both = len(self._planned.plan.both_ends) if "_planned" in self.__dict__ else 0
+        return [both_ends_note(both)] if both else []
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of all captures."""
+        return sum(info.bytes for info in self._surveyed.files())
+
+    def bytes_shuffled(self, planned: _Planned) -> int:
+        """Bytes of packets that go from one split to another."""
+        surveys = self._surveyed.surveys
+        found = sum(surveys[source].flows[flow].seam_bytes for source, flow, _ in shipped(planned.plan))
+        wanted = {source: heads for source, heads in planned.plan.missing.items() if heads}
+        if wanted:
+            places = self._surveyed.places
+            rows: list[tasks.Row] = [
+                (s, s, tasks.TASK, None, pickle.dumps((places[s], heads, dict.fromkeys(heads, 0))))
+                for s, heads in wanted.items()
+            ]
+            frame = self._run(self._frame(rows, len(places)), tasks.CutTask())
+            found += frame.agg(F.sum(F.length("payload"))).collect()[0][0] or 0
+        return int(found)
+
+    def close(self) -> None:
+        """Give back what executors keep for this."""
+        for frame in self._kept:
+            frame.unpersist()
+        self._kept.clear()
+
+
+def both_ends_note(count: int) -> str:
+    if count == 1:
+        return "1 connection was captured at both ends; each of its packets is counted once as sent again."
+    return f"{count:,} connections were captured at both ends; each of their packets is counted once as sent again."
+
+
+@dataclass
+class _Surveyed:
+    """All splits with their surveys, and where the seams of which splits lie."""
+
+    places: list[tasks.Place]
+    surveys: list[SplitSurvey] = field(init=False)
+    frames: list[tuple[DataFrame, set[int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.surveys = [SplitSurvey(i) for i in range(len(self.places))]
+
+    def _told(self) -> list[tuple[Any, int | None, int | None]]:
+        pairs = zip(self.places, self.surveys, strict=True)
+        return [(place.split, survey.begins, survey.ends) for place, survey in pairs]
+
+    def to_be_read_again(self) -> list[int]:
+        """The splits that began at the wrong place or did not know of all interfaces; they know now."""
+        number = {(place.split.file, place.split.number): i for i, place in enumerate(self.places)}
+        again = []
+        for split, exact in misplaced(self._told()):
+            i = number[split.file, split.number]
+            self.places[i] = replace(self.places[i], exact=exact)
+            again.append(i)
+        if not again:
+            told = [(p.split, s.interfaces) for p, s in zip(self.places, self.surveys, strict=True)]
+            for split in misinformed(told):
+                i = number[split.file, split.number]
+                self.places[i] = replace(self.places[i], split=split)
+                again.append(i)
+        return again
+
+    def leave_out_void(self) -> None:
+        """Forget what was read beyond damage, and where each split begins is known from here on."""
+        beyond = set(void(self._told()))
+        for i, place in enumerate(self.places):
+            if place.split in beyond:
+                self.surveys[i] = SplitSurvey(i)
+            else:
+                self.places[i] = replace(place, exact=self.surveys[i].begins)
+
+    def files(self) -> list[FileInfo]:
+        """The table `files`: what the splits of each add up to."""
+        by_file: dict[int, list[SplitSurvey]] = {}
+        for place, survey in zip(self.places, self.surveys, strict=True):
+            by_file.setdefault(place.split.file, []).append(survey)
+        order = sorted(by_file, key=lambda f: (_head_time(by_file[f]) is not None, _head_time(by_file[f]) or 0, f))
+        files, base = [], 0
+        for number in order:
+            surveys = by_file[number]
+            packets = sum(s.packets for s in surveys)
+            files.append(_file_info(surveys, base + 1 if packets else 1, packets))
+            base += packets
+        return files
+
+
+def _head_time(surveys: Sequence[SplitSurvey]) -> int | None:
+    return next((s.head_time for s in surveys if s.packets), None)
+
+
+def _file_info(surveys: Sequence[SplitSurvey], first_packet: int, packets: int) -> FileInfo:
+    reports = [s.report for s in surveys if s.report is not None]
+    firsts = [r.first for r in reports if r.first is not None]
+    lasts = [r.last for r in reports if r.last is not None]
+    links = dict.fromkeys(link for r in reports for link in r.link_types)
+    drops = reports[0].drops if len(reports) == 1 else dropped(s.drops for s in surveys)
+    return FileInfo(
+        reports[0].path, reports[0].kind, first_packet, packets, sum(r.bytes for r in reports), tuple(links),
+        min(firsts, default=None), max(lasts, default=None), drops,
+        next((r.damage for r in reports if r.damage), None),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A plan, and what came of it. `frames`: where the rows of which splits' outcomes lie."""
+
+    plan: Plan
+    done: Mapping[int, tasks.Done] = field(default_factory=dict)
+    frames: list[tuple[DataFrame, set[int]]] = field(default_factory=list)
+
+    def changed(self, before: _Planned, splits: int) -> list[int]:
+        """The splits that have to run again."""
+        if self.plan.topic_names != before.plan.topic_names:
+            return [task.split for task in self.plan.tasks]
+        old = {task.split: task for task in before.plan.tasks}
+        again = {t.split for t in self.plan.tasks if not t.same(old[t.split])}
+        for place, owner in self.plan.owners.items():
+            if before.plan.owners.get(place) != owner:
+                again |= {owner, before.plan.owners.get(place, owner)}
+            key, source = place
+            now, then = (p.missing.get(source, {}).get(key) for p in (self.plan, before.plan))
+            if now != then:
+                again.add(owner)
+        return sorted(again)
+
+
+def _summed(outcomes: Iterable[Outcome]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for outcome in outcomes:
+        for section, parts in outcome.ledger.items():
+            total = found.setdefault(section, {})
+            for part, count in parts.items():
+                total[part] = total.get(part, 0) + count
+    return found
+
+
+def _collected(frame: DataFrame, kind: str) -> list[tasks.Row]:
+    table = frame.where(F.col("kind") == kind).toArrow()
+    columns = [table[name].to_pylist() for name in ("split", "source", "kind", "flow", "payload")]
+    return list(zip(*columns, strict=True))
+
+
+def spark_schema(name: str) -> Any:
+    """The Spark schema of a table, from its declaration."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(to_microseconds(arrow_schema(TABLES[name]).empty_table()).schema)
+
+
+#: How the parts of one connection become one row: names of columns by what is made of them.
+_FIRST, _LAST = "connection_first", "connection_last"
+_ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
+_LATEST = ("client_id", "client_software", "client_software_version", "sasl_mechanism")
+
+
+def merged_connections(parts: DataFrame) -> DataFrame:
+    """One row a connection, from rows that each have a part of its packets."""
+    names = [column.name for column in TABLES["connections"]]
+    known = F.struct("orientation_known", _LAST)
+    made = [
+        F.min(_FIRST).alias(_FIRST),
+        F.max(_LAST).alias(_LAST),
+        F.max("handshake_rtt_ns").alias("handshake_rtt_ns"),
+        F.max("orientation_known").alias("orientation_known"),
+        F.coalesce(
+            F.max_by("protocol", F.when(F.col("protocol") != "unknown", F.col(_LAST))), F.lit("unknown")
+        ).alias("protocol"),
+        *(F.max_by(name, known).alias(name) for name in _ENDS),
+        *(F.max_by(name, F.when(F.col(name).isNotNull(), F.col(_LAST))).alias(name) for name in _LATEST),
+    ]
+    done = {"connection", _FIRST, _LAST, "handshake_rtt_ns", "orientation_known", "protocol", *_ENDS, *_LATEST}
+    types = dict(parts.dtypes)
+    made += [F.sum(name).cast(types[name]).alias(name) for name in names if name not in done]
+    return parts.groupBy("connection").agg(*made).select(*names)

@@ -1,0 +1,249 @@
+"""A decoded split as rows of tables: given to Spark, or written where they were decoded.
+
+Rows are gathered and made into Arrow tables some ten thousand at a time. What names need (topics' ids) is known before,
+from the survey, so no row has to be looked at twice. Records are kept in a file of the executor until it is known which
+exchanges are this split's.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkatap.analysis import error_counts
+from kafkatap.dissector.inspection import Inspector
+from kafkatap.dissector.records import RecordCollector
+from kafkatap.dissector.rows import EXCHANGE, RESULT
+from kafkatap.reports import tables
+from kafkatap.reports.batch import Batch
+from kafkatap.running import joined
+
+from .decode import SplitRun
+from .partitions import broker_names, exchange_times, to_microseconds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkatap.splits import SplitReader
+
+    from .publish import Staging, Written
+    from .tasks import Reading
+
+Array = np.ndarray[Any, Any]
+#: Exchanges that are made into tables at a time.
+GATHER = 50_000
+
+
+class TableRows:
+    """Makes the rows of one split's tables."""
+
+    def __init__(self, reading: Reading, table: str | None, staging: Staging | None) -> None:
+        from kafkatap.dissector.program import load_programs
+
+        self.reading = reading
+        self.table = table
+        self.staging = staging
+        self._collector: RecordCollector | None = None
+        if table == "records" or (staging is not None and reading.records):
+            self._collector = RecordCollector(load_programs("records", reading.definitions))
+        self.inspectors: list[Inspector] = [] if self._collector is None else [self._collector]
+
+    def of_table(self, run: SplitRun, reader: SplitReader) -> Iterator[pa.RecordBatch]:
+        """The rows of the one table that is wanted, times in microseconds."""
+        for name, table in self._made(run, reader, {self.table or ""}):
+            if name == self.table:
+                yield from to_microseconds(table).to_batches()
+
+    def _made(self, run: SplitRun, reader: SplitReader, wanted: set[str]) -> Iterator[tuple[str, pa.Table]]:
+        """(name, some rows), of exchanges before their results; then connections, then records."""
+        with tempfile.TemporaryFile(prefix="kafkatap-") as file:
+            records = _Kept(file, self._collector, run) if self._collector is not None else None
+            exchanges: list[Batch] = []
+            for batch in run.batches(reader):
+                exchanges.append(batch)
+                if records is not None:
+                    records.take()
+                if sum(len(b.exchanges) for b in exchanges) >= GATHER:
+                    yield from self._tables(run, exchanges, wanted, records)
+                    exchanges = []
+            yield from self._tables(run, exchanges, wanted, records)
+            context = run.context()
+            if "connections" in wanted:
+                yield "connections", tables.connections_table(context.connections, context)
+            if records is not None:
+                records.take()
+                for table in records.tables():
+                    yield "records", table
+
+    def _tables(
+        self, run: SplitRun, batches: list[Batch], wanted: set[str], records: _Kept | None
+    ) -> Iterator[tuple[str, pa.Table]]:
+        if not batches:
+            return
+        exchanges = joined([b.exchanges for b in batches], EXCHANGE)
+        if records is not None:
+            records.emitted(exchanges)
+        if not wanted & {"exchanges", "results"}:
+            return
+        results = joined([b.results for b in batches], RESULT)
+        context = run.context()
+        if "exchanges" in wanted:
+            asked = joined([_as_results(b.topics) for b in batches if b.topics is not None], RESULT)
+            about = joined([asked, results], RESULT)
+            yield "exchanges", tables.exchanges_table(exchanges, error_counts(results), about, context)
+        if "results" in wanted:
+            yield "results", tables.results_table(results, context)
+
+
+def _as_results(topics: Array) -> Array:
+    rows = np.zeros(len(topics), RESULT)
+    for name in ("exchange", "topic", "topic_id"):
+        rows[name] = topics[name]
+    return rows
+
+
+class _Kept:
+    """Records in a file, until it is known whose they are."""
+
+    def __init__(self, file: Any, collector: RecordCollector, run: SplitRun) -> None:
+        import pyarrow as pa
+
+        from kafkatap.reports.record_table import records_table
+
+        self._file = file
+        self._collector = collector
+        self._run = run
+        self._make = records_table
+        self._ipc = pa.ipc
+        self._writer: Any = None
+        self._mine: list[Array] = []
+        self._names: dict[bytes, str] = {}
+
+    def take(self) -> None:
+        """Write what the collector has gathered."""
+        if not self._names:
+            self._names = {key: name.decode("utf-8", "replace") for key, name in self._run.topic_names.items()}
+        for chunk in self._collector.chunks():
+            table = self._make(chunk, self._names)
+            if self._writer is None:
+                self._writer = self._ipc.new_stream(self._file, table.schema)
+            self._writer.write_table(table)
+
+    def emitted(self, exchanges: Array) -> None:
+        self._mine.append(exchanges["exchange"].copy())
+
+    def tables(self) -> Iterator[pa.Table]:
+        """What belongs to exchanges of this split."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._file.seek(0)
+        mine = pa.array(np.concatenate(self._mine) if self._mine else np.zeros(0, np.int64))
+        for batch in self._ipc.open_stream(self._file):
+            table = pa.Table.from_batches([batch])
+            kept = table.filter(pc.is_in(table["exchange"], mine))
+            if kept.num_rows:
+                yield kept
+
+
+def checked(run: SplitRun, reader: SplitReader) -> Iterator[pa.RecordBatch]:
+    """A row OUTCOME alone: what proves the plan."""
+    from .tasks import OUTCOME, Done, messages
+
+    for _ in run.batches(reader):
+        pass
+    done = Done(run.outcome, run.engine.first, run.engine.last)
+    yield messages([(run.task.split, run.task.split, OUTCOME, None, pickle.dumps(done))])
+
+
+def written(rows: TableRows, run: SplitRun, reader: SplitReader) -> Iterator[pa.RecordBatch]:
+    """Write the split's rows; give a row OUTCOME, and a row COUNTS with what reports are made of."""
+    import pyarrow as pa
+
+    from kafkatap.reports.count_rows import rows_of_counts
+    from kafkatap.reports.counts import ReportCounts
+
+    from .tasks import COUNTS, OUTCOME, Done, messages
+
+    staging = rows.staging
+    assert staging is not None
+    split = run.task.split
+    counts = ReportCounts(names=run.engine, by_topic=rows.reading.by_topic)
+    wanted = {"exchanges", "results", "connections"}
+    done = Done(run.outcome)
+    files: list[Written] = []
+    where = _Where()
+    part = 0
+    for name, table in rows._made(_Counted(run, counts), reader, wanted):  # type: ignore[arg-type]
+        part += 1
+        if name == "connections":
+            done.shared, table = run.parted(table)
+        if name == "exchanges":
+            where.note(table)
+        if name in ("results", "records"):
+            files += staging.write(name, table, split, part, *where.of(table))
+        else:
+            files += staging.write(name, table, split, part)
+    done.written, done.first, done.last = files, run.engine.first, run.engine.last
+    sink = pa.BufferOutputStream()
+    found = rows_of_counts(counts, run.engine)
+    with pa.ipc.new_stream(sink, found.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_table(found)
+    yield messages(
+        [
+            (split, split, COUNTS, None, sink.getvalue().to_pybytes()),
+            (split, split, OUTCOME, None, pickle.dumps(done)),
+        ]
+    )
+
+
+class _Counted:
+    """A SplitRun whose batches are counted as they go by."""
+
+    def __init__(self, run: SplitRun, counts: Any) -> None:
+        self._run = run
+        self._counts = counts
+
+    def batches(self, reader: SplitReader) -> Iterator[Batch]:
+        for batch in self._run.batches(reader):
+            self._counts.add(batch)
+            yield batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._run, name)
+
+
+class _Where:
+    """The time and broker of each exchange, for the rows of other tables."""
+
+    def __init__(self) -> None:
+        self._numbers: list[Array] = []
+        self._times: list[Array] = []
+        self._brokers: list[Any] = []
+        self._whole: tuple[Array, Array, Any] | None = None
+
+    def note(self, exchanges: pa.Table) -> None:
+        self._numbers.append(exchanges["exchange"].to_numpy())
+        self._times.append(exchange_times(exchanges))
+        self._brokers.append(broker_names(exchanges).cast("string"))
+        self._whole = None
+
+    def of(self, rows: pa.Table) -> tuple[Array, Any]:
+        import pyarrow as pa
+
+        if self._whole is None:
+            numbers = np.concatenate(self._numbers)
+            order = np.argsort(numbers, kind="stable")
+            brokers = pa.chunked_array(self._brokers).combine_chunks().take(pa.array(order))
+            self._whole = numbers[order], np.concatenate(self._times)[order], brokers
+        numbers, times, brokers = self._whole
+        at = np.searchsorted(numbers, rows["exchange"].to_numpy())
+        return times[at], brokers.take(pa.array(at))
+
