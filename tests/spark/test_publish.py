@@ -9,7 +9,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,9 @@ from kafkatap.spark.locks import InUse
 from kafkatap.spark.partitions import MOST, OTHER, partition_name
 from kafkatap.spark.publish import Published, Staging, Written, finish_earlier, open_publication
 from tests.spark.rows import HOUR, HOUR_4, TABLES_MADE, connections, exchanges, made, results_of, write_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,6 +80,18 @@ def test_pandas_reads_the_folders(tmp_path: Path) -> None:
     run(tmp_path, 7, (0, 1))
     frame = pd.read_parquet(tmp_path / "results")
     assert sorted(zip(frame["hour"].astype(int), frame["error_code"], strict=True)) == [(4, 7), (4, 7), (5, 7), (5, 7)]
+
+
+def test_spark_reads_the_folders(spark: SparkSession, tmp_path: Path) -> None:
+    run(tmp_path, 7, (0, 25))
+    frame = spark.read.parquet(str(tmp_path / "exchanges"))
+    kinds = dict(frame.dtypes)
+    assert (kinds["date"], kinds["hour"], kinds["broker"]) == ("date", "int", "string")
+    assert (kinds["request_first"], kinds["broker_ns"]) == ("timestamp", "bigint")
+    found = frame.where("date = date'2026-11-22'").select("hour", "broker", "request_first").distinct().collect()
+    assert [tuple(row) for row in found] == [(5, "10.0.0.1:9092", datetime(2026, 11, 22, 5, 0, 0, 123456))]
+    for table in TABLES_MADE:
+        assert spark.read.parquet(str(tmp_path / table)).count() == read(tmp_path, table).num_rows
 
 
 def test_results_lie_with_their_exchanges(tmp_path: Path) -> None:
