@@ -1,0 +1,160 @@
+"""Reports from tables and rows of counts say what a run in one process says, to the letter."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kafkatap.engine import Engine
+from kafkatap.reports.batch import Batch, Context
+from kafkatap.reports.build import build_report
+from kafkatap.reports.count_rows import counts_of_rows, rows_of_counts
+from kafkatap.reports.counts import ReportCounts
+from kafkatap.reports.latency import BY
+from kafkatap.reports.model import Report
+from kafkatap.reports.tables import connections_table, files_table, ledger_table
+from kafkatap.reports.text import write_text
+from kafkatap.running import Run
+from kafkatap.spark.reports import context_of_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SAMPLES = (
+    "apache-0.8.2.pcap.zst", "apache-0.10.2.pcap.zst", "apache-2.8.pcap.zst", "apache-4.3.pcap.zst",
+    "apache-4.3-two-interfaces.pcapng", "live-4.3.pcap.zst",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Local:
+    """A run in one process: its reports, and what it hands to Spark."""
+
+    context: Context
+    counts: ReportCounts
+    parts: Sequence[pa.Table]
+
+    def report(self, by: str) -> Report:
+        return build_report(self.counts, self.context, by=by, curves=True)
+
+    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """connections, files, ledger; rows in no order."""
+        c = self.context
+        rng = np.random.default_rng(5)
+        made = (connections_table(c.connections, c), files_table(c), ledger_table(c))
+        return tuple(t.take(rng.permutation(len(t))) for t in made)
+
+
+def run_locally(*paths: Path, parts: int = 3) -> Local:
+    run = Run([str(path) for path in paths], Engine(all_results=True))
+    whole, pieces = ReportCounts(by_topic=True), [ReportCounts(by_topic=True) for _ in range(parts)]
+    for batch in run.batches():
+        whole.add(batch)
+        for i, piece in enumerate(pieces):
+            mine = batch.exchanges["exchange"] % parts == i
+            numbers = batch.exchanges["exchange"][mine]
+            piece.add(Batch(batch.exchanges[mine], batch.results[np.isin(batch.results["exchange"], numbers)]))
+    context = run.context()
+    return Local(context, whole, [rows_of_counts(piece, context) for piece in pieces])
+
+
+local = cache(run_locally)
+
+
+def text(report: Report) -> str:
+    out = io.StringIO()
+    write_text(report, out, top=1000, utc=True, color=False, width=200)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_tables_tell_all_that_reports_need(samples: Path, name: str) -> None:
+    run = local(samples / name)
+    counts, names = counts_of_rows(pa.concat_tables(run.parts), by_topic=True)
+    context = context_of_tables(*run.tables(), names, not_captured=run.context.not_captured)
+    for by in BY:
+        report = build_report(counts, context, by=by, curves=True)
+        assert text(report) == text(run.report(by))
+        assert report == run.report(by)
+
+
+def test_several_files_and_times_to_the_microsecond(samples: Path) -> None:
+    run = local(samples / "apache-2.8.pcap.zst", samples / "apache-0.10.2.pcap.zst")
+    connections, files, ledger = run.tables()
+    schema = pa.schema(
+        [f.with_type(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(f.type) else f for f in connections.schema]
+    )
+    counts, names = counts_of_rows(pa.concat_tables(run.parts))
+    context = context_of_tables(connections.cast(schema, safe=False), files, ledger, names)
+    assert build_report(counts, context) == build_report(run.counts, run.context)
+
+
+def test_ledgers_of_parts_add_up() -> None:
+    def ledger(*rows: tuple[str, str, int]) -> pa.Table:
+        return pa.table(dict(zip(("section", "part", "count"), map(list, zip(*rows, strict=True)), strict=True)))
+
+    a = ledger(("requests", "total", 7), ("requests", "answered", 7), ("packets", "tcp", 9), ("more", "x", 1))
+    b = ledger(("requests", "unanswered", 2), ("requests", "total", 3), ("requests", "answered", 1))
+    empty = Context()
+    context = context_of_tables(
+        connections_table(empty.connections, empty), files_table(empty), pa.concat_tables([a, b])
+    )
+    assert {s: list(parts.items()) for s, parts in context.ledger.items()} == {
+        "packets": [("tcp", 9)], "requests": [("answered", 8), ("unanswered", 2), ("total", 10)], "more": [("x", 1)],
+    }  # fmt: skip
+    assert list(context.ledger) == ["packets", "requests", "more"]
+    assert (context.first, context.last, context.encrypted_share) == (None, None, 0.0)
+
+
+def test_topic_names_that_only_the_plan_knows(samples: Path) -> None:
+    run = local(samples / "apache-4.3.pcap.zst")
+    strings, known = run.context.strings, run.context.topic_names
+    told = {strings[topic_id] or b"": strings[name] or b"" for topic_id, name in known.items()}
+    unnamed = Context(strings=strings, addresses=run.context.addresses)
+    counts, names = counts_of_rows(rows_of_counts(run.counts, unnamed), by_topic=True)
+    report = build_report(counts, context_of_tables(*run.tables(), names, topic_names=told), by="topic", curves=True)
+    assert told
+    assert report == run.report("topic")
+    counts, names = counts_of_rows(rows_of_counts(run.counts, unnamed), by_topic=True)
+    assert build_report(counts, context_of_tables(*run.tables(), names), by="topic", curves=True) != report
+
+
+@pytest.mark.parametrize("name", ["apache-4.3.pcap.zst", "apache-0.8.2.pcap.zst"])
+def test_spark_adds_rows_up(spark: SparkSession, samples: Path, tmp_path: Path, name: str) -> None:
+    import pyarrow.parquet as pq
+
+    from kafkatap.spark.reports import collect_counts, count_schema, report_of, sum_rows
+
+    run = local(samples / name)
+    for i, part in enumerate(run.parts):
+        pq.write_table(part, tmp_path / f"{i}.parquet")
+    rows = spark.read.schema(count_schema()).parquet(str(tmp_path))
+    summed = sum_rows(rows).toArrow()
+    assert len(summed) == len(rows_of_counts(run.counts, run.context)) < sum(map(len, run.parts))
+    counts, _ = collect_counts(rows, by_topic=True)
+    assert len(counts.groups) == len(run.counts.groups)
+    for by in ("api", "topic"):
+        report = report_of(rows, *run.tables(), by=by, curves=True, not_captured=run.context.not_captured)
+        assert text(report) == text(run.report(by))
+        assert report == run.report(by)
+
+
+def test_spark_sql_of_the_docstring(spark: SparkSession, samples: Path) -> None:
+    """The statement in the documentation of the rows gives what `sum_rows` gives."""
+    from kafkatap.reports.count_rows import KEYS
+    from kafkatap.spark.reports import sum_rows
+
+    run = local(samples / "apache-2.8.pcap.zst")
+    rows = spark.createDataFrame(pa.concat_tables(run.parts))
+    keys = ", ".join(KEYS)
+    sums = "SUM(added) AS added, MIN(lowest) AS lowest, MAX(highest) AS highest"
+    summed = spark.sql(f"SELECT {keys}, {sums} FROM {{rows}} GROUP BY {keys}", rows=rows)
+    assert sorted(map(str, summed.toArrow().to_pylist())) == sorted(map(str, sum_rows(rows).toArrow().to_pylist()))
