@@ -30,6 +30,7 @@ class Folder:
         kind = str(self.system.type_name)
         self.local = self._root if kind == "local" else None
         self.renames = self.has_folders = kind in _WITH_FOLDERS
+        self._replaces = kind == "local"  # HDFS does not rename onto what is there
 
     def at(self, name: str = "") -> str:
         """A name as pyarrow has it."""
@@ -86,15 +87,20 @@ class Folder:
         with self.open_output(first) as stream:
             stream.write(data)
         if self.renames:
-            self.system.move(self.at(first), self.at(name))
+            self._rename(first, name)
 
     def move(self, source: str, target: str) -> None:
         """Put a file in the place of another, if there is one. The source may stay (see above)."""
         self._make_parent(target)
         if self.renames:
-            self.system.move(self.at(source), self.at(target))
+            self._rename(source, target)
         else:
             self.system.copy_file(self.at(source), self.at(target))
+
+    def _rename(self, source: str, target: str) -> None:
+        if not self._replaces:
+            self.delete(target)
+        self.system.move(self.at(source), self.at(target))
 
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""

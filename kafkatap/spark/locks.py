@@ -73,6 +73,7 @@ def _local(file: str, path: str, run: str) -> Iterator[None]:
 class _Lease:
     def __init__(self, folder: Folder, run: str) -> None:
         self._folder, self._who, self._over = folder, _who(run), threading.Event()
+        self._at_it = threading.Lock()  # the file may be away for a moment while it is written again
         holder = folder.read(LOCK)
         if holder is not None and holder != self._who:
             written = folder.system.get_file_info([folder.at(LOCK)])[0].mtime_ns or 0
@@ -86,7 +87,8 @@ class _Lease:
         self._thread.start()
 
     def check(self) -> None:
-        holder = self._folder.read(LOCK)
+        with self._at_it:
+            holder = self._folder.read(LOCK)
         if holder != self._who:
             raise _refused(self._folder.path, holder or b"")
 
@@ -94,7 +96,8 @@ class _Lease:
         while not self._over.wait(RENEWED_S):
             try:
                 self.check()
-                self._folder.write(LOCK, self._who)
+                with self._at_it:
+                    self._folder.write(LOCK, self._who)
             except InUse:
                 return
             except OSError:

@@ -1,7 +1,8 @@
 """Runs that are killed: a process of its own, which forks a child for each of its ways to die.
 
-    python -m tests.spark.killed FOLDER renames|copies
+    python -m tests.spark.killed FOLDER renames|deletes|copies
 
+The store renames files in place of others (local), must delete those first (HDFS), or copies (object stores).
 FOLDER/first is what an earlier run published, FOLDER/staged the same with a second run's files that are not published
 yet, FOLDER/written.pickle what the second run's `publish` is told. A child works on a copy and ends by `os._exit` at
 the n-th change to a file: before it, or in the middle of it. Then the folder is opened again, as the next run does, in
@@ -63,7 +64,7 @@ class Mortal:
                 file.unlink()
 
 
-def in_child(work: Callable[[], None], renames: bool, at: int, midway: bool) -> int:
+def in_child(work: Callable[[], None], store: str, at: int, midway: bool) -> int:
     """Carry `work` out in a process that dies at its `at`-th change; how it ended."""
     child = os.fork()
     if child:
@@ -73,7 +74,9 @@ def in_child(work: Callable[[], None], renames: bool, at: int, midway: bool) -> 
 
     def init(self: Folder, path: str) -> None:
         _made(self, path)
+        renames = store != "copies"
         self.system, self.renames = Mortal(self.system, renames, at, midway), renames
+        self._replaces = store != "deletes"
 
     Folder.__init__ = init  # type: ignore[method-assign]
     try:
@@ -103,7 +106,7 @@ def seen(out: Path) -> dict[str, str]:
     }
 
 
-def deaths(folder: Path, renames: bool, work: Callable[[str], None], begin: Path) -> Iterator[tuple[int, bool, Path]]:
+def deaths(folder: Path, store: str, work: Callable[[str], None], begin: Path) -> Iterator[tuple[int, bool, Path]]:
     """(n, midway, the folder as the n-th change left it), until nothing is left to be killed."""
     for midway in (False, True):
         ended, n = KILLED, 0
@@ -111,22 +114,22 @@ def deaths(folder: Path, renames: bool, work: Callable[[str], None], begin: Path
             n += 1
             out = folder / f"out-{n}"
             shutil.copytree(begin, out)
-            ended = in_child(lambda out=str(out): work(out), renames, n, midway)  # type: ignore[misc]
+            ended = in_child(lambda out=str(out): work(out), store, n, midway)  # type: ignore[misc]
             yield n, midway, out
             shutil.rmtree(out, ignore_errors=True)
 
 
-def main(folder: Path, renames: bool) -> None:
+def main(folder: Path, store: str) -> None:
     written = pickle.loads((folder / "written.pickle").read_bytes())
     found = []
     half_done = folder / "half-done"
-    for n, midway, out in deaths(folder, renames, lambda out: publish(out, written), folder / "staged"):
+    for n, midway, out in deaths(folder, store, lambda out: publish(out, written), folder / "staged"):
         after = seen(out)
         if n == 20 and not midway:
             shutil.copytree(out, half_done)
         open_again(str(out))
         found.append((n, midway, after, seen(out)))
-    for n, midway, out in deaths(folder, renames, open_again, half_done):
+    for n, midway, out in deaths(folder, store, open_again, half_done):
         after = seen(out)
         open_again(str(out))
         found.append((n, midway, after, seen(out)))
@@ -134,4 +137,4 @@ def main(folder: Path, renames: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] == "renames")
+    main(Path(sys.argv[1]), sys.argv[2])

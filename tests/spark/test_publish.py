@@ -225,7 +225,7 @@ def test_files_that_the_driver_does_not_see_are_not_published(tmp_path: Path) ->
 # ---------------------------------------------------------------- killed, and two at once
 
 
-@pytest.mark.parametrize("store", ["renames", "copies"])
+@pytest.mark.parametrize("store", ["renames", "deletes", "copies"])
 def test_killed_at_any_change_to_a_file(tmp_path: Path, store: str) -> None:
     run(tmp_path / "first", 1, (0, 1))
     shutil.copytree(tmp_path / "first", tmp_path / "staged")
