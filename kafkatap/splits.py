@@ -246,6 +246,8 @@ class SplitReader(CaptureReader):
         self._places = np.zeros(64, np.int64)
         self._part = _Part(open_input(split.path), split.end) if split.head else None
         super().__init__(split.path, block_size, self._part)
+        if self._part is not None:
+            self.report.bytes = self._bytes_of_report()
 
     def _begin(self) -> None:
         if self._part is None:

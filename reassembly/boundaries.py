@@ -52,10 +52,13 @@ def _pcap_record(buf, at, swapped, units, about):  # type: ignore[no-untyped-def
         if magic == 0xA1B2C3D4 or magic == 0xA1B23C4D:  # a file header: captures joined by cat
             return np.int64(FILE_HEADER)
     original = read32(buf, at + 12, swapped)
-    if read32(buf, at + 4, swapped) >= units or original == 0 or captured > original + _MORE_CAPTURED:
+    if read32(buf, at + 4, swapped) >= units or captured > original + _MORE_CAPTURED:
         return np.int64(0)
     apart = read32(buf, at, swapped) - about
-    if about > 0 and (apart > _VERY_FAR or -apart > _VERY_FAR):
+    if about == 0:
+        if original == 0:  # zeros, more likely
+            return np.int64(0)
+    elif apart > _VERY_FAR or -apart > _VERY_FAR:
         return np.int64(0)
     return HEADER + captured
 
