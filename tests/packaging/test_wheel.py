@@ -79,6 +79,16 @@ def test_it_imports_its_own_files_where_it_is_installed(installed: Path, tmp_pat
 
 
 def test_the_installed_copy_reports_on_a_sample(installed: Path, samples: Path, tmp_path: Path) -> None:
+    """Its kernels are those that were built for the other tests, unless it lacks or changes any source of them."""
     command = [sys.executable, "-m", "kafkatap", "report", samples / "apache-0.8.2.pcap.zst"]
-    said = run(*command, cwd=tmp_path, PYTHONPATH=str(installed), NO_COLOR="1", KAFKATAP_CACHE=str(tmp_path / "cache"))
-    assert "Produce" in said
+    assert "Produce" in run(*command, cwd=tmp_path, PYTHONPATH=str(installed), NO_COLOR="1")
+
+
+def test_the_installed_copy_compiles_kernels(installed: Path, tmp_path: Path) -> None:
+    """Small ones: the builder is there, and a process that finds no store starts it."""
+    (tmp_path / "small.py").write_bytes((ROOT / "tests/kernels/small.py").read_bytes())
+    code = "from kafkatap.kernels import store as s; s.use(['small']); import small; small.run(); print(s.open_folder())"
+    cache, path = tmp_path / "cache", f"{installed}{os.pathsep}{tmp_path}"
+    kept = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=path, KAFKATAP_CACHE=str(cache)).strip()
+    assert Path(kept).parent == cache
+    assert {"small.read_pairs.o", "small.spread.o"} <= {file.name for file in Path(kept).iterdir()}
