@@ -5,10 +5,11 @@ Everything goes through DataFrames and functions of Arrow batches, so that it wo
 
 from __future__ import annotations
 
+import io
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from kafkatap.splits import SPLIT_SIZE, dropped, misinformed, misplaced, plan_sp
 from kafkatap.storage import expand
 
 from . import tasks
+from .parts import merged_connections, merged_rows
 from .decode import Outcome, compare
 from .partitions import to_microseconds
 from .plan import Corrections, Plan, make_plan, shipped
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kafkatap.dissector.overlay import Definitions
+    from kafkatap.reports.model import Report
 
     from .publish import Staging
 
@@ -124,13 +127,12 @@ class Captures:
     # ------------------------------------------------------------ plan
 
     @cached_property
-    def _planned(self) -> _Planned:
+    def _planned(self) -> Proved:
         """The plan, proved by a run that makes no rows."""
-        return self._prove(None)
+        return self.prove()
 
-    def _prove(self, staging: Staging | None) -> _Planned:
-        """Run the plan until all its claims hold; splits that are not touched by a correction run once."""
-        surveyed = self._surveyed
+    def prove(self, staging: Staging | None = None, counting: bool = False) -> Proved:
+        """Run the plan until all its claims hold, writing rows to `staging` if there is one; splits that are not touched by a correction run once."""
         corrections = Corrections()
         planned = self._plan(corrections)
         again = [task.split for task in planned.plan.tasks]
@@ -138,7 +140,7 @@ class Captures:
         frames: list[tuple[DataFrame, set[int]]] = []
         finished = self.begin("decode", len(again))
         for _ in range(ROUNDS):
-            task = tasks.DecodeTask(self._reading, planned.plan.bases, planned.plan.topic_names, staging=staging)
+            task = tasks.DecodeTask(self._reading, planned.plan.bases, planned.plan.topic_names, None, staging, counting)
             frame = self._run(self._given(planned, set(again)), task).persist()
             self._kept.append(frame)
             found = _collected(frame, tasks.OUTCOME)
@@ -152,15 +154,15 @@ class Captures:
                 return replace(planned, done=done, frames=frames)
             before, corrections = planned, following
             planned = self._plan(corrections)
-            again = planned.changed(before, len(surveyed.places))
+            again = planned.changed(before)
         raise RuntimeError(f"the splits of these captures did not fit together after {ROUNDS} rounds")
 
-    def _plan(self, corrections: Corrections) -> _Planned:
+    def _plan(self, corrections: Corrections) -> Proved:
         surveyed = self._surveyed
         plan = make_plan(surveyed.surveys, [place.split.file for place in surveyed.places], corrections)
-        return _Planned(plan)
+        return Proved(plan)
 
-    def _given(self, planned: _Planned, splits: set[int]) -> DataFrame:
+    def _given(self, planned: Proved, splits: set[int]) -> DataFrame:
         """What each of these splits is decoded by: its task, and its seams from wherever they are."""
         surveyed, plan = self._surveyed, planned.plan
         rows: list[tasks.Row] = [
@@ -208,12 +210,29 @@ class Captures:
         frame = self._run(self._given(planned, {t.split for t in plan.tasks}), task, spark_schema(name))
         return merged_connections(frame) if name == "connections" else frame
 
+    def report(self, by: str = "api") -> Report:
+        """The reports of `kafkatap report`, added up by Spark. `by`: api, client, broker, version or topic."""
+        from .summing import report_of
+
+        proved = replace(self, by_topic=by == "topic", _kept=self._kept)._counted(self._surveyed)
+        context = self.context_of(proved)
+        return report_of(
+            proved.counts(), merged_rows([done.connections for done in proved.done.values()]),
+            files_table(context), ledger_table(context), by=by, not_captured=context.not_captured,
+            definitions=self.definitions, topic_names=proved.plan.topic_names,
+        )  # fmt: skip
+
+    def _counted(self, surveyed: _Surveyed) -> Proved:
+        self.__dict__["_surveyed"] = surveyed
+        return self.prove(counting=True)
+
     @cached_property
     def context(self) -> Context:
         """Files and ledger, and what else a report says of the whole input."""
-        return self._context(self._planned)
+        return self.context_of(self._planned)
 
-    def _context(self, planned: _Planned) -> Context:
+    def context_of(self, planned: Proved) -> Context:
+        """The same of a run that was proved."""
         done = list(planned.done.values())
         ledger = _summed(outcome.outcome for outcome in done)
         payload = ledger.get("payload bytes", {})
@@ -232,15 +251,24 @@ class Captures:
     @property
     def notes(self) -> list[str]:
         """What else is to be said of these captures: sentences."""
-        both = len(self._planned.plan.both_ends) if "_planned" in self.__dict__ else 0
+        return self.notes_of(self._planned)
+
+    @staticmethod
+    def notes_of(planned: Proved) -> list[str]:
+        both = len(planned.plan.both_ends)
         return [both_ends_note(both)] if both else []
+
+    @property
+    def places(self) -> list[tasks.Place]:
+        """All splits."""
+        return self._surveyed.places
 
     @property
     def bytes_read(self) -> int:
         """Bytes of all captures."""
         return sum(info.bytes for info in self._surveyed.files())
 
-    def bytes_shuffled(self, planned: _Planned) -> int:
+    def bytes_shuffled(self, planned: Proved) -> int:
         """Bytes of packets that go from one split to another."""
         surveys = self._surveyed.surveys
         found = sum(surveys[source].flows[flow].seam_bytes for source, flow, _ in shipped(planned.plan))
@@ -341,14 +369,30 @@ def _file_info(surveys: Sequence[SplitSurvey], first_packet: int, packets: int) 
 
 
 @dataclass(frozen=True)
-class _Planned:
+class Proved:
     """A plan, and what came of it. `frames`: where the rows of which splits' outcomes lie."""
 
     plan: Plan
     done: Mapping[int, tasks.Done] = field(default_factory=dict)
     frames: list[tuple[DataFrame, set[int]]] = field(default_factory=list)
 
-    def changed(self, before: _Planned, splits: int) -> list[int]:
+    def counts(self) -> DataFrame:
+        """Rows of counts of all splits (`reports.count_rows`)."""
+        from .summing import count_schema
+
+        def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for payload in batch.column("payload"):
+                    yield from pa.ipc.open_stream(io.BytesIO(payload.as_py()))
+
+        frames = [
+            frame.where((F.col("kind") == tasks.COUNTS) & F.col("split").isin(sorted(mine)))
+            for frame, mine in self.frames
+            if mine
+        ]
+        return reduce(lambda a, b: a.union(b), frames).mapInArrow(unpacked, count_schema())
+
+    def changed(self, before: Proved) -> list[int]:
         """The splits that have to run again."""
         if self.plan.topic_names != before.plan.topic_names:
             return [task.split for task in self.plan.tasks]
@@ -385,30 +429,3 @@ def spark_schema(name: str) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(to_microseconds(arrow_schema(TABLES[name]).empty_table()).schema)
-
-
-#: How the parts of one connection become one row: names of columns by what is made of them.
-_FIRST, _LAST = "connection_first", "connection_last"
-_ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
-_LATEST = ("client_id", "client_software", "client_software_version", "sasl_mechanism")
-
-
-def merged_connections(parts: DataFrame) -> DataFrame:
-    """One row a connection, from rows that each have a part of its packets."""
-    names = [column.name for column in TABLES["connections"]]
-    known = F.struct("orientation_known", _LAST)
-    made = [
-        F.min(_FIRST).alias(_FIRST),
-        F.max(_LAST).alias(_LAST),
-        F.max("handshake_rtt_ns").alias("handshake_rtt_ns"),
-        F.max("orientation_known").alias("orientation_known"),
-        F.coalesce(
-            F.max_by("protocol", F.when(F.col("protocol") != "unknown", F.col(_LAST))), F.lit("unknown")
-        ).alias("protocol"),
-        *(F.max_by(name, known).alias(name) for name in _ENDS),
-        *(F.max_by(name, F.when(F.col(name).isNotNull(), F.col(_LAST))).alias(name) for name in _LATEST),
-    ]
-    done = {"connection", _FIRST, _LAST, "handshake_rtt_ns", "orientation_known", "protocol", *_ENDS, *_LATEST}
-    types = dict(parts.dtypes)
-    made += [F.sum(name).cast(types[name]).alias(name) for name in names if name not in done]
-    return parts.groupBy("connection").agg(*made).select(*names)

@@ -94,8 +94,9 @@ def partition_name(hour: int, broker: str) -> str:
 
 
 def to_microseconds(table: Any) -> Any:
+    """The same rows with all times in microseconds: Spark has no others."""
     import pyarrow as pa
 
-    ns = pa.timestamp("ns", "UTC")
-    fields = [f.with_type(pa.timestamp("us", "UTC")) if f.type == ns else f for f in table.schema]
+    us = pa.timestamp("us", "UTC")
+    fields = [f.with_type(us) if pa.types.is_timestamp(f.type) else f for f in table.schema]
     return table.cast(pa.schema(fields), safe=False)

@@ -20,6 +20,8 @@ from kafkatap.dissector.records import RecordCollector
 from kafkatap.dissector.rows import EXCHANGE, RESULT
 from kafkatap.reports import tables
 from kafkatap.reports.batch import Batch
+from kafkatap.reports.count_rows import rows_of_counts
+from kafkatap.reports.counts import ReportCounts
 from kafkatap.running import joined
 
 from .decode import SplitRun
@@ -54,11 +56,11 @@ class TableRows:
 
     def of_table(self, run: SplitRun, reader: SplitReader) -> Iterator[pa.RecordBatch]:
         """The rows of the one table that is wanted, times in microseconds."""
-        for name, table in self._made(run, reader, {self.table or ""}):
+        for name, table in self.made(run, reader, {self.table or ""}):
             if name == self.table:
                 yield from to_microseconds(table).to_batches()
 
-    def _made(self, run: SplitRun, reader: SplitReader, wanted: set[str]) -> Iterator[tuple[str, pa.Table]]:
+    def made(self, run: SplitRun | _Counted, reader: SplitReader, wanted: set[str]) -> Iterator[tuple[str, pa.Table]]:
         """(name, some rows), of exchanges before their results; then connections, then records."""
         with tempfile.TemporaryFile(prefix="kafkatap-") as file:
             records = _Kept(file, self._collector, run) if self._collector is not None else None
@@ -80,7 +82,7 @@ class TableRows:
                     yield "records", table
 
     def _tables(
-        self, run: SplitRun, batches: list[Batch], wanted: set[str], records: _Kept | None
+        self, run: SplitRun | _Counted, batches: list[Batch], wanted: set[str], records: _Kept | None
     ) -> Iterator[tuple[str, pa.Table]]:
         if not batches:
             return
@@ -109,7 +111,7 @@ def _as_results(topics: Array) -> Array:
 class _Kept:
     """Records in a file, until it is known whose they are."""
 
-    def __init__(self, file: Any, collector: RecordCollector, run: SplitRun) -> None:
+    def __init__(self, file: Any, collector: RecordCollector, run: SplitRun | _Counted) -> None:
         import pyarrow as pa
 
         from kafkatap.reports.record_table import records_table
@@ -155,53 +157,65 @@ class _Kept:
 
 def checked(run: SplitRun, reader: SplitReader) -> Iterator[pa.RecordBatch]:
     """A row OUTCOME alone: what proves the plan."""
-    from .tasks import OUTCOME, Done, messages
-
     for _ in run.batches(reader):
         pass
-    done = Done(run.outcome, run.engine.first, run.engine.last)
-    yield messages([(run.task.split, run.task.split, OUTCOME, None, pickle.dumps(done))])
+    yield _told(run, [])
+
+
+def counted(rows: TableRows, run: SplitRun, reader: SplitReader) -> Iterator[pa.RecordBatch]:
+    """A row OUTCOME with the split's connections, and a row COUNTS: what reports are made of."""
+    counts = ReportCounts(names=run.engine, by_topic=rows.reading.by_topic)
+    for batch in run.batches(reader):
+        counts.add(batch)
+    context = run.context()
+    connections = tables.connections_table(context.connections, context)
+    yield _told(run, [], connections, counts)
 
 
 def written(rows: TableRows, run: SplitRun, reader: SplitReader) -> Iterator[pa.RecordBatch]:
-    """Write the split's rows; give a row OUTCOME, and a row COUNTS with what reports are made of."""
-    import pyarrow as pa
-
-    from kafkatap.reports.count_rows import rows_of_counts
-    from kafkatap.reports.counts import ReportCounts
-
-    from .tasks import COUNTS, OUTCOME, Done, messages
-
+    """Write the split's rows; give a row OUTCOME, and a row COUNTS."""
     staging = rows.staging
     assert staging is not None
     split = run.task.split
     counts = ReportCounts(names=run.engine, by_topic=rows.reading.by_topic)
     wanted = {"exchanges", "results", "connections"}
-    done = Done(run.outcome)
     files: list[Written] = []
     where = _Where()
-    part = 0
-    for name, table in rows._made(_Counted(run, counts), reader, wanted):  # type: ignore[arg-type]
-        part += 1
+    shared = None
+    for part, (name, table) in enumerate(rows.made(_Counted(run, counts), reader, wanted)):
         if name == "connections":
-            done.shared, table = run.parted(table)
+            shared, table = run.parted(table)
         if name == "exchanges":
             where.note(table)
         if name in ("results", "records"):
             files += staging.write(name, table, split, part, *where.of(table))
         else:
             files += staging.write(name, table, split, part)
-    done.written, done.first, done.last = files, run.engine.first, run.engine.last
+    yield _told(run, files, shared, counts)
+
+
+def _told(
+    run: SplitRun, files: list[Written], connections: Any = None, counts: ReportCounts | None = None
+) -> pa.RecordBatch:
+    """What came of a split, as rows of MESSAGE."""
+    from .tasks import COUNTS, OUTCOME, Done, Row, messages
+
+    split = run.task.split
+    done = Done(run.outcome, run.engine.first, run.engine.last, files, connections)
+    rows: list[Row] = [(split, split, OUTCOME, None, pickle.dumps(done))]
+    if counts is not None:
+        rows.append((split, split, COUNTS, None, _packed(rows_of_counts(counts, run.engine))))
+    return messages(rows)
+
+
+def _packed(table: pa.Table) -> bytes:
+    import pyarrow as pa
+
     sink = pa.BufferOutputStream()
-    found = rows_of_counts(counts, run.engine)
-    with pa.ipc.new_stream(sink, found.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-        stream.write_table(found)
-    yield messages(
-        [
-            (split, split, COUNTS, None, sink.getvalue().to_pybytes()),
-            (split, split, OUTCOME, None, pickle.dumps(done)),
-        ]
-    )
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_table(table)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
 
 
 class _Counted:

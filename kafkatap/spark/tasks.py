@@ -67,14 +67,14 @@ class Given:
 
 @dataclass(slots=True)
 class Done:
-    """What came of a decoded split. `connections`: those that other splits have a part of, as rows of that table;
+    """What came of a decoded split. `connections`: of rows that were written, those that other splits have a part of;
     `written`: files of whole rows."""
 
     outcome: Outcome
     first: int | None = None
     last: int | None = None
     written: list[Written] = field(default_factory=list)
-    shared: Any = None
+    connections: Any = None
 
 
 def messages(rows: Sequence[Row]) -> pa.RecordBatch:
@@ -144,14 +144,15 @@ class CutTask:
 class DecodeTask:
     """Rows TASK with a Given, and behind each its rows SEAM -> rows OUTCOME (and COUNTS), or rows of a table.
 
-    `bases`: packets before each split. `table`: whose rows are given. `staging`: where rows are written; then rows of
-    no table are given."""
+    `bases`: packets before each split. `table`: whose rows are given. `staging`: where rows are written, with
+    `counting` as well, rows COUNTS come with the rows OUTCOME."""
 
     reading: Reading
     bases: dict[int, int]
     topic_names: dict[bytes, bytes]
     table: str | None = None
     staging: Staging | None = None
+    counting: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given: Given | None = None
@@ -168,7 +169,7 @@ class DecodeTask:
             yield from self._decode(given, seams)
 
     def _decode(self, given: Given, seams: dict[int, dict[bytes, Seam]]) -> Iterator[pa.RecordBatch]:
-        from .rows import TableRows, checked, written
+        from .rows import TableRows, checked, counted, written
 
         task = given.task
         if task.primed:
@@ -183,14 +184,16 @@ class DecodeTask:
             whole = self.table is not None or self.staging is not None
             rows = TableRows(self.reading, self.table, self.staging)
             run = SplitRun(
-                task, seams, self.bases, self.topic_names, all_results=whole,
+                task, seams, self.bases, self.topic_names, all_results=whole or self.reading.by_topic,
                 inspectors=rows.inspectors, ports=self.reading.ports, definitions=self.reading.definitions,
-                apis=None if whole else frozenset(),
+                apis=None if whole or self.counting else frozenset(),
             )  # fmt: skip
             if self.table is not None:
                 yield from rows.of_table(run, reader)
             elif self.staging is not None:
                 yield from written(rows, run, reader)
+            elif self.counting:
+                yield from counted(rows, run, reader)
             else:
                 yield from checked(run, reader)
         finally:

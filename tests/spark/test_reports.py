@@ -23,7 +23,7 @@ from kafkatap.reports.model import Report
 from kafkatap.reports.tables import connections_table, files_table, ledger_table
 from kafkatap.reports.text import write_text
 from kafkatap.running import Run
-from kafkatap.spark.reports import context_of_tables
+from kafkatap.spark.summing import context_of_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +131,7 @@ def test_topic_names_that_only_the_plan_knows(samples: Path) -> None:
 def test_spark_adds_rows_up(spark: SparkSession, samples: Path, tmp_path: Path, name: str) -> None:
     import pyarrow.parquet as pq
 
-    from kafkatap.spark.reports import collect_counts, count_schema, report_of, sum_rows
+    from kafkatap.spark.summing import collect_counts, count_schema, report_of, sum_rows
 
     run = local(samples / name)
     for i, part in enumerate(run.parts):
@@ -150,7 +150,7 @@ def test_spark_adds_rows_up(spark: SparkSession, samples: Path, tmp_path: Path, 
 def test_spark_sql_of_the_docstring(spark: SparkSession, samples: Path) -> None:
     """The statement in the documentation of the rows gives what `sum_rows` gives."""
     from kafkatap.reports.count_rows import KEYS
-    from kafkatap.spark.reports import sum_rows
+    from kafkatap.spark.summing import sum_rows
 
     run = local(samples / "apache-2.8.pcap.zst")
     rows = spark.createDataFrame(pa.concat_tables(run.parts))

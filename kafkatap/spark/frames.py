@@ -1,0 +1,80 @@
+"""The functions of `kafkatap.spark`: captures on a Spark session, as DataFrames.
+
+    from kafkatap.spark import exchanges
+    exchanges(spark, "s3://captures/2026-11-21/*.pcap").groupBy("api_name").count().show()
+
+Each takes the session and paths, folders, globs or URIs. Columns are those of docs/tables.md, times to the microsecond.
+Each call surveys the captures anew; who wants several tables makes one `Captures` and asks it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafkatap.splits import SPLIT_SIZE
+
+from .captures import Captures
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafkatap.reports.model import Report
+
+Paths = str | Sequence[str]
+
+
+def read_captures(
+    spark: SparkSession,
+    captures: Paths,
+    *,
+    split_size: int = SPLIT_SIZE,
+    ports: Sequence[int] = (),
+    definitions: str | os.PathLike[str] | None = None,
+    strict: bool = False,
+) -> Captures:
+    """Captures whose tables are DataFrames. `split_size`: bytes, 0 for whole files; `ports`: where brokers may listen,
+    a hint; `definitions`: a folder of a newer Kafka's message definitions; `strict`: DamagedCaptureError where a
+    capture is damaged. FileNotFoundError (when first read) where a pattern matches nothing."""
+    known = None
+    if definitions is not None:
+        from kafkatap.engine import open_definitions
+
+        known = open_definitions(definitions)
+    return Captures(spark, captures, split_size, tuple(ports), known, strict)
+
+
+def exchanges(spark: SparkSession, captures: Paths, **options: Any) -> DataFrame:
+    """A row for each request with its response, or one without the other. Options: those of `read_captures`."""
+    return read_captures(spark, captures, **options).table("exchanges")
+
+
+def results(spark: SparkSession, captures: Paths, **options: Any) -> DataFrame:
+    """A row for each topic-partition, group or resource that a response answers on."""
+    return read_captures(spark, captures, **options).table("results")
+
+
+def connections(spark: SparkSession, captures: Paths, **options: Any) -> DataFrame:
+    """A row for each TCP connection."""
+    return read_captures(spark, captures, **options).table("connections")
+
+
+def records(spark: SparkSession, captures: Paths, **options: Any) -> DataFrame:
+    """A row for each record of Produce requests and Fetch responses, with key and value."""
+    return read_captures(spark, captures, **options).table("records")
+
+
+def files(spark: SparkSession, captures: Paths, **options: Any) -> DataFrame:
+    """A row for each capture: format, packets, drops, damage."""
+    return read_captures(spark, captures, **options).table("files")
+
+
+def ledger(spark: SparkSession, captures: Paths, **options: Any) -> DataFrame:
+    """Every packet, payload byte, request and response in one named place."""
+    return read_captures(spark, captures, **options).table("ledger")
+
+
+def reports(spark: SparkSession, captures: Paths, *, by: str = "api", **options: Any) -> Report:
+    """The reports of `kafkatap report`, added up by Spark. `by`: api, client, broker, version or topic."""
+    return read_captures(spark, captures, **options).report(by)

@@ -1,0 +1,79 @@
+"""One row of the table `connections` from rows that each have a part of its packets: by Spark, and by Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafkatap.reports.tables import TABLES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_FIRST, _LAST, _RTT, _KNOWN = "connection_first", "connection_last", "handshake_rtt_ns", "orientation_known"
+_ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
+#: What the latest part that knows it says.
+_LATEST = ("client_id", "client_software", "client_software_version", "sasl_mechanism")
+_NAMES = tuple(column.name for column in TABLES["connections"])
+_SUMS = tuple(n for n in _NAMES if n not in {"connection", "protocol", _FIRST, _LAST, _RTT, _KNOWN, *_ENDS, *_LATEST})
+
+
+def merged_connections(parts: DataFrame) -> DataFrame:
+    """A DataFrame of parts -> one of connections."""
+    from pyspark.sql import functions as F
+
+    latest = F.struct(_KNOWN, _LAST)
+    told = F.when(F.col("protocol") != "unknown", F.col(_LAST))
+    types = dict(parts.dtypes)
+    made = [
+        F.min(_FIRST).alias(_FIRST),
+        F.max(_LAST).alias(_LAST),
+        F.max(_RTT).alias(_RTT),
+        F.max(_KNOWN).alias(_KNOWN),
+        F.coalesce(F.max_by("protocol", told), F.lit("unknown")).alias("protocol"),
+        *(F.max_by(name, latest).alias(name) for name in _ENDS),
+        *(F.max_by(name, F.when(F.col(name).isNotNull(), F.col(_LAST))).alias(name) for name in _LATEST),
+        *(F.sum(name).cast(types[name]).alias(name) for name in _SUMS),
+    ]
+    return parts.groupBy("connection").agg(*made).select(*_NAMES)
+
+
+def merged_rows(parts: Sequence[pa.Table]) -> pa.Table:
+    """Tables of parts -> a table of connections."""
+    import pyarrow as pa
+
+    found: dict[int, dict[str, Any]] = {}
+    whole = pa.concat_tables(parts)
+    # Times as numbers: Python's own have no nanoseconds.
+    for name in (_FIRST, _LAST):
+        whole = whole.set_column(whole.schema.get_field_index(name), name, whole[name].cast("int64"))
+    for row in sorted(whole.to_pylist(), key=lambda row: row[_LAST]):
+        before = found.setdefault(row["connection"], row)
+        if before is not row:
+            _add(before, row)
+    schema = parts[0].schema
+    columns = {name: [row[name] for row in found.values()] for name in schema.names}
+    arrays = [
+        pa.array(columns[f.name], pa.int64()).cast(f.type)
+        if f.name in (_FIRST, _LAST)
+        else pa.array(columns[f.name], f.type)
+        for f in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _add(row: dict[str, Any], later: dict[str, Any]) -> None:
+    for name in _SUMS:
+        row[name] += later[name]
+    for name in _LATEST:
+        row[name] = row[name] if later[name] is None else later[name]
+    if later[_KNOWN] or not row[_KNOWN]:
+        row.update({name: later[name] for name in _ENDS})
+    row[_KNOWN] = row[_KNOWN] or later[_KNOWN]
+    row[_FIRST] = min(row[_FIRST], later[_FIRST])
+    row[_LAST] = max(row[_LAST], later[_LAST])
+    if later[_RTT] is not None:
+        row[_RTT] = later[_RTT]
+    if later["protocol"] != "unknown":
+        row["protocol"] = later["protocol"]
