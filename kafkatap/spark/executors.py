@@ -35,7 +35,7 @@ def require_package(spark: SparkSession) -> None:
             raise SetupError(f"The executors' Python on {host} has no kafkatap. {SHIPPING}")
         if package.startswith("!"):
             raise SetupError(f"kafkatap cannot be used by the executors' Python on {host}: {package[1:]}. {SHIPPING}")
-        if package != fingerprint():
+        if package.rpartition("+")[2] != fingerprint().rpartition("+")[2]:
             raise SetupError(
                 f"The executors on {host} have another copy of kafkatap ({package}) than the driver ({fingerprint()}). "
                 + SHIPPING

@@ -88,11 +88,12 @@ def _of_java(text: str) -> str:
         host, text = failure.group(1).split()[0], failure.group(2)
         return f"A task failed on {host}: {_plain(text)}"
     lines = [line for line in text.splitlines() if line.strip() and not re.match(r"\s+(at |\.\.\. \d+ more)", line)]
-    lines = [line for line in lines if not line.startswith(("An error occurred while calling", "JVM stacktrace"))]
+    noise = r"An error occurred while calling|JVM stacktrace|== SQL ==|([a-z]\w*\.)+[A-Z]\w*$"
+    lines = [line for line in lines if not re.match(noise, line)]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return _plain(causes[-1]) if causes else "\n".join(_plain(line) for line in lines[:3])
 
 
 def _plain(line: str) -> str:
     line = re.sub(r"^(: )?([a-z]\w*\.)+[A-Z][\w$]*(Exception|Error): ", "", line)
-    return re.sub(r"^\[[A-Z_.]+\] |\s*SQLSTATE: \w+$", "", line).strip()
+    return re.sub(r"^\[[A-Z_.]+\] |\s*SQLSTATE: \w+", "", line).strip()

@@ -60,9 +60,11 @@ def pack(out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 
     with tempfile.TemporaryDirectory(prefix="kafkatap-pack-") as name:
         folder = Path(name)
         site = folder / "site"
-        for distribution in _needed("kafkatap", left_out):
+        own, *others = _needed("kafkatap", left_out)
+        for distribution in others:
             _copy(_files_of(distribution), site)
         _copy(package_files().items(), site)
+        _write_metadata(own, site)
         ship(site / "kafkatap", KERNEL_MODULES)
         _set_times(site)
         _keep_programs(site)
@@ -107,8 +109,6 @@ def _files_of(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]
     for file in distribution.files or ():
         if file.parts[0] in ("..", "/") or file.suffix in _NOT_NEEDED_KINDS or _NOT_NEEDED & set(file.parts):
             continue
-        if distribution.name == "kafkatap" and ".dist-info" not in file.parts[0]:
-            continue  # `package_files` finds them where they lie
         path = Path(str(distribution.locate_file(file)))
         if path.is_file() and file.name not in ("RECORD", "direct_url.json"):
             yield file.as_posix(), path
@@ -119,6 +119,13 @@ def _copy(files: Iterable[tuple[str, Path]], site: Path) -> None:
         target = site / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
+
+
+def _write_metadata(own: metadata.Distribution, site: Path) -> None:
+    """The package's version and its like, also where it is not installed but worked on."""
+    folder = site / f"kafkatap-{own.version}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(own.read_text("METADATA") or own.read_text("PKG-INFO") or "")
 
 
 def _set_times(folder: Path) -> None:

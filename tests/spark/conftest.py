@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.spark_clusters import SHORT_LIVED
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
-#: For Java processes that live for seconds: half of their time would go into optimising code that runs once.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

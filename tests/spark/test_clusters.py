@@ -1,0 +1,179 @@
+"""Executors that have nothing of this project get it, and count what the driver counts: on local-cluster, on a
+standalone master and worker, and through Spark Connect; each way of docs/spark.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkatap.analysis import Analysis
+from kafkatap.spark import pack as pack_module
+from kafkatap.spark.pack import pack
+from kafkatap.spark.package import package_files
+from tests.support.spark_clusters import BARE, SHORT_LIVED, Place, bare_python, connect_server, spark_home, standalone
+
+DRIVER = Path(__file__).with_name("driver.py")
+CAPTURE = "apache-4.3-two-interfaces.pcapng"
+
+
+@pytest.fixture(scope="module")
+def archive(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `pack` makes for the executors of these tests."""
+    out = tmp_path_factory.mktemp("pack") / "kafkatap.tar.gz"
+    assert pack(out, [name for name in BARE if not name.endswith(".libs")], level=1) == out.stat().st_size
+    return out
+
+
+@pytest.fixture(scope="module")
+def site(archive: Path) -> Path:
+    """The package as the archive has it: for the drivers, so that both have the same copy while files here change."""
+    folder = archive.with_name("unpacked")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def bare(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The executors' Python."""
+    python = bare_python(tmp_path_factory.mktemp("bare") / "venv")
+    code = "import importlib.util as u; print(*[n for n in ('numpy', 'numba', 'kafkatap') if u.find_spec(n)])"
+    done = subprocess.run([python, "-c", code], cwd="/", capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["numpy"]
+    return python
+
+
+@pytest.fixture(scope="module")
+def master(bare: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with standalone(Place(tmp_path_factory.mktemp("standalone") / "place", bare)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def connect(bare: Path, master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with connect_server(Place(tmp_path_factory.mktemp("connect") / "place", bare), master) as url:
+        yield url
+
+
+def drive(site: Path, capture: Path, work: Path, **session: Any) -> dict[str, Any]:
+    """Run a driver, away from the project; what it tells."""
+    settings = {
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
+        "spark.executor.extraJavaOptions": SHORT_LIVED,
+        "spark.executor.memory": "1g",
+    }
+    session["config"] = settings | session.get("config", {}) if "sc:" not in session["master"] else {}
+    home = work / "spark"
+    if not home.exists():
+        spark_home(home)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYSPARK", "SPARK", "KAFKATAP"))}
+    done = subprocess.run(
+        [sys.executable, "-P", DRIVER, json.dumps({"capture": str(capture), **session})],
+        env=environment | {"PYTHONPATH": str(site), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
+        cwd=work, capture_output=True, text=True, timeout=240, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+@pytest.fixture(scope="module")
+def exchanges(samples: Path) -> int:
+    """What the local engine counts."""
+    count = Analysis([samples / CAPTURE]).exchanges.num_rows
+    assert count > 100
+    return int(count)
+
+
+def check_shipped(told: dict[str, Any], exchanges: int, bare: Path) -> None:
+    """The job ran under the bare Python, on kernels that came compiled, and counted what the local engine counts."""
+    assert told.get("refused") is None
+    assert (told["count"], told["rows"]) == (exchanges, exchanges)
+    assert Path(told["prefix"]) == bare.parents[1]
+    assert told["kernels"] == told["shipped"]
+    assert told["numba"] is False
+
+
+def test_local_cluster_with_an_archive(
+    archive: Path, site: Path, bare: Path, samples: Path, tmp_path: Path, exchanges: int
+) -> None:
+    config = {"spark.executorEnv.KAFKATAP_PYTHON": str(bare)}
+    cluster = "local-cluster[2,1,1024]"
+    told = drive(site, samples / CAPTURE, tmp_path, master=cluster, archive=str(archive), config=config)
+    check_shipped(told, exchanges, bare)
+    assert Path(told["kernels"]).is_relative_to(tmp_path)
+
+
+def test_standalone_with_an_archive(
+    archive: Path, site: Path, bare: Path, master: str, samples: Path, tmp_path: Path, exchanges: int
+) -> None:
+    told = drive(site, samples / CAPTURE, tmp_path, master=master, archive=str(archive))
+    check_shipped(told, exchanges, bare)
+
+
+def test_standalone_where_the_package_is_installed_for_another_python(
+    site: Path, bare: Path, master: str, samples: Path, tmp_path: Path, exchanges: int
+) -> None:
+    (packages,) = bare.parents[1].glob("lib/python*/site-packages")
+    installed = packages / "installed.pth"
+    installed.write_text(f"{site}\n")
+    try:
+        told = drive(site, samples / CAPTURE, tmp_path, master=master, config={"spark.pyspark.python": str(bare)})
+    finally:
+        installed.unlink()
+    check_shipped(told, exchanges, bare)
+
+
+def test_connect_with_an_archive(
+    archive: Path, site: Path, bare: Path, connect: str, samples: Path, tmp_path: Path, exchanges: int
+) -> None:
+    """Told first that executors do not have it; then it is sent."""
+    told = drive(site, samples / CAPTURE, tmp_path, master=connect)
+    assert told["refused"].startswith("The executors' Python on ")
+    assert " has no kafkatap. Install it for " in told["refused"]
+    told = drive(site, samples / CAPTURE, tmp_path, master=connect, archive=str(archive))
+    check_shipped(told, exchanges, bare)
+
+
+def test_an_archive_holds_all_that_is_imported_but_the_compiler(archive: Path) -> None:
+    with tarfile.open(archive) as tar:
+        entries = {entry.name: entry for entry in tar.getmembers()}
+    assert {name.split("/")[0] for name in entries} == {"bin", "site"}
+    assert entries["bin/python"].mode == 0o755
+    packages = {name.split("/")[1] for name in entries if name.startswith("site/")}
+    assert {"kafkatap", "lark", "rich", "zstandard", "lz4", "crc32c"} <= packages
+    assert not packages & {"numba", "pyspark", "pandas", "pytest", "numpy", "pyarrow"}
+    assert {f"site/{name}" for name in package_files()} <= set(entries)
+    assert any(name.startswith("site/kafkatap/kernels/compiled/programs-results-") for name in entries)
+    assert {(entry.uid, entry.gid, entry.uname, entry.mtime) for entry in entries.values()} == {
+        (0, 0, "", pack_module._TIME)
+    }
+
+
+def test_what_is_packed_is_what_the_package_needs() -> None:
+    needed = {d.name.lower() for d in pack_module._needed("kafkatap", {"numba"})}
+    wanted = {"kafkatap", "numpy", "pyarrow", "llvmlite", "lark", "rich", "pygments"}
+    assert wanted <= needed
+    assert not needed & {"numba", "pyspark", "matplotlib", "pytest"}
+    files = {name for name, _ in pack_module._files_of(metadata.distribution("numpy"))}
+    assert "numpy/__init__.py" in files
+    assert not any("/tests/" in name or name.startswith("..") for name in files)
+
+
+def test_the_packed_python_refuses_another_version(tmp_path: Path) -> None:
+    script = tmp_path / "bin" / "python"
+    script.parent.mkdir()
+    script.write_text(pack_module._PYTHON.format(version="2.6"))
+    script.chmod(0o755)
+    done = subprocess.run([script, "-V"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 127
+    assert done.stderr.startswith("kafkatap: this archive is for Python 2.6, and ")
