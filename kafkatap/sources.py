@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
+from kafkatap.kernels.arrays import untouched
 from kafkatap.reassembly.errors import CaptureError, DamagedCapture, EmptyCapture, NotACapture, TruncatedCapture
 from kafkatap.reassembly.headers import LINK_NAMES
 from kafkatap.reassembly.scanner import HEADER_SIZE, NOWHERE, Scanner
@@ -157,7 +158,7 @@ class CaptureReader:
         self._block_size = block_size
         self._reading: Source = reading if reading is not None else Reading(path)
         self._scanner = Scanner()
-        self._buffers = [np.zeros(block_size + 65_536, np.uint8) for _ in range(AHEAD)]  # lazily mapped
+        self._buffers = [untouched(block_size + 65_536, np.uint8) for _ in range(AHEAD)]
         self.buffer: Array = self._buffers[-1]
         self._given = False  # whether packets of this buffer were given
         self.position = 0
@@ -179,6 +180,11 @@ class CaptureReader:
     @property
     def packets(self) -> Array:
         return self._scanner.packets
+
+    @property
+    def base(self) -> int:
+        """Where the buffer's first byte lies in the (decompressed) capture."""
+        return self._base
 
     @property
     def progress(self) -> int:

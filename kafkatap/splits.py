@@ -25,7 +25,7 @@ from kafkatap.reassembly import boundaries
 from kafkatap.reassembly.errors import CaptureError
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 
-from .sources import BLOCK_SIZE, CaptureReader
+from .sources import BLOCK_SIZE, CaptureReader, Reading
 from .storage import Input, open_input, size_of
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -50,7 +50,8 @@ class Split:
 
     `file` counts the files of a plan, `number` the splits of a file, both from 0. `head` is the file's first 28 bytes,
     b"" for a file that is read as a whole. `interfaces`: the section headers and interface descriptions of a pcapng
-    that lie before `start`, as far as known; b"" for none. `size`: bytes of the whole file.
+    that lie before `start`, as far as known; b"" for none. `parts`: into how many splits the file is cut. `size`: bytes
+    of the whole file, -1 where that is not known: what is added to it later is not read (but of compressed ones).
     """
 
     path: str
@@ -60,12 +61,17 @@ class Split:
     number: int = 0
     head: bytes = b""
     interfaces: bytes = b""
-    size: int = 0
+    size: int = -1
+    parts: int = 1
 
     @property
     def length(self) -> int:
         """Bytes of its range."""
         return (self.size if self.end is None else self.end) - self.start
+
+    def start_of(self, number: int) -> int:
+        """Where split `number` of the same file starts."""
+        return self.size * number // self.parts
 
 
 # ---------------------------------------------------------------- planning
@@ -83,10 +89,13 @@ def plan_splits(paths: Sequence[str], size: int = SPLIT_SIZE) -> list[Split]:
 
 
 def _plan_file(file: int, path: str, size: int) -> list[Split]:
-    length = size_of(path)
-    whole = Split(path, file=file, size=length)
-    if size <= 0 or length <= size:
-        return [whole]
+    whole = Split(path, file=file, size=size_of(path))
+    return [whole] if size <= 0 or whole.size <= size else cut(whole, size)
+
+
+def cut(whole: Split, size: int) -> list[Split]:
+    """Splits of at most `size` bytes of a file, which is read as a whole if it has to be."""
+    path, length = whole.path, whole.size
     data = _read(path, 0, _HEAD)
     head = data[:_KEPT]
     scanner = Scanner(1)
@@ -99,10 +108,10 @@ def _plan_file(file: int, path: str, size: int) -> list[Split]:
         interfaces = _first_descriptions(data)
         if not interfaces:  # damaged in its first block
             return [whole]
-    count = -(-length // size)
-    starts = [length * n // count for n in range(count)]
+    whole = replace(whole, head=head, parts=-(-length // size))
+    starts = [whole.start_of(n) for n in range(whole.parts)]
     return [
-        replace(whole, start=start, end=end, number=n, head=head, interfaces=interfaces if n else b"")
+        replace(whole, start=start, end=end, number=n, interfaces=interfaces if n else b"")
         for n, (start, end) in enumerate(zip(starts, [*starts[1:], None], strict=True))
     ]
 
@@ -169,7 +178,7 @@ def find_record(file: Input, split: Split, target: int | None = None) -> Found:
     # Where the window begins with the file's first record, that is the only one to begin from.
     last = 0 if start == first else target - start
     for after in _WINDOWS[: 2 if scanner.format == "pcapng" else 1]:
-        data = _window(file, start, target - start + after)
+        data = _window(file, start, min(target - start + after, split.size - start))
         if len(data) <= target - start:
             break
         # A capture's last record is whole, as long as there is a chain that says so.
@@ -203,10 +212,11 @@ class _Part:
 
     compression = ""
 
-    def __init__(self, file: Input, end: int | None) -> None:
+    def __init__(self, file: Input, end: int | None, size: int) -> None:
         self._file = file
         self._at = 0
         self._end = end
+        self._size = size
         self.bytes_read = 0
 
     def seek(self, place: int) -> None:
@@ -215,7 +225,8 @@ class _Part:
     def readinto(self, view: memoryview) -> int:
         if self._end is not None:
             view = view[: max(self._end - self._at, 0) + _BEYOND]
-        count = self._file.readinto(view) or 0
+        view = view[: max(self._size - self._at, 0)]
+        count = (self._file.readinto(view) or 0) if len(view) else 0
         self._at += count
         self.bytes_read += count
         return count
@@ -226,6 +237,19 @@ class _Part:
 
     def close(self) -> None:
         self._file.close()
+
+
+class _Whole(Reading):
+    """A whole file as it was planned: what is added to it later belongs to no plan that stands."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split.path)
+        self._limit = split.size if split.size >= 0 and not self.compression else None
+
+    def readinto(self, view: memoryview) -> int:
+        if self._limit is not None:
+            view = view[: self._limit - self.bytes_read]
+        return super().readinto(view) if len(view) or self._limit is None else 0
 
 
 class SplitReader(CaptureReader):
@@ -244,8 +268,8 @@ class SplitReader(CaptureReader):
         self._exact = exact
         self._told: list[bytes] = []
         self._places = np.zeros(64, np.int64)
-        self._part = _Part(open_input(split.path), split.end) if split.head else None
-        super().__init__(split.path, block_size, self._part)
+        self._part = _Part(open_input(split.path), split.end, split.size) if split.head else None
+        super().__init__(split.path, block_size, self._part or _Whole(split))
         if self._part is not None:
             self.report.bytes = self._bytes_of_report()
 
@@ -268,8 +292,13 @@ class SplitReader(CaptureReader):
 
     @property
     def ends(self) -> int | None:
-        place = self._base + self._at
-        return place if self.begins is not None and self.report.damage is None and place >= self._stop else None
+        met = self.begins is None or self.report.damage is not None or self.reached < self._stop
+        return None if met else self.reached
+
+    @property
+    def reached(self) -> int:
+        """Up to which byte of the file (decompressed) all was taken."""
+        return self._base + self._at
 
     @property
     def interfaces_told(self) -> bytes:
