@@ -388,7 +388,7 @@ class Proved:
         frames = [
             frame.where((F.col("kind") == tasks.COUNTS) & F.col("split").isin(sorted(mine)))
             for frame, mine in self.frames
-            if mine
+            if mine or len(self.frames) == 1  # no packets, no splits: a frame without rows
         ]
         return reduce(lambda a, b: a.union(b), frames).mapInArrow(unpacked, count_schema())
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from kafkatap.analysis import UnreadableCaptureError
 from kafkatap.console import DAMAGED, DONE, INTERRUPTED, WRONG, complain, refuse
 from kafkatap.kernels import store
 from kafkatap.options import LINES, own_version
@@ -23,7 +24,7 @@ from .folders import Folder
 from .java import SetupError
 from .job_result import DamagedInput, JobResult, Watch
 from .locks import locked
-from .publish import is_half_published
+from .publish import PARTITIONED, is_half_published
 from .stages import watching
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def spark(options: argparse.Namespace) -> int:
         raise
     except (ValueError, OSError) as error:
         return _ended(options, refuse(error))
-    except (SetupError, DamagedInput) as error:
+    except (SetupError, DamagedInput, UnreadableCaptureError) as error:
         return _ended(options, _refuse_lines(str(error)))
     except Exception as error:
         if not _is_spark_s(error):
@@ -142,7 +143,7 @@ def _tell(options: argparse.Namespace, result: JobResult) -> int:
 
 def summary(result: JobResult, out: str) -> list[str]:
     """What a job did, in two lines."""
-    rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items())
+    rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items() if name in PARTITIONED)
     part = f" ({share(result.bytes_shuffled / result.bytes_read)})" if result.bytes_read else ""
     return [
         f"read {size(result.bytes_read)}, shuffled {size(result.bytes_shuffled)}{part}",

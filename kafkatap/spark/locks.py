@@ -79,7 +79,7 @@ class _Lease:
             written = folder.system.get_file_info([folder.at(LOCK)])[0].mtime_ns or 0
             age = time.time() - written / 1e9
             if age < STALE_S:
-                ends = f"; if that one is dead, wait {max(1, int(STALE_S - age))} s, or delete {folder.path}/{LOCK}"
+                ends = f"; if that one is dead, wait {max(1, int(STALE_S - age))} s, or delete {LOCK} there"
                 raise _refused(folder.path, holder, ends)
         folder.write(LOCK, self._who)
         self.check()

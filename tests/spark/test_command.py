@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafkatap.__main__ import main
 from kafkatap.options import build_parser, completion_script
+from kafkatap.reports.tables import TABLES
 from kafkatap.spark.command import summary
 from kafkatap.spark.job_result import JobResult
 from kafkatap.spark.stages import Lines, told, watching
 from tests.cli.running import ROOT, Done, kafkatap
+from tests.support.captures import pcap_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SAMPLE = ROOT / "samples" / "apache-0.8.2.pcap.zst"
 
@@ -172,11 +182,120 @@ def test_an_output_that_is_in_use(tmp_path: Path) -> None:
     assert "is being written by run other" in line_of(done)
 
 
+# ---------------------------------------------------------------- jobs
+
+
+def call(*arguments: str | Path) -> int:
+    """In this process, on the session that runs."""
+    return main(["spark", *map(str, arguments)])
+
+
+def visible(out: Path) -> set[str]:
+    return {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file() and p.name != "_lock"}
+
+
+def rows(out: Path, table: str) -> list[dict[str, Any]]:
+    """What lies in a table's folder, without its partitions' columns, in a definite order."""
+    import pyarrow.dataset as ds
+
+    names = [column.name for column in TABLES[table]]
+    return sorted(ds.dataset(str(out / table), partitioning="hive").to_table(names).to_pylist(), key=repr)
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the command made of a sample, in splits that are smaller than it."""
+    out = tmp_path_factory.mktemp("spark") / "tables"
+    assert call(SAMPLE, "--out", out, "--records", "--no-progress") == 0
+    return out
+
+
+def without_numbers(tables: Mapping[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows with what numbers of exchanges and connections stand for in their place: numbers join, and say no more."""
+    exchanges = {x["exchange"]: (x["connection"], x["request_packet_first"]) for x in tables["exchanges"]}
+    connections = {c["connection"]: (c["client_ip"], c["client_port"], c["packets"]) for c in tables["connections"]}
+    assert len(exchanges) == len(tables["exchanges"])
+    for table in tables.values():
+        for row in table:
+            if "connection" in row:
+                row["connection"] = connections[row["connection"]]
+            if "exchange" in row:
+                connection, packet = exchanges[row["exchange"]]
+                row["exchange"] = (packet, connections.get(connection, connection))
+    return {name: sorted(table, key=repr) for name, table in tables.items()}
+
+
+def test_the_tables_are_those_of_one_process(tables: Path) -> None:
+    from kafkatap import analyze
+    from kafkatap.spark.partitions import to_microseconds
+
+    local = analyze(SAMPLE)
+    names = ("connections", "exchanges", "results", "ledger")
+    expected = without_numbers({name: to_microseconds(getattr(local, name)).to_pylist() for name in names})
+    found = without_numbers({name: rows(tables, name) for name in names})
+    for name in names:
+        assert found[name] == expected[name], name
+    assert len(rows(tables, "records")) > 0
+    assert not list(tables.glob("_temporary-*"))
+
+
+def test_the_reports_lie_beside_the_tables(tables: Path) -> None:
+    of_one = json.loads(kafkatap("report", "--json", SAMPLE).out)
+    assert json.loads((tables / "report.json").read_text())["reports"] == of_one["reports"]
+    text = (tables / "report.txt").read_text()
+    assert text == kafkatap("report", "--utc", "--top", "0", SAMPLE, COLUMNS="120").out
+
+
+def test_again_it_gives_the_same(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {name: rows(tables, name) for name in ("exchanges", "results", "connections", "records", "ledger")}
+    names = visible(tables)
+    assert call(SAMPLE, "--out", tables, "--records", "--json", "--progress") == 0
+    told = capsys.readouterr()
+    assert {name: rows(tables, name) for name in before} == before
+    assert visible(tables) == names
+    assert json.loads(told.out) == json.loads((tables / "report.json").read_text())
+    lines = told.err.splitlines()
+    stages = ["survey", "decode", "publish"]
+    assert [line.split(": ")[1] for line in lines if " of " in line and ": 0 of" in line][: len(stages)] == stages
+    assert lines[-2].startswith("kafkatap: read ")
+    assert re.fullmatch(
+        rf"kafkatap: wrote {len(before['exchanges']):,} exchanges, {len(before['results']):,} results, .*", lines[-1]
+    )
+
+
+def test_damage_is_told_and_the_rest_goes_on(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "captures").mkdir()
+    shutil.copy(SAMPLE, tmp_path / "captures" / "whole.pcap.zst")
+    (tmp_path / "captures" / "no.pcap").write_bytes(b"not a capture at all, but longer than a header")
+    assert call(tmp_path / "captures", "--out", tmp_path / "out", "--no-progress") == 1
+    told = capsys.readouterr()
+    assert f"kafkatap: {tmp_path}/captures/no.pcap: not a pcap or pcapng capture" in told.err
+    assert len(rows(tmp_path / "out", "exchanges")) > 0
+    before = visible(tmp_path / "out")
+    assert call(tmp_path / "captures", "--out", tmp_path / "out", "--strict", "--no-progress") == 2
+    told = capsys.readouterr()
+    assert (told.out, len(told.err.splitlines())) == ("", 1)
+    assert "no.pcap: not a pcap or pcapng capture" in told.err
+    assert visible(tmp_path / "out") == before
+    assert call(tmp_path / "captures" / "no.pcap", "--out", tmp_path / "out", "--no-progress") == 2
+    assert "no.pcap: not a pcap or pcapng capture" in capsys.readouterr().err
+    assert visible(tmp_path / "out") == before
+
+
+def test_captures_without_kafka(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "none.pcap").write_bytes(pcap_bytes([]))
+    assert call(tmp_path / "none.pcap", "--out", tmp_path / "out", "--no-progress") == 1
+    assert "no Kafka found in these captures" in capsys.readouterr().err
+    assert rows(tmp_path / "out", "exchanges") == []
+
+
 # ---------------------------------------------------------------- what is told
 
 
 def test_the_summary() -> None:
-    result = JobResult({"exchanges": 12_345, "results": 7}, 321 << 20, 1 << 20, 48)
+    result = JobResult({"exchanges": 12_345, "results": 7, "files": 3}, 321 << 20, 1 << 20, 48)
     assert summary(result, "tables") == [
         "read 321 MiB, shuffled 1.0 MiB (0.3 %)",
         "wrote 12,345 exchanges, 7 results to tables (48 files)",
