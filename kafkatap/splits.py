@@ -138,8 +138,12 @@ def _window(file: Input, start: int, count: int) -> Bytes:
     return data[:done]
 
 
+def first_descriptions(path: str) -> bytes:
+    """The section headers and interface descriptions of a pcapng, up to its first packet: what a plan knows of them."""
+    return _first_descriptions(_read(path, 0, _HEAD))
+
+
 def _first_descriptions(data: bytes) -> bytes:
-    """The section headers and interface descriptions of a pcapng's first bytes, up to its first packet."""
     order: Any = "big" if data[8:12] == b"\x1a\x2b\x3c\x4d" else "little"
     parts = []
     at = 0
