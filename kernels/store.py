@@ -78,10 +78,10 @@ def _open_root() -> Path:
     try:
         root = cache_root()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(root, os.W_OK) or "KAFKATAP_CACHE" in os.environ:
+        if os.access(root, os.W_OK) or os.environ.get("KAFKATAP_CACHE"):
             return root
     except (OSError, RuntimeError):  # RuntimeError: a user without a home
-        if "KAFKATAP_CACHE" in os.environ:
+        if os.environ.get("KAFKATAP_CACHE"):
             raise
     root = Path(tempfile.gettempdir()) / f"kafkatap-{os.geteuid()}"
     root.mkdir(mode=0o700, exist_ok=True)

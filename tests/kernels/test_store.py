@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,14 @@ import pytest
 
 from kafkatap.kernels import store
 from kafkatap.kernels.build import kernels_of, work
+from kafkatap.kernels.ship import ship
 
 from . import small
 
 SCRIPT = """
-import json, sys
+import json, os, pathlib, sys
 from kafkatap.kernels import store
+store.SHIPPED = pathlib.Path(os.environ.get("SHIPPED") or store.SHIPPED)
 store.use(["tests.kernels.small"])
 store.verbose = True
 from tests.kernels import small
@@ -64,6 +67,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store") / "cache"
     assert "compiling once" in result_of(start(folder))[2]
     return folder
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small kernels, compiled for a copy of the package."""
+    package = tmp_path_factory.mktemp("copy")
+    (package / "kernels").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE))
+        return ship(package, ["tests.kernels.small"])
 
 
 def store_in(cache: Path) -> Path:
@@ -144,6 +157,47 @@ def test_the_key_changes_with_a_source(tmp_path: Path, monkeypatch: pytest.Monke
     source.write_text("A = 2\n")
     store._key.cache_clear()
     assert store._key(("kernels_of_a_test",), "") != before
+
+
+def test_kernels_that_came_with_the_package_need_no_cache_and_no_numba(shipped: Path, tmp_path: Path) -> None:
+    given = result_of(start(tmp_path / "cache", SHIPPED=str(shipped)))
+    assert given == (expected(), False, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("other", [{"sources": "0"}, {"machine": "pdp11"}, {"features": ["no-such-feature"]}, None])
+def test_kernels_that_came_for_another_machine_or_source_are_not_run(
+    shipped: Path, cache: Path, tmp_path: Path, other: dict[str, object] | None
+) -> None:
+    folder = tmp_path / "compiled"
+    shutil.copytree(shipped, folder)
+    made = json.loads((folder / "made-for.json").read_text())
+    (folder / "made-for.json").write_text("{" if other is None else json.dumps(made | other))
+    given, _, errors = result_of(start(cache, SHIPPED=str(folder)))
+    assert given == expected()
+    assert "are of other sources, or for another CPU" in errors
+
+
+def test_damaged_kernels_that_came_with_the_package_give_way_to_the_user_s(
+    shipped: Path, cache: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "compiled"
+    shutil.copytree(shipped, folder)
+    code = folder / "tests.kernels.small.spread.o"
+    code.write_bytes(code.read_bytes()[:-1] + b"?")
+    given, _, errors = result_of(start(cache, SHIPPED=str(folder)))
+    assert given == expected()
+    assert "is damaged" in errors
+
+
+def test_without_a_home_the_store_is_among_temporary_files(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    root = tmp_path / f"kafkatap-{os.geteuid()}"
+    shutil.copytree(cache, root)
+    environment = {"KAFKATAP_CACHE": "", "XDG_CACHE_HOME": "", "HOME": str(tmp_path / "file"), "TMPDIR": str(tmp_path)}
+    assert result_of(start(cache, **environment)) == (expected(), False, "")
+    root.chmod(0o755)
+    assert "is not this user's alone" in result_of(start(cache, **environment))[2]
 
 
 def test_old_stores_are_forgotten(tmp_path: Path) -> None:

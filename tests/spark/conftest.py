@@ -1,7 +1,6 @@
 """One Spark session for all tests of a run: it costs seconds, and so does every Java process that is started beside it.
 
-Tests here share one worker of pytest-xdist (the group "spark", with --dist loadgroup). Those that start clusters run
-whole drivers as processes, so that no session of theirs meets this one.
+Those that start clusters run whole drivers as processes, so that no session of theirs meets this one.
 """
 
 from __future__ import annotations
@@ -20,11 +19,14 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of this folder into one group: two Java processes at once would only wait for each other."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+    """All tests of this folder into one worker of pytest-xdist, as two sessions at once would only wait for each other:
+    they come first (--dist worksteal takes from the end of a queue), and are one group (--dist loadgroup)."""
+    ours = [item for item in items if HERE in item.path.parents]
+    for item in ours:
+        item.add_marker(pytest.mark.xdist_group("spark"))
+    items[:] = ours + [item for item in items if HERE not in item.path.parents]
 
 
 def missing() -> str:

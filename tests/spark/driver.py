@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kafkatap.spark.captures import Captures
+from kafkatap.spark import exchanges
 from kafkatap.spark.executors import require_package
 from kafkatap.spark.session import SetupError, open_session
 
@@ -46,8 +46,7 @@ def main(capture: str, **session: Any) -> dict[str, Any]:
         schema = "rows long, python string, prefix string, kernels string, shipped string, numba boolean"
         one = spark.createDataFrame([(capture,)], "path string").mapInArrow(where(), schema)
         (row,) = one.collect()
-        captures = Captures(spark, capture, split_size=100_000)
-        return {"count": captures.table("exchanges").count(), **row.asDict()}
+        return {"count": exchanges(spark, capture, split_size=100_000).count(), **row.asDict()}
     except SetupError as error:
         return {"refused": str(error)}
     finally:
