@@ -24,6 +24,7 @@ from kafkatap.reports.tables import connections_table, files_table, ledger_table
 from kafkatap.reports.text import write_text
 from kafkatap.running import Run
 from kafkatap.spark.summing import context_of_tables
+from tests.reports.rows import connection, context, counted, exchange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,3 +159,17 @@ def test_spark_sql_of_the_docstring(spark: SparkSession, samples: Path) -> None:
     sums = "SUM(added) AS added, MIN(lowest) AS lowest, MAX(highest) AS highest"
     summed = spark.sql(f"SELECT {keys}, {sums} FROM {{rows}} GROUP BY {keys}", rows=rows)
     assert sorted(map(str, summed.toArrow().to_pylist())) == sorted(map(str, sum_rows(rows).toArrow().to_pylist()))
+
+
+def test_strings_that_are_no_text_stay_with_their_connection() -> None:
+    """The table `connections` has them as they print; the client of the requests and of the connection is one."""
+    strings: list[bytes | None] = [b"caf\xe9", b"", b"caf\\xe9"]
+    exchanges = [exchange(i, client_id=number) for i, number in enumerate((0, 1, 2, -1, 0))]
+    connections = np.concatenate([connection(client_id=n) for n in (0, 1, 2, -1)])
+    known = context(strings=strings, connections=connections, files=[], first=None, last=None, ledger={}, packets=0)
+    counts, names = counts_of_rows(rows_of_counts(counted(exchanges), known))
+    tables = (connections_table(connections, known), files_table(known), ledger_table(known))
+    got, wanted = build_report(counts, context_of_tables(*tables, names)), build_report(counted(exchanges), known)
+    assert got == wanted
+    assert [row[0] for row in got.table("clients").rows] == ["caf\ufffd", "", "caf\\xe9", None]
+    assert [row[3] for row in got.table("clients").rows] == [1, 1, 1, 1]
