@@ -84,7 +84,7 @@ def plan_splits(paths: Sequence[str], size: int = SPLIT_SIZE) -> list[Split]:
     split each. OSError of a file that cannot be opened is the caller's.
     """
     with ThreadPoolExecutor(32) as threads:  # object stores answer late, but many at once
-        plans = threads.map(lambda numbered: _plan_file(*numbered, size), enumerate(paths))
+        plans = threads.map(lambda file, path: _plan_file(file, path, size), range(len(paths)), paths)
         return [split for splits in plans for split in splits]
 
 

@@ -6,7 +6,7 @@
 exchanges, results, connections, records, files, ledger    the tables as DataFrames
 reports                                                    the reports of `kafkatap report`
 read_captures                                              several tables of the same captures, read once
-register                                                   the data source "pcap": packets
+register                                                   the data source "pcap": packets, as a batch or a stream
 
 The parts:
 
@@ -21,6 +21,7 @@ parts       parts of connections put together
 summing     counts added up by Spark
 job, job_result, command, stages  `kafkatap spark`
 publish, partitions, folders, locks, report_files  tables as folders of Parquet, whole or not at all
+source      the data source "pcap"
 java        the Java that Spark runs on, and what to do where there is none
 session     Spark sessions as this package wants them: `open_session`
 executors   what is asked of executors before work: `require_package`
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from .captures import Captures, DamagedCaptureError
     from .frames import connections, exchanges, files, ledger, read_captures, records, reports, results
     from .job import run_job
+    from .source import register
 
 _OF = {
     **dict.fromkeys(
@@ -50,7 +52,7 @@ _OF = {
 }
 __all__ = [
     "Captures", "DamagedCaptureError", "connections", "exchanges", "files", "ledger", "read_captures", "records",
-    "reports", "results", "run_job",
+    "register", "reports", "results", "run_job",
 ]  # fmt: skip
 
 

@@ -191,7 +191,7 @@ def read_part(part: Any, columns: pa.Schema, strict: bool = False) -> Iterator[p
 
 def _range(split: Split) -> tuple[int, int | None] | None:
     """Where the records begin and end that this split is to give; None where another one gives them."""
-    with closing(open_input(split.path)) as file:  # type: ignore[type-var]
+    with closing(open_input(split.path)) as file:
         begins = find_record(file, split)
         if not begins.sure or begins.place is None:
             return None
