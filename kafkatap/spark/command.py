@@ -41,16 +41,16 @@ def spark(options: argparse.Namespace) -> int:
         _check(options)
         result = _run(options, definitions)
         _write(options, result)
-    except KeyboardInterrupt:
-        complain("interrupted")
-        return _ended(options, INTERRUPTED)
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
         return _ended(options, refuse(error))
     except (SetupError, DamagedInput, UnreadableCaptureError) as error:
         return _ended(options, _refuse_lines(str(error)))
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if _is_interrupt(error):
+            complain("interrupted")
+            return _ended(options, INTERRUPTED)
         if not _is_spark_s(error):
             raise
         from .failures import explain
@@ -158,6 +158,13 @@ def _refuse_lines(text: str) -> int:
     for line in advice:
         print(safe(line), file=sys.stderr)
     return WRONG
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: what Spark says of jobs that were cancelled by it comes on top."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _is_spark_s(error: Any) -> bool:
