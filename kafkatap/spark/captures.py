@@ -22,9 +22,9 @@ from kafkatap.splits import SPLIT_SIZE, dropped, misinformed, misplaced, plan_sp
 from kafkatap.storage import expand
 
 from . import tasks
-from .parts import merged_connections, merged_rows
 from .decode import Outcome, compare
 from .partitions import to_microseconds
+from .parts import merged_connections, merged_rows
 from .plan import Corrections, Plan, make_plan, shipped
 from .survey import SplitSurvey
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kafkatap.dissector.overlay import Definitions
     from kafkatap.reports.model import Report
 
+    from .carry import Carry
     from .publish import Staging
 
 #: Called with the name of a stage and the number of its tasks before it runs; gives what is called at its end.
@@ -67,11 +68,14 @@ class Captures:
     begin: Begin = _quiet
     records: bool = False
     by_topic: bool = False
+    #: What came before, of a stream; and whether more is to come.
+    carry: Carry | None = None
+    following: bool = False
     _kept: list[DataFrame] = field(default_factory=list)
 
     @cached_property
     def paths(self) -> list[str]:
-        return expand(self.captures)
+        return expand(self.captures) if self.captures else []
 
     @property
     def _reading(self) -> tasks.Reading:
@@ -93,7 +97,7 @@ class Captures:
         damaged = [f"{info.path}: {info.damage}" for info in found.files() if info.damage]
         if self.strict and damaged:
             raise DamagedCaptureError(damaged[0])
-        if not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.paths):
+        if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.paths):
             raise UnreadableCaptureError("; ".join(damaged))
         return found
 
@@ -140,7 +144,9 @@ class Captures:
         frames: list[tuple[DataFrame, set[int]]] = []
         finished = self.begin("decode", len(again))
         for _ in range(ROUNDS):
-            task = tasks.DecodeTask(self._reading, planned.plan.bases, planned.plan.topic_names, None, staging, counting)
+            task = tasks.DecodeTask(
+                self._reading, planned.plan.bases, planned.plan.topic_names, None, staging, counting
+            )
             frame = self._run(self._given(planned, set(again)), task).persist()
             self._kept.append(frame)
             found = _collected(frame, tasks.OUTCOME)
@@ -159,17 +165,23 @@ class Captures:
 
     def _plan(self, corrections: Corrections) -> Proved:
         surveyed = self._surveyed
-        plan = make_plan(surveyed.surveys, [place.split.file for place in surveyed.places], corrections)
+        plan = make_plan(
+            surveyed.surveys, [place.split.file for place in surveyed.places], corrections, self.carry, self.following
+        )
         return Proved(plan)
 
     def _given(self, planned: Proved, splits: set[int]) -> DataFrame:
         """What each of these splits is decoded by: its task, and its seams from wherever they are."""
         surveyed, plan = self._surveyed, planned.plan
         rows: list[tasks.Row] = [
-            (t.split, t.split, tasks.TASK, None, pickle.dumps(tasks.Given(surveyed.places[t.split], t)))
+            (t.split, t.split, tasks.TASK, None, pickle.dumps(tasks.Given(self._place(t.split), t)))
             for t in plan.tasks
             if t.split in splits
         ]
+        if plan.carry in splits and self.carry is not None:
+            flows = self.carry.flows
+            for key in plan.tasks[0].primed:
+                rows.append((plan.carry, plan.carry, tasks.SEAM, key, flows[key].seam.dump()))
         frame = self._local(rows)
         owners = [(source, flow, owner) for source, flow, owner in shipped(plan) if owner in splits]
         if owners:
@@ -192,7 +204,11 @@ class Captures:
                 wanted.append((source, source, tasks.TASK, None, pickle.dumps(asked)))
         if wanted:
             frame = frame.union(self._run(self._frame(wanted, len(surveyed.places)), tasks.CutTask()))
-        return self._spread(frame, len(surveyed.places)).sortWithinPartitions("split", "kind")
+        return self._spread(frame, len(surveyed.places) + 1).sortWithinPartitions("split", "kind")
+
+    def _place(self, split: int) -> tasks.Place | None:
+        places = self._surveyed.places
+        return places[split] if split < len(places) else None
 
     # ------------------------------------------------------------ tables
 

@@ -64,34 +64,54 @@ class SplitRun:
         apis: frozenset[int] | None = None,
     ) -> None:
         self.task = task
+        self.ports, self.definitions = ports, definitions
+        #: Where more is to come: the flows that are open at the end, their states, and whether they were closed.
+        self.left: dict[bytes, tuple[State, bool]] = {}
         self._seams = seams
         self._bases = bases
         self._names = topic_names
         self.engine = SplitEngine(
-            task.split, task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors,
+            task.number, task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors,
             ports=ports, definitions=definitions, apis=apis,
         )  # fmt: skip
         for topic_id, name in topic_names.items():
             self.engine.dissector.name_topic(topic_id, name)
         self.outcome = Outcome(task.split)
 
-    def batches(self, reader: Packets) -> Iterator[Batch]:
-        """Everything that this split stands for. `reader` numbers packets over the whole input."""
+    def batches(self, reader: Packets | None) -> Iterator[Batch]:
+        """Everything that this split stands for. `reader` numbers packets over the whole input; None: it has none but
+        those of seams."""
         engine, task = self.engine, self.task
         own = joined(self._numbered(task.split, key) for key in task.primed)
         if len(own.packets):
             engine.prime(own.data, own.packets, len(own.packets))
-        self.outcome.claims = engine.states(task.primed)
+        claims = engine.states(task.primed)
+        if reader is not None:
+            self.outcome.claims = claims
         engine.own()
-        while reader.fill():
+        while reader is not None and reader.fill():
             yield from engine.take(reader.buffer, reader.packets, reader.position, reader.count)
             reader.position = reader.count
         yield from self._follow()
         arrived = engine.states(list(task.next))
         self.outcome.arrivals = {(key, task.next[key]): state for key, state in arrived.items()}
         engine.hand_over(list(task.next))
+        if task.following:
+            yield from engine.end_closed()
+            self.left = engine.open_flows()
+            engine.hand_over(list(self.left))
         yield from engine.finish()
         self._conclude()
+
+    def packets_of(self, key: bytes, own: Mapping[bytes, Seam]) -> Seam:
+        """All packets that this run had of a flow, in their order; `own` are those of the split itself, as numbered
+        there."""
+        task = self.task
+        parts = [own[key].numbered_from(self._bases[task.split])] if key in own else []
+        for _, split in sorted((self._bases[split], split) for split in self._seams):
+            if key in self._seams[split] and (split != task.split or key not in own):
+                parts.append(self._numbered(split, key))
+        return joined(parts, by_time=key in task.merged)
 
     def _numbered(self, split: int, key: bytes) -> Seam:
         return self._seams[split][key].numbered_from(self._bases[split])
@@ -121,8 +141,8 @@ class SplitRun:
         outcome.not_captured = engine.uncaptured
         for number, name in engine.topic_names.items():
             outcome.names[dissector.string(number)] = dissector.string(name)
-        for topic_id, name in self._names.items():
-            dissector.name_topic(topic_id, name)
+        for topic_id, topic in self._names.items():
+            dissector.name_topic(topic_id, topic)
 
     @property
     def topic_names(self) -> Mapping[bytes, bytes]:

@@ -15,9 +15,9 @@ from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_ta
 from kafkatap.splits import SPLIT_SIZE
 
 from .captures import Captures, DamagedCaptureError
-from .parts import merged_rows
 from .folders import Folder
 from .job_result import DamagedInput, JobResult, Watch, ignore
+from .parts import merged_rows
 from .publish import Publication, Staging, Written, open_publication
 from .report_files import write_report
 from .summing import report_of

@@ -1,7 +1,7 @@
 """From the surveys of all splits: which split stands for which packets of each flow, and what it has to know for that.
 
-Splits are put in order of time by their files (as `sources.ordered` does) and, in a file, of place. Packets are numbered
-over all of them. Each flow belongs to the first split that has it, up to its head in the next one, and so on.
+Splits are put in order of time by their files (as `sources.ordered` does) and, in a file, of place. Packets are
+numbered over all of them. Each flow belongs to the first split that has it, up to its head in the next one, and so on.
 
 A flow whose packets in two files overlap in time was captured at both ends: all its packets, from all of these splits,
 go to the first, and are merged there in order of time.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from .handover import History
 from .split_engine import NOTHING
 from .survey import FlowSeen, SplitSurvey
 
+if TYPE_CHECKING:
+    from .carry import Carry
+
 Array = np.ndarray[Any, Any]
 #: A flow in a split.
 Place = tuple[bytes, int]
@@ -30,12 +33,15 @@ Place = tuple[bytes, int]
 
 @dataclass(slots=True)
 class SplitTask:
-    """What one split has to do. `base`: packets of the whole input before it. `heads`: by flow, up to which packet (over
-    the whole input) it is not this split's. `primed`: the flows that begin here at a head. `next`: the flows that
+    """What one split has to do. `base`: packets of the whole input before it. `number`: what its exchanges are numbered
+    by; `following`: more is to come, so what is open in the end stays open. `heads`: by flow, up to which packet
+    (over the whole input) it is not this split's. `primed`: the flows that begin here at a head. `next`: the flows that
     another split goes on with, and which."""
 
     split: int
     base: int = 0
+    number: int = 0
+    following: bool = False
     heads: dict[bytes, int] = field(default_factory=dict)
     histories: dict[bytes, History] = field(default_factory=dict)
     primed: list[bytes] = field(default_factory=list)
@@ -45,7 +51,7 @@ class SplitTask:
 
     def same(self, other: SplitTask) -> bool:
         """Whether both ask for the same."""
-        names = ("split", "base", "heads", "histories", "primed", "next", "merged")
+        names = ("split", "base", "number", "following", "heads", "histories", "primed", "next", "merged")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
@@ -69,39 +75,79 @@ class Plan:
     owners: dict[Place, int] = field(default_factory=dict)
     missing: dict[int, dict[bytes, int]] = field(default_factory=dict)
     both_ends: set[bytes] = field(default_factory=set)
+    carry: int | None = None  # the split that stands for what was open before
+    packets: int = 0
+    listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
 
     @property
     def bases(self) -> dict[int, int]:
-        return {task.split: task.base for task in self.tasks}
+        """Packets before each split, to be added to the numbers in its seams."""
+        return {task.split: 0 if task.split == self.carry else task.base for task in self.tasks}
 
 
-def make_plan(surveys: Sequence[SplitSurvey], files: Sequence[int], corrections: Corrections | None = None) -> Plan:
-    """`surveys[i]` is of split i, which belongs to file `files[i]`; those of one file follow each other."""
+def make_plan(
+    surveys: Sequence[SplitSurvey],
+    files: Sequence[int],
+    corrections: Corrections | None = None,
+    carry: Carry | None = None,
+    following: bool = False,
+) -> Plan:
+    """`surveys[i]` is of split i, which belongs to file `files[i]`; those of one file follow each other.
+
+    `carry`: what came before; a split of the next number stands for the flows that it left open, as far as they go on,
+    were closed, or have to be ended. `following`: more is to come.
+    """
     corrections = corrections or Corrections()
     order = _in_order(surveys, files)
-    tasks, base = [], 0
+    tasks, base, before = [], 0, 0
     listeners: dict[tuple[int, ...], None] = {}
     names: dict[bytes, bytes] = {}
     flows: dict[bytes, list[int]] = {}
+    if carry is not None:
+        base, before = carry.packets, carry.splits
+        listeners.update(dict.fromkeys(carry.listeners.tolist()))
+        names.update(carry.topic_names)
+        tasks.append(_carried(carry, surveys, following))
     for split in order:
         survey = surveys[split]
-        known = np.array(list(listeners), LISTENER) if listeners else np.zeros(0, LISTENER)
-        tasks.append(SplitTask(split, base, listeners=known))
+        tasks.append(SplitTask(split, base, before + split, following, listeners=_rows(listeners)))
         base += survey.packets
         listeners.update(dict.fromkeys(survey.listeners.tolist()))
         names.update(survey.topic_names)
         for key in survey.flows:
             flows.setdefault(key, []).append(split)
     names.update(corrections.names)
-    plan = Plan(tasks, names)
+    plan = Plan(
+        tasks, names, carry=None if carry is None else len(surveys), packets=base, listeners=_rows(listeners)
+    )  # fmt: skip
     of_split = {task.split: task for task in tasks}
     for key, splits in flows.items():
-        if len(splits) > 1:
+        left = None if carry is None else carry.flows.get(key)
+        if left is not None or len(splits) > 1:
             if _overlap(surveys, files, key, splits):
-                _merge(plan, of_split, key, splits)
+                _merge(plan, of_split, key, splits, left is not None)
+            elif left is not None:
+                _chain(plan, of_split, surveys, corrections, key, [len(surveys), *splits], left.now[1])
             else:
                 _chain(plan, of_split, surveys, corrections, key, splits)
     return plan
+
+
+def _carried(carry: Carry, surveys: Sequence[SplitSurvey], following: bool) -> SplitTask:
+    """What the split that stands for earlier batches has to do."""
+    split = len(surveys)
+    task = SplitTask(split, carry.packets, carry.splits + split, following)
+    touched = {key for survey in surveys for key in survey.flows}
+    for key, left in carry.flows.items():
+        if key in touched or left.closed or not following:
+            task.primed.append(key)
+            if left.history is not None:
+                task.histories[key] = left.history
+    return task
+
+
+def _rows(listeners: Mapping[tuple[int, ...], None]) -> Array:
+    return np.array(list(listeners), LISTENER) if listeners else np.zeros(0, LISTENER)
 
 
 def _in_order(surveys: Sequence[SplitSurvey], files: Sequence[int]) -> list[int]:
@@ -123,12 +169,13 @@ def _overlap(surveys: Sequence[SplitSurvey], files: Sequence[int], key: bytes, s
     return False
 
 
-def _merge(plan: Plan, tasks: Mapping[int, SplitTask], key: bytes, splits: Sequence[int]) -> None:
+def _merge(plan: Plan, tasks: Mapping[int, SplitTask], key: bytes, splits: Sequence[int], goes_on: bool) -> None:
     plan.both_ends.add(key)
-    tasks[splits[0]].merged.add(key)
+    owner = plan.carry if goes_on and plan.carry is not None else splits[0]
+    tasks[owner].merged.add(key)
     for split in splits:
         tasks[split].heads[key] = NOTHING
-        plan.owners[key, split] = splits[0]
+        plan.owners[key, split] = owner
         plan.missing.setdefault(split, {})[key] = NOTHING
 
 
@@ -139,10 +186,12 @@ def _chain(
     corrections: Corrections,
     key: bytes,
     splits: Sequence[int],
+    history: History | None = None,
 ) -> None:
-    """One flow through its splits, in order."""
+    """One flow through its splits, in order. `history`: what is known of it in the first one, else its survey tells."""
     owner = splits[0]
-    history = _placed(surveys[owner].flows[key], tasks[owner].base)
+    if history is None:
+        history = _placed(surveys[owner].flows[key], tasks[owner].base)
     for split in splits[1:]:
         seen, task = surveys[split].flows[key], tasks[split]
         head = 0 if (key, split) in corrections.dropped else seen.head
@@ -176,7 +225,5 @@ def _placed(seen: FlowSeen, base: int) -> History:
 def shipped(plan: Plan) -> list[tuple[int, bytes, int]]:
     """(split that it is from, flow, split that gets it) of the seams that the surveys cut out."""
     return [
-        (split, key, owner)
-        for (key, split), owner in plan.owners.items()
-        if key not in plan.missing.get(split, ())
+        (split, key, owner) for (key, split), owner in plan.owners.items() if key not in plan.missing.get(split, ())
     ]

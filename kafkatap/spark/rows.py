@@ -26,14 +26,16 @@ from kafkatap.running import joined
 
 from .decode import SplitRun
 from .partitions import broker_names, exchange_times, to_microseconds
+from .split_engine import NOTHING
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkatap.splits import SplitReader
 
+    from .carry import CarriedFlow
     from .publish import Staging, Written
-    from .tasks import Reading
+    from .tasks import Place, Reading
 
 Array = np.ndarray[Any, Any]
 #: Exchanges that are made into tables at a time.
@@ -43,24 +45,29 @@ GATHER = 50_000
 class TableRows:
     """Makes the rows of one split's tables."""
 
-    def __init__(self, reading: Reading, table: str | None, staging: Staging | None) -> None:
+    def __init__(
+        self, reading: Reading, table: str | None, staging: Staging | None, place: Place | None = None
+    ) -> None:
         from kafkatap.dissector.program import load_programs
 
         self.reading = reading
         self.table = table
         self.staging = staging
+        self.place = place
         self._collector: RecordCollector | None = None
         if table == "records" or (staging is not None and reading.records):
             self._collector = RecordCollector(load_programs("records", reading.definitions))
         self.inspectors: list[Inspector] = [] if self._collector is None else [self._collector]
 
-    def of_table(self, run: SplitRun, reader: SplitReader) -> Iterator[pa.RecordBatch]:
+    def of_table(self, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
         """The rows of the one table that is wanted, times in microseconds."""
         for name, table in self.made(run, reader, {self.table or ""}):
             if name == self.table:
                 yield from to_microseconds(table).to_batches()
 
-    def made(self, run: SplitRun | _Counted, reader: SplitReader, wanted: set[str]) -> Iterator[tuple[str, pa.Table]]:
+    def made(
+        self, run: SplitRun | _Counted, reader: SplitReader | None, wanted: set[str]
+    ) -> Iterator[tuple[str, pa.Table]]:
         """(name, some rows), of exchanges before their results; then connections, then records."""
         with tempfile.TemporaryFile(prefix="kafkatap-") as file:
             records = _Kept(file, self._collector, run) if self._collector is not None else None
@@ -155,14 +162,14 @@ class _Kept:
                 yield kept
 
 
-def checked(run: SplitRun, reader: SplitReader) -> Iterator[pa.RecordBatch]:
+def checked(run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
     """A row OUTCOME alone: what proves the plan."""
     for _ in run.batches(reader):
         pass
     yield _told(run, [])
 
 
-def counted(rows: TableRows, run: SplitRun, reader: SplitReader) -> Iterator[pa.RecordBatch]:
+def counted(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
     """A row OUTCOME with the split's connections, and a row COUNTS: what reports are made of."""
     counts = ReportCounts(names=run.engine, by_topic=rows.reading.by_topic)
     for batch in run.batches(reader):
@@ -172,7 +179,7 @@ def counted(rows: TableRows, run: SplitRun, reader: SplitReader) -> Iterator[pa.
     yield _told(run, [], connections, counts)
 
 
-def written(rows: TableRows, run: SplitRun, reader: SplitReader) -> Iterator[pa.RecordBatch]:
+def written(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
     """Write the split's rows; give a row OUTCOME, and a row COUNTS."""
     staging = rows.staging
     assert staging is not None
@@ -191,17 +198,31 @@ def written(rows: TableRows, run: SplitRun, reader: SplitReader) -> Iterator[pa.
             files += staging.write(name, table, split, part, *where.of(table))
         else:
             files += staging.write(name, table, split, part)
-    yield _told(run, files, shared, counts)
+    yield _told(run, files, shared, counts, _left(run, rows.place))
+
+
+def _left(run: SplitRun, place: Place | None) -> dict[bytes, CarriedFlow]:
+    """The flows that are open at the end, with as many of their packets as it takes to go on."""
+    from .carry import carried_flows
+
+    if not run.left:
+        return {}
+    own = {} if place is None else place.cut(dict.fromkeys(run.left, NOTHING))
+    return carried_flows(run, {key: run.packets_of(key, own) for key in run.left})
 
 
 def _told(
-    run: SplitRun, files: list[Written], connections: Any = None, counts: ReportCounts | None = None
+    run: SplitRun,
+    files: list[Written],
+    connections: Any = None,
+    counts: ReportCounts | None = None,
+    left: dict[bytes, CarriedFlow] | None = None,
 ) -> pa.RecordBatch:
     """What came of a split, as rows of MESSAGE."""
     from .tasks import COUNTS, OUTCOME, Done, Row, messages
 
     split = run.task.split
-    done = Done(run.outcome, run.engine.first, run.engine.last, files, connections)
+    done = Done(run.outcome, run.engine.first, run.engine.last, files, connections, left or {})
     rows: list[Row] = [(split, split, OUTCOME, None, pickle.dumps(done))]
     if counts is not None:
         rows.append((split, split, COUNTS, None, _packed(rows_of_counts(counts, run.engine))))
@@ -225,7 +246,7 @@ class _Counted:
         self._run = run
         self._counts = counts
 
-    def batches(self, reader: SplitReader) -> Iterator[Batch]:
+    def batches(self, reader: SplitReader | None) -> Iterator[Batch]:
         for batch in self._run.batches(reader):
             self._counts.add(batch)
             yield batch
@@ -260,4 +281,3 @@ class _Where:
         numbers, times, brokers = self._whole
         at = np.searchsorted(numbers, rows["exchange"].to_numpy())
         return times[at], brokers.take(pa.array(at))
-

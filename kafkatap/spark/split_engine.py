@@ -1,8 +1,9 @@
 """The engine over one split of a capture: what it adds up is only what this split stands for.
 
-A TCP flow (4-tuple) may go on from an earlier split, and on into later ones. Per flow and split the plan names a packet,
-its *head*: what comes up to it belongs to the split before, what comes after it to this one. So the engine runs in three
-steps, in each of which every flow sees its packets in order, so that its connections fare as they would in one run:
+A TCP flow (4-tuple) may go on from an earlier split, and on into later ones. Per flow and split the plan names a
+packet, its *head*: what comes up to it belongs to the split before, what comes after it to this one. So the engine runs
+in three steps, in each of which every flow sees its packets in order, so that its connections fare as they would in one
+run:
 
     prime   the packets up to each flow's head; nothing they finish counts here, only the state that they leave
     own     the split's packets, without those that belong to other splits
@@ -77,7 +78,8 @@ class SplitAssembler(Assembler):
     @property
     def listeners(self) -> Array:
         """LISTENER rows of the ends that were seen to answer."""
-        return self._listeners[self._listeners["port"] != 0]
+        seen: Array = self._listeners[self._listeners["port"] != 0]
+        return seen
 
     def keys(self, first: int = 0) -> list[bytes]:
         return flow_keys(self.flows[first : int(self.counts[headers.FLOWS])])
@@ -223,6 +225,18 @@ class SplitEngine(Engine):
         self._close(part)
         self.handed_over.update(self.dissector.dialogs["serial"][ended].tolist())
         assembler.connections["used"][ended] = 2
+
+    def end_closed(self) -> Iterator[Batch]:
+        """End the connections that were closed long ago, as seen from the latest packet."""
+        for part in self._end(np.zeros(1, np.uint8), everything=False):
+            yield from self.dissect(part)
+
+    def open_flows(self) -> dict[bytes, tuple[tuple[bytes, History], bool]]:
+        """Of each flow that is in a connection: its state as of `states`, and whether that was closed."""
+        keys = self.assembler.keys()
+        current = self.current(keys)
+        closed = self.assembler.connections["closed_at"]
+        return {key: (state, bool(closed[current[key]])) for key, state in self.states(keys).items()}
 
     def began(self, c: int) -> int:
         """When connection `c` began, be it in an earlier split."""

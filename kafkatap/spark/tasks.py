@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from kafkatap.dissector.overlay import Definitions
 
+    from .carry import CarriedFlow
     from .publish import Staging, Written
 
 Array = np.ndarray[Any, Any]
@@ -56,18 +57,26 @@ class Place:
     def open(self) -> SplitReader:
         return SplitReader(self.split, exact=self.exact)
 
+    def cut(self, heads: dict[bytes, int]) -> dict[bytes, Seam]:
+        """The packets of some flows up to their heads."""
+        reader = self.open()
+        try:
+            return cut_flows(reader, heads)
+        finally:
+            reader.close()
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """What a split is decoded by."""
 
-    place: Place
+    place: Place | None  # None: it has no packets but those of seams
     task: SplitTask
 
 
 @dataclass(slots=True)
 class Done:
-    """What came of a decoded split. `connections`: of rows that were written, those that other splits have a part of;
+    """What came of a decoded split. `carried`: the flows that it leaves open; `connections`: of rows that were written, those that other splits have a part of;
     `written`: files of whole rows."""
 
     outcome: Outcome
@@ -75,13 +84,14 @@ class Done:
     last: int | None = None
     written: list[Written] = field(default_factory=list)
     connections: Any = None
+    carried: dict[bytes, CarriedFlow] = field(default_factory=dict)
 
 
 def messages(rows: Sequence[Row]) -> pa.RecordBatch:
     """Rows as a batch of MESSAGE."""
     import pyarrow as pa
 
-    columns = list(zip(*rows, strict=True)) if rows else [[]] * 5
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 5
     types = (pa.int32(), pa.int32(), pa.string(), pa.binary(), pa.binary())
     names = ("split", "source", "kind", "flow", "payload")
     fields = [pa.field(n, t, nullable=n == "flow") for n, t in zip(names, types, strict=True)]
@@ -108,9 +118,7 @@ class SurveyTask:
         for split, _, _, _, payload in _rows(batches):
             reader = pickle.loads(payload).open()
             try:
-                found = survey_split(
-                    split, reader, ports=self.reading.ports, definitions=self.reading.definitions
-                )
+                found = survey_split(split, reader, ports=self.reading.ports, definitions=self.reading.definitions)
                 found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_told
                 found.drops = reader.drops
             finally:
@@ -132,12 +140,8 @@ class CutTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for source, _, _, _, payload in _rows(batches):
             place, heads, owners = pickle.loads(payload)
-            reader = place.open()
-            try:
-                for flow, seam in cut_flows(reader, heads).items():
-                    yield messages([(owners[flow], source, SEAM, flow, seam.dump())])
-            finally:
-                reader.close()
+            for flow, seam in place.cut(heads).items():
+                yield messages([(owners[flow], source, SEAM, flow, seam.dump())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +175,15 @@ class DecodeTask:
     def _decode(self, given: Given, seams: dict[int, dict[bytes, Seam]]) -> Iterator[pa.RecordBatch]:
         from .rows import TableRows, checked, counted, written
 
-        task = given.task
-        if task.primed:
-            reader = given.place.open()
-            try:
-                seams[task.split] = {**cut_flows(reader, _local_heads(task)), **seams.get(task.split, {})}
-            finally:
-                reader.close()
-        reader = given.place.open()
+        task, place = given.task, given.place
+        if task.primed and place is not None:
+            seams[task.split] = {**place.cut(_local_heads(task)), **seams.get(task.split, {})}
+        reader = None if place is None else place.open()
         try:
-            reader.number_from(task.base + 1)
+            if reader is not None:
+                reader.number_from(task.base + 1)
             whole = self.table is not None or self.staging is not None
-            rows = TableRows(self.reading, self.table, self.staging)
+            rows = TableRows(self.reading, self.table, self.staging, place)
             run = SplitRun(
                 task, seams, self.bases, self.topic_names, all_results=whole or self.reading.by_topic,
                 inspectors=rows.inspectors, ports=self.reading.ports, definitions=self.reading.definitions,
@@ -197,7 +198,8 @@ class DecodeTask:
             else:
                 yield from checked(run, reader)
         finally:
-            reader.close()
+            if reader is not None:
+                reader.close()
 
 
 def _local_heads(task: SplitTask) -> dict[bytes, int]:
