@@ -87,7 +87,8 @@ def test_the_installed_copy_reports_on_a_sample(installed: Path, samples: Path, 
 def test_the_installed_copy_compiles_kernels(installed: Path, tmp_path: Path) -> None:
     """Small ones: the builder is there, and a process that finds no store starts it."""
     (tmp_path / "small.py").write_bytes((ROOT / "tests/kernels/small.py").read_bytes())
-    code = "from kafkatap.kernels import store as s; s.use(['small']); import small; small.run(); print(s.open_folder())"
+    code = "from kafkatap.kernels import store; store.use(['small'])\n"
+    code += "import small; small.run(); print(store.open_folder())"
     cache, path = tmp_path / "cache", f"{installed}{os.pathsep}{tmp_path}"
     kept = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=path, KAFKATAP_CACHE=str(cache)).strip()
     assert Path(kept).parent == cache

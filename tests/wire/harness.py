@@ -33,8 +33,8 @@ Row = dict[str, Any]
 _once = cache(load_programs)
 
 
-def _programs(profile: str, definitions: Definitions | None = None) -> Programs:
-    return _once(profile) if definitions is None else load_programs(profile, definitions)
+def _programs(name: str, definitions: Definitions | None = None) -> Programs:
+    return _once(name) if definitions is None else load_programs(name, definitions)
 
 
 kafkatap.engine.load_programs = _programs  # type: ignore[attr-defined]
