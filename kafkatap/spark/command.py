@@ -21,6 +21,7 @@ from kafkatap.storage import expand
 from kafkatap.values import chosen_definitions
 
 from .folders import Folder
+from .interrupts import interruptible
 from .java import SetupError
 from .job_result import DamagedInput, JobResult, Watch
 from .locks import locked
@@ -41,16 +42,16 @@ def spark(options: argparse.Namespace) -> int:
         _check(options)
         result = _run(options, definitions)
         _write(options, result)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return _ended(options, INTERRUPTED)
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
         return _ended(options, refuse(error))
     except (SetupError, DamagedInput, UnreadableCaptureError) as error:
         return _ended(options, _refuse_lines(str(error)))
-    except (Exception, KeyboardInterrupt) as error:
-        if _is_interrupt(error):
-            complain("interrupted")
-            return _ended(options, INTERRUPTED)
+    except Exception as error:
         if not _is_spark_s(error):
             raise
         from .failures import explain
@@ -85,7 +86,6 @@ def _check(options: argparse.Namespace) -> None:
 def _run(options: argparse.Namespace, definitions: Definitions | None) -> JobResult:
     from pyspark.sql import SparkSession
 
-    from .executors import require_package
     from .session import open_session
 
     running = SparkSession.getActiveSession()
@@ -94,9 +94,8 @@ def _run(options: argparse.Namespace, definitions: Definitions | None) -> JobRes
     )
     bars = options.progress is True and sys.stderr.isatty()
     try:
-        require_package(session)
         with watching(options.progress == LINES, bars) as watch:
-            return _job(session, options, definitions, watch)
+            return interruptible(session, lambda: _job(session, options, definitions, watch))
     finally:
         if running is None:
             session.stop()
@@ -105,8 +104,10 @@ def _run(options: argparse.Namespace, definitions: Definitions | None) -> JobRes
 def _job(
     session: SparkSession, options: argparse.Namespace, definitions: Definitions | None, watch: Watch
 ) -> JobResult:
+    from .executors import require_package
     from .job import run_job
 
+    require_package(session)
     return run_job(
         session, options.captures, options.out, split_size=options.split_size, records=options.records,
         ports=tuple(options.port or ()), definitions=definitions, strict=options.strict, by=options.by, watch=watch,
@@ -158,13 +159,6 @@ def _refuse_lines(text: str) -> int:
     for line in advice:
         print(safe(line), file=sys.stderr)
     return WRONG
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: what Spark says of jobs that were cancelled by it comes on top."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__context__
-    return error is not None
 
 
 def _is_spark_s(error: Any) -> bool:
