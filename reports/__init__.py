@@ -9,6 +9,7 @@ histogram    log-linear buckets with less than 1 % error, and percentiles from t
 count_table  a growing table of key columns -> columns that are added up; merging is adding
 tally        the kernels that add exchanges, errors and topics to those tables
 counts       `ReportCounts`: all that reports are made of
+count_rows   the same counts as rows that SQL adds up, and back
 rollup       groups of counts rolled up to the rows of a report
 model        `Column`, `Table`, `Report`: what every renderer takes
 latency, throttle, errors, clients, timeline, not_decoded, heading, ledger    one report each
