@@ -155,8 +155,7 @@ class SplitRun:
         import pyarrow.compute as pc
 
         numbers = connections["connection"]
-        known = pa.array(sorted(self.engine.handed_over), pa.int64())
-        shared = pc.or_(pc.less_equal(numbers, self.task.base), pc.is_in(numbers, known))
+        shared = pc.is_in(numbers, pa.array(sorted(self.engine.shared), pa.int64()))
         return connections.filter(shared), connections.filter(pc.invert(shared))
 
     def context(self) -> Context:

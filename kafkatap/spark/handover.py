@@ -1,7 +1,7 @@
 """What a split has to know of a connection that began in an earlier one, and whether two runs came to the same state.
 
-A digest takes in all that what comes later can depend on: sequence numbers, what is held and why, frames begun, requests
-that wait, the broker's mute window. Two engines with equal digests of a flow treat the same packets alike.
+A digest takes in all that what comes later can depend on: sequence numbers, what is held and why, frames begun,
+requests that wait, the broker's mute window. Two engines with equal digests of a flow treat the same packets alike.
 """
 
 from __future__ import annotations
@@ -22,15 +22,25 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _MASK = 0xFFFFFFFF
+#: Time stamps may step back a little.
+_DISORDER_NS = 1_000_000_000
+_NAMES = ("client_id", "software", "software_version", "mechanism")
+_OF_WAITING = (
+    "correlation_id", "api_key", "api_version", "request_first", "request_last", "request_packet_first",
+    "request_packet_last", "request_bytes", "request_status", "acks", "max_wait_ms", "min_bytes",
+)  # fmt: skip
+_NAMES_OF_WAITING = ("client_id", "client_software", "client_software_version")
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """A connection as it is known at some packet. `connection`: its first packet's number over the whole input; `first`
-    its time, ns since the epoch. `client`: the direction that sends requests, -1 not known. Strings as on the wire."""
+    its time, ns since the epoch. `bases`: by direction the sequence number that its bytes are counted from, -1 not
+    known. `client`: the direction that sends requests, -1 not known. Strings as on the wire."""
 
     connection: int
     first: int
+    bases: tuple[int, int] = (-1, -1)
     handshake_rtt_ns: int = -1
     client: int = -1
     protocol: int = d.UNKNOWN
@@ -42,13 +52,17 @@ class History:
 
     def then(self, later: History) -> History:
         """What is known after both: what a later split knows of the same connection, else what this one does."""
-        known = {
+        known: dict[str, Any] = {
+            "bases": (
+                self.bases[0] if self.bases[0] >= 0 else later.bases[0],
+                self.bases[1] if self.bases[1] >= 0 else later.bases[1],
+            ),
             "handshake_rtt_ns": later.handshake_rtt_ns if later.handshake_rtt_ns >= 0 else self.handshake_rtt_ns,
             "client": later.client if later.client >= 0 else self.client,
             "protocol": later.protocol or self.protocol,
             "answers_at_once": later.answers_at_once if later.answers_at_once >= 0 else self.answers_at_once,
         }
-        for name in ("client_id", "software", "software_version", "mechanism"):
+        for name in _NAMES:
             value = getattr(later, name)
             known[name] = getattr(self, name) if value is None else value
         return replace(self, **known)
@@ -56,7 +70,7 @@ class History:
     def same_knowledge(self, other: History) -> bool:
         """Whether a connection resumed with one or the other fares alike."""
         left, right = asdict(self), asdict(other)
-        return all(left[f.name] == right[f.name] for f in fields(self) if f.name not in ("client_id", "protocol"))
+        return all(left[f.name] == right[f.name] for f in fields(self) if f.name != "protocol")
 
     def put(self, dissector: Dissector, connection: int) -> None:
         """Write it to a dialog's row, for a START that is RESUMED."""
@@ -65,21 +79,43 @@ class History:
         # Kafka has to be found again, as nobody knows where its frames begin; what is not read needs no search.
         row["protocol"] = self.protocol if self.protocol in (d.TLS, d.FOREIGN) else d.UNKNOWN
         row["answers_at_once"] = self.answers_at_once
-        for name in ("client_id", "software", "software_version", "mechanism"):
+        for name in _NAMES:
             value = getattr(self, name)
             row[name] = -1 if value is None else dissector.number_of(value)
+
+
+def bases_of(ways: Array) -> tuple[int, int]:
+    """What the bytes of both directions (DIRECTION rows) are counted from."""
+    first, second = (int(way["base_seq"]) if way["started"] else -1 for way in ways)
+    return first, second
+
+
+def rebase(engine: SplitEngine, c: int, bases: tuple[int, int]) -> None:
+    """Count the bytes of connection `c` from where they were counted in earlier splits: a SYN that is sent once more is
+    told by that from a new connection's."""
+    for way, base in zip((2 * c, 2 * c + 1), bases, strict=True):
+        row = engine.assembler.directions[way]
+        if not row["started"] or base < 0:
+            continue
+        more = (int(row["base_seq"]) - base) & _MASK
+        row["base_seq"] = base
+        row["next"] += more
+        row["acked"] += more
+        row["fin"] += more if row["fin"] >= 0 else 0
+        number = int(row["held"])
+        while number >= 0:
+            engine.assembler.held["offset"][number] += more
+            number = int(engine.assembler.held["next"][number])
 
 
 def history_of(engine: SplitEngine, c: int) -> History:
     """What an engine knows of connection `c` now."""
     dialog, row = engine.dissector.dialogs[c], engine.assembler.connections[c]
-    texts = {
-        name: engine.dissector.string(int(dialog[name])) if dialog[name] >= 0 else None
-        for name in ("client_id", "software", "software_version", "mechanism")
-    }
+    texts = {name: engine.dissector.string(int(dialog[name])) if dialog[name] >= 0 else None for name in _NAMES}
     return History(
-        int(dialog["serial"]), engine.began(c), int(row["handshake_rtt_ns"]), int(dialog["client"]),
-        int(dialog["protocol"]), int(dialog["answers_at_once"]), **texts,
+        int(dialog["serial"]), engine.began(c), bases_of(engine.assembler.directions[2 * c : 2 * c + 2]),
+        int(row["handshake_rtt_ns"]), int(dialog["client"]), int(dialog["protocol"]), int(dialog["answers_at_once"]),
+        **texts,
     )  # fmt: skip
 
 
@@ -93,20 +129,25 @@ def _state(engine: SplitEngine, c: int) -> tuple[Any, ...]:
     rows = engine.assembler.connections
     row = rows[c]
     previous = int(row["previous"])
-    under_way = previous >= 0 and rows["used"][previous] == 1
-    if under_way and int(row["last"]) - int(rows["closed_at"][previous]) <= REST_NS:
-        older: Any = (_ways(engine, previous), _dialog(engine, previous))
-    else:
-        older = None
-    return int(row["closed_at"]), _ways(engine, c), _dialog(engine, c), older
+    older: Any = None
+    if previous >= 0 and rows["used"][previous] == 1:
+        rest = int(row["last"]) - int(rows["closed_at"][previous])
+        if rest <= REST_NS + _DISORDER_NS:
+            serial = int(engine.dissector.dialogs["serial"][previous])
+            older = (serial, int(rows["closed_at"][previous]), _ways(engine, previous), _dialog(engine, previous))
+    # Until its ACK was seen, the handshake is under way.
+    handshake = (int(row["syn_at"]), int(row["syn_ack_at"])) if row["handshake_rtt_ns"] < 0 else None
+    begun = int(row["syn_at"]) != 0 and int(row["syn_ack_at"]) != 0
+    return int(row["closed_at"]), handshake if begun else None, _ways(engine, c), _dialog(engine, c), older
 
 
 def _ways(engine: SplitEngine, c: int) -> tuple[Any, ...]:
-    """Both directions in sequence numbers, whatever their offsets are counted from."""
-    return tuple(_way(engine, engine.assembler.directions[2 * c + side]) for side in (0, 1))
+    row = engine.assembler.connections[c]
+    opened = bool(row["syn_at"] or row["syn_ack_at"])
+    return tuple(_way(engine, engine.assembler.directions[2 * c + side], opened) for side in (0, 1))
 
 
-def _way(engine: SplitEngine, way: Any) -> tuple[Any, ...]:
+def _way(engine: SplitEngine, way: Any, opened: bool) -> tuple[Any, ...]:
     if not way["started"]:
         return ()
     following = int(way["next"])
@@ -114,14 +155,17 @@ def _way(engine: SplitEngine, way: Any) -> tuple[Any, ...]:
     number = int(way["held"])
     while number >= 0:
         node = engine.assembler.held[number]
+        at, captured = int(node["at"]), int(node["captured"])
         held.append(
-            (int(node["offset"]) - following, int(node["ts"]), int(node["packet"]), int(node["wire"]),
-             int(node["captured"]))
+            (int(node["offset"]) - following, int(node["ts"]), int(node["packet"]), int(node["wire"]), captured,
+             _hash(engine.assembler.pool[at : at + captured]))
         )  # fmt: skip
         number = int(node["next"])
     return (
-        (int(way["base_seq"]) + following) & _MASK,
-        int(way["delivered"]),
+        int(way["base_seq"]),
+        following & _MASK,
+        # What comes first may be behind a gap, where the connection's first byte is known.
+        bool(way["delivered"]) or opened,
         max(0, int(way["acked"]) - following),
         int(way["fin"]) - following if way["fin"] >= 0 else None,
         int(way["gap_since"]) if held else None,
@@ -134,37 +178,55 @@ def _dialog(engine: SplitEngine, c: int) -> tuple[Any, ...]:
     dialog = dissector.dialogs[c]
     protocol = int(dialog["protocol"])
     if protocol in (d.TLS, d.FOREIGN):
-        return (protocol,)
+        return protocol, int(dialog["client"])
     streams = dissector.streams[2 * c : 2 * c + 2]
-    texts = tuple(
-        dissector.string(int(dialog[name])) if dialog[name] >= 0 else None
-        for name in ("software", "software_version", "mechanism")
-    )
     losses = int(streams["losses"][1 - int(dialog["client"])]) if dialog["client"] >= 0 else 0
     waiting = []
     number = int(dialog["pending_first"])
     while number >= 0:
         x, link = dissector.exchanges[number], dissector.links[number]
         waiting.append(
-            tuple(
-                int(x[name])
-                for name in (
-                    "correlation_id", "api_key", "api_version", "request_first", "request_last",
-                    "request_packet_first", "request_bytes",
-                )
+            (
+                *(int(x[name]) for name in _OF_WAITING),
+                *(_text(engine, int(x[name])) for name in _NAMES_OF_WAITING),
+                _text(engine, int(link["name"])),
+                int(link["no_reply"]), int(link["token"]), losses != int(link["losses"]),
             )
-            + (int(link["no_reply"]), int(link["token"]), losses - int(link["losses"]))
         )  # fmt: skip
         number = int(link["next"])
     return (
         protocol,
         *(int(dialog[name]) for name in ("client", "raw_sasl", "answers_at_once", "previous_response")),
         int(dialog["mute_end"]) if dialog["mute_end"] > dialog["previous_response"] else None,  # else it is over
-        texts,
-        tuple(
-            tuple(int(stream[name]) for name in ("mode", "frame_size", "have", "seen", "used", "broken"))
-            + ((int(stream["first"]), int(stream["packet_first"])) if stream["have"] else ())
-            for stream in streams
-        ),
+        int(dialog["tls_records"]) if protocol == d.UNKNOWN else None,
+        tuple(_text(engine, int(dialog[name])) for name in _NAMES),
+        tuple(_stream(engine, stream) for stream in streams),
         tuple(waiting),
     )
+
+
+def _stream(engine: SplitEngine, stream: Any) -> tuple[Any, ...]:
+    """What is there of a frame, or of what a frame is searched in."""
+    dissector = engine.dissector
+    at, used = int(stream["buffer"]), int(stream["used"])
+    marks = []
+    number = int(stream["marks_first"])
+    while number >= 0:
+        mark = dissector.marks[number]
+        marks.append(tuple(int(mark[name]) for name in ("offset", "ts", "packet", "wire", "captured", "fresh")))
+        number = int(mark["next"])
+    return (
+        *(int(stream[name]) for name in ("mode", "frame_size", "have", "seen", "used", "broken")),
+        (int(stream["first"]), int(stream["packet_first"])) if stream["have"] else None,
+        int(stream["retry"]) if stream["mode"] != d.SYNCED else None,
+        tuple(marks),
+        _hash(dissector.pool[at : at + used]),
+    )
+
+
+def _hash(data: Array) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(data).tobytes(), digest_size=8).digest() if len(data) else b""
+
+
+def _text(engine: SplitEngine, number: int) -> bytes | None:
+    return engine.dissector.string(number) if number >= 0 else None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _FIRST, _LAST, _RTT, _KNOWN = "connection_first", "connection_last", "handshake_rtt_ns", "orientation_known"
 _ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
-#: What the latest part that knows it says.
+#: What the latest part says: each knows what those before it knew, and requests may name no client any more.
 _LATEST = ("client_id", "client_software", "client_software_version", "sasl_mechanism")
 _NAMES = tuple(column.name for column in TABLES["connections"])
 _SUMS = tuple(n for n in _NAMES if n not in {"connection", "protocol", _FIRST, _LAST, _RTT, _KNOWN, *_ENDS, *_LATEST})
@@ -33,7 +33,7 @@ def merged_connections(parts: DataFrame) -> DataFrame:
         F.max(_KNOWN).alias(_KNOWN),
         F.coalesce(F.max_by("protocol", told), F.lit("unknown")).alias("protocol"),
         *(F.max_by(name, latest).alias(name) for name in _ENDS),
-        *(F.max_by(name, F.when(F.col(name).isNotNull(), F.col(_LAST))).alias(name) for name in _LATEST),
+        *(F.max_by(name, _LAST).alias(name) for name in _LATEST),
         *(F.sum(name).cast(types[name]).alias(name) for name in _SUMS),
     ]
     return parts.groupBy("connection").agg(*made).select(*_NAMES)
@@ -67,7 +67,7 @@ def _add(row: dict[str, Any], later: dict[str, Any]) -> None:
     for name in _SUMS:
         row[name] += later[name]
     for name in _LATEST:
-        row[name] = row[name] if later[name] is None else later[name]
+        row[name] = later[name]
     if later[_KNOWN] or not row[_KNOWN]:
         row.update({name: later[name] for name in _ENDS})
     row[_KNOWN] = row[_KNOWN] or later[_KNOWN]

@@ -28,7 +28,7 @@ from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.rows import FLOW
 from kafkatap.reports.batch import Batch
 
-from .handover import History, history_of, state_digest
+from .handover import History, history_of, rebase, state_digest
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a FLOW record that name the flow: the addresses and ports of its ends.
@@ -146,8 +146,9 @@ class SplitEngine(Engine):
         self._resumed: dict[bytes, History] = dict(histories or {})
         self._heads = dict(heads or {})
         self._before: dict[str, Any] = {}
-        self.handed_over: set[int] = set()  # numbers of the connections that later splits go on with
+        self.shared: set[int] = set()  # numbers of the connections that other splits have a part of
         self._began: dict[int, int] = {}  # first packet's time of resumed connections, by slot
+        self._bases: dict[int, tuple[int, int]] = {}  # what their bytes are to be counted from
         if listeners is not None and len(listeners):
             self.assembler.learn_listeners(listeners)
 
@@ -159,6 +160,9 @@ class SplitEngine(Engine):
         for _ in self.take(buffer, packets, 0, count):
             pass
         self._uncount(counts)
+        for c, bases in self._bases.items():
+            rebase(self, c, bases)
+        self._bases.clear()
 
     def own(self) -> None:
         """From here on packets belong to this split: what was added up so far does not."""
@@ -167,8 +171,13 @@ class SplitEngine(Engine):
         self._connections.clear()
         assembler = self.assembler
         over = np.flatnonzero(assembler.connections["used"] != 1)
+        begun = np.flatnonzero(assembler.connections["used"] == 1)
+        self.shared.update(self.dissector.dialogs["serial"][begun].tolist())
         both = (2 * over[:, None] + (0, 1)).reshape(-1)
         streams, ways = copied(self.dissector.streams), copied(assembler.directions)
+        for c in begun.tolist():
+            if self._unread(c):
+                streams["skipped_bytes"][2 * c : 2 * c + 2] += self._searched(c)
         packets = assembler.connections["packets"].copy()
         packets[over] = 0
         as_bytes(ways).reshape(len(ways), -1)[both] = 0
@@ -215,6 +224,9 @@ class SplitEngine(Engine):
         if not len(ended):
             return
         assembler = self.assembler
+        for c in ended.tolist():
+            if self._unread(c):
+                self.dissector.streams["skipped_bytes"][2 * c : 2 * c + 2] += self._searched(c)
         ways = (2 * ended[:, None] + (0, 1)).reshape(-1)
         none = np.zeros(0, np.int64)
         part = Assembled(
@@ -223,7 +235,7 @@ class SplitEngine(Engine):
             taken(assembler.directions, ways),
         )  # fmt: skip
         self._close(part)
-        self.handed_over.update(self.dissector.dialogs["serial"][ended].tolist())
+        self.shared.update(self.dissector.dialogs["serial"][ended].tolist())
         assembler.connections["used"][ended] = 2
 
     def end_closed(self) -> Iterator[Batch]:
@@ -237,6 +249,20 @@ class SplitEngine(Engine):
         current = self.current(keys)
         closed = self.assembler.connections["closed_at"]
         return {key: (state, bool(closed[current[key]])) for key, state in self.states(keys).items()}
+
+    def _unread(self, c: int) -> bool:
+        """Whether nothing of connection `c` is read any more: what other splits know of it has no bytes."""
+        return int(self.dissector.dialogs["protocol"][c]) in (dialog_rows.TLS, dialog_rows.FOREIGN)
+
+    def _searched(self, c: int) -> list[int]:
+        """Bytes of both directions that lie in search buffers."""
+        found = [0, 0]
+        for side in (0, 1):
+            number = int(self.dissector.streams["marks_first"][2 * c + side])
+            while number >= 0:
+                found[side] += int(self.dissector.marks["wire"][number])
+                number = int(self.dissector.marks["next"][number])
+        return found
 
     def began(self, c: int) -> int:
         """When connection `c` began, be it in an earlier split."""
@@ -257,6 +283,7 @@ class SplitEngine(Engine):
             part.chunks["captured"][place] = dialog_rows.RESUMED
             history.put(self.dissector, c)
             self._began[c] = history.first
+            self._bases[c] = history.bases
             self.assembler.connections["handshake_rtt_ns"][c] = history.handshake_rtt_ns
 
     def _close(self, part: Assembled) -> None:

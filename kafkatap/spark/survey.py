@@ -18,7 +18,7 @@ from kafkatap.dissector import dialogs as d
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.rows import LISTENER, PACKET
 
-from .handover import History
+from .handover import History, bases_of
 from .seams import Seam, cut_out, joined
 from .split_engine import SplitAssembler, SplitEngine, flow_keys
 
@@ -126,8 +126,8 @@ class _SurveyEngine(SplitEngine):
                 }
                 rtt = int(part.ended_rows["handshake_rtt_ns"][i])
                 seen.history = History(
-                    serial, first, rtt, int(dialog["client"]), int(dialog["protocol"]),
-                    int(dialog["answers_at_once"]), **texts,
+                    serial, first, bases_of(part.ended_ways[2 * i : 2 * i + 2]), rtt, int(dialog["client"]),
+                    int(dialog["protocol"]), int(dialog["answers_at_once"]), **texts,
                 )  # fmt: skip
 
     def head_now(self, flow: int) -> int:

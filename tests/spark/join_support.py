@@ -1,0 +1,312 @@
+"""Captures read in splits and joined, in this process and without Spark: what `Captures` does, over the same tasks.
+
+`join(splits)` surveys, plans and decodes until the plan holds; `local(paths)` is the local engine over the same files;
+`assert_same` wants the same rows of both, whose numbers join the tables of each. Splits are those of `plan_splits`, or
+begin at any bytes or packets: `cut_at`, `cut_at_packets`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import tests.wire.harness  # noqa: F401  (engines share what is read of programs)
+from kafkatap import analyze
+from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
+from kafkatap.spark import tasks
+from kafkatap.spark.captures import Captures, Proved, _Surveyed
+from kafkatap.spark.decode import compare
+from kafkatap.spark.parts import merged_rows
+from kafkatap.spark.plan import Corrections, Plan, make_plan, shipped
+from kafkatap.spark.survey import SplitSurvey
+from kafkatap.splits import Split, plan_splits
+from tests.support.captures import PcapRecords
+
+#: No test needs more.
+ROUNDS = 20
+#: Numbers of rows, which mean nothing outside of one result.
+NUMBERS = ("exchange", "connection")
+#: What tells an exchange from all others, whatever its number.
+_EXCHANGE = ("client_ip", "client_port", "request_packet_first", "response_packet_first", "correlation_id")
+
+
+# ---------------------------------------------------------------- splits
+
+
+def cut_at(path: Path | str, starts: Iterable[int], file: int = 0) -> list[Split]:
+    """A capture (not a compressed one) in splits that begin at its first byte and at these bytes."""
+    whole = plan_splits([str(path)], 0)[0]
+    inside = sorted({s for s in starts if 0 < s < whole.size})
+    if not inside:
+        return [replace(whole, file=file)]
+    planned = plan_splits([str(path)], -(-whole.size // 2))
+    head, interfaces = planned[0].head, planned[1].interfaces
+    bounds = [0, *inside, None]
+    return [
+        Split(str(path), start or 0, end, file, n, head, interfaces if n else b"", whole.size)
+        for n, (start, end) in enumerate(pairwise(bounds))
+    ]
+
+
+def cut_at_packets(path: Path, numbers: Iterable[int], file: int = 0) -> list[Split]:
+    """A pcap in splits that begin with its first packet and with these ones (from 0)."""
+    starts = PcapRecords(path).starts
+    return cut_at(path, [starts[n] for n in numbers], file)
+
+
+def cut_evenly(path: Path, count: int) -> list[Split]:
+    """A capture in `count` splits of the same length in bytes."""
+    size = path.stat().st_size
+    return cut_at(path, [size * n // count for n in range(1, count)])
+
+
+def rotate(path: Path, folder: Path, numbers: Iterable[int], seed: int = 0) -> list[str]:
+    """A pcap as files that begin with its first packet and with these ones; their names' order is not that of time."""
+    records = PcapRecords(path)
+    bounds = [0, *sorted(set(numbers)), len(records)]
+    names = [f"{n:03d}.pcap" for n in range(len(bounds) - 1)]
+    random.Random(seed).shuffle(names)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (first, last) in zip(names, pairwise(bounds), strict=True):
+        (folder / name).write_bytes(records.slice(first, last))
+    return sorted(str(folder / name) for name in names)
+
+
+def packets_at_random(path: Path, count: int, seed: int) -> list[int]:
+    """`count` numbers of packets of a pcap, none of them its first."""
+    return sorted(random.Random(seed).sample(range(1, len(PcapRecords(path))), count))
+
+
+# ---------------------------------------------------------------- joining
+
+
+class _Rows:
+    """Takes rows of tables as `publish.Staging` does."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, list[tuple[str, pa.Table]]] = {}
+
+    def write(self, name: str, table: pa.Table, split: int = 0, part: int = 0, *where: Any) -> list[Any]:
+        self.written[split].append((name, table))
+        return []
+
+
+@dataclass
+class Joined:
+    """The tables of splits that were joined, and how that went. `plans`: one for each round."""
+
+    tables: dict[str, pa.Table]
+    surveys: list[SplitSurvey]
+    plans: list[Plan]
+    corrections: Corrections
+    notes: list[str]
+    began_wrong: int = 0
+    sizes: dict[tuple[bytes, int], int] = field(default_factory=dict)  # bytes shipped, by flow and split
+
+    @property
+    def rounds(self) -> int:
+        return len(self.plans)
+
+    @property
+    def shipped(self) -> int:
+        """Bytes of packets that went from one split to another in the last round."""
+        return sum(self.sizes.values())
+
+
+class _Driver:
+    """What `Captures` does on a session, done here."""
+
+    def __init__(self, splits: Sequence[Split], reading: tasks.Reading) -> None:
+        self.reading = reading
+        self.surveyed = _Surveyed([tasks.Place(split) for split in splits])
+        self.seams: dict[tuple[bytes, int], bytes] = {}
+        self.began_wrong = 0
+
+    def survey(self) -> None:
+        again: Iterable[int] = range(len(self.surveyed.places))
+        first = True
+        while again:
+            chosen = list(again)
+            self.began_wrong += 0 if first else len(chosen)
+            first = False
+            self.seams = {place: seam for place, seam in self.seams.items() if place[1] not in set(chosen)}
+            asked: list[tasks.Row] = [(i, i, tasks.TASK, None, pickle.dumps(self.surveyed.places[i])) for i in chosen]
+            for split, _, kind, flow, payload in _run(tasks.SurveyTask(self.reading), asked):
+                if flow is None:
+                    assert kind == tasks.SURVEY
+                    self.surveyed.surveys[split] = pickle.loads(payload)
+                else:
+                    self.seams[flow, split] = payload
+            again = self.surveyed.to_be_read_again()
+        self.surveyed.leave_out_void()
+
+    def plan(self, corrections: Corrections) -> Proved:
+        files = [place.split.file for place in self.surveyed.places]
+        return Proved(make_plan(self.surveyed.surveys, files, corrections))
+
+    def given(self, plan: Plan, splits: set[int]) -> tuple[list[tasks.Row], dict[tuple[bytes, int], int]]:
+        """What these splits are decoded by, and the sizes of the seams."""
+        places = self.surveyed.places
+        rows: list[tasks.Row] = [
+            (t.split, t.split, tasks.TASK, None, pickle.dumps(tasks.Given(places[t.split], t)))
+            for t in plan.tasks
+            if t.split in splits
+        ]
+        for source, flow, owner in shipped(plan):
+            if owner in splits:
+                rows.append((owner, source, tasks.SEAM, flow, self.seams[flow, source]))
+        for source, heads in plan.missing.items():
+            owners = {flow: plan.owners[flow, source] for flow in heads if plan.owners[flow, source] in splits}
+            if owners:
+                asked = (places[source], {flow: heads[flow] for flow in owners}, owners)
+                rows += _run(tasks.CutTask(), [(source, source, tasks.TASK, None, pickle.dumps(asked))])
+        sizes = {(row[3], row[1]): len(row[4]) for row in rows if row[2] == tasks.SEAM and row[3] is not None}
+        return sorted(rows, key=lambda row: (row[0], row[2])), sizes
+
+
+def _run(task: Any, rows: list[tasks.Row]) -> list[tasks.Row]:
+    found: list[tasks.Row] = []
+    for batch in task(iter([tasks.messages(rows)])):
+        found += zip(*(batch.column(n).to_pylist() for n in batch.schema.names), strict=True)
+    return found
+
+
+def join(
+    splits: Sequence[Split],
+    *,
+    records: bool = False,
+    ports: tuple[int, ...] = (),
+    tamper: Callable[[list[SplitSurvey]], None] | None = None,
+) -> Joined:
+    """Splits' tables, joined. `tamper` may spoil the surveys before they are planned by."""
+    driver = _Driver(splits, tasks.Reading(ports, records=records))
+    driver.survey()
+    surveys = driver.surveyed.surveys
+    if tamper is not None:
+        tamper(surveys)
+    rows = _Rows()
+    corrections = Corrections()
+    planned = driver.plan(corrections)
+    again = [task.split for task in planned.plan.tasks]
+    done: dict[int, tasks.Done] = {}
+    sizes: dict[tuple[bytes, int], int] = {}
+    plans = []
+    for _ in range(ROUNDS):
+        plans.append(planned.plan)
+        rows.written.update({split: [] for split in again})
+        given, shipped_now = driver.given(planned.plan, set(again))
+        sizes.update(shipped_now)
+        decode = tasks.DecodeTask(driver.reading, planned.plan.bases, planned.plan.topic_names, staging=rows)  # type: ignore[arg-type]
+        for split, _, kind, _, payload in _run(decode, given):
+            if kind == tasks.OUTCOME:
+                done[split] = pickle.loads(payload)
+        following = compare([done[t.split].outcome for t in planned.plan.tasks], planned.plan.topic_names, corrections)
+        if following is None:
+            break
+        before, corrections = planned, following
+        planned = driver.plan(corrections)
+        again = planned.changed(before)
+    else:
+        raise AssertionError(f"no end after {ROUNDS} rounds")
+    captures = Captures(None, [])  # type: ignore[arg-type]
+    captures.__dict__["_surveyed"] = driver.surveyed
+    proved = replace(planned, done=done)
+    context = captures.context_of(proved)
+    shared = [d.connections for d in done.values() if d.connections is not None and d.connections.num_rows]
+    parts: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
+    for name, table in (pair for written in rows.written.values() for pair in written):
+        parts[name].append(table)
+    if shared:
+        parts["connections"].append(merged_rows(shared))
+    parts["files"], parts["ledger"] = [files_table(context)], [ledger_table(context)]
+    tables = {
+        name: pa.concat_tables(found) if found else arrow_schema(TABLES[name]).empty_table()
+        for name, found in parts.items()
+    }
+    wanted = {(flow, split): size for (flow, split), size in sizes.items() if (flow, split) in planned.plan.owners}
+    return Joined(tables, surveys, plans, corrections, captures.notes_of(proved), driver.began_wrong, wanted)
+
+
+# ---------------------------------------------------------------- comparing
+
+
+def local(
+    paths: Sequence[str | Path] | str | Path, *, records: bool = False, ports: tuple[int, ...] = ()
+) -> dict[str, pa.Table]:
+    """The tables of the local engine."""
+    found = analyze(paths, ports=ports)
+    names = [name for name in TABLES if name != "records" or records]
+    return {name: getattr(found, name) for name in names}
+
+
+def compared(tables: dict[str, pa.Table]) -> dict[str, Counter[bytes]]:
+    """The rows of each table without their numbers, with what the rows are that those stand for. All numbers join."""
+    exchanges = tables["exchanges"]
+    numbers = exchanges["exchange"].combine_chunks()
+    connections = tables["connections"]["connection"].combine_chunks()
+    assert pc.count_distinct(numbers).as_py() == len(numbers), "two exchanges of the same number"
+    assert pc.count_distinct(connections).as_py() == len(connections), "two connections of the same number"
+    known = _texts(tables["connections"], ("client_ip", "client_port", "broker_ip", "broker_port", "connection_first"))
+    found = {}
+    for name, table in tables.items():
+        whole = [column for column in table.column_names if column not in NUMBERS]
+        rows = _texts(table, whole)
+        if name == "exchanges":
+            rows = _add(rows, table["connection"], connections, known)
+        elif "exchange" in table.column_names:
+            rows = _add(rows, table["exchange"], numbers, _texts(exchanges, _EXCHANGE))
+        found[name] = Counter(rows.to_pylist())
+    return found
+
+
+def _add(rows: Any, of: Any, numbers: Any, meant: Any) -> Any:
+    at = pc.index_in(of, numbers)
+    assert at.null_count == 0, "a number that means nothing"
+    return pc.binary_join_element_wise(rows, meant.take(at), b" | ")
+
+
+def _texts(table: pa.Table, names: Iterable[str]) -> Any:
+    """Each row of some columns as a text."""
+    columns = []
+    for name in names:
+        column = table[name].combine_chunks()
+        if pa.types.is_timestamp(column.type):
+            column = column.cast("int64")
+        if pa.types.is_nested(column.type):
+            column = pa.array([repr(value) if value else None for value in column.to_pylist()], pa.string())
+        texts = column.cast(pa.binary() if pa.types.is_binary(column.type) else pa.string()).cast(pa.binary())
+        columns.append(pc.binary_join_element_wise(name.encode(), pc.fill_null(texts, b"null"), b"="))
+    return pc.binary_join_element_wise(*columns, b" ")
+
+
+def differences(left: Mapping[str, Counter[bytes]], right: Mapping[str, Counter[bytes]]) -> list[str]:
+    """What is only in the one and only in the other, a few rows of each; [] where all tables are the same."""
+    told = []
+    for name, rows in right.items():
+        for word, rest in (("missing", rows - left[name]), ("too many", left[name] - rows)):
+            told += [f"{name}: {rest.total()} {word}"] if rest else []
+            told += [f"    {row!r}" for row in list(rest)[:2]]
+    return told
+
+
+def assert_same(joined: Joined, wanted: Mapping[str, Counter[bytes]]) -> None:
+    """The joined tables are those of the local engine, as `compared` gives them."""
+    told = differences(compared(joined.tables), wanted)
+    assert not told, "\n".join(told)
+
+
+def check(splits: Sequence[Split], *, records: bool = False, ports: tuple[int, ...] = (), **options: Any) -> Joined:
+    """`join`, compared with the local engine over the same files."""
+    paths = list(dict.fromkeys(split.path for split in splits))
+    joined = join(splits, records=records, ports=ports, **options)
+    assert_same(joined, compared(local(paths, records=records, ports=ports)))
+    return joined
