@@ -80,8 +80,10 @@ def _pcapng_block(buf, at, end, swapped):  # type: ignore[no-untyped-def]
         if be32(buf, at + 8) != (0x1A2B3C4D if swapped else 0x4D3C2B1A):
             return np.int64(0)
     elif kind == ENHANCED_PACKET or kind == OBSOLETE_PACKET:
+        if length < 32:
+            return np.int64(0)
         captured = read32(buf, at + 20, swapped)
-        if length < 32 or captured > LONGEST_PACKET or captured > read32(buf, at + 24, swapped) + _MORE_CAPTURED:
+        if captured > LONGEST_PACKET or captured > read32(buf, at + 24, swapped) + _MORE_CAPTURED:
             return np.int64(0)
         least = 32 + captured
     elif kind == INTERFACE_STATISTICS:

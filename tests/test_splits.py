@@ -10,13 +10,14 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkatap.engine import KERNEL_MODULES
 from kafkatap.kernels import store
-from kafkatap.reassembly.boundaries import BEFORE
+from kafkatap.reassembly import boundaries
 from kafkatap.sources import CaptureReader
 from kafkatap.splits import (
     Split,
@@ -374,7 +375,7 @@ def test_a_packet_that_holds_a_capture(tmp_path: Path, form: Callable[..., bytes
     path = tmp_path / "bait"
     path.write_bytes(form(carriers(bait, bytes(54), bytes(after))))
     size = path.stat().st_size
-    assert size > BEFORE + len(bait)
+    assert size > boundaries.BEFORE + len(bait)
     for count in (3, 5, 8, 13, 21, 34):
         assert assert_whole(path, -(-size // count)).again == 0
 
@@ -403,6 +404,41 @@ def test_a_chain_of_baits_is_told_and_mended(tmp_path: Path) -> None:
     assert any(f.place not in starts for f in found)
     together = assert_whole(path, 60_000)
     assert together.again > 0
+
+
+HEADS = st.builds(
+    lambda order, s, captured, more: struct.pack(order + "IIII", BEGIN // 10**9 + s, 5, captured, captured + more),
+    st.sampled_from("<>"), st.integers(-5, 5), st.integers(0, 60), st.integers(-2, 2).map(abs),
+)  # fmt: skip
+BLOCKS = st.builds(
+    lambda order, kind, body: block(kind, body, order),
+    st.sampled_from("<>"), st.sampled_from((1, 2, 3, 5, 6, 7, 0x0A0D0D0A)), st.binary(max_size=40),
+)  # fmt: skip
+NOISE = st.one_of(st.binary(max_size=20), st.integers(0, 40).map(bytes))
+
+
+@given(st.lists(st.one_of(HEADS, BLOCKS, NOISE), max_size=14), st.integers(0, 500), st.booleans(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_no_window_takes_a_search_out_of_its_bounds(
+    pieces: list[bytes], target: int, whole: bool, swapped: bool
+) -> None:
+    """As plain Python, which minds them, the kernels find what they find when compiled."""
+    data = np.frombuffer(bytearray(b"".join(pieces)) or bytearray(1), np.uint8)
+    target = min(target, len(data) - 1)
+    wanted = (data, len(data), target, target, int(whole), int(swapped))
+    for kernel, more in ((boundaries.find_pcap, (0, BEGIN // 10**9)), (boundaries.find_pcapng, ())):
+        answers = []
+        for run in (kernel, kernel.function):
+            landing, found = np.full(len(data), 7, np.int32), np.zeros(2, np.int64)
+            run(*wanted, *more, landing, found)
+            answers.append((landing.tolist(), found.tolist()))
+        assert answers[0] == answers[1]
+        assert all(place >= target for place in answers[0][0] if place >= 0)
+    counts, places = [], np.zeros((2, 8), np.int64)
+    for run, into in zip((boundaries.find_descriptions, boundaries.find_descriptions.function), places, strict=True):
+        counts.append(run(data, 0, len(data), int(swapped), into))
+    assert counts[0] == counts[1]
+    assert places[0].tolist() == places[1].tolist()
 
 
 def test_misplaced_and_void() -> None:
