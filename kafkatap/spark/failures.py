@@ -34,6 +34,11 @@ def _of_worker(text: str) -> str | None:
     """Executors whose Python is missing, of another version, without the package, or was killed."""
     missing = re.search(r"No module named '(kafkatap|numpy|pyarrow|llvmlite)\b", text)
     if missing:
+        if "Failed to create Python data source" in text:
+            return (
+                "The Python that plans data sources beside Spark's driver (through Spark Connect: the server's) has no "
+                f"{missing.group(1)}. Install kafkatap for it."
+            )
         what = "kafkatap" if missing.group(1) == "kafkatap" else f"{missing.group(1)}, which kafkatap needs"
         return f"The executors' Python has no {what}. {SHIPPING}"
     versions = re.search(r"different version[^\d]*(\d+\.\d+)[^\d]*(\d+\.\d+)", text)

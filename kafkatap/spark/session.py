@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 import tempfile
 import warnings
@@ -39,8 +40,8 @@ SETTINGS = {
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
-#: The folder, beside each task, in which the archive of `pack` is unpacked, and its Python.
-UNPACKED = "kafkatap"
+#: The folder, beside each task, in which the archive of `pack` is unpacked (no name that can be imported); its Python.
+UNPACKED = "kafkatap-archive"
 PACKED_PYTHON = f"./{UNPACKED}/bin/python"
 WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 
@@ -77,9 +78,29 @@ def open_session(
         raise SetupError(f"{os.fspath(archive)}: there is no such archive (python -m kafkatap.spark.pack makes one)")
     if master is None:
         master = given.pop("spark.master", None) or given.pop("spark.remote", None) or os.environ.get("SPARK_REMOTE")
+    _require_server(master or "")
     if master is not None and master.startswith("sc://"):
         return _connected(master, name, given, archive)
     return _started(master, name, given, archive, log)
+
+
+def _require_server(master: str) -> None:
+    """SetupError where nothing listens at a master or a Connect server: Spark itself would try for minutes."""
+    kind, found, place = master.partition("://")
+    default = {"spark": 7077, "sc": 15002}.get(kind)
+    proxies = ("grpc_proxy", "https_proxy", "http_proxy") if kind == "sc" else ()
+    if not found or default is None or any(os.environ.get(name) for name in proxies):
+        return
+    why: OSError | None = None
+    for server in place.partition("/")[0].split(","):
+        named = re.fullmatch(r"\[?([^\[\]]+?)\]?(?::(\d+))?", server)
+        host, port = named.groups() if named else (server, None)
+        try:
+            socket.create_connection((host, int(port or default)), timeout=10).close()
+            return
+        except OSError as error:
+            why = error
+    raise SetupError(f"{master}: nothing answers there ({why.strerror or why if why else 'no server is named'})")
 
 
 def _connected(master: str, name: str, given: dict[str, str], archive: Any) -> SparkSession:
@@ -111,7 +132,7 @@ def _connected(master: str, name: str, given: dict[str, str], archive: Any) -> S
 
 def _started(master: str | None, name: str, given: dict[str, str], archive: Any, log: Any) -> SparkSession:
     """A session with a driver of its own, in this process and a Java process beside it."""
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started Java, and knows the master
@@ -142,7 +163,6 @@ def _started(master: str | None, name: str, given: dict[str, str], archive: Any,
     except Exception as error:
         from .failures import explain
 
-        SparkContext._active_spark_context = None
         raise SetupError(f"{master}: {explain(error)}") from error
 
 

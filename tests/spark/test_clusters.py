@@ -59,19 +59,20 @@ def master(bare: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 
 @pytest.fixture(scope="module")
-def connect(bare: Path, master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with connect_server(Place(tmp_path_factory.mktemp("connect") / "place", bare), master) as url:
+def connect(bare: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with connect_server(Place(tmp_path_factory.mktemp("connect") / "place", bare), "local[2]") as url:
         yield url
 
 
 def drive(site: Path, capture: Path, work: Path, **session: Any) -> dict[str, Any]:
     """Run a driver, away from the project; what it tells."""
-    settings = {
+    short = {
         "spark.driver.extraJavaOptions": SHORT_LIVED,
         "spark.executor.extraJavaOptions": SHORT_LIVED,
         "spark.executor.memory": "1g",
     }
-    session["config"] = settings | session.get("config", {}) if "sc:" not in session["master"] else {}
+    if not session["master"].startswith("sc:"):
+        session["config"] = short | session.get("config", {})
     home = work / "spark"
     if not home.exists():
         spark_home(home)
@@ -120,19 +121,6 @@ def test_standalone_with_an_archive(
     check_shipped(told, exchanges, bare)
 
 
-def test_standalone_where_the_package_is_installed_for_another_python(
-    site: Path, bare: Path, master: str, samples: Path, tmp_path: Path, exchanges: int
-) -> None:
-    (packages,) = bare.parents[1].glob("lib/python*/site-packages")
-    installed = packages / "installed.pth"
-    installed.write_text(f"{site}\n")
-    try:
-        told = drive(site, samples / CAPTURE, tmp_path, master=master, config={"spark.pyspark.python": str(bare)})
-    finally:
-        installed.unlink()
-    check_shipped(told, exchanges, bare)
-
-
 def test_connect_with_an_archive(
     archive: Path, site: Path, bare: Path, connect: str, samples: Path, tmp_path: Path, exchanges: int
 ) -> None:
@@ -142,6 +130,17 @@ def test_connect_with_an_archive(
     assert " has no kafkatap. Install it for " in told["refused"]
     told = drive(site, samples / CAPTURE, tmp_path, master=connect, archive=str(archive))
     check_shipped(told, exchanges, bare)
+
+
+def test_connect_where_the_package_is_installed_for_another_python(
+    site: Path, bare: Path, connect: str, samples: Path, tmp_path: Path, exchanges: int
+) -> None:
+    other = bare_python(tmp_path / "installed")
+    (packages,) = other.parents[1].glob("lib/python*/site-packages")
+    (packages / "installed.pth").write_text(f"{site}\n")
+    config = {"spark.pyspark.python": str(other)}
+    told = drive(site, samples / CAPTURE, tmp_path, master=connect, config=config)
+    check_shipped(told, exchanges, other)
 
 
 def test_an_archive_holds_all_that_is_imported_but_the_compiler(archive: Path) -> None:

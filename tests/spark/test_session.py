@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkatap.spark import java as java_module
+from kafkatap.spark import session
 from kafkatap.spark.failures import explain
 from kafkatap.spark.java import SetupError, require_java
 from kafkatap.spark.session import SETTINGS, open_session
@@ -102,6 +103,16 @@ def test_what_is_missing_is_told_without_a_traceback_of_java(tmp_path: Path) -> 
         assert done.stderr == ""
 
 
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "sc://127.0.0.1:1/;token=x", "spark://[::1]:1,127.0.0.1:1"])
+def test_a_server_that_is_not_there_is_told_at_once(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SetupError, match=r"nothing answers there \(Connection refused\)"):
+        session._require_server(master)
+    session._require_server("local[2]")
+    session._require_server("yarn")
+
+
 def test_the_settings_that_matter_are_set(spark: SparkSession) -> None:
     for key, value in SETTINGS.items():
         assert spark.sparkContext.getConf().get(key) == value
@@ -175,5 +186,10 @@ def test_errors_that_are_not_spark_s_keep_their_words() -> None:
     assert explain(KeyError()) == "KeyError"
     version = "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, no"
     assert explain(RuntimeError(version)).startswith("The executors run Python 3.12, the driver Python 3.11:")
+    source = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: Traceback (most recent call last):\n"
+        "  File \"worker.py\", line 1, in main\nModuleNotFoundError: No module named 'kafkatap'\n SQLSTATE: 38000"
+    )
+    assert "(through Spark Connect: the server's) has no kafkatap." in explain(RuntimeError(source))
     program = 'java.io.IOException: Cannot run program "python9": error=2, No such file or directory'
     assert explain(RuntimeError(program)).startswith("There is no Python python9 on an executor:")
