@@ -13,7 +13,7 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 
 from kafkatap.analysis import UnreadableCaptureError
 from kafkatap.reports.batch import Context, FileInfo
@@ -22,7 +22,7 @@ from kafkatap.splits import SPLIT_SIZE, dropped, misinformed, misplaced, plan_sp
 from kafkatap.storage import expand
 
 from . import tasks
-from .decode import Outcome, compare
+from .decode import compare
 from .partitions import to_microseconds
 from .parts import merged_connections, merged_rows
 from .plan import Corrections, Plan, make_plan, shipped
@@ -136,7 +136,8 @@ class Captures:
         return self.prove()
 
     def prove(self, staging: Staging | None = None, counting: bool = False) -> Proved:
-        """Run the plan until all its claims hold, writing rows to `staging` if there is one; splits that are not touched by a correction run once."""
+        """Run the plan until all its claims hold, writing rows to `staging` if there is one; splits that are not touched
+        by a correction run once. `counting`: what reports are made of, too."""
         corrections = Corrections()
         planned = self._plan(corrections)
         again = [task.split for task in planned.plan.tasks]
@@ -247,21 +248,22 @@ class Captures:
         """Files and ledger, and what else a report says of the whole input."""
         return self.context_of(self._planned)
 
-    def context_of(self, planned: Proved) -> Context:
-        """The same of a run that was proved."""
+    def context_of(self, planned: Proved, before: Carry | None = None) -> Context:
+        """The same of a run that was proved, together with all that came `before`."""
         done = list(planned.done.values())
-        ledger = _summed(outcome.outcome for outcome in done)
+        ledger = _summed([d.outcome.ledger for d in done] + ([before.ledger] if before is not None else []))
         payload = ledger.get("payload bytes", {})
         total = payload.get("total", 0)
-        times = [d for d in done if d.first is not None]
+        times = [(d.first, d.last) for d in done] + ([(before.first, before.last)] if before is not None else [])
+        earlier = before.files if before is not None else []
         return Context(
-            files=self._surveyed.files(),
+            files=[*earlier, *self._surveyed.files(before.packets if before is not None else 0)],
             ledger=ledger,
-            first=min((d.first for d in times if d.first is not None), default=None),
-            last=max((d.last for d in times if d.last is not None), default=None),
+            first=min((first for first, _ in times if first is not None), default=None),
+            last=max((last for _, last in times if last is not None), default=None),
             packets=ledger.get("packets", {}).get("total", 0),
             encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
-            not_captured=sum(d.outcome.not_captured for d in done),
+            not_captured=sum(d.outcome.not_captured for d in done) + (before.not_captured if before is not None else 0),
         )
 
     @property
@@ -352,13 +354,13 @@ class _Surveyed:
             else:
                 self.places[i] = replace(place, exact=self.surveys[i].begins)
 
-    def files(self) -> list[FileInfo]:
-        """The table `files`: what the splits of each add up to."""
+    def files(self, base: int = 0) -> list[FileInfo]:
+        """The table `files`: what the splits of each add up to. `base`: packets before all of them."""
         by_file: dict[int, list[SplitSurvey]] = {}
         for place, survey in zip(self.places, self.surveys, strict=True):
             by_file.setdefault(place.split.file, []).append(survey)
         order = sorted(by_file, key=lambda f: (_head_time(by_file[f]) is not None, _head_time(by_file[f]) or 0, f))
-        files, base = [], 0
+        files = []
         for number in order:
             surveys = by_file[number]
             packets = sum(s.packets for s in surveys)
@@ -424,10 +426,10 @@ class Proved:
         return sorted(again)
 
 
-def _summed(outcomes: Iterable[Outcome]) -> dict[str, dict[str, int]]:
+def _summed(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
-    for outcome in outcomes:
-        for section, parts in outcome.ledger.items():
+    for ledger in ledgers:
+        for section, parts in ledger.items():
             total = found.setdefault(section, {})
             for part, count in parts.items():
                 total[part] = total.get(part, 0) + count

@@ -21,7 +21,7 @@ _SUMS = tuple(n for n in _NAMES if n not in {"connection", "protocol", _FIRST, _
 
 def merged_connections(parts: DataFrame) -> DataFrame:
     """A DataFrame of parts -> one of connections."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # noqa: N812
 
     latest = F.struct(_KNOWN, _LAST)
     told = F.when(F.col("protocol") != "unknown", F.col(_LAST))

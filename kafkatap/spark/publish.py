@@ -110,6 +110,10 @@ class Staging:
         Folder(self.out).write(staged, data)
         return Written(name, staged, 0, len(data))
 
+    def rewrite(self, name: str, table: Any) -> Written:
+        """Rows for a file that is there already, and is replaced by them."""
+        return self._write(name, table)
+
     def write_empty(self, table_name: str, partition: str) -> Written:
         """A file without rows, so that a table that has none can be read."""
         from kafkatap.reports.tables import TABLES, arrow_schema

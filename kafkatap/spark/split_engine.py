@@ -28,7 +28,7 @@ from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.rows import FLOW
 from kafkatap.reports.batch import Batch
 
-from .handover import History, history_of, rebase, state_digest
+from .handover import History, history_of, resume, state_digest
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a FLOW record that name the flow: the addresses and ports of its ends.
@@ -148,7 +148,7 @@ class SplitEngine(Engine):
         self._before: dict[str, Any] = {}
         self.shared: set[int] = set()  # numbers of the connections that other splits have a part of
         self._began: dict[int, int] = {}  # first packet's time of resumed connections, by slot
-        self._bases: dict[int, tuple[int, int]] = {}  # what their bytes are to be counted from
+        self._known: dict[int, History] = {}  # what they are to know when they are primed
         if listeners is not None and len(listeners):
             self.assembler.learn_listeners(listeners)
 
@@ -160,9 +160,9 @@ class SplitEngine(Engine):
         for _ in self.take(buffer, packets, 0, count):
             pass
         self._uncount(counts)
-        for c, bases in self._bases.items():
-            rebase(self, c, bases)
-        self._bases.clear()
+        for c, history in self._known.items():
+            resume(self, c, history)
+        self._known.clear()
 
     def own(self) -> None:
         """From here on packets belong to this split: what was added up so far does not."""
@@ -237,6 +237,7 @@ class SplitEngine(Engine):
         self._close(part)
         self.shared.update(self.dissector.dialogs["serial"][ended].tolist())
         assembler.connections["used"][ended] = 2
+        assembler.flows["connection"][assembler.connections["flow"][ended]] = -1
 
     def end_closed(self) -> Iterator[Batch]:
         """End the connections that were closed long ago, as seen from the latest packet."""
@@ -283,7 +284,7 @@ class SplitEngine(Engine):
             part.chunks["captured"][place] = dialog_rows.RESUMED
             history.put(self.dissector, c)
             self._began[c] = history.first
-            self._bases[c] = history.bases
+            self._known[c] = history
             self.assembler.connections["handshake_rtt_ns"][c] = history.handshake_rtt_ns
 
     def _close(self, part: Assembled) -> None:
