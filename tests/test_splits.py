@@ -50,7 +50,7 @@ Row = tuple[int, int, int, bytes]
 
 def rows_of(reader: CaptureReader) -> list[Row]:
     """Every packet of a reader: time, original length, link type, bytes. Their numbers count up from 1."""
-    rows = []
+    rows: list[Row] = []
     try:
         while reader.fill():
             for packet in reader.packets[reader.position : reader.count]:
@@ -434,11 +434,10 @@ def test_no_window_takes_a_search_out_of_its_bounds(
             answers.append((landing.tolist(), found.tolist()))
         assert answers[0] == answers[1]
         assert all(place >= target for place in answers[0][0] if place >= 0)
-    counts, places = [], np.zeros((2, 8), np.int64)
-    for run, into in zip((boundaries.find_descriptions, boundaries.find_descriptions.function), places, strict=True):
-        counts.append(run(data, 0, len(data), int(swapped), into))
-    assert counts[0] == counts[1]
-    assert places[0].tolist() == places[1].tolist()
+    places, plain = np.zeros(8, np.int64), np.zeros(8, np.int64)
+    count = boundaries.find_descriptions(data, 0, len(data), int(swapped), places)
+    assert boundaries.find_descriptions.function(data, 0, len(data), int(swapped), plain) == count
+    assert places.tolist() == plain.tolist()
 
 
 def test_misplaced_and_void() -> None:
