@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import kafkatap.spark as kafkatap_spark
 from kafkatap.__main__ import main
 from kafkatap.options import build_parser, completion_script
 from kafkatap.reports.tables import TABLES
 from kafkatap.spark.command import summary
 from kafkatap.spark.job_result import JobResult
 from kafkatap.spark.stages import Lines, told, watching
-from tests.cli.running import ROOT, Done, kafkatap
+from tests.cli.running import ROOT, Done, environment, kafkatap
 from tests.support.captures import pcap_bytes
 
 if TYPE_CHECKING:
@@ -289,6 +290,25 @@ def test_captures_without_kafka(spark: SparkSession, tmp_path: Path, capsys: pyt
     assert call(tmp_path / "none.pcap", "--out", tmp_path / "out", "--no-progress") == 1
     assert "no Kafka found in these captures" in capsys.readouterr().err
     assert rows(tmp_path / "out", "exchanges") == []
+
+
+def test_an_application_of_spark_submit(java: None, tables: Path, tmp_path: Path) -> None:
+    import pyspark
+
+    submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
+    application = Path(kafkatap_spark.__file__).with_name("__main__.py")
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    done = subprocess.run(
+        [submit, "--master", "local[1]", application, SAMPLE, "--out", tmp_path / "out", "--top", "1", "--progress"],
+        capture_output=True, text=True, timeout=400, env=environment(**python), cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kafkatap: publish: 0 of " in done.stdout  # spark-submit joins the two outputs
+    assert "Latency by API" in done.stdout
+    assert (
+        json.loads((tmp_path / "out" / "report.json").read_text())["reports"]
+        == (json.loads((tables / "report.json").read_text())["reports"])
+    )
 
 
 # ---------------------------------------------------------------- what is told
