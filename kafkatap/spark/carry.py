@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 #: Last packets of a flow that are tried, before all of them.
-TRIED = (16, 128, 1_024)
+TRIED = (16, 64, 256, 1_024)
 
 
 @dataclass(slots=True)

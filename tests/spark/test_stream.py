@@ -1,0 +1,163 @@
+"""Captures that arrive one after the other give, in the end, the rows of a job over all of them: whatever is cut off on
+the way, is read twice, or is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.spark.join_support import compared, differences, local, packets_at_random, rotate
+from tests.support.captures import read_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from kafkatap.spark.stream import Following
+
+FILES = 5
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def arrived(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A sample as rotated files, in the order in which they were written."""
+    folder = tmp_path_factory.mktemp("arrived")
+    whole = folder / "whole.pcap"
+    whole.write_bytes(read_bytes(samples / "apache-2.8.pcap.zst"))
+    names = rotate(whole, folder / "rotated", packets_at_random(whole, FILES - 1, 7))
+    in_time = sorted(names, key=_first_time)
+    for n, name in enumerate(in_time):
+        os.utime(name, (1_000_000_000 + n, 1_000_000_000 + n))
+    return in_time
+
+
+def _first_time(path: str) -> tuple[int, int]:
+    head = Path(path).read_bytes()[24:32]
+    return int.from_bytes(head[:4], "little"), int.from_bytes(head[4:], "little")
+
+
+def _following(folder: Path) -> Following:
+    from kafkatap.spark.stream import Following
+
+    return Following(str(folder / "out"), str(folder / "checkpoint"), split_size=60_000, records=True)
+
+
+def _published(out: str) -> dict[str, pa.Table]:
+    """The tables as anybody reads them, in the columns that they are declared with."""
+    import pyarrow.dataset as ds
+
+    from kafkatap.reports.tables import TABLES
+
+    return {
+        name: ds.dataset(f"{out}/{name}", format="parquet").to_table(columns=[c.name for c in columns])
+        for name, columns in TABLES.items()
+    }
+
+
+def _assert_same(following: Following, arrived: list[str]) -> None:
+    from kafkatap.spark.partitions import to_microseconds
+
+    wanted = {name: to_microseconds(table) for name, table in local(arrived, records=True).items()}
+    told = differences(compared(_published(following.out)), compared(wanted))
+    assert not told, "\n".join(told)
+
+
+def test_batches_go_on_from_each_other(spark: SparkSession, arrived: list[str], tmp_path: Path) -> None:
+    from kafkatap import analyze
+    from kafkatap.spark.stream import advance, finish_stream
+
+    following = _following(tmp_path)
+    advance(spark, arrived[:1], 0, following)
+    advance(spark, arrived[1:4], 1, following)
+    advance(spark, arrived[1:4], 1, following)  # what Spark does with a batch that it does not know to be done
+    advance(spark, arrived[4:], 2, following)
+    result = finish_stream(spark, following)
+    _assert_same(following, arrived)
+    assert result.report is not None
+    assert [t.rows for t in result.report.tables] == [t.rows for t in analyze(arrived).report().tables]
+
+
+def test_a_batch_that_fails_is_read_again(
+    spark: SparkSession, arrived: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafkatap.spark import stream
+
+    following = _following(tmp_path)
+    stream.advance(spark, arrived[:2], 0, following)
+    for place in ("_keep", "_publish"):  # before its state is kept, and before its rows are published
+        with monkeypatch.context() as patched:
+            patched.setattr(stream, place, _fail)
+            with pytest.raises(OSError, match="no room"):
+                stream.advance(spark, arrived[2:], 1, following)
+    stream.advance(spark, arrived[2:], 1, following)
+    stream.finish_stream(spark, following)
+    _assert_same(following, arrived)
+
+
+def _fail(*_: Any) -> None:
+    raise OSError("no room")
+
+
+def test_a_query_is_stopped_and_started(spark: SparkSession, arrived: list[str], tmp_path: Path) -> None:
+    from kafkatap.spark.stream import finish_stream, start_stream
+
+    following = _following(tmp_path)
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    for some in (arrived[:3], arrived[3:]):
+        for name in some:
+            target = folder / Path(name).name
+            target.write_bytes(Path(name).read_bytes())
+            os.utime(target, (Path(name).stat().st_mtime,) * 2)
+        query = start_stream(spark, str(folder), following, quiet=0, files=2)
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        assert query.exception() is None
+    finish_stream(spark, following)
+    _assert_same(following, [str(folder / Path(name).name) for name in arrived])
+
+
+@pytest.mark.parametrize("when", ["before publishing", "after publishing"])
+def test_a_driver_that_is_killed(spark: SparkSession, arrived: list[str], tmp_path: Path, when: str) -> None:
+    from kafkatap.spark.stream import finish_stream, start_stream
+
+    following = _following(tmp_path)
+    folder = str(Path(arrived[0]).parent)
+    killed = subprocess.run(
+        [sys.executable, str(HERE / "stream_killed.py"), folder, following.out, following.checkpoint, when],
+        timeout=180, capture_output=True, check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2_000:]
+    query = start_stream(spark, folder, following, quiet=0, files=2)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    finish_stream(spark, following)
+    _assert_same(following, arrived)
+
+
+def test_names_that_come_late(tmp_path: Path) -> None:
+    """Rows of a topic that had no name when they were written have it in the end."""
+    import pyarrow as pa
+
+    from kafkatap.reports.batch import uuid_text
+    from kafkatap.spark.stream import _with_names
+
+    known, other = (uuid_text(bytes(15) + bytes([n])) or "" for n in (7, 8))
+    names = {known: "orders"}
+    ids = pa.array([known])
+    results = pa.table({"topic": [None, None, "kept"], "topic_id": [known, other, known]})
+    assert _with_names("results", results, names, ids)["topic"].to_pylist() == ["orders", None, "kept"]
+    exchanges = pa.table({"topics": pa.array([[known, "a"], [], [other]], pa.list_(pa.string()))})
+    assert _with_names("exchanges", exchanges, names, ids)["topics"].to_pylist() == [["orders", "a"], [], [other]]
+    assert _with_names("results", results.slice(1), names, ids) is None
