@@ -21,10 +21,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from kafkatap.kernels import store
 from kafkatap.reassembly import boundaries
 from kafkatap.reassembly.errors import CaptureError
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 
+from .engine import KERNEL_MODULES
 from .sources import BLOCK_SIZE, CaptureReader, Reading
 from .storage import Input, open_input, size_of
 
@@ -42,6 +44,8 @@ _KEPT = HEADER_SIZE + 4
 _CLOCK_WAS_SET = 1 << 28
 _PACKET_BLOCKS = (2, 3, 6)
 _DESCRIPTIONS = (0x0A0D0D0A, 1)
+
+store.use(KERNEL_MODULES)  # an executor may read splits before it has an engine, or without one
 
 
 @dataclass(frozen=True, slots=True)

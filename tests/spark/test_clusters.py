@@ -143,6 +143,17 @@ def test_connect_where_the_package_is_installed_for_another_python(
     check_shipped(told, exchanges, other)
 
 
+def test_a_split_is_read_by_kept_kernels_where_nothing_is_decoded(samples: Path) -> None:
+    code = (
+        "import sys\nfrom kafkatap.splits import SplitReader, plan_splits\n"
+        f"splits = plan_splits([{str(samples / CAPTURE)!r}], 100_000)\n"
+        "print([SplitReader(split).begins is None for split in splits], 'numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.endswith("False] False\n")
+    assert "True" not in done.stdout
+
+
 def test_an_archive_holds_all_that_is_imported_but_the_compiler(archive: Path) -> None:
     with tarfile.open(archive) as tar:
         entries = {entry.name: entry for entry in tar.getmembers()}
