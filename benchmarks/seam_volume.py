@@ -1,0 +1,179 @@
+"""How many bytes go from one split to another: measured on captures, and simulated for other traffic.
+
+    python benchmarks/seam_volume.py [CAPTURE ...] [--sizes 1m 4m 16m 64m 256m]
+
+Measured: both halves of the planning (survey and plan) in this process, no Spark. A *flow-split* is a connection's
+packets in one split; n is how many exchanges there are to one.
+
+Simulated: traffic of C connections, which all have exchanges at random times (Poisson) at rates that differ from one to
+another (lognormal, sigma 1), their requests and responses of lognormal sizes (sigma 1) of the given means. A split of S
+bytes holds S of the bytes of all, in order of time. For each connection with packets in the split its seam is:
+
+    the response that it was waiting for (a share `waiting` of the time), and one whole exchange;
+    of encrypted connections (a share `tls`) the first two segments; all of it, where there is no more in the split
+
+Every 1,448 bytes begun are a segment of 82 bytes of headers, with an acknowledgement for every second one; a packet in
+a seam has a row of its own beside its bytes. With E the bytes of an exchange, a split has n = S / (C E) exchanges a
+connection, and the seams are about (1 + waiting * response / E) / n of it as long as n is well above 1; never more
+than all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from kafkatap.reassembly.rows import PACKET
+from kafkatap.splits import SplitReader, misplaced, plan_splits
+from kafkatap.values import parse_size
+
+Array = np.ndarray[Any, Any]
+SIZES = ("1m", "4m", "16m", "64m", "256m")
+MIB = 1 << 20
+SEGMENT, HEADERS, RECORD = 1_448, 66, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """`request`, `response`: mean bytes; `waiting`: share of the time in which a connection waits for a response."""
+
+    name: str
+    connections: int
+    request: float
+    response: float
+    waiting: float
+    tls: float = 0.0
+
+
+KINDS = (
+    Traffic("50 producers and consumers, batches of 16 KiB", 50, 8_000, 8_000, 0.5),
+    Traffic("1,000 producers, batches of 16 KiB", 1_000, 16_000, 100, 0.1),
+    Traffic("1,000 consumers that wait, 50 KiB a response", 1_000, 150, 50_000, 1.0),
+    Traffic("1,000 of each, a third of them encrypted", 2_000, 8_000, 25_000, 0.5, 1 / 3),
+    Traffic("10,000 clients, small messages", 10_000, 600, 600, 0.5),
+    Traffic("6 replication fetchers, 1 MiB a response", 6, 200, 1_048_576, 1.0),
+)
+
+
+# ---------------------------------------------------------------- measured
+
+
+def measured(path: str, size: int) -> tuple[int, int, int]:
+    """Splits, flow-splits that go on from another split, and bytes of seams, of a capture cut into splits of `size`."""
+    from kafkatap.spark.plan import make_plan, shipped
+    from kafkatap.spark.survey import cut_flows, survey_split
+
+    splits = plan_splits([path], size)
+    surveys, told, begins = [], [], []
+    for number, split in enumerate(splits):
+        reader = SplitReader(split)
+        surveys.append(survey_split(number, reader))
+        told.append((split, reader.begins, reader.ends))
+        begins.append(reader.begins)
+        reader.close()
+    if misplaced(told):
+        raise SystemExit(f"{path}: the search for records was misled; take another size")
+    plan = make_plan(surveys, [split.file for split in splits])
+    found = sum(surveys[source].flows[flow].seam_bytes for source, flow, _ in shipped(plan))
+    for source, heads in plan.missing.items():
+        reader = SplitReader(splits[source], exact=begins[source])
+        found += sum(seam.size for seam in cut_flows(reader, heads).values())
+        reader.close()
+    return len(splits), len(plan.owners), found
+
+
+def measured_table(paths: list[str], sizes: list[str]) -> str:
+    from kafkatap import analyze
+
+    lines = ["| capture | split size | splits | flow-splits | n | seams | of the capture |", "|---|" + "---|" * 6]
+    for path in paths:
+        exchanges = sum(analyze(path).ledger.filter(_is_request())["count"].to_pylist())
+        whole = Path(path).stat().st_size
+        for size in sizes:
+            splits, flows, found = measured(path, parse_size(size))
+            if splits < 2:
+                continue
+            each = f"{exchanges * (splits - 1) / splits / max(flows, 1):,.0f}"
+            lines.append(
+                f"| {Path(path).name}, {whole / 1e6:,.0f} MB | {size} | {splits} | {flows:,} | {each} | "
+                f"{found / 1e6:,.2f} MB | {found / whole:.2%} |"
+            )
+    return "\n".join(lines)
+
+
+def _is_request() -> Any:
+    import pyarrow.compute as pc
+
+    return (pc.field("section") == "requests") & (pc.field("part") == "total")
+
+
+# ---------------------------------------------------------------- simulated
+
+
+def on_the_wire(payload: Array) -> tuple[Array, Array]:
+    """Bytes in the capture, and in a seam, of messages of so many bytes."""
+    segments = np.ceil(payload / SEGMENT)
+    packets = segments + np.ceil(segments / 2)
+    return payload + packets * (HEADERS + RECORD), payload + packets * (HEADERS + PACKET.itemsize)
+
+
+def simulated(traffic: Traffic, size: int, random: np.random.Generator) -> float:
+    """The share of a split that goes to another one: one split, drawn at random."""
+    count = traffic.connections
+    rates = random.lognormal(0, 1, count)
+    encrypted = random.random(count) < traffic.tls
+    # Sizes are of exchanges (lognormal of sigma 1 has the mean exp(1/2) at scale 1).
+    share_of = sum(float(part.mean()) for part in _messages(traffic, 10_000, random)[0])
+    exchanges = random.poisson(rates / rates.mean() * size / count / share_of)
+    there = exchanges > 0
+    (request, response), (of_request, of_response) = _messages(traffic, count, random)
+    waits = random.random(count) < traffic.waiting
+    (_, _), (_, before) = _messages(traffic, count, random)
+    seams = of_request + of_response + np.where(waits, before, 0)
+    all_of_it = exchanges * (of_request + of_response)
+    two_segments = 2 * (SEGMENT + HEADERS + PACKET.itemsize)
+    seams = np.where(encrypted, np.minimum(two_segments, all_of_it), np.minimum(seams, all_of_it + before * waits))
+    total = exchanges.sum() * float((request + response).mean())
+    return float(seams[there].sum() / max(total, 1.0))
+
+
+def _messages(traffic: Traffic, count: int, random: np.random.Generator) -> Any:
+    """(requests, responses) in the capture and in seams: `count` of each."""
+    scale = np.exp(-0.5)
+    request = on_the_wire(np.ceil(traffic.request * scale * random.lognormal(0, 1, count)))
+    response = on_the_wire(np.ceil(traffic.response * scale * random.lognormal(0, 1, count)))
+    return (request[0], response[0]), (request[1], response[1])
+
+
+def simulated_table(sizes: list[str], rounds: int = 200) -> str:
+    random = np.random.default_rng(1)
+    lines = [f"| traffic | {' | '.join(sizes)} |", "|---|" + "---|" * len(sizes)]
+    for traffic in KINDS:
+        shares = [
+            min(1.0, float(np.mean([simulated(traffic, parse_size(size), random) for _ in range(rounds)])))
+            for size in sizes
+        ]
+        lines.append(f"| {traffic.name} | {' | '.join(f'{share:.2%}' for share in shares)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="How many bytes of captures go from one split to another.")
+    parser.add_argument("captures", nargs="*", help="pcap or pcapng, not compressed")
+    parser.add_argument("--sizes", nargs="+", default=SIZES, help=f"split sizes (default {' '.join(SIZES)})")
+    options = parser.parse_args()
+    if options.captures:
+        print("Measured:\n\n" + measured_table(options.captures, list(options.sizes)) + "\n")
+    print("Simulated, share of the capture by split size:\n\n" + simulated_table(list(options.sizes)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
