@@ -11,8 +11,8 @@ folder. Contenders:
 * `run_job` on local[1], local[2] and local-cluster[2,1,2048], or what --masters names
 
 Columns: *tasks*: the run time of the tasks that read captures (Spark's own figure, survey and decode), per byte,
-divided by the time per byte of the local engine in one thread. *shuffled*: seams, as the job counts them, and what Spark wrote
-for shuffles (with TASK rows, proofs and counts, compressed), each with its share of the capture.
+divided by the time per byte of the local engine in one thread. *shuffled*: seams, as the job counts them, and what
+Spark wrote for shuffles (with TASK rows, proofs and counts, compressed), each with its share of the capture.
 """
 
 from __future__ import annotations

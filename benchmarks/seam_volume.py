@@ -28,8 +28,6 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from kafkatap.reassembly.rows import PACKET
 from kafkatap.splits import SplitReader, misplaced, plan_splits
 from kafkatap.values import parse_size
