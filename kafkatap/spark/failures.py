@@ -32,7 +32,7 @@ def _text_of(error: BaseException) -> str:
 
 def _of_worker(text: str) -> str | None:
     """Executors whose Python is missing, of another version, without the package, or was killed."""
-    missing = re.search(r"No module named '(kafkatap|numpy|pyarrow|llvmlite)\b", text)
+    missing = re.search(r"No module named '(kafkatap|numpy|pyarrow|llvmlite|numba)\b", text)
     if missing:
         if "Failed to create Python data source" in text:
             return (

@@ -45,6 +45,15 @@ echo "kafkatap: this archive is for Python {version}, and $(uname -n) has none; 
 exit 127
 """
 
+_COMPILE = """\
+import pathlib, sys
+from kafkatap.engine import KERNEL_MODULES
+from kafkatap.kernels.ship import ship
+ship(pathlib.Path(sys.argv[1]), KERNEL_MODULES)
+"""
+#: The engine compiles the layouts of messages and keeps them beside the kernels.
+_KEEP_PROGRAMS = "from kafkatap.engine import Engine; Engine(all_results=True)"
+
 
 def pack(out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 6) -> int:
     """Write the archive (.tar.gz), and give its size in bytes. `without`: distributions that executors have already;
@@ -52,9 +61,6 @@ def pack(out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 
 
     OSError where it cannot be written, subprocess.SubprocessError where the kernels cannot be compiled.
     """
-    from kafkatap.engine import KERNEL_MODULES
-    from kafkatap.kernels.ship import ship
-
     out = Path(out)
     left_out = {_canonical(name) for name in (*LEFT_OUT, *without)}
     with tempfile.TemporaryDirectory(prefix="kafkatap-pack-") as name:
@@ -65,9 +71,9 @@ def pack(out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 
             _copy(_files_of(distribution), site)
         _copy(package_files().items(), site)
         _write_metadata(own, site)
-        ship(site / "kafkatap", KERNEL_MODULES)
-        _set_times(site)
-        _keep_programs(site)
+        _run_in(site, _COMPILE)
+        _set_times(site)  # programs are kept by the times of their sources
+        _run_in(site, _KEEP_PROGRAMS)
         python = folder / "bin" / "python"
         python.parent.mkdir()
         python.write_text(_PYTHON.format(version=python_version()))
@@ -133,13 +139,13 @@ def _set_times(folder: Path) -> None:
         os.utime(path, (_TIME, _TIME))
 
 
-def _keep_programs(site: Path) -> None:
-    """Let the copy compile its message layouts, so that executors find them beside the kernels."""
-    code = "import kafkatap.engine as e; e.Engine(all_results=True)"
+def _run_in(site: Path, code: str) -> None:
+    """Run something with the copy of the package, and not with this one, whose files may change meanwhile."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "KAFKATAP_", "PYTHON"))}
     subprocess.run(
-        [sys.executable, "-P", "-B", "-c", code],
-        env=clean | {"PYTHONPATH": str(site)}, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        [sys.executable, "-P", "-c", code, str(site / "kafkatap")],
+        env=clean | {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"},
+        check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
     )  # fmt: skip
 
 
