@@ -34,7 +34,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 SPLIT_SIZE = 64 << 20
 #: Bytes after a split's start in which a chain of records must hold: of these, then of those (pcapng: huge blocks).
-_WINDOWS = (512 << 10, 36 << 20)
+_WINDOWS = (512 << 10, 17 << 20)
 #: Bytes read past a split's end at once, for its last record.
 _BEYOND = 64 << 10
 _HEAD = 64 << 10
@@ -191,22 +191,29 @@ def find_record(file: Input, split: Split, target: int | None = None) -> Found:
             break
         # A capture's last record is whole, as long as there is a chain that says so.
         for whole in (1, 0) if start + len(data) >= split.size else (0,):
-            place, others = _search(data, (target - start, last, whole), split, scanner)
-            if place >= 0:
-                return Found(min(start + place, split.size), others == 0)
+            found = _search(data, (target - start, last, whole), split, scanner)
+            if found.place is not None:
+                return Found(min(start + found.place, split.size), found.sure)
     return Found(None, False)
 
 
-def _search(data: Bytes, wanted: tuple[int, int, int], split: Split, scanner: Scanner) -> tuple[int, int]:
-    """What the kernels find in a window: the place (-1: none), and how many others speak for another one."""
+def _search(data: Bytes, wanted: tuple[int, int, int], split: Split, scanner: Scanner) -> Found:
+    """What the kernels find in a window, as a place in it."""
     landing = np.empty(len(data), np.int32)
-    found = np.zeros(2, np.int64)
+    told = np.zeros(2, np.int64)
     if scanner.format == "pcapng":
-        boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, found)
-    else:
-        fine = int(scanner.format != "pcap")
-        boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, fine, _about(split, scanner), landing, found)
-    return int(found[boundaries.PLACE]), int(found[boundaries.OTHERS])
+        place = boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, told)
+        return Found(place if place >= 0 else None, told[boundaries.OTHERS] == 0)
+    second = 1_000_000 if scanner.format == "pcap" else 1_000_000_000
+    about = _about(split, scanner)
+    place = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, second, about, landing, told)
+    if told[boundaries.OTHERS] >= 0:
+        return Found(place, told[boundaries.OTHERS] == 0)
+    # Some programs write fractions of a second, or first times, that cannot be meant: of these nothing is sure.
+    guess = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, 1 << 32, 0, landing, told)
+    if told[boundaries.OTHERS] >= 0 or place < 0:
+        place = guess
+    return Found(place if place >= 0 else None, False)
 
 
 def _about(split: Split, scanner: Scanner) -> int:

@@ -61,7 +61,8 @@ def find(patterns: str | Sequence[str]) -> list[File]:
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         files = list(_Store(pattern).files() if is_uri(pattern) else _local(pattern))
         if not files:
-            what = "no file matches" if _WILD.search(pattern) else "there is no such file, and no folder with captures"
+            wild = _WILD.search(_key(pattern) if is_uri(pattern) else pattern)
+            what = "no file matches" if wild else "there is no such file, and no folder with captures"
             raise FileNotFoundError(f"{pattern}: {what}")
         found.update(files)
     return sorted(found)

@@ -37,7 +37,8 @@ _FAR = 10 * 86_400
 _VERY_FAR = 10 * 366 * 86_400
 _SHORTEST_BLOCK = 12
 
-#: What a search tells: the place (-1: none), and of how many other places other chains speak.
+#: What a search tells: the place (-1: none), and how many chains speak of others (-1: none speaks of this one either
+#: but what begins after the target).
 PLACE, OTHERS = range(2)
 
 
@@ -111,7 +112,7 @@ def _tell(landing, last, target, end, found):  # type: ignore[no-untyped-def]
             elif landing[at] != place:
                 others += 1
     if place < 0:
-        others = 1
+        others = -1
         at = last + 1
         while at < end and place < 0:
             if landing[at] >= 0 and at >= target:
@@ -123,16 +124,15 @@ def _tell(landing, last, target, end, found):  # type: ignore[no-untyped-def]
 
 
 @kernel(np.uint8, int, int, int, int, int, int, int, np.int32, np.int64)
-def find_pcap(buf, end, target, last, whole, swapped, nanoseconds, about, landing, found):  # type: ignore[no-untyped-def]
+def find_pcap(buf, end, target, last, whole, swapped, units, about, landing, found):  # type: ignore[no-untyped-def]
     """Find the first record that begins at `target` or later, by the chains through buf[:end] from places up to `last`.
 
-    `whole`: the capture ends with the window, and no record is cut short by that. `about` is a time (s) that those of
-    all records are somewhere near, 0 if none is known.
+    `whole`: the capture ends with the window, and no record is cut short by that. `units`: those of a second, which no
+    fraction reaches. `about` is a time (s) that those of all records are somewhere near, 0 if none is known.
 
     landing[at] becomes what the chain from there says (-1: none that passes the window). Returns found[PLACE]; a place
     at the window's end or beyond it is where the record that covers all of the rest ends.
     """
-    units = 1_000_000_000 if nanoseconds else 1_000_000
     at = np.int64(end - 1)
     while at >= 0:
         lands = np.int64(-1)
@@ -143,7 +143,7 @@ def find_pcap(buf, end, target, last, whole, swapped, nanoseconds, about, landin
             following = at + length
             if following + HEADER > end:
                 if following == end or not whole:
-                    lands = following
+                    lands = following if following >= target else np.int64(end)
             elif landing[following] >= 0:
                 apart = read32(buf, following, swapped) - read32(buf, at, swapped)
                 if apart < 0:
@@ -171,7 +171,7 @@ def find_pcapng(buf, end, target, last, whole, swapped, landing, found):  # type
             following = at + length
             if following + _SHORTEST_BLOCK > end:
                 if following == end or not whole:
-                    lands = following
+                    lands = following if following >= target else np.int64(end)
             elif landing[following] >= 0:
                 lands = np.int64(landing[following]) if following < target else following
             if lands >= 0 and at >= target:

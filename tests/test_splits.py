@@ -132,7 +132,7 @@ def made_packets(count: int, longest: int = 1_500, seed: int = 1) -> list[Packet
         length = chance.choice((40, 60, 66, 1_448, chance.randrange(longest)))
         data = b"".join(
             chance.choice((bytes(16), struct.pack("<I", chance.randrange(300)), chance.randbytes(30)))
-            for _ in range(length // 16)
+            for _ in range(max(length // 16, 1))
         )
         packets.append(Packet(now, data[:longest], len(data) + chance.choice((0, 0, 7))))
     return packets
@@ -228,6 +228,16 @@ def test_a_clock_that_was_not_set(tmp_path: Path) -> None:
     path = tmp_path / "1970.pcap"
     path.write_bytes(pcap_bytes(packets))
     assert_whole(path, 100_000)
+
+
+def test_fractions_that_are_none(tmp_path: Path) -> None:
+    data = bytearray(pcap_bytes(made_packets(1_000)))
+    starts = PcapRecords(bytes(data)).starts
+    for start in starts[:-1]:
+        data[start + 4 : start + 8] = struct.pack("<I", 999_999_999 - start % 1_000)
+    path = tmp_path / "odd.pcap"
+    path.write_bytes(data)
+    assert assert_whole(path, 100_000).again == 0
 
 
 def test_joined_captures(tmp_path: Path) -> None:
@@ -426,7 +436,7 @@ def test_no_window_takes_a_search_out_of_its_bounds(
     data = np.frombuffer(bytearray(b"".join(pieces)) or bytearray(1), np.uint8)
     target = min(target, len(data) - 1)
     wanted = (data, len(data), target, target, int(whole), int(swapped))
-    for kernel, more in ((boundaries.find_pcap, (0, BEGIN // 10**9)), (boundaries.find_pcapng, ())):
+    for kernel, more in ((boundaries.find_pcap, (1_000_000, BEGIN // 10**9)), (boundaries.find_pcapng, ())):
         answers = []
         for run in (kernel, kernel.function):
             landing, found = np.full(len(data), 7, np.int32), np.zeros(2, np.int64)
