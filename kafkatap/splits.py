@@ -203,12 +203,12 @@ def _search(data: Bytes, wanted: tuple[int, int, int], split: Split, scanner: Sc
     told = np.zeros(2, np.int64)
     if scanner.format == "pcapng":
         place = boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, told)
-        return Found(place if place >= 0 else None, told[boundaries.OTHERS] == 0)
+        return Found(place if place >= 0 else None, int(told[boundaries.OTHERS]) == 0)
     second = 1_000_000 if scanner.format == "pcap" else 1_000_000_000
     about = _about(split, scanner)
     place = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, second, about, landing, told)
     if told[boundaries.OTHERS] >= 0:
-        return Found(place, told[boundaries.OTHERS] == 0)
+        return Found(place, int(told[boundaries.OTHERS]) == 0)
     # Some programs write fractions of a second, or first times, that cannot be meant: of these nothing is sure.
     guess = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, 1 << 32, 0, landing, told)
     if told[boundaries.OTHERS] >= 0 or place < 0:

@@ -161,10 +161,6 @@ class PcapReader(DataSourceReader):
 
 def read_part(part: Any, columns: pa.Schema, strict: bool = False) -> Iterator[pa.RecordBatch]:
     """The packets of a `Part` as Arrow batches of these columns."""
-    from kafkatap.engine import KERNEL_MODULES
-    from kafkatap.kernels import store
-
-    store.use(KERNEL_MODULES)
     split: Split = part.split
     begins: int | None = None
     if part.given:
