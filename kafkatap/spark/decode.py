@@ -82,7 +82,8 @@ class SplitRun:
         """Everything that this split stands for. `reader` numbers packets over the whole input; None: it has none but
         those of seams."""
         engine, task = self.engine, self.task
-        own = joined(self._numbered(task.split, key) for key in task.primed)
+        mine = self._seams.get(task.split, {})
+        own = joined(self._numbered(task.split, key) for key in task.primed if key in mine)
         if len(own.packets):
             engine.prime(own.data, own.packets, len(own.packets))
         claims = engine.states(task.primed)

@@ -36,11 +36,13 @@ _NAMES_OF_WAITING = ("client_id", "client_software", "client_software_version")
 class History:
     """A connection as it is known at some packet. `connection`: its first packet's number over the whole input; `first`
     its time, ns since the epoch. `bases`: by direction the sequence number that its bytes are counted from, -1 not
-    known. `client`: the direction that sends requests, -1 not known. Strings as on the wire."""
+    known. `handshake`: the times of the last SYN and SYN-ACK, 0 for none. `client`: the direction that sends requests,
+    -1 not known. Strings as on the wire."""
 
     connection: int
     first: int
     bases: tuple[int, int] = (-1, -1)
+    handshake: tuple[int, int] = (0, 0)
     handshake_rtt_ns: int = -1
     client: int = -1
     protocol: int = d.UNKNOWN
@@ -53,11 +55,9 @@ class History:
     def then(self, later: History) -> History:
         """What is known after both: what a later split knows of the same connection, else what this one does."""
         known: dict[str, Any] = {
-            "bases": (
-                self.bases[0] if self.bases[0] >= 0 else later.bases[0],
-                self.bases[1] if self.bases[1] >= 0 else later.bases[1],
-            ),
-            "handshake_rtt_ns": later.handshake_rtt_ns if later.handshake_rtt_ns >= 0 else self.handshake_rtt_ns,
+            "bases": tuple(mine if mine >= 0 else new for mine, new in zip(self.bases, later.bases, strict=True)),
+            "handshake": tuple(new or mine for mine, new in zip(self.handshake, later.handshake, strict=True)),
+            "handshake_rtt_ns": self.handshake_rtt_ns if self.handshake_rtt_ns >= 0 else later.handshake_rtt_ns,
             "client": later.client if later.client >= 0 else self.client,
             "protocol": later.protocol or self.protocol,
             "answers_at_once": later.answers_at_once if later.answers_at_once >= 0 else self.answers_at_once,
@@ -90,10 +90,14 @@ def bases_of(ways: Array) -> tuple[int, int]:
     return first, second
 
 
-def rebase(engine: SplitEngine, c: int, bases: tuple[int, int]) -> None:
-    """Count the bytes of connection `c` from where they were counted in earlier splits: a SYN that is sent once more is
-    told by that from a new connection's."""
-    for way, base in zip((2 * c, 2 * c + 1), bases, strict=True):
+def resume(engine: SplitEngine, c: int, history: History) -> None:
+    """Have connection `c` know of its handshake, and count its bytes from where they were counted in earlier splits: a
+    SYN that is sent once more is told by that from a new connection's."""
+    connection = engine.assembler.connections[c]
+    connection["syn_at"], connection["syn_ack_at"] = history.handshake
+    if any(history.handshake):
+        connection["client"] = history.client
+    for way, base in zip((2 * c, 2 * c + 1), history.bases, strict=True):
         row = engine.assembler.directions[way]
         if not row["started"] or base < 0:
             continue
@@ -114,9 +118,19 @@ def history_of(engine: SplitEngine, c: int) -> History:
     texts = {name: engine.dissector.string(int(dialog[name])) if dialog[name] >= 0 else None for name in _NAMES}
     return History(
         int(dialog["serial"]), engine.began(c), bases_of(engine.assembler.directions[2 * c : 2 * c + 2]),
-        int(row["handshake_rtt_ns"]), int(dialog["client"]), int(dialog["protocol"]), int(dialog["answers_at_once"]),
-        **texts,
+        (int(row["syn_at"]), int(row["syn_ack_at"])), int(row["handshake_rtt_ns"]), int(dialog["client"]),
+        int(dialog["protocol"]), int(dialog["answers_at_once"]), **texts,
     )  # fmt: skip
+
+
+def under_way(engine: SplitEngine, c: int) -> int:
+    """The connection before `c` on the same 4-tuple, if packets of it may still come; else -1."""
+    rows = engine.assembler.connections
+    previous = int(rows["previous"][c])
+    if previous < 0 or rows["used"][previous] != 1:
+        return -1
+    rest = int(rows["last"][c]) - int(rows["closed_at"][previous])
+    return previous if rest <= REST_NS + _DISORDER_NS else -1
 
 
 def state_digest(engine: SplitEngine, c: int) -> bytes:
@@ -128,17 +142,15 @@ def state_digest(engine: SplitEngine, c: int) -> bytes:
 def _state(engine: SplitEngine, c: int) -> tuple[Any, ...]:
     rows = engine.assembler.connections
     row = rows[c]
-    previous = int(row["previous"])
     older: Any = None
-    if previous >= 0 and rows["used"][previous] == 1:
-        rest = int(row["last"]) - int(rows["closed_at"][previous])
-        if rest <= REST_NS + _DISORDER_NS:
-            serial = int(engine.dissector.dialogs["serial"][previous])
-            older = (serial, int(rows["closed_at"][previous]), _ways(engine, previous), _dialog(engine, previous))
-    # Until its ACK was seen, the handshake is under way.
-    handshake = (int(row["syn_at"]), int(row["syn_ack_at"])) if row["handshake_rtt_ns"] < 0 else None
-    begun = int(row["syn_at"]) != 0 and int(row["syn_ack_at"]) != 0
-    return int(row["closed_at"]), handshake if begun else None, _ways(engine, c), _dialog(engine, c), older
+    previous = under_way(engine, c)
+    if previous >= 0:
+        serial = int(engine.dissector.dialogs["serial"][previous])
+        older = (serial, int(rows["closed_at"][previous]), _ways(engine, previous), _dialog(engine, previous))
+    handshake: Any = int(row["handshake_rtt_ns"])
+    if handshake < 0 and (row["syn_at"] or row["syn_ack_at"]):  # its round trip may still be told
+        handshake = int(row["syn_at"]), int(row["syn_ack_at"]), int(row["client"])
+    return int(row["closed_at"]), handshake, _ways(engine, c), _dialog(engine, c), older
 
 
 def _ways(engine: SplitEngine, c: int) -> tuple[Any, ...]:

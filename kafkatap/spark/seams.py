@@ -23,17 +23,25 @@ class Seam:
 
     @property
     def size(self) -> int:
-        """Bytes of it on its way to another split."""
+        """Bytes of it in memory."""
         return int(self.packets.nbytes + self.data.nbytes)
 
     def dump(self) -> bytes:
-        return len(self.packets).to_bytes(8, "little") + self.packets.tobytes() + self.data.tobytes()
+        """Its bytes, compressed."""
+        import pyarrow as pa
+
+        whole = self.packets.tobytes() + self.data.tobytes()
+        sizes = len(self.packets).to_bytes(8, "little") + len(whole).to_bytes(8, "little")
+        return sizes + bytes(pa.compress(whole, "zstd", asbytes=True))
 
     @classmethod
     def load(cls, dumped: bytes) -> Seam:
-        count = int.from_bytes(dumped[:8], "little")
-        packets = np.frombuffer(dumped, PACKET, count, 8).copy()
-        data = np.frombuffer(dumped, np.uint8, offset=8 + count * PACKET.itemsize)
+        import pyarrow as pa
+
+        count, size = (int.from_bytes(dumped[at : at + 8], "little") for at in (0, 8))
+        whole = pa.decompress(dumped[16:], size, "zstd", asbytes=True) if size else b""
+        packets = np.frombuffer(whole, PACKET, count).copy()
+        data = np.frombuffer(whole, np.uint8, offset=count * PACKET.itemsize)
         return cls(packets, data.copy() if len(data) else np.zeros(1, np.uint8))
 
     def numbered_from(self, base: int) -> Seam:

@@ -28,7 +28,7 @@ from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.rows import FLOW
 from kafkatap.reports.batch import Batch
 
-from .handover import History, history_of, resume, state_digest
+from .handover import History, history_of, resume, state_digest, under_way
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a FLOW record that name the flow: the addresses and ports of its ends.
@@ -170,6 +170,11 @@ class SplitEngine(Engine):
         self.assembler.heads = self._heads
         self._connections.clear()
         assembler = self.assembler
+        # What nothing can come for any more was ended where it began.
+        latest = assembler.flows["connection"][: int(assembler.counts[headers.FLOWS])]
+        kept = set(self._alive(latest[latest >= 0].tolist()))
+        old = [c for c in np.flatnonzero(assembler.connections["used"] == 1).tolist() if c not in kept]
+        assembler.connections["used"][old] = 2
         over = np.flatnonzero(assembler.connections["used"] != 1)
         begun = np.flatnonzero(assembler.connections["used"] == 1)
         self.shared.update(self.dissector.dialogs["serial"][begun].tolist())
@@ -220,7 +225,7 @@ class SplitEngine(Engine):
 
     def hand_over(self, flows: list[bytes]) -> None:
         """Other splits go on with these flows: count what there was of their connections, but do not end them."""
-        ended = np.array(sorted(self.current(flows).values()), np.int64)
+        ended = np.array(self._alive(list(self.current(flows).values())), np.int64)
         if not len(ended):
             return
         assembler = self.assembler
@@ -250,6 +255,10 @@ class SplitEngine(Engine):
         current = self.current(keys)
         closed = self.assembler.connections["closed_at"]
         return {key: (state, bool(closed[current[key]])) for key, state in self.states(keys).items()}
+
+    def _alive(self, connections: list[int]) -> list[int]:
+        """These connections and those before them on the same 4-tuples that packets may still come for, ascending."""
+        return sorted({*connections, *(c for c in (under_way(self, c) for c in connections) if c >= 0)})
 
     def _unread(self, c: int) -> bool:
         """Whether nothing of connection `c` is read any more: what other splits know of it has no bytes."""

@@ -48,7 +48,8 @@ class Packets(Protocol):
 @dataclass(slots=True)
 class FlowSeen:
     """One flow in one split. Packet numbers count from 1 in the split. `opened`: it begins with a SYN; `renewed`: the
-    connection that it ends with began in this split; `whole`: the seam has all its packets."""
+    connection that it ends with began in this split; `whole`: the seam has all its packets; `seam_bytes`: as it is sent
+    to another split."""
 
     first: int  # ns since the epoch
     last: int
@@ -124,9 +125,10 @@ class _SurveyEngine(SplitEngine):
                     name: self.dissector.string(int(dialog[name])) if dialog[name] >= 0 else None
                     for name in ("client_id", "software", "software_version", "mechanism")
                 }
-                rtt = int(part.ended_rows["handshake_rtt_ns"][i])
+                row = part.ended_rows[i]
                 seen.history = History(
-                    serial, first, bases_of(part.ended_ways[2 * i : 2 * i + 2]), rtt, int(dialog["client"]),
+                    serial, first, bases_of(part.ended_ways[2 * i : 2 * i + 2]),
+                    (int(row["syn_at"]), int(row["syn_ack_at"])), int(row["handshake_rtt_ns"]), int(dialog["client"]),
                     int(dialog["protocol"]), int(dialog["answers_at_once"]), **texts,
                 )  # fmt: skip
 
@@ -217,7 +219,7 @@ def survey_split(
     for key, seam, whole in keeper.seams():
         seen = engine.flows[key]
         if whole or seen.head == 0 or int(seam.packets["number"][-1]) <= seen.head:
-            seen.seam, seen.whole, seen.seam_bytes = seam, whole, seam.size
+            seen.seam, seen.whole = seam, whole
     found.listeners = engine.assembler.listeners.copy()
     text = engine.dissector.string
     found.topic_names = {text(number): text(name) for number, name in engine.topic_names.items()}

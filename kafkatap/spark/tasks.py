@@ -126,7 +126,9 @@ class SurveyTask:
             seams = []
             for flow, seen in found.flows.items():
                 if seen.seam is not None:
-                    seams.append((split, split, SEAM, flow, seen.seam.dump()))
+                    dumped = seen.seam.dump()
+                    seen.seam_bytes = len(dumped)
+                    seams.append((split, split, SEAM, flow, dumped))
                     seen.seam = Seam(seen.seam.packets[:0], seen.seam.data[:0])  # that there is one
             for first in range(0, len(seams), 64):
                 yield messages(seams[first : first + 64])

@@ -72,7 +72,11 @@ def cut_evenly(path: Path, count: int) -> list[Split]:
 def rotate(path: Path, folder: Path, numbers: Iterable[int], seed: int = 0) -> list[str]:
     """A pcap as files that begin with its first packet and with these ones; their names' order is not that of time."""
     records = PcapRecords(path)
-    bounds = [0, *sorted(set(numbers)), len(records)]
+    bounds = [0]
+    for n in sorted(set(numbers)):  # files that begin at the same time are in the order of their names
+        if records.record(n)[:8] != records.record(bounds[-1])[:8]:
+            bounds.append(n)
+    bounds.append(len(records))
     names = [f"{n:03d}.pcap" for n in range(len(bounds) - 1)]
     random.Random(seed).shuffle(names)
     folder.mkdir(parents=True, exist_ok=True)
@@ -186,9 +190,13 @@ def join(
     records: bool = False,
     ports: tuple[int, ...] = (),
     tamper: Callable[[list[SplitSurvey]], None] | None = None,
+    begin: Mapping[int, int] | None = None,
 ) -> Joined:
-    """Splits' tables, joined. `tamper` may spoil the surveys before they are planned by."""
+    """Splits' tables, joined. `tamper` may spoil the surveys before they are planned by; `begin`: bytes that
+    splits are to begin at first, instead of those where a record was searched and found."""
     driver = _Driver(splits, tasks.Reading(ports, records=records))
+    for i, place in (begin or {}).items():
+        driver.surveyed.places[i] = replace(driver.surveyed.places[i], exact=place)
     driver.survey()
     surveys = driver.surveyed.surveys
     if tamper is not None:
@@ -256,6 +264,7 @@ def compared(tables: dict[str, pa.Table]) -> dict[str, Counter[bytes]]:
     assert pc.count_distinct(numbers).as_py() == len(numbers), "two exchanges of the same number"
     assert pc.count_distinct(connections).as_py() == len(connections), "two connections of the same number"
     known = _texts(tables["connections"], ("client_ip", "client_port", "broker_ip", "broker_port", "connection_first"))
+    meant = _texts(exchanges, [name for name in _EXCHANGE if name in exchanges.column_names])
     found = {}
     for name, table in tables.items():
         whole = [column for column in table.column_names if column not in NUMBERS]
@@ -263,9 +272,18 @@ def compared(tables: dict[str, pa.Table]) -> dict[str, Counter[bytes]]:
         if name == "exchanges":
             rows = _add(rows, table["connection"], connections, known)
         elif "exchange" in table.column_names:
-            rows = _add(rows, table["exchange"], numbers, _texts(exchanges, _EXCHANGE))
+            rows = _add(rows, table["exchange"], numbers, meant)
         found[name] = Counter(rows.to_pylist())
     return found
+
+
+def unnumbered(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """The tables of packets, without what depends on how these are numbered."""
+    return {
+        name: table.drop_columns([column for column in table.column_names if "_packet_" in column])
+        for name, table in tables.items()
+        if name != "files"
+    }
 
 
 def _add(rows: Any, of: Any, numbers: Any, meant: Any) -> Any:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from kafkatap.spark.survey import SplitSurvey
 from kafkatap.splits import plan_splits
 from tests.spark.join_support import (
     assert_same,
     check,
     compared,
+    cut_at,
     cut_at_packets,
     cut_evenly,
+    differences,
     join,
     local,
     packets_at_random,
     rotate,
+    unnumbered,
 )
-from tests.spark.join_talks import TALKS
-from tests.support.captures import pcap_bytes, read_bytes
-from tests.support.tcp import Segment, encode
+from tests.spark.join_talks import TALKS, busy, encrypted, foreign, large, lossy, pipelined
+from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, write_capture
+from tests.support.tcp import Segment, encode, merge, shake
+from tests.wire.kafkatalk import FETCH, METADATA, PRODUCE, KafkaTalk, request, response, say
 
 SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2", "live-4.3")
 
@@ -37,10 +47,10 @@ def test_samples_in_splits(samples: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / "sample.pcap"
     path.write_bytes(read_bytes(samples / f"{name}.pcap.zst"))
     wanted = compared(local(path, records=True))
-    joined = join(cut_at_packets(path, packets_at_random(path, 3, 1)), records=True)
+    joined = join(cut_at_packets(path, packets_at_random(path, 2, 1)), records=True)
     assert_same(joined, wanted)
-    assert len(joined.plans[-1].tasks) == 4
-    files = rotate(path, tmp_path / "rotated", packets_at_random(path, 4, 2), 2)
+    assert len(joined.plans[-1].tasks) == 3
+    files = rotate(path, tmp_path / "rotated", packets_at_random(path, 3, 2), 2)
     wanted["files"] = compared(local(files))["files"]
     assert_same(join(plan_splits(files, 0), records=True), wanted)
 
@@ -55,3 +65,255 @@ def test_traffic_that_is_hard_to_cut(tmp_path: Path, name: str) -> None:
     check(cut_at_packets(path, packets_at_random(path, 5, len(name))), records=True)
     files = rotate(path, tmp_path / "rotated", packets_at_random(path, 2, 7), 3)
     check(plan_splits(files, 0), records=True)
+
+
+def test_a_connection_through_all_splits(tmp_path: Path) -> None:
+    """It is never quiet, and each split finishes its own part of it."""
+    path = write(tmp_path / "long.pcap", pipelined(150))
+    joined = check(cut_evenly(path, 8))
+    assert joined.rounds == 1
+    assert [len(task.primed) for task in joined.plans[0].tasks] == [0, 1, 1, 1, 1, 1, 1, 1]
+    numbers = joined.tables["exchanges"]["exchange"].to_numpy() >> 32
+    assert len(set(numbers.tolist())) == 8
+
+
+def test_a_response_over_several_splits(tmp_path: Path) -> None:
+    path = write(tmp_path / "large.pcap", large())
+    joined = check(cut_evenly(path, 5), records=True)
+    assert joined.rounds == 1
+    # The splits that hold nothing but parts of it leave all of them to the one where it began.
+    assert {owner for (_, split), owner in joined.plans[0].owners.items() if split in (1, 2, 3, 4)} == {0}
+
+
+@pytest.mark.parametrize("snap_length", [60, 100, 200])
+def test_packets_cut_short(tmp_path: Path, snap_length: int) -> None:
+    path = write(tmp_path / "short.pcap", merge(pipelined(), busy(3)), snap_length)
+    check(cut_at_packets(path, packets_at_random(path, 4, snap_length)))
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("made", [encrypted, foreign])
+def test_what_is_not_read_is_not_shipped(tmp_path: Path, made: Callable[..., list[Segment]], opened: bool) -> None:
+    """TLS and other protocols go over a boundary with a few packets, however long they go on."""
+    segments = made(600, opened=True)
+    path = write(tmp_path / "other.pcap", segments if opened else segments[8:])
+    joined = check(cut_evenly(path, 3))
+    assert joined.rounds == 1
+    if opened or made is encrypted:
+        packets = {task.split: task.heads for task in joined.plans[0].tasks}
+        bases = joined.plans[0].bases
+        taken = [head - bases[split] for split, heads in packets.items() for head in heads.values()]
+        assert len(taken) == 2
+        assert max(taken) < 40
+
+
+def test_captures_of_all_kinds_together(tmp_path: Path) -> None:
+    """Compressed ones, one that is cut off, one that holds rubbish after some packets, and one that is none."""
+    path = write(tmp_path / "whole.pcap", merge(busy(7), pipelined(client=("10.9.9.9", 41_000))))
+    records = PcapRecords(path)
+    n = len(records)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    parts = [records.slice(n * i // 6, n * (i + 1) // 6) for i in range(6)]
+    names = ("f.pcap", "e.pcap.gz", "d.pcap", "c.pcap.zst", "b.pcap", "a.pcap")
+    for name, part in zip(names, parts, strict=True):
+        write_capture(folder / name, part)
+    (folder / "d.pcap").write_bytes(parts[2][:-7])
+    (folder / "b.pcap").write_bytes(parts[4][: len(parts[4]) // 2] + b"\xff" * 90)
+    (folder / "no.pcap").write_bytes(b"this is no capture at all, but a text that somebody has left here")
+    files = sorted(str(f) for f in folder.iterdir())
+    joined = check(plan_splits(files, 4_000), records=True)
+    damaged = [f for f in joined.tables["files"].to_pylist() if f["damage"]]
+    assert [Path(f["path"]).name for f in damaged] == ["no.pcap", "d.pcap", "b.pcap"]
+
+
+@pytest.mark.parametrize("delay", [20_000, 90_000])
+def test_both_ends_of_a_connection(tmp_path: Path, delay: int) -> None:
+    """One connection, its packets in order of time: as if both captures were one file."""
+    segments = pipelined()
+    elsewhere = [
+        replace(s, time_ns=s.time_ns + (delay if s.source == segments[0].source else -delay)) for s in segments
+    ]
+    elsewhere.sort(key=lambda s: s.time_ns)
+    one, two = write(tmp_path / "client.pcap", segments), write(tmp_path / "broker.pcap", elsewhere)
+    first, second = (two, one) if elsewhere[0].time_ns < segments[0].time_ns else (one, two)
+    both = sorted([*encode(segments), *encode(elsewhere)], key=lambda p: p.time_ns)
+    whole = tmp_path / "both.pcap"
+    whole.write_bytes(pcap_bytes(both, nanoseconds=True))
+    wanted = compared(unnumbered(local(whole)))
+    for size in (0, 7_000):
+        joined = join(plan_splits([str(first), str(second)], size))
+        assert not differences(compared(unnumbered(joined.tables)), wanted)
+        assert joined.tables["connections"].num_rows == 1
+        assert len(joined.plans[-1].both_ends) == 1
+        assert len(joined.notes) == 1
+        assert "both ends" in joined.notes[0]
+    assert not join(cut_evenly(whole, 3)).notes
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10_000),
+    kind=st.sampled_from(("busy", "lossy", "shaken")),
+    cuts=st.lists(st.integers(1, 10**6), min_size=1, max_size=6),
+    rotated=st.booleans(),
+    size=st.sampled_from((0, 2_500, 9_000)),
+)
+def test_any_traffic_cut_anywhere(
+    tmp_path: Path, seed: int, kind: str, cuts: list[int], rotated: bool, size: int
+) -> None:
+    segments = lossy(seed, 1 + seed % 4) if kind == "lossy" else busy(seed)
+    if kind == "shaken":
+        segments = shake(segments, random.Random(seed))
+    path = write(tmp_path / "any.pcap", segments)
+    if rotated:
+        files = rotate(path, tmp_path / f"rotated-{seed}-{len(cuts)}", [n % len(segments) or 1 for n in cuts], seed)
+        check(plan_splits(files, size), records=True)
+    else:
+        check(cut_at(path, [n % path.stat().st_size for n in cuts]), records=True)
+
+
+# ---------------------------------------------------------------- bait
+
+
+def frames_in_records(count: int = 24) -> list[Segment]:
+    """Records that hold Kafka frames, at the starts of segments too: requests, and responses to what was asked."""
+    talk = KafkaTalk(mss=400, client_id="app")
+    talk.tcp.open()
+    say(talk, 2)
+    for n in range(10, 10 + count):
+        if n % 2:
+            inside = b"".join(request(METADATA, 4, k, Topics=[{"Name": "no"}]) for k in range(n - 3, n + 4))
+            pieces = [{"Index": 0, "Records": inside * 6}]
+            asked = talk.ask(PRODUCE, 3, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": pieces}])
+            talk.answer(asked, Responses=[{"Name": "t", "PartitionResponses": [{"Index": 0}]}])
+        else:
+            asked = talk.ask(FETCH, 4, n)
+            inside = b"".join(response(FETCH, 4, n) for _ in range(40))
+            found = [{"PartitionIndex": 0, "Records": inside}]
+            talk.answer(asked, Responses=[{"Topic": "t", "Partitions": found}])
+    talk.tcp.close()
+    return talk.segments
+
+
+def test_a_capture_inside_of_a_capture(tmp_path: Path) -> None:
+    """Splits that begin in values which are captures themselves; the search for their first record is told that it
+    lies in there as well, and each split before them puts that right."""
+    talk = KafkaTalk(mss=60_000, acks=False)
+    talk.tcp.open()
+    say(talk, 4)
+    inside = pcap_bytes(encode(pipelined(60)), nanoseconds=True)
+    for n in range(10, 13):
+        pieces = [{"Index": 0, "Records": inside}]
+        talk.ask(PRODUCE, 3, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": pieces}])
+    path = write(tmp_path / "bait.pcap", talk.segments)
+    data = path.read_bytes()
+    assert data.endswith(inside)
+    records = PcapRecords(inside).starts
+    first, last = data.index(inside), len(data) - len(inside)
+    splits = cut_at(path, [first + 100, last + len(inside) // 2])
+    assert check(splits, records=True).began_wrong == 0
+    baited = check(splits, records=True, begin={1: first + records[3], 2: last + records[len(records) // 2 + 1]})
+    assert baited.began_wrong > 0
+
+
+def test_kafka_frames_inside_of_records(tmp_path: Path) -> None:
+    """A split that takes frames out of records for those of the connection is found out, and decoded again."""
+    segments = frames_in_records()
+    path = write(tmp_path / "frames.pcap", segments)
+    wanted = compared(local(path, records=True))
+    repaired = 0
+    for first in range(12, len(segments) - 10, len(segments) // 9):
+        joined = join(cut_at_packets(path, [first, first + 9]), records=True)
+        assert_same(joined, wanted)
+        repaired += joined.rounds > 1
+    assert repaired > 0
+
+
+# ---------------------------------------------------------------- repair
+
+
+def _head_too_early(surveys: list[SplitSurvey]) -> None:
+    for seen in (seen for survey in surveys for seen in survey.flows.values() if seen.head):
+        seen.head, seen.seam = max(1, seen.head // 2), None
+
+
+def _head_anywhere(surveys: list[SplitSurvey]) -> None:
+    for survey in surveys:
+        for seen in survey.flows.values():
+            seen.head, seen.seam = survey.packets // 2, None
+
+
+def _no_heads(surveys: list[SplitSurvey]) -> None:
+    for seen in (seen for survey in surveys for seen in survey.flows.values()):
+        seen.head = seen.settled = 0
+
+
+def _wrong_history(surveys: list[SplitSurvey]) -> None:
+    for n, seen in enumerate(seen for survey in surveys for seen in survey.flows.values()):
+        assert seen.history is not None
+        wrong = (
+            {"client": 1}, {"software": b"nobody's"}, {"connection": 1}, {"bases": (7, 7)}, {"handshake_rtt_ns": 5},
+            {"client_id": b"x"}, {"answers_at_once": 0}, {"protocol": 2}, {"mechanism": b"PLAIN"}, {"first": 1},
+        )[n % 10]  # fmt: skip
+        seen.history = replace(seen.history, **wrong)
+
+
+def _no_names(surveys: list[SplitSurvey]) -> None:
+    for survey in surveys:
+        survey.topic_names.clear()
+
+
+@pytest.mark.parametrize("tamper", [_head_too_early, _head_anywhere, _no_heads, _wrong_history, _no_names])
+def test_wrong_surveys_are_put_right(tmp_path: Path, tamper: Callable[[list[SplitSurvey]], None]) -> None:
+    segments = merge(busy(11, 5), TALKS["new SASL"](), TALKS["throttled, broker mutes"](), TALKS["topic ids"]())
+    path = write(tmp_path / "spoiled.pcap", segments)
+    joined = check(cut_at_packets(path, packets_at_random(path, 4, 5)), records=True, tamper=tamper)
+    assert 1 < joined.rounds < 8 or tamper is _no_heads
+
+
+# ---------------------------------------------------------------- long recordings
+
+
+@pytest.mark.parametrize("name", ["diverse", "apache-2.8", "apache-0.10.2", "apache-0.8.2"])
+def test_recordings_in_splits(corpus: Path, tmp_path: Path, name: str) -> None:
+    path = _recording(corpus, tmp_path, name)
+    wanted = compared(local(path, records=True))
+    assert_same(join(cut_at_packets(path, packets_at_random(path, 5, 1)), records=True), wanted)
+
+
+def _recording(corpus: Path, tmp_path: Path, name: str) -> Path:
+    folder = corpus / "captures"
+    found = next(p for p in sorted(folder.glob(f"{name}.pcap*")))
+    if found.suffix != ".zst":
+        return found
+    path = tmp_path / found.stem
+    path.write_bytes(read_bytes(found))
+    return path
+
+
+def test_a_recording_cut_many_ways(corpus: Path, tmp_path: Path) -> None:
+    path = _recording(corpus, tmp_path, "apache-4.3-broker1")
+    wanted = compared(local(path))
+    for count in (1, 4, 30):
+        assert_same(join(cut_evenly(path, count)), wanted)
+    for seed, count in ((1, 3), (2, 11)):
+        files = rotate(path, tmp_path / f"rotated-{seed}", packets_at_random(path, count, seed), seed)
+        joined = join(plan_splits(files, 8 << 20))
+        wanted["files"] = compared(local(files))["files"]
+        assert_same(joined, wanted)
+
+
+def test_a_recording_as_pcapng(corpus: Path, tmp_path: Path) -> None:
+    path = _recording(corpus, tmp_path, "apache-4.3-broker3")
+    wanted = compared(local(path))
+    for count in (1, 4, 30):
+        assert_same(join(cut_evenly(path, count)), wanted)
+
+
+@pytest.mark.parametrize("burst", [1, 50])
+def test_a_recording_with_lost_packets(corpus: Path, tmp_path: Path, burst: int) -> None:
+    records = PcapRecords(_recording(corpus, tmp_path, "apache-4.3-broker1"))
+    path = tmp_path / "lossy.pcap"
+    path.write_bytes(records.drop(0.01, burst=burst, seed=4)[0])
+    check(cut_evenly(path, 7))
