@@ -291,6 +291,17 @@ def _add_spark(spark: argparse.ArgumentParser) -> None:
     what.add_argument("--strict", action="store_true",
                       help="publish nothing if a capture is damaged (default: what could be read of it)")  # fmt: skip
     add_reading(what)
+    arriving = spark.add_argument_group("captures that keep arriving")
+    arriving.add_argument("--checkpoint", metavar="DIR",
+                          help="remember in DIR what was read and what is open: read the captures that have come since, "
+                          "add their rows, and end; run it again for more")  # fmt: skip
+    arriving.add_argument("--follow", action="store_true",
+                          help="with --checkpoint: do not end, but wait for more until Ctrl-C")  # fmt: skip
+    arriving.add_argument("--finish", action="store_true",
+                          help="with --checkpoint: no more will come; end what is open, and report on all")  # fmt: skip
+    arriving.add_argument("--quiet", type=parse_duration, default=60_000_000_000, metavar="TIME",
+                          help="with --checkpoint: the newest capture of a series is complete when nothing was written "
+                          "to it for so long (default: 60s)")  # fmt: skip
     where = spark.add_argument_group("where it runs")
     where.add_argument("--master", metavar="URL",
                        help="local[*] (all cores of this machine, the default), spark://HOST:PORT, yarn, "

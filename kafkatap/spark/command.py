@@ -72,11 +72,18 @@ def _check(options: argparse.Namespace) -> None:
     """What would fail after Spark has started is to fail before."""
     if find_spec("pyspark") is None:
         raise SetupError(f"Spark needs pyspark for {sys.executable}: pip install 'kafkatap[spark]'")
+    if options.checkpoint is None and (options.follow or options.finish):
+        raise ValueError("--follow and --finish need --checkpoint DIR, where it is kept what was read")
+    if options.follow and options.finish:
+        raise ValueError("--follow waits for more captures, --finish says that there will be none: take one of them")
+    if options.checkpoint is not None and (options.master or "").startswith("sc://"):
+        raise ValueError("captures that keep arriving cannot be read through Spark Connect (run it where Spark runs)")
     if STANDARD_INPUT in options.captures:
         raise ValueError("standard input (-) cannot be cut into tasks (save it to a file first)")
-    found = expand(options.captures)
-    if options.verbose:
-        complain(f"{len(found):,} captures")
+    if options.checkpoint is None:  # else some may be there later
+        found = expand(options.captures)
+        if options.verbose:
+            complain(f"{len(found):,} captures")
     folder = Folder(options.out)
     folder.make()
     with locked(folder, "none"):
@@ -108,9 +115,24 @@ def _job(
     from .job import run_job
 
     require_package(session)
+    if options.checkpoint is not None:
+        return _follow(session, options, definitions)
     return run_job(
         session, options.captures, options.out, split_size=options.split_size, records=options.records,
         ports=tuple(options.port or ()), definitions=definitions, strict=options.strict, by=options.by, watch=watch,
+    )  # fmt: skip
+
+
+def _follow(session: SparkSession, options: argparse.Namespace, definitions: Definitions | None) -> JobResult:
+    from .stream import STREAM_SPLIT_SIZE, Following, run_stream
+
+    following = Following(
+        options.out, options.checkpoint, min(options.split_size, STREAM_SPLIT_SIZE), options.records,
+        tuple(options.port or ()), definitions, options.strict,
+    )  # fmt: skip
+    return run_stream(
+        session, options.captures, following, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
+        by=options.by,
     )  # fmt: skip
 
 
@@ -136,7 +158,7 @@ def _tell(options: argparse.Namespace, result: JobResult) -> int:
         complain(sentence)
     for line in summary(result, options.out):
         complain(line)
-    found = result.tables.get("exchanges", 0) > 0
+    found = result.tables.get("exchanges", 0) > 0 or options.checkpoint is not None
     if not found:
         complain("no Kafka found in these captures (if its connections began before them, --port may help)")
     return DONE if found and not result.damage else DAMAGED

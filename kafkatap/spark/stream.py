@@ -13,8 +13,9 @@ brokers' captures of the same connection arrive in different batches, it is read
 
 from __future__ import annotations
 
+import json
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -65,30 +66,65 @@ class Following:
 
 def start_stream(
     spark: SparkSession,
-    captures: str,
+    captures: str | Sequence[str],
     following: Following,
     *,
     quiet: float = 60,
     files: int | None = None,
+    told: Callable[[JobResult], None] = lambda result: None,
     **trigger: Any,
 ) -> StreamingQuery:
-    """Follow a folder or glob; end with `query.stop()`, go on with the same checkpoint.
+    """Follow folders or globs; end with `query.stop()`, go on with the same checkpoint. Not through Spark Connect.
 
     `quiet`: s after which a file that nobody writes to counts as complete, if no newer one tells; `files`: most of them
-    in a batch; `trigger`: as of `DataStreamWriter.trigger`, e.g. availableNow=True.
+    in a batch; `told` gets what each batch did; `trigger`: as of `DataStreamWriter.trigger`, e.g. availableNow=True.
     """
     spark.dataSource.register(ArrivedCaptures)
-    reader = spark.readStream.format("pcap-arrivals").option("quiet", str(quiet))
+    patterns = [captures] if isinstance(captures, str) else list(captures)
+    reader = spark.readStream.format("pcap-arrivals").option("quiet", str(quiet)).option("paths", json.dumps(patterns))
     if files is not None:
         reader = reader.option("maxFilesPerTrigger", str(files))
-    writer = reader.load(captures).writeStream.foreachBatch(partial(_take_batch, following))
+    writer = reader.load().writeStream.foreachBatch(partial(_take_batch, following, told))
     writer = writer.option("checkpointLocation", following.checkpoint).queryName("kafkatap")
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
-def _take_batch(following: Following, frame: DataFrame, number: int) -> None:
+def run_stream(
+    spark: SparkSession,
+    captures: Sequence[str],
+    following: Following,
+    *,
+    quiet: float = 60,
+    forever: bool = False,
+    finish: bool = False,
+    by: str = "api",
+) -> JobResult:
+    """Read the captures that have come since the checkpoint was last used, or, with `forever`, all that ever come; with
+    `finish` end what is open then. What this did, the report with `finish` alone."""
+    results: list[JobResult] = []
+    query = start_stream(
+        spark, captures, following, quiet=quiet, told=results.append, **({} if forever else {"availableNow": True})
+    )  # fmt: skip
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    if finish:
+        results.append(finish_stream(spark, following, by))
+    rows: dict[str, int] = {}
+    for result in results:
+        for name, count in result.tables.items():
+            rows[name] = count if name in ("files", "ledger") else rows.get(name, 0) + count
+    return JobResult(
+        rows, sum(r.bytes_read for r in results), sum(r.bytes_shuffled for r in results),
+        sum(r.files_written for r in results), results[-1].damage if results else [],
+        results[-1].report if results else None, list(dict.fromkeys(note for r in results for note in r.notes)),
+    )  # fmt: skip
+
+
+def _take_batch(following: Following, told: Callable[[JobResult], None], frame: DataFrame, number: int) -> None:
     paths = [row["path"] for row in frame.collect()]
-    advance(frame.sparkSession, paths, number, following)
+    told(advance(frame.sparkSession, paths, number, following))
 
 
 class ArrivedCaptures(DataSource):

@@ -132,11 +132,13 @@ def test_a_driver_that_is_killed(spark: SparkSession, arrived: list[str], tmp_pa
 
     following = _following(tmp_path)
     folder = str(Path(arrived[0]).parent)
-    killed = subprocess.run(
-        [sys.executable, str(HERE / "stream_killed.py"), folder, following.out, following.checkpoint, when],
-        timeout=180, capture_output=True, check=False,
-    )  # fmt: skip
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2_000:]
+    told = tmp_path / "told"
+    with told.open("wb") as file:  # no pipe: Spark's Java process would hold it for a while longer
+        killed = subprocess.run(
+            [sys.executable, str(HERE / "stream_killed.py"), folder, following.out, following.checkpoint, when],
+            timeout=300, stdout=file, stderr=file, check=False,
+        )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL, told.read_text()[-2_000:]
     query = start_stream(spark, folder, following, quiet=0, files=2)
     try:
         query.processAllAvailable()
