@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import signal
 import subprocess
+import termios
 import time
 from functools import partial
 from pathlib import Path
@@ -93,7 +95,9 @@ def test_interrupted_while_it_waits_for_a_pipe(sample: Path) -> None:
     assert process.stdin is not None
     os.write(process.stdin.fileno(), whole[:24])
     os.write(process.stdin.fileno(), whole[24:60_000])
-    time.sleep(1)
+    while fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)) != bytes(4):  # not all read
+        time.sleep(0.05)
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
