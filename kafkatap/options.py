@@ -293,7 +293,7 @@ def _add_spark(spark: argparse.ArgumentParser) -> None:
     add_reading(what)
     arriving = spark.add_argument_group("captures that keep arriving")
     arriving.add_argument("--checkpoint", metavar="DIR",
-                          help="remember in DIR what was read and what is open: read the captures that have come since, "
+                          help="remember in DIR what was read and what is open: read the captures that came since, "
                           "add their rows, and end; run it again for more")  # fmt: skip
     arriving.add_argument("--follow", action="store_true",
                           help="with --checkpoint: do not end, but wait for more until Ctrl-C")  # fmt: skip

@@ -136,8 +136,8 @@ class Captures:
         return self.prove()
 
     def prove(self, staging: Staging | None = None, counting: bool = False) -> Proved:
-        """Run the plan until all its claims hold, writing rows to `staging` if there is one; splits that are not touched
-        by a correction run once. `counting`: what reports are made of, too."""
+        """Run the plan until all its claims hold, writing rows to `staging` if there is one; splits that no
+        correction touches run once. `counting`: what reports are made of, too."""
         corrections = Corrections()
         planned = self._plan(corrections)
         again = [task.split for task in planned.plan.tasks]
@@ -180,9 +180,9 @@ class Captures:
             if t.split in splits
         ]
         if plan.carry in splits and self.carry is not None:
-            flows = self.carry.flows
+            left = self.carry.flows
             for key in plan.tasks[0].primed:
-                rows.append((plan.carry, plan.carry, tasks.SEAM, key, flows[key].seam.dump()))
+                rows.append((plan.carry, plan.carry, tasks.SEAM, key, left[key].seam.dump()))
         frame = self._local(rows)
         owners = [(source, flow, owner) for source, flow, owner in shipped(plan) if owner in splits]
         if owners:

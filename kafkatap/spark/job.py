@@ -106,7 +106,7 @@ def _read_back(staging: Staging, written: Sequence[Written]) -> Any:
 
 
 class _Stages:
-    """Tells a `Watch` how far Spark is with the tasks of a stage, where the session can say it (not through Connect)."""
+    """Tells a `Watch` how far Spark is with the tasks of a stage, where the session can say it (Connect cannot)."""
 
     def __init__(self, spark: SparkSession, watch: Watch) -> None:
         self._spark = spark

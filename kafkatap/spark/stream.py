@@ -39,7 +39,7 @@ from .summing import report_of, sum_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
     from kafkatap.dissector.overlay import Definitions
@@ -155,7 +155,7 @@ class _Arrivals(PcapStream):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         return [_Arrived([(path, size) for path, size in end.items() if path not in start])]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[str, int]]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, _Arrived)
         yield from partition.files
 
@@ -237,9 +237,10 @@ def _read_batch(read: Captures, staging: Staging, before: Carry) -> tuple[Proved
             written += staging.write("connections", merged_rows([over]), len(read.places) + 1)
     context = read.context_of(proved, before)
     written += [*staging.write("files", files_table(context)), *staging.write("ledger", ledger_table(context))]
+    ledger = {section: dict(parts) for section, parts in context.ledger.items()}
     after = Carry(
         plan.packets, before.splits + len(read.places) + 1, plan.listeners, dict(plan.topic_names), flows,
-        list(context.files), dict(context.ledger), context.first, context.last, context.not_captured, left,
+        list(context.files), ledger, context.first, context.last, context.not_captured, left,
         _added(read.spark, before, proved),
     )  # fmt: skip
     return proved, written, after, context

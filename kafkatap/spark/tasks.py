@@ -76,8 +76,8 @@ class Given:
 
 @dataclass(slots=True)
 class Done:
-    """What came of a decoded split. `carried`: the flows that it leaves open; `connections`: of rows that were written, those that other splits have a part of;
-    `written`: files of whole rows."""
+    """What came of a decoded split. `carried`: the flows that it leaves open; `connections`: of rows that were written,
+    those that other splits have a part of; `written`: files of whole rows."""
 
     outcome: Outcome
     first: int | None = None
