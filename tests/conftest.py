@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.broker import KafkaBroker, missing
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# The same examples in every run, however slow the machine; --hypothesis-profile default tries others each time.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,14 @@ ERROR_CODES = {name: code for code, (name, _) in error_codes().items()}
 
 
 def plain_rows(analysis: Any) -> list[dict[str, Any]]:
-    """The exchanges as dicts, times in ns, each with its results under "results"."""
+    """The exchanges as dicts, times in ns, each with its results under "results"; "asked_ids" (topics that a request
+    names by id) are left empty."""
     exchanges, results = ns_rows(analysis.exchanges), ns_rows(analysis.results)
     by_number: dict[int, list[dict[str, Any]]] = {}
     for result in results:
         by_number.setdefault(result["exchange"], []).append(result)
     for row in exchanges:
-        row["results"] = by_number.get(row["exchange"], [])
+        row["results"], row["asked_ids"] = by_number.get(row["exchange"], []), []
     return exchanges
 
 
@@ -44,7 +45,7 @@ def values_of(row: dict[str, Any], name: str) -> list[Any]:
     elif name == "error":
         found = [e["code"] for e in row["errors"]] or [0]
     elif name == "topic":
-        found = [*row["topics"], *(r["topic"] for r in results), *(r["topic_id"] for r in results)]
+        found = [*row["topics"], *row["asked_ids"], *(r["topic"] for r in results), *(r["topic_id"] for r in results)]
     elif name in ("partition", "kind", "error_code", "bytes", "records", "offset", "name"):
         found = [r[name] for r in results]
     elif name == "packet":

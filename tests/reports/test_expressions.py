@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import cycle
@@ -351,9 +352,14 @@ def test_every_column_can_be_compared() -> None:
 
 
 @pytest.fixture(scope="module")
-def sample_rows(samples: Path) -> list[dict[str, Any]]:
+def sample_rows(samples: Path, sample_run: Any) -> list[dict[str, Any]]:
     """The sample's exchanges as plain rows."""
-    return plain_rows(analyze(samples / "apache-4.3.pcap.zst"))
+    rows = plain_rows(analyze(samples / "apache-4.3.pcap.zst"))
+    engine, by_number = sample_run[1], {row["exchange"]: row for row in rows}
+    for number, _, topic_id in engine.topics.tolist():
+        if topic_id >= 0:
+            by_number[number]["asked_ids"].append(urlsafe_b64encode(engine.strings[topic_id]).decode().rstrip("="))
+    return rows
 
 
 @pytest.fixture(scope="module")
