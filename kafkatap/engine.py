@@ -13,6 +13,7 @@ import ipaddress
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -21,7 +22,7 @@ from kafkatap.dissector import dialogs as dialog_rows
 from kafkatap.dissector.dissector import Dissector, Finished
 from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
 from kafkatap.dissector.inspection import Inspector
-from kafkatap.dissector.program import load_programs
+from kafkatap.dissector.program import Programs, load_programs
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
 from kafkatap.reassembly import headers
@@ -76,6 +77,16 @@ class Assembled:
     packets: int = 0
     first: int | None = None  # ns since the epoch, of these packets
     last: int | None = None
+
+
+def _programs(name: str, definitions: Definitions | None) -> Programs:
+    return _built_in(name) if definitions is None else load_programs(name, definitions)
+
+
+@cache
+def _built_in(name: str) -> Programs:
+    """Kept, as executors have an engine for every split, and to load one takes 10 ms."""
+    return load_programs(name)
 
 
 def engine_for(
@@ -140,8 +151,8 @@ class Engine:
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = assembler or Assembler(pools=AHEAD)
-        programs, details = load_programs("summary", definitions), load_programs("results", definitions)
-        head = None if apis is None else load_programs("head", definitions)
+        programs, details = _programs("summary", definitions), _programs("results", definitions)
+        head = None if apis is None else _programs("head", definitions)
         self.dissector = Dissector(programs, details, all_results, inspectors, apis, head)
         self.addresses: list[str] = []
         self.strings = Strings(self.dissector)
