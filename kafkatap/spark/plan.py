@@ -195,7 +195,7 @@ def _chain(
     for split in splits[1:]:
         seen, task = surveys[split].flows[key], tasks[split]
         head = 0 if (key, split) in corrections.dropped else seen.head
-        if not head and history.protocol in (d.TLS, d.FOREIGN) and (key, split) not in corrections.dropped:
+        if not head and (key, split) not in corrections.dropped and _is_other(history, seen):
             head = seen.settled
         plan.owners[key, split] = owner
         if seen.seam is None or (not head and not seen.whole) or not _covers(seen, head):
@@ -210,6 +210,13 @@ def _chain(
             task.heads[key] = NOTHING
         later = _placed(seen, task.base)
         history = later if seen.opened or seen.renewed else history.then(later)
+
+
+def _is_other(history: History, seen: FlowSeen) -> bool:
+    """Whether a flow does not carry Kafka, as far as is known up to a split and as is seen in it."""
+    if history.protocol in (d.TLS, d.FOREIGN):
+        return True
+    return history.protocol == d.UNKNOWN and seen.history is not None and seen.history.protocol != d.KAFKA
 
 
 def _covers(seen: FlowSeen, head: int) -> bool:

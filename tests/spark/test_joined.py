@@ -99,12 +99,11 @@ def test_what_is_not_read_is_not_shipped(tmp_path: Path, made: Callable[..., lis
     path = write(tmp_path / "other.pcap", segments if opened else segments[8:])
     joined = check(cut_evenly(path, 3))
     assert joined.rounds == 1
-    if opened or made is encrypted:
-        packets = {task.split: task.heads for task in joined.plans[0].tasks}
-        bases = joined.plans[0].bases
-        taken = [head - bases[split] for split, heads in packets.items() for head in heads.values()]
-        assert len(taken) == 2
-        assert max(taken) < 40
+    packets = {task.split: task.heads for task in joined.plans[0].tasks}
+    bases = joined.plans[0].bases
+    taken = [head - bases[split] for split, heads in packets.items() for head in heads.values()]
+    assert len(taken) == 2
+    assert max(taken) < 40
 
 
 def test_captures_of_all_kinds_together(tmp_path: Path) -> None:
@@ -151,7 +150,7 @@ def test_both_ends_of_a_connection(tmp_path: Path, delay: int) -> None:
     assert not join(cut_evenly(whole, 3)).notes
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10_000),
     kind=st.sampled_from(("busy", "lossy", "shaken")),
@@ -297,17 +296,16 @@ def test_a_recording_cut_many_ways(corpus: Path, tmp_path: Path) -> None:
     wanted = compared(local(path))
     for count in (1, 4, 30):
         assert_same(join(cut_evenly(path, count)), wanted)
-    for seed, count in ((1, 3), (2, 11)):
-        files = rotate(path, tmp_path / f"rotated-{seed}", packets_at_random(path, count, seed), seed)
-        joined = join(plan_splits(files, 8 << 20))
-        wanted["files"] = compared(local(files))["files"]
-        assert_same(joined, wanted)
+    files = rotate(path, tmp_path / "rotated", packets_at_random(path, 6, 1), 1)
+    joined = join(plan_splits(files, 16 << 20))
+    wanted["files"] = compared(local(files))["files"]
+    assert_same(joined, wanted)
 
 
 def test_a_recording_as_pcapng(corpus: Path, tmp_path: Path) -> None:
     path = _recording(corpus, tmp_path, "apache-4.3-broker3")
     wanted = compared(local(path))
-    for count in (1, 4, 30):
+    for count in (4, 30):
         assert_same(join(cut_evenly(path, count)), wanted)
 
 
@@ -316,4 +314,4 @@ def test_a_recording_with_lost_packets(corpus: Path, tmp_path: Path, burst: int)
     records = PcapRecords(_recording(corpus, tmp_path, "apache-4.3-broker1"))
     path = tmp_path / "lossy.pcap"
     path.write_bytes(records.drop(0.01, burst=burst, seed=4)[0])
-    check(cut_evenly(path, 7))
+    check(cut_evenly(path, 4))

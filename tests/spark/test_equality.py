@@ -1,0 +1,69 @@
+"""The tables that Spark gives are those of the local engine, row by row, times to the microsecond."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from kafkatap.reports.tables import TABLES
+from kafkatap.spark.partitions import to_microseconds
+from tests.spark.join_support import compared, differences, local, packets_at_random, rotate
+from tests.spark.join_talks import TALKS, busy, pipelined
+from tests.support.captures import pcap_bytes, read_bytes, write_capture
+from tests.support.tcp import Segment, encode, merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def check(spark: SparkSession, paths: list[str], split_size: int) -> list[str]:
+    """All tables of some captures, from splits of this size, compared; gives what else is said of them."""
+    from kafkatap.spark.captures import Captures
+
+    captures = Captures(spark, paths, split_size)
+    try:
+        names = list(TABLES)
+        found: dict[str, pa.Table] = {name: captures.table(name).toArrow() for name in names}
+        assert len(captures.places) > len(paths)
+        wanted = {name: to_microseconds(table) for name, table in local(paths, records=True).items()}
+        told = differences(compared(found), compared(wanted))
+        assert not told, "\n".join(told)
+        return captures.notes
+    finally:
+        captures.close()
+
+
+def test_a_sample_in_files_and_splits(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+    """Rotated files of which some are compressed, the others cut into splits; names whose order is not that of time."""
+    path = tmp_path / "sample.pcap"
+    path.write_bytes(read_bytes(samples / "live-4.3.pcap.zst"))
+    files = [Path(name) for name in rotate(path, tmp_path / "files", packets_at_random(path, 4, 3), 4)]
+    for number, name in ((1, ".gz"), (3, ".zst")):
+        write_capture(files[number].with_suffix(f".pcap{name}"), files[number].read_bytes())
+        files[number].unlink()
+    assert check(spark, sorted(str(f) for f in (tmp_path / "files").iterdir()), 150_000) == []
+
+
+def test_a_pcapng_in_splits(spark: SparkSession, samples: Path) -> None:
+    path = samples / "apache-4.3-two-interfaces.pcapng"
+    assert check(spark, [str(path)], path.stat().st_size // 3) == []
+
+
+def test_traffic_that_is_hard_to_cut(spark: SparkSession, tmp_path: Path) -> None:
+    """One pass that takes no corrections and one that does; connections through all splits."""
+    names = ("4-tuple used again", "TLS", "foreign", "throttled, broker waits", "topic ids", "names of clients")
+    segments: list[Segment] = merge(*(TALKS[name]() for name in names), pipelined(client=("10.7.7.7", 42_000)), busy(2))
+    path = tmp_path / "hard.pcap"
+    path.write_bytes(pcap_bytes(encode(segments), nanoseconds=True))
+    assert check(spark, [str(path)], path.stat().st_size // 5) == []
+
+
+@pytest.mark.parametrize("name", ["diverse"])
+def test_a_recording(spark: SparkSession, corpus: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.pcap"
+    found = next(p for p in sorted((corpus / "captures").glob(f"{name}.pcap*")))
+    path.write_bytes(read_bytes(found))
+    assert check(spark, [str(path)], path.stat().st_size // 4) == []
