@@ -57,7 +57,7 @@ class Contender:
     rounds: list[Round] = field(default_factory=list)
 
     def median(self, name: str) -> float:
-        return statistics.median(getattr(r, name) for r in self.rounds)
+        return float(statistics.median(getattr(r, name) for r in self.rounds))
 
 
 # ---------------------------------------------------------------- in the contenders' processes
