@@ -3,7 +3,7 @@
     python benchmarks/seam_volume.py [CAPTURE ...] [--sizes 1m 4m 16m 64m 256m]
 
 Measured: both halves of the planning (survey and plan) in this process, no Spark. A *flow-split* is a connection's
-packets in one split; n is how many exchanges there are to one.
+packets in one split; n is how many exchanges there are to one; seams are sent compressed.
 
 Simulated: traffic of C connections, which all have exchanges at random times (Poisson) at rates that differ from one to
 another (lognormal, sigma 1), their requests and responses of lognormal sizes (sigma 1) of the given means. A split of S
@@ -63,8 +63,9 @@ KINDS = (
 # ---------------------------------------------------------------- measured
 
 
-def measured(path: str, size: int) -> tuple[int, int, int]:
-    """Splits, flow-splits that go on from another split, and bytes of seams, of a capture cut into splits of `size`."""
+def measured(path: str, size: int) -> tuple[int, int, int, int]:
+    """Splits, flow-splits that go on from another split, and bytes of seams as they are and as they are sent
+    (compressed), of a capture cut into splits of `size`."""
     from kafkatap.spark.plan import make_plan, shipped
     from kafkatap.spark.survey import cut_flows, survey_split
 
@@ -79,29 +80,33 @@ def measured(path: str, size: int) -> tuple[int, int, int]:
     if misplaced(told):
         raise SystemExit(f"{path}: the search for records was misled; take another size")
     plan = make_plan(surveys, [split.file for split in splits])
-    found = sum(surveys[source].flows[flow].seam_bytes for source, flow, _ in shipped(plan))
+    seams = [surveys[source].flows[flow].seam for source, flow, _ in shipped(plan)]
     for source, heads in plan.missing.items():
         reader = SplitReader(splits[source], exact=begins[source])
-        found += sum(seam.size for seam in cut_flows(reader, heads).values())
+        seams += cut_flows(reader, heads).values()
         reader.close()
-    return len(splits), len(plan.owners), found
+    there = [seam for seam in seams if seam is not None]
+    return len(splits), len(plan.owners), sum(s.size for s in there), sum(len(s.dump()) for s in there)
 
 
 def measured_table(paths: list[str], sizes: list[str]) -> str:
     from kafkatap import analyze
 
-    lines = ["| capture | split size | splits | flow-splits | n | seams | of the capture |", "|---|" + "---|" * 6]
+    lines = [
+        "| capture | split size | splits | flow-splits | n | seams | of the capture | as sent |",
+        "|---|" + "---|" * 7,
+    ]
     for path in paths:
         exchanges = sum(analyze(path).ledger.filter(_is_request())["count"].to_pylist())
         whole = Path(path).stat().st_size
         for size in sizes:
-            splits, flows, found = measured(path, parse_size(size))
+            splits, flows, found, sent = measured(path, parse_size(size))
             if splits < 2:
                 continue
             each = f"{exchanges * (splits - 1) / splits / max(flows, 1):,.0f}"
             lines.append(
                 f"| {Path(path).name}, {whole / 1e6:,.0f} MB | {size} | {splits} | {flows:,} | {each} | "
-                f"{found / 1e6:,.2f} MB | {found / whole:.2%} |"
+                f"{found / 1e6:,.2f} MB | {found / whole:.2%} | {sent / whole:.2%} |"
             )
     return "\n".join(lines)
 

@@ -61,3 +61,32 @@ def test_show_is_timed_beside_report(samples: Path) -> None:
     )
     names = [line.split(" | ")[0].removeprefix("| ") for line in done.stdout.splitlines() if line.endswith(" |")]
     assert {"report", "show, until the first line", "show, all lines", "records to Parquet"} <= set(names)
+
+
+def test_seams_are_measured_and_simulated(capture: Path) -> None:
+    command = [sys.executable, "benchmarks/seam_volume.py", str(capture), "--sizes", "64k", "1g"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=120, check=True
+    )
+    measured, _, simulated = done.stdout.partition("Simulated")
+    rows = [line for line in measured.splitlines() if line.startswith("| small.pcap")]
+    assert len(rows) == 1
+    assert rows[0].split(" | ")[1] == "64k"
+    shares = [
+        [float(share.strip(" |%")) for share in line.split(" | ")[1:]]
+        for line in simulated.splitlines()
+        if line.endswith("% |")
+    ]
+    assert len(shares) == 6
+    assert all(large < small <= 100 for small, large in shares)
+
+
+def test_spark_is_timed_beside_the_local_engine(capture: Path) -> None:
+    command = [sys.executable, "benchmarks/bench_spark.py", str(capture), "--runs", "1", "--large", "2", "--masters"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert [line.partition(" | ")[0] for line in done.stdout.splitlines() if line.startswith("| local")] == [
+        "| local engine",
+        "| local engine, one thread",
+    ] * 2
