@@ -25,7 +25,7 @@ from kafkatap.engine import Assembled, Engine
 from kafkatap.kernels.arrays import as_bytes, copied, taken
 from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.rows import FLOW
+from kafkatap.reassembly.rows import ACK, FLOW, LISTENER, SYN
 from kafkatap.reports.batch import Batch
 
 from .handover import History, history_of, resume, state_digest, under_way
@@ -99,11 +99,34 @@ class SplitAssembler(Assembler):
         if self.seen is not None and count:
             segments = self.segments[:count]
             self.seen.append((segments["flow"].copy(), segments["packet"].copy()))
-        if self.heads and count:
-            count = self._sieve(count)
-        yield from super()._assemble(block, count)
+        if not self.heads or not count:
+            yield from super()._assemble(block, count)
+            return
+        kept, answers = self._sieve(count)
+        # Who listens is known from the packet on that tells it, be it another split's.
+        segments = copied(self.segments[:count])
+        before = 0
+        for place in (*answers.tolist(), count):
+            mine = kept[np.searchsorted(kept, before) : np.searchsorted(kept, place)]
+            if len(mine):
+                as_bytes(self.segments)[: len(mine) * segments.itemsize] = as_bytes(taken(segments, mine))
+                yield from super()._assemble(block, len(mine))
+            if place < count:
+                self._learn_listener(segments[place])
+            before = place
 
-    def _sieve(self, count: int) -> int:
+    def _learn_listener(self, answer: Any) -> None:
+        flow, end = self.flows[answer["flow"]], "b" if answer["direction"] else "a"
+        row = [(flow[f"{end}_high"], flow[f"{end}_low"], flow[f"{end}_port"])]
+        self.learn_listeners(np.array(row, LISTENER))
+
+    def forget_listeners(self, known: Array) -> None:
+        """Know of no others than these (LISTENER rows)."""
+        self._listeners[:] = np.zeros(1, LISTENER)
+        self.learn_listeners(known)
+
+    def _sieve(self, count: int) -> tuple[Array, Array]:
+        """The places of the segments that are this split's, and of SYN-ACKs that are not."""
         flows = int(self.counts[headers.FLOWS])
         if flows > len(self._from):
             self._from = np.concatenate((self._from, np.zeros(flows, np.int64)))
@@ -112,10 +135,9 @@ class SplitAssembler(Assembler):
                 self._from[number] = self.heads.get(key, 0)
             self.known = flows
         segments = self.segments[:count]
-        kept = np.flatnonzero(segments["packet"] > self._from[segments["flow"]])
-        if len(kept) < count:
-            as_bytes(self.segments)[: len(kept) * segments.itemsize] = as_bytes(taken(segments, kept))
-        return len(kept)
+        mine = segments["packet"] > self._from[segments["flow"]]
+        answers = ~mine & (segments["tcp_flags"] & (SYN | ACK) == SYN | ACK)
+        return np.flatnonzero(mine), np.flatnonzero(answers)
 
     def _grow_flows(self) -> None:
         count = int(self.counts[headers.FLOWS])
@@ -149,8 +171,8 @@ class SplitEngine(Engine):
         self.shared: set[int] = set()  # numbers of the connections that other splits have a part of
         self._began: dict[int, int] = {}  # first packet's time of resumed connections, by slot
         self._known: dict[int, History] = {}  # what they are to know when they are primed
-        if listeners is not None and len(listeners):
-            self.assembler.learn_listeners(listeners)
+        self._listeners: Array = np.zeros(0, LISTENER) if listeners is None else listeners
+        self.assembler.learn_listeners(self._listeners)
 
     # The three steps. Each takes blocks of packets whose bytes lie in `buffer`.
 
@@ -168,6 +190,7 @@ class SplitEngine(Engine):
         """From here on packets belong to this split: what was added up so far does not."""
         self.packets, self.first, self.last = 0, None, None
         self.assembler.heads = self._heads
+        self.assembler.forget_listeners(self._listeners)
         self._connections.clear()
         assembler = self.assembler
         # What nothing can come for any more was ended where it began.

@@ -150,6 +150,26 @@ def test_both_ends_of_a_connection(tmp_path: Path, delay: int) -> None:
     assert not join(cut_evenly(whole, 3)).notes
 
 
+def test_who_listens_is_known_from_its_packet_on(tmp_path: Path) -> None:
+    """A SYN-ACK behind the boundary belongs to the split before; what began earlier without a SYN does not know of it,
+    what begins later does."""
+    opened = pipelined(6, client=("10.0.3.1", 45_000), step_ns=200_000)
+    early, late = (
+        [replace(s, source=_on(s.source, port), destination=_on(s.destination, port), time_ns=s.time_ns + later)
+         for s in encrypted(12, opened=False)]
+        for port, later in ((45_001, 250_000), (45_002, 600_000))
+    )  # fmt: skip
+    segments = merge(opened, early, late)
+    path = write(tmp_path / "listeners.pcap", segments)
+    for cut in (1, 2, 3):
+        check(cut_at_packets(path, [cut]))
+
+
+def _on(end: tuple[str, int], port: int) -> tuple[str, int]:
+    """The same ends with the broker's port that others talk to, and another of the client's."""
+    return ("10.0.0.2", 9_092) if end[1] == 9_093 else (end[0], port)
+
+
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10_000),
