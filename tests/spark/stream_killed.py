@@ -1,4 +1,4 @@
-"""A driver that kills itself: `python stream_killed.py FOLDER OUT CHECKPOINT WHEN`, in the second batch of a stream."""
+"""A driver that kills itself: `python stream_killed.py FOLDER OUT CHECKPOINT`, after a stream's second batch."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 
 from kafkatap.spark import stream
 from kafkatap.spark.session import open_session
+from tests.support.spark_clusters import SHORT_LIVED
 
 
-def main(folder: str, out: str, checkpoint: str, when: str) -> None:
+def main(folder: str, out: str, checkpoint: str) -> None:
     publish = stream._publish
     calls: list[int] = []
 
     def last(*given: Any) -> Any:
         calls.append(1)
+        result = publish(*given)
         if len(calls) < 2:
-            return publish(*given)
-        if when == "after publishing":
-            publish(*given)
+            return result
         os.kill(os.getpid(), signal.SIGKILL)
 
     stream._publish = last
-    following = stream.Following(out, checkpoint, split_size=60_000, records=True)
-    query = stream.start_stream(open_session("local[2]", name="killed"), folder, following, quiet=0, files=2)
+    following = stream.Following(out, checkpoint, split_size=250_000, records=True)
+    session = open_session("local[2]", name="killed", config={"spark.driver.extraJavaOptions": SHORT_LIVED})
+    query = stream.start_stream(session, folder, following, quiet=0, files=2)
     query.processAllAvailable()
 
 
