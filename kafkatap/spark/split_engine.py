@@ -169,6 +169,7 @@ class SplitEngine(Engine):
         self._heads = dict(heads or {})
         self._before: dict[str, Any] = {}
         self.shared: set[int] = set()  # numbers of the connections that other splits have a part of
+        self._numbers: dict[bytes, int] = {}  # of the strings in histories
         self._began: dict[int, int] = {}  # first packet's time of resumed connections, by slot
         self._known: dict[int, History] = {}  # what they are to know when they are primed
         self._listeners: Array = np.zeros(0, LISTENER) if listeners is None else listeners
@@ -314,7 +315,7 @@ class SplitEngine(Engine):
                 continue
             part.chunks["at"][place] = history.connection
             part.chunks["captured"][place] = dialog_rows.RESUMED
-            history.put(self.dissector, c)
+            history.put(self.dissector, c, self._numbers)
             self._began[c] = history.first
             self._known[c] = history
             self.assembler.connections["handshake_rtt_ns"][c] = history.handshake_rtt_ns
