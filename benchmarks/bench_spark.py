@@ -173,7 +173,7 @@ def measure(path: Path, contenders: list[Contender], runs: int) -> str:
     """All contenders on one capture: a table in Markdown."""
     for contender in contenders:
         contender.rounds.clear()
-        contender.ask(str(path))
+        print(f"bench_spark: {contender.name}, not counted: {contender.ask(str(path)).seconds:.1f} s", file=sys.stderr)
     for number in range(runs):
         for contender in contenders:
             contender.rounds.append(contender.ask(str(path)))
