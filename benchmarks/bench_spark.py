@@ -10,9 +10,10 @@ folder. Contenders:
 * the local engine as `kafkatap report --parquet DIR` runs it (it reads ahead in a second thread), and in one thread
 * `run_job` on local[1], local[2] and local-cluster[2,1,2048], or what --masters names
 
-Columns: *tasks*: the run time of the tasks that survey and decode (Spark's own figure), and of all others (seams cut and
-sent, counts added up), per byte, divided by the time per byte of the local engine in one thread. *shuffled*: seams, as the job counts them, and what
-Spark wrote for shuffles (with TASK rows, proofs and counts, compressed), each with its share of the capture.
+Columns: *tasks*: the run time of the tasks that survey and decode (Spark's own figure), and of all others (seams cut
+and sent, counts added up), per byte, divided by the time per byte of the local engine in one thread. *shuffled*: seams,
+as the job counts them, and what Spark wrote for shuffles (with TASK rows, proofs and counts, compressed), each with its
+share of the capture.
 """
 
 from __future__ import annotations
