@@ -119,7 +119,7 @@ def spark_job(master: str, split_size: int) -> Callable[[str, str], Round]:
         others = sum(taken for _, taken, _ in stages) - sum(main.values())
         written = sum(stage[2] for stage in stages)
         return Round(
-            seconds, result.tables["exchanges"], **main, others=others, seams=result.bytes_shuffled, spark_bytes=written
+            seconds, result.tables["exchanges"], main["survey"], main["decode"], others, result.bytes_shuffled, written
         )
 
     return job
