@@ -117,7 +117,12 @@ def joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
 
 def topics_asked(engine: Engine) -> np.ndarray:
     """The topics that requests were about, as RESULT rows that say nothing else: for the column `topics`."""
-    rows = np.zeros(len(engine.topics), RESULT)
+    return as_results(engine.topics)
+
+
+def as_results(topics: np.ndarray) -> np.ndarray:
+    """EXCHANGE_TOPIC rows as RESULT rows that say nothing else."""
+    rows = np.zeros(len(topics), RESULT)
     for name in ("exchange", "topic", "topic_id"):
-        rows[name] = engine.topics[name]
+        rows[name] = topics[name]
     return rows

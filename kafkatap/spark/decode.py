@@ -42,7 +42,6 @@ class Outcome:
     arrivals: dict[tuple[bytes, int], State] = field(default_factory=dict)
     names: dict[bytes, bytes] = field(default_factory=dict)
     ledger: dict[str, dict[str, int]] = field(default_factory=dict)
-    encrypted: int = 0
     not_captured: int = 0
 
 
@@ -138,7 +137,6 @@ class SplitRun:
         engine, outcome = self.engine, self.outcome
         dissector = engine.dissector
         outcome.ledger = engine.ledger()
-        outcome.encrypted = outcome.ledger["payload bytes"]["encrypted"]
         outcome.not_captured = engine.uncaptured
         for number, name in engine.topic_names.items():
             outcome.names[dissector.string(number)] = dissector.string(name)

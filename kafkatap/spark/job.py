@@ -6,19 +6,17 @@ connections and counts that splits share.
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
+from kafkatap.reports.tables import TABLES, files_table, ledger_table
 from kafkatap.splits import SPLIT_SIZE
 
 from .captures import Captures, DamagedCaptureError
-from .folders import Folder
 from .job_result import DamagedInput, JobResult, Watch, ignore
-from .parts import merged_rows
-from .publish import Publication, Staging, Written, open_publication
+from .parts import merged_rows, read_connections
+from .publish import Publication, open_publication
 from .report_files import write_report
 from .summing import report_of
 
@@ -75,7 +73,7 @@ def _published(
         written += staging.write("connections", merged_rows(shared), len(read.places))
     files, ledger = files_table(context), ledger_table(context)
     written += [*staging.write("files", files), *staging.write("ledger", ledger)]
-    connections = _read_back(staging, written)
+    connections = read_connections(staging.out, [w.staged for w in written if w.table == "connections"])
     report: Report = report_of(
         planned.counts(), connections, files, ledger, by=by,
         not_captured=context.not_captured, definitions=definitions,
@@ -89,20 +87,6 @@ def _published(
         published.rows, 2 * read.bytes_read, read.bytes_shuffled(planned), published.files,
         [f"{info.path}: {info.damage}" for info in context.files if info.damage], report, read.notes_of(planned),
     )  # fmt: skip
-
-
-def _read_back(staging: Staging, written: Sequence[Written]) -> Any:
-    """The connections that were written, whole, for the reports."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder = Folder(staging.out)
-    schema = arrow_schema(TABLES["connections"])
-    found = [schema.empty_table()]
-    for file in written:
-        if file.table == "connections":
-            found.append(pq.read_table(io.BytesIO(folder.read(file.staged) or b"")).cast(schema))
-    return pa.concat_tables(found)
 
 
 class _Stages:

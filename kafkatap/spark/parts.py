@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.tables import TABLES
+from kafkatap.reports.tables import TABLES, arrow_schema
+
+from .folders import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,3 +79,16 @@ def _add(row: dict[str, Any], later: dict[str, Any]) -> None:
         row[_RTT] = later[_RTT]
     if later["protocol"] != "unknown":
         row["protocol"] = later["protocol"]
+
+
+def read_connections(out: str, names: Sequence[str]) -> pa.Table:
+    """The rows of these files of the table `connections` in an output folder, as the table is declared."""
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = Folder(out)
+    schema = arrow_schema(TABLES["connections"])
+    found = [pq.read_table(io.BytesIO(folder.read(name) or b"")).cast(schema) for name in names]
+    return pa.concat_tables([schema.empty_table(), *found])

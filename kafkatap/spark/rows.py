@@ -22,7 +22,7 @@ from kafkatap.reports import tables
 from kafkatap.reports.batch import Batch
 from kafkatap.reports.count_rows import rows_of_counts
 from kafkatap.reports.counts import ReportCounts
-from kafkatap.running import joined
+from kafkatap.running import as_results, joined
 
 from .decode import SplitRun
 from .partitions import broker_names, exchange_times, to_microseconds
@@ -101,18 +101,11 @@ class TableRows:
         results = joined([b.results for b in batches], RESULT)
         context = run.context()
         if "exchanges" in wanted:
-            asked = joined([_as_results(b.topics) for b in batches if b.topics is not None], RESULT)
+            asked = joined([as_results(b.topics) for b in batches if b.topics is not None], RESULT)
             about = joined([asked, results], RESULT)
             yield "exchanges", tables.exchanges_table(exchanges, error_counts(results), about, context)
         if "results" in wanted:
             yield "results", tables.results_table(results, context)
-
-
-def _as_results(topics: Array) -> Array:
-    rows = np.zeros(len(topics), RESULT)
-    for name in ("exchange", "topic", "topic_id"):
-        rows[name] = topics[name]
-    return rows
 
 
 class _Kept:

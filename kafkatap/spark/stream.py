@@ -25,13 +25,13 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, InputPartition
 
 from kafkatap.reports.batch import Context, uuid_text
-from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
+from kafkatap.reports.tables import TABLES, files_table, ledger_table
 
 from .captures import Captures, Proved
 from .carry import Carry
 from .folders import Folder
 from .job_result import JobResult
-from .parts import merged_rows
+from .parts import merged_rows, read_connections
 from .publish import Publication, Staging, Written, open_publication
 from .report_files import write_report
 from .source import Options, PcapStream
@@ -301,17 +301,9 @@ def _number(name: str) -> int:
 
 def _all_connections(staging: Staging, written: Sequence[Written]) -> pa.Table:
     """Those that were published, and those that will be."""
-    import io
-
-    import pyarrow.parquet as pq
-
-    folder = Folder(staging.out)
-    names = [name for name in folder.sizes("connections") if name.endswith(".parquet")]
     mine = {w.name for w in written}
-    names = [name for name in names if name not in mine] + [w.staged for w in written if w.table == "connections"]
-    schema = arrow_schema(TABLES["connections"])
-    found = [pq.read_table(io.BytesIO(folder.read(name) or b"")).cast(schema) for name in names]
-    return pa.concat_tables([schema.empty_table(), *found])
+    names = [n for n in Folder(staging.out).sizes("connections") if n.endswith(".parquet") and n not in mine]
+    return read_connections(staging.out, names + [w.staged for w in written if w.table == "connections"])
 
 
 def _named(staging: Staging, names: Mapping[bytes, bytes]) -> list[Written]:
