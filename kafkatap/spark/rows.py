@@ -46,7 +46,7 @@ class TableRows:
     """Makes the rows of one split's tables."""
 
     def __init__(
-        self, reading: Reading, table: str | None, staging: Staging | None, place: Place | None = None
+        self, reading: Reading, table: str | None, staging: Staging | None, place: Place | None, received: int
     ) -> None:
         from kafkatap.dissector.program import load_programs
 
@@ -54,6 +54,7 @@ class TableRows:
         self.table = table
         self.staging = staging
         self.place = place
+        self.received = received
         self._collector: RecordCollector | None = None
         if table == "records" or (staging is not None and reading.records):
             self._collector = RecordCollector(load_programs("records", reading.definitions))
@@ -155,11 +156,11 @@ class _Kept:
                 yield kept
 
 
-def checked(run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
+def checked(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
     """A row OUTCOME alone: what proves the plan."""
     for _ in run.batches(reader):
         pass
-    yield _told(run, [])
+    yield _told(rows, run, [])
 
 
 def counted(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
@@ -169,7 +170,7 @@ def counted(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Itera
         counts.add(batch)
     context = run.context()
     connections = tables.connections_table(context.connections, context)
-    yield _told(run, [], connections, counts)
+    yield _told(rows, run, [], connections, counts)
 
 
 def written(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
@@ -191,7 +192,7 @@ def written(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Itera
             files += staging.write(name, table, split, part, *where.of(table))
         else:
             files += staging.write(name, table, split, part)
-    yield _told(run, files, shared, counts, _left(run, rows.place))
+    yield _told(rows, run, files, shared, counts, _left(run, rows.place))
 
 
 def _left(run: SplitRun, place: Place | None) -> dict[bytes, CarriedFlow]:
@@ -205,6 +206,7 @@ def _left(run: SplitRun, place: Place | None) -> dict[bytes, CarriedFlow]:
 
 
 def _told(
+    made: TableRows,
     run: SplitRun,
     files: list[Written],
     connections: Any = None,
@@ -215,7 +217,7 @@ def _told(
     from .tasks import COUNTS, OUTCOME, Done, Row, messages
 
     split = run.task.split
-    done = Done(run.outcome, run.engine.first, run.engine.last, files, connections, left or {})
+    done = Done(run.outcome, run.engine.first, run.engine.last, files, connections, left or {}, made.received)
     rows: list[Row] = [(split, split, OUTCOME, None, pickle.dumps(done))]
     if counts is not None:
         rows.append((split, split, COUNTS, None, _packed(rows_of_counts(counts, run.engine))))

@@ -48,8 +48,7 @@ class Packets(Protocol):
 @dataclass(slots=True)
 class FlowSeen:
     """One flow in one split. Packet numbers count from 1 in the split. `opened`: it begins with a SYN; `renewed`: the
-    connection that it ends with began in this split; `whole`: the seam has all its packets; `seam_bytes`: as it is sent
-    to another split."""
+    connection that it ends with began in this split; `whole`: the seam has all its packets."""
 
     first: int  # ns since the epoch
     last: int
@@ -60,7 +59,6 @@ class FlowSeen:
     history: History | None = None
     seam: Seam | None = None
     whole: bool = False
-    seam_bytes: int = 0
 
 
 @dataclass(slots=True)

@@ -77,7 +77,7 @@ class Given:
 @dataclass(slots=True)
 class Done:
     """What came of a decoded split. `carried`: the flows that it leaves open; `connections`: of rows that were written,
-    those that other splits have a part of; `written`: files of whole rows."""
+    those that other splits have a part of; `written`: files of whole rows; `received`: bytes of seams that came."""
 
     outcome: Outcome
     first: int | None = None
@@ -85,6 +85,7 @@ class Done:
     written: list[Written] = field(default_factory=list)
     connections: Any = None
     carried: dict[bytes, CarriedFlow] = field(default_factory=dict)
+    received: int = 0
 
 
 def messages(rows: Sequence[Row]) -> pa.RecordBatch:
@@ -126,9 +127,7 @@ class SurveyTask:
             seams = []
             for flow, seen in found.flows.items():
                 if seen.seam is not None:
-                    dumped = seen.seam.dump()
-                    seen.seam_bytes = len(dumped)
-                    seams.append((split, split, SEAM, flow, dumped))
+                    seams.append((split, split, SEAM, flow, seen.seam.dump()))
                     seen.seam = Seam(seen.seam.packets[:0], seen.seam.data[:0])  # that there is one
             for first in range(0, len(seams), 64):
                 yield messages(seams[first : first + 64])
@@ -163,18 +162,21 @@ class DecodeTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given: Given | None = None
         seams: dict[int, dict[bytes, Seam]] = {}
-        for _, source, kind, flow, payload in _rows(batches):
+        received = 0
+        for split, source, kind, flow, payload in _rows(batches):
             if kind == TASK:
                 if given is not None:
-                    yield from self._decode(given, seams)
-                given, seams = pickle.loads(payload), {}
+                    yield from self._decode(given, seams, received)
+                given, seams, received = pickle.loads(payload), {}, 0
             else:
                 assert flow is not None
+                if source != split or (given is not None and given.place is not None):
+                    received += len(payload)
                 seams.setdefault(source, {})[flow] = Seam.load(payload)
         if given is not None:
-            yield from self._decode(given, seams)
+            yield from self._decode(given, seams, received)
 
-    def _decode(self, given: Given, seams: dict[int, dict[bytes, Seam]]) -> Iterator[pa.RecordBatch]:
+    def _decode(self, given: Given, seams: dict[int, dict[bytes, Seam]], received: int) -> Iterator[pa.RecordBatch]:
         from .rows import TableRows, checked, counted, written
 
         task, place = given.task, given.place
@@ -185,7 +187,7 @@ class DecodeTask:
             if reader is not None:
                 reader.number_from(task.base + 1)
             whole = self.table is not None or self.staging is not None
-            rows = TableRows(self.reading, self.table, self.staging, place)
+            rows = TableRows(self.reading, self.table, self.staging, place, received)
             run = SplitRun(
                 task, seams, self.bases, self.topic_names, all_results=whole or self.reading.by_topic,
                 inspectors=rows.inspectors, ports=self.reading.ports, definitions=self.reading.definitions,
@@ -198,7 +200,7 @@ class DecodeTask:
             elif self.counting:
                 yield from counted(rows, run, reader)
             else:
-                yield from checked(run, reader)
+                yield from checked(rows, run, reader)
         finally:
             if reader is not None:
                 reader.close()
