@@ -79,9 +79,14 @@ def errors(counts: ReportCounts, context: Context) -> Table:
     rows: list[tuple[Value, ...]] = []
     for shown, (count, first, last, packet) in sorted(merged.items(), key=lambda kv: (-kv[1][0], kv[1][1], str(kv[0]))):
         code, api_key, kind, where, client = shown
-        name = error_name(code)
         rows.append((
-            f"{code} (no name)" if name == str(code) else name, code, api_label(api_key), kind, where, client,
+            error_label(code), code, api_label(api_key), kind, where, client,
             is_retriable(code), count, first, last, packet,
         ))  # fmt: skip
     return Table("errors", "Error codes by topic or group and client", COLUMNS, rows, empty="none")
+
+
+def error_label(code: int) -> str:
+    """`NOT_LEADER_OR_FOLLOWER`, `5120 (no name)`."""
+    name = error_name(code)
+    return f"{code} (no name)" if name == str(code) else name

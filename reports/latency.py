@@ -7,8 +7,10 @@ Fetch that waited out its max_wait_ms is no slow Fetch: it has a row of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from . import tally
-from .batch import Context, endpoint
+from .batch import Array, Context, endpoint
 from .counts import ReportCounts
 from .model import Column, Table, Value
 from .rollup import PARTS, Rolled, api_label, group_columns, maybe, roll_up
@@ -103,21 +105,31 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
 
 def roll_latency(counts: ReportCounts, context: Context, by: str) -> Rolled:
     """Rows by (api_key, long_poll) and what else is asked for; orphan responses are left out."""
-    if by == "topic":
-        c = group_columns(counts.topics, tally.TOPIC_KEY)
-        labels: list[tuple[int | str | None, ...] | None] = [
-            (key, poll, context.topic(topic, topic_id))
-            for key, poll, topic, topic_id in zip(*(c[n].tolist() for n in tally.TOPIC_KEY), strict=True)
-        ]
-        return roll_up(counts.topics, tally.GROUP_VALUES, counts.topic_histograms, labels)
-    c = group_columns(counts.groups, tally.GROUP_KEY)
+    table, histograms = (
+        (counts.topics, counts.topic_histograms) if by == "topic" else (counts.groups, counts.histograms)
+    )
+    c = group_columns(table, tally.TOPIC_KEY if by == "topic" else tally.GROUP_KEY)
     keys, polls = c["api_key"].tolist(), c["long_poll"].tolist()
-    if by == "client":
-        more: list[int | str | None] = [context.text(n) for n in c["client_id"].tolist()]
-    elif by == "broker":
-        ends = zip(c["broker_ip"].tolist(), c["broker_port"].tolist(), strict=True)
-        more = [endpoint(context.address(ip), port) for ip, port in ends]
+    labels: list[tuple[int | str | None, ...] | None]
+    if by == "api":
+        labels = list(zip(keys, polls, strict=True))
     else:
-        more = c["api_version"].tolist()
-    labels = list(zip(keys, polls, strict=True)) if by == "api" else list(zip(keys, polls, more, strict=True))
-    return roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, labels)
+        labels = list(zip(keys, polls, names_by(c, context, by), strict=True))
+    return roll_up(table, tally.GROUP_VALUES, histograms, labels)
+
+
+def names_by(columns: Mapping[str, Array], context: Context, by: str) -> Sequence[int | str | None]:
+    """What groups (or topics, or error codes) are called in rows by client, broker, version or topic: one a group.
+
+    `columns`: the key columns of their table (`group_columns`).
+    """
+    if by == "client":
+        return [context.text(n) for n in columns["client_id"].tolist()]
+    if by == "broker":
+        ends = zip(columns["broker_ip"].tolist(), columns["broker_port"].tolist(), strict=True)
+        return [endpoint(context.address(ip), port) for ip, port in ends]
+    if by == "topic":
+        topics = zip(columns["topic"].tolist(), columns["topic_id"].tolist(), strict=True)
+        return [context.topic(topic, topic_id) for topic, topic_id in topics]
+    versions: list[int] = columns["api_version"].tolist()
+    return versions
