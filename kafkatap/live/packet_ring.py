@@ -1,0 +1,148 @@
+"""The last packets as records of a capture file, in memory that is taken once.
+
+The ring is made of segments that are filled in turn; when all are full, the oldest is given up whole. A byte is known
+by its position in all that was ever packed; records never lie in two segments, so each segment begins with a whole one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from kafkatap.kernels.arrays import grown, untouched
+from kafkatap.reassembly import pcap_writer as writer
+from kafkatap.reassembly.headers import ETHERNET
+from kafkatap.reports.batch import Array
+
+SEGMENT = 1 << 20
+
+
+class PacketRing:
+    """`form`: writer.CLASSIC or NEXT_GENERATION. `size`: bytes (what is left over of a segment is not used);
+    ValueError below two segments. `links`: the link types to be expected, with the names of their interfaces.
+    `counters`: packets received and dropped so far. A classic pcap holds the first link type: packets of others are
+    left out, and `refused` is called with each such type, once.
+    """
+
+    def __init__(
+        self,
+        form: int,
+        size: int,
+        links: Mapping[int, str],
+        counters: Callable[[], tuple[int, int]],
+        refused: Callable[[int], None],
+    ) -> None:
+        self._count = size // SEGMENT
+        if self._count < 2:
+            raise ValueError(f"{size:,} bytes are no room for packets: at least {2 * SEGMENT >> 20} MiB are needed")
+        self.form = form
+        self.links: list[int] = []  # link types by the numbers of their interfaces
+        self._names = dict(links)
+        self._counters = counters
+        self._refused = refused
+        self._bytes = untouched(self._count * SEGMENT, np.uint8)
+        #: Of the segments that hold packets: where they begin, and `counters` as they were begun.
+        self._begins = deque([0])
+        self._counted = deque([(0, 0)])
+        self._turns = 0  # the number of the segment that is being filled
+        self._interfaces = np.zeros(16, np.int64)
+        self._state = np.zeros(writer.STATE_SIZE, np.int64)
+        self._state[writer.FORM] = form
+        self._state[writer.END] = SEGMENT
+        for link_type in links:
+            self._meet(link_type)
+
+    def pack(self, buffer: Array, packets: Array, first: int, count: int) -> int:
+        """Take packets[first:count] (PACKET rows) of `buffer`, and return the first one not taken: `turn` makes room
+        for it."""
+        while True:
+            first = writer.pack_packets(buffer, packets, first, count, self._interfaces, self._state, self._bytes)
+            if self._state[writer.STOPPED] != writer.NEW_LINK:
+                return first
+            self._meet(int(packets["link_type"][first]))
+
+    def _meet(self, link_type: int) -> None:
+        number = len(self.links)
+        if self.form == writer.CLASSIC and number:
+            number = -1
+            self._refused(link_type)
+        else:
+            self.links.append(link_type)
+        row = 2 * int(self._state[writer.LINKS])
+        if row == len(self._interfaces):
+            self._interfaces = grown(self._interfaces)
+        self._interfaces[row : row + 2] = link_type, number
+        self._state[writer.LINKS] += 1
+
+    def turn(self) -> None:
+        """Begin the next segment: that of the oldest packets, once all are used."""
+        self._begins.append(self.head)
+        self._counted.append(self._counters())
+        self._turns += 1
+        if len(self._begins) > self._count:
+            self._begins.popleft()
+            self._counted.popleft()
+        place = self._turns % self._count * SEGMENT
+        self._state[writer.POSITION], self._state[writer.END] = place, place + SEGMENT
+
+    @property
+    def head(self) -> int:
+        """Where the next record will begin."""
+        return self.begun + int(self._state[writer.POSITION]) - self._turns % self._count * SEGMENT
+
+    @property
+    def begun(self) -> int:
+        """Where the segment begins that is being filled."""
+        return self._begins[-1]
+
+    @property
+    def oldest(self) -> int:
+        """Where what is kept begins."""
+        return self._begins[0]
+
+    @property
+    def next_oldest(self) -> int:
+        """Where it will begin after the next `turn`."""
+        return self._begins[len(self._begins) == self._count]
+
+    @property
+    def latest(self) -> int:
+        """The latest time of all packets so far, ns since the epoch."""
+        return int(self._state[writer.LATEST])
+
+    @property
+    def left_out(self) -> int:
+        """Packets whose link type is refused."""
+        return int(self._state[writer.LEFT_OUT])
+
+    def read(self, position: int, end: int) -> Array:
+        """The bytes from a position that is kept up to `end`, as far as they lie in one segment; they stay until the
+        ring comes round."""
+        row = self._row(position)
+        stop = min(end, self._begins[row + 1] if row + 1 < len(self._begins) else self.head)
+        place = (self._turns - len(self._begins) + 1 + row) % self._count * SEGMENT
+        at = place + position - self._begins[row]
+        return self._bytes[at : at + stop - position]
+
+    def _row(self, position: int) -> int:
+        """Which of the segments that are kept holds a position."""
+        return max(sum(begin <= position for begin in self._begins) - 1, 0)
+
+    def whole(self, data: Array, room: int) -> Array:
+        """What of some records fits into `room` bytes."""
+        return data[: writer.whole_records(data, 0, min(room, len(data)), self._state)]
+
+    def descriptions(self, known: int) -> bytes:
+        """What a file needs of interfaces from number `known` on before their packets: a classic pcap its header."""
+        if self.form == writer.CLASSIC:
+            return writer.file_header(self.links[0] if self.links else ETHERNET)
+        return b"".join(writer.interface_description(link, self._names.get(link, "")) for link in self.links[known:])
+
+    def statistics(self, position: int) -> bytes:
+        """What the end of a file tells that begins at a position: packets received and dropped since that segment."""
+        if self.form == writer.CLASSIC or not self.links:
+            return b""
+        before, now = self._counted[self._row(position)], self._counters()
+        return writer.interface_statistics(0, self.latest, now[0] - before[0], now[1] - before[1])
