@@ -110,6 +110,60 @@ class Dissector:
         """Note a topic's name that was told elsewhere."""
         self.topic_names[self.number_of(topic_id)] = self.number_of(name)
 
+    @property
+    def names_used(self) -> tuple[int, int]:
+        """How many strings are interned, and their bytes."""
+        return int(self.state[dialogs.STRINGS]), int(self.state[dialogs.TEXT])
+
+    def forget_strings(self, kept: Array) -> Array:
+        """Forget all strings but those numbered in `kept` (int64, any order) and those that open exchanges and
+        connections need. Returns the new numbers by the old ones, int64 (strings + 1,): -1 for what is forgotten, and
+        for -1. Numbers outside of this dissector are the caller's to change."""
+        count, _ = self.names_used
+        topic_names = np.array(list(self.topic_names.items()), np.int64).reshape(-1, 2)
+        open_ = np.ones(len(self.exchanges), bool)
+        open_[self._free[: self.state[dialogs.FREE_EXCHANGES]]] = False
+        columns = [
+            *((self.dialogs, name, None) for name in ("client_id", "software", "software_version", "mechanism")),
+            *((self.exchanges, name, open_) for name in ("client_id", "client_software", "client_software_version")),
+            (self.links, "name", open_),
+            (self._parts, "topic", None),
+            (self._parts, "topic_id", None),
+        ]
+        needed = np.zeros(count + 1, bool)  # the last stands for -1
+        needed[kept] = True
+        needed[topic_names.reshape(-1)] = True
+        for table, name, rows in columns:
+            values = table[name] if rows is None else table[name][rows]
+            needed[values[values < count]] = True
+        needed[-1] = False
+        old = np.flatnonzero(needed)
+        numbers = np.full(count + 1, -1, np.int64)
+        numbers[old] = np.arange(len(old))
+        for table, name, rows in columns:
+            at = slice(None) if rows is None else rows
+            values = table[name][at]
+            table[name][at] = numbers[np.where(values < count, values, -1)]
+        self.topic_names = dict(zip(*numbers[topic_names].T.tolist(), strict=True)) if len(topic_names) else {}
+        self._keep_strings(old)
+        return numbers
+
+    def _keep_strings(self, old: Array) -> None:
+        """Have only these strings, in this order."""
+        entries = taken(self.strings, old)
+        lengths = entries["length"].astype(np.int64)
+        starts = np.cumsum(lengths) - lengths
+        at = np.repeat(entries["at"] - starts, lengths) + np.arange(int(lengths.sum()))
+        text = self.text[at]
+        self.text = untouched(max(64 << 20, 2 * len(text)), np.uint8)
+        self.text[: len(text)] = text
+        entries["at"] = starts
+        self.strings = untouched(max(65_536, 2 * len(entries)), dialogs.STRING)
+        self.strings[: len(entries)] = entries
+        self.state[dialogs.STRINGS], self.state[dialogs.TEXT] = len(entries), len(text)
+        self.buckets = untouched(max(1 << 17, 1 << (4 * len(entries)).bit_length()), np.int32)
+        buffers.rehash_strings(self.strings, len(entries), self.buckets)
+
     def make_room(self, connections: int) -> None:
         """Have rows for connections numbered below `connections`."""
         if connections > len(self.dialogs):

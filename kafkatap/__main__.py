@@ -59,6 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .records_command import records
 
             return records(options)
+        if options.command == "live":
+            from .live.command import live
+
+            if not gc.isenabled():  # by `command`: what runs for months needs it
+                gc.enable()
+            return live(options)
         if options.command == "spark":
             from .spark.command import spark
 

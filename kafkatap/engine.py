@@ -27,7 +27,7 @@ from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
 from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reports.batch import CONNECTION_ROW, Batch
+from kafkatap.reports.batch import CONNECTION_ROW, Batch, Context, FileInfo
 
 from .ahead import AHEAD
 
@@ -48,6 +48,8 @@ KERNEL_MODULES = (
     "kafkatap.dissector.record_reader",
     "kafkatap.reassembly.pcap",
     "kafkatap.reassembly.pcapng",
+    "kafkatap.reassembly.pcap_writer",
+    "kafkatap.reassembly.ring",
     "kafkatap.reassembly.boundaries",
     "kafkatap.reassembly.headers",
     "kafkatap.reassembly.streams",
@@ -204,8 +206,13 @@ class Engine:
         """The first half of `finish`."""
         yield from self._end(np.zeros(1, np.uint8), everything=True)
 
-    def _end(self, buffer: Array, everything: bool) -> Iterator[Assembled]:
-        for chunks, ended in self.assembler.finish(self._now, everything):
+    def sweep(self, idle: int) -> Iterator[Batch]:
+        """End the connections that are over, and those silent for `idle` ns: for input without an end."""
+        for part in self._end(np.zeros(1, np.uint8), everything=False, idle=idle):
+            yield from self.dissect(part)
+
+    def _end(self, buffer: Array, everything: bool, idle: int = 0) -> Iterator[Assembled]:
+        for chunks, ended in self.assembler.finish(self._now, everything, idle):
             yield self._part(buffer, chunks, ended.astype(np.int64))
             if len(ended):
                 self.assembler.release(ended)
@@ -353,6 +360,42 @@ class Engine:
         """CONNECTION_ROW of every connection that is over."""
         return np.concatenate(self._connections) if self._connections else np.zeros(0, CONNECTION_ROW)
 
+    def take_connections(self) -> Array:
+        """CONNECTION_ROW of the connections that are over since it was last asked. Once it is, `connections` and
+        `topics` no longer hold what came before: for input without an end."""
+        rows = self.connections
+        self._connections.clear()
+        self._topics.clear()
+        return rows
+
+    def forget_strings(self, kept: Array) -> Array:
+        """`Dissector.forget_strings`, for the engine as well: new numbers by old ones. Nothing of it may be under way
+        in another thread."""
+        topics = self._open_topics
+        old = np.concatenate((kept, topics["topic"], topics["topic_id"]))
+        numbers = self.dissector.forget_strings(old[old >= 0])
+        for name in ("topic", "topic_id"):
+            topics[name] = numbers[topics[name]]
+        return numbers
+
+    def forget_addresses(self, kept: Array) -> Array:
+        """Forget all addresses but those numbered in `kept` (int64, any order) and those of open connections; the new
+        numbers by the old ones, int64 (addresses + 1,): -1 for what is forgotten, and for -1."""
+        needed = np.zeros(len(self.addresses) + 1, bool)
+        needed[kept] = True
+        open_ = np.repeat(self.assembler.connections["used"] != 0, 2)
+        ends = self._ends[: len(open_)]
+        needed[ends[open_[: len(ends)]][:, (0, 2)].reshape(-1)] = True
+        needed[-1] = False
+        old = np.flatnonzero(needed)
+        numbers = np.full(len(needed), -1, np.int64)
+        numbers[old] = np.arange(len(old))
+        for column in (0, 2):
+            self._ends[:, column] = numbers[self._ends[:, column]]
+        self.addresses[:] = [self.addresses[n] for n in old.tolist()]
+        self._address_numbers = {a: int(numbers[n]) for a, n in self._address_numbers.items() if needed[n]}
+        return numbers
+
     @property
     def topics(self) -> Array:
         """EXCHANGE_TOPIC rows so far (all_results only)."""
@@ -368,6 +411,35 @@ class Engine:
     def topic_names(self) -> dict[int, int]:
         """String number of a topic id -> that of its name, as Metadata and CreateTopics responses told."""
         return self.dissector.topic_names
+
+    def set_detail(self, all_results: bool) -> None:
+        """Decode every body for its topics and results from now on, or only what failed. Exchanges that are under way
+        may lack the topics of their request."""
+        self.dissector.all_results = all_results
+        if not all_results:
+            self._open_topics = np.zeros(0, EXCHANGE_TOPIC)
+
+    @property
+    def requests_waiting(self) -> int:
+        """Requests that may still be answered."""
+        return int(self.dissector.dialogs["pending_count"].sum())
+
+    def context(self, files: Sequence[FileInfo] = (), connections: Array | None = None) -> Context:
+        """What the reports and tables need beside the rows. `connections`: CONNECTION_ROW; None: all that are over."""
+        return Context(
+            strings=self.strings[:],
+            addresses=list(self.addresses),
+            topic_names=dict(self.topic_names),
+            connections=self.connections if connections is None else connections,
+            files=files,
+            ledger=self.ledger(),
+            first=self.first,
+            last=self.last,
+            packets=self.packets,
+            encrypted_share=self.encrypted_share,
+            known_versions=self.dissector.programs.known_versions,
+            not_captured=self.not_captured,
+        )
 
     def ledger(self) -> dict[str, dict[str, int]]:
         """Every packet, payload byte, request and response in exactly one named place; the parts sum to "total"."""

@@ -9,6 +9,8 @@ from .values import (
     parse_broker,
     parse_count,
     parse_duration,
+    parse_listen,
+    parse_percent,
     parse_port,
     parse_setting,
     parse_size,
@@ -72,6 +74,23 @@ examples:
     + EXIT_CODES
 )
 
+_LIVE_EXAMPLES = """\
+examples:
+  kafkatap live                                   all interfaces, a screen like top's
+  kafkatap live -i eth0 port 9092                 one interface, with a filter as tcpdump has them
+  kafkatap live -i eth0 --plain --interval 10s    a line every ten seconds, for logs
+  kafkatap live --prometheus :9464                metrics on http://127.0.0.1:9464/metrics
+  kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s'
+  kafkatap live --write-parquet tables --duration 1h
+
+keys on the screen: ? shows them. SIGUSR1 starts the counts anew; SIGINT (Ctrl-C), SIGTERM and SIGHUP end it with a
+report.
+
+exit codes:
+  0    done
+  2    wrong call, or capturing is not possible
+"""
+
 _SPARK_EXAMPLES = """\
 examples:
   kafkatap spark captures/ --out tables
@@ -93,6 +112,7 @@ examples:
   kafkatap report capture.pcap          latency, throttling, errors, clients, timeline
   kafkatap show capture.pcap            every request and response, a line each
   kafkatap records capture.pcap         every record that was produced or fetched
+  kafkatap live -i eth0                 the same while it happens, on a broker's host
   kafkatap spark captures/ --out DIR    tables and reports of terabytes of captures, from a cluster
   kafkatap apis                         Kafka's APIs and versions, and the releases that speak them
   kafkatap report --help                all options of the report
@@ -177,6 +197,11 @@ def build_parser() -> argparse.ArgumentParser:
         "records", help="the records that were produced and fetched: keys, values, headers",
         description="Show the records in Produce requests and Fetch responses, which may be confidential.",
         epilog=_RECORDS_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    ))  # fmt: skip
+    _add_live(commands.add_parser(
+        "live", help="what happens now on network interfaces: a screen, metrics, recordings",
+        description="Watch the Kafka traffic of network interfaces while it happens.",
+        epilog=_LIVE_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
     ))  # fmt: skip
     _add_spark(commands.add_parser(
         "spark", help="tables and reports of many captures, by a Spark job",
@@ -322,6 +347,68 @@ def _add_spark(spark: argparse.ArgumentParser) -> None:
     how.add_argument("--json", action="store_true", help="the whole report as JSON on standard output")
 
 
+def _add_live(live: argparse.ArgumentParser) -> None:
+    live.add_argument("expression", nargs="*", metavar="FILTER",
+                      help="capture filter, as tcpdump has them (default: tcp); packets that it leaves out are not "
+                      "looked at")  # fmt: skip
+    where = live.add_argument_group("where packets come from")
+    where.add_argument("-i", "--interface", action="append", metavar="IFACE",
+                       help="network interface; any for all (the default); may be repeated")  # fmt: skip
+    where.add_argument("-D", "--list-interfaces", action="store_true", help="list the interfaces and end")
+    where.add_argument("--buffer-size", type=parse_size, default=256 << 20, metavar="SIZE",
+                       help="memory in which the kernel leaves packets (default: 256m)")  # fmt: skip
+    where.add_argument("--promiscuous", action="store_true",
+                       help="also packets that are not for this host, as on a mirror port")  # fmt: skip
+    where.add_argument("--scapy", action="store_true",
+                       help="capture through scapy, slowly (default where there is no AF_PACKET)")  # fmt: skip
+    what = live.add_argument_group("what counts")
+    add_selection(what, times=False)
+    what.add_argument("--no-topics", dest="topics", action="store_false",
+                      help="decode of bodies only what failed: half the work")  # fmt: skip
+    add_reading(what)
+    how = live.add_argument_group("how it is shown")
+    how.add_argument("--plain", action="store_true",
+                     help="a line an interval instead of the screen (default where there is no terminal)")  # fmt: skip
+    how.add_argument("--interval", type=parse_duration, default=10_000_000_000, metavar="DURATION",
+                     help="of --plain (default: 10s)")  # fmt: skip
+    how.add_argument("--duration", type=parse_duration, metavar="DURATION", help="end after so long")
+    how.add_argument("--by", choices=BREAKDOWNS, default="api", help="in the report at the end: " + _BY_HELP)
+    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=_TOP_HELP)
+    how.add_argument("--no-report", dest="report", action="store_false", help="no report at the end")
+    how.add_argument("--json", action="store_true",
+                     help="the report at the end as JSON on standard output, lines on standard error")  # fmt: skip
+    how.add_argument("--utc", action="store_true", help="show times in UTC instead of local time")
+    add_color(how)
+    how.add_argument("-v", "--verbose", action="count", default=0, help="say more about what is being done")
+    _add_live_outputs(live.add_argument_group("other forms"))
+    manners = live.add_argument_group("manners")
+    manners.add_argument("--max-cpu", type=parse_percent, default=33.0, metavar="PERCENT",
+                         help="of one core; above it less is decoded, and that is said (default: 33; 0: none)")  # fmt: skip
+    manners.add_argument("--nice", type=int, default=10, metavar="N",
+                         help="add N to the niceness, 0 for none (default: 10)")  # fmt: skip
+
+
+def _add_live_outputs(also: argparse._ArgumentGroup) -> None:
+    also.add_argument("--prometheus", type=parse_listen, metavar="[HOST]:PORT",
+                      help="serve metrics there; on loopback unless HOST says otherwise")  # fmt: skip
+    also.add_argument("--otlp", metavar="URL", help="send metrics to an OpenTelemetry collector (OTLP over HTTP)")
+    also.add_argument("--write-parquet", metavar="DIR",
+                      help="the tables behind the report as Parquet in DIR, a file of each every --rotate")  # fmt: skip
+    also.add_argument("--rotate", type=parse_duration, default=60_000_000_000, metavar="DURATION",
+                      help="of --write-parquet (default: 60s)")  # fmt: skip
+    also.add_argument("--write-pcap", metavar="FILE",
+                      help="the packets in FILE (.pcapng for several kinds of interfaces); with --on only those around "
+                      "incidents, a file each")  # fmt: skip
+    also.add_argument("--on", metavar="EXPRESSION",
+                      help="with --write-pcap: what an incident is, such as 'error or latency > 1s'")  # fmt: skip
+    also.add_argument("--ring-size", type=parse_size, default=64 << 20, metavar="SIZE",
+                      help="with --on: packets before an incident, kept in memory (default: 64m)")  # fmt: skip
+    also.add_argument("--after", type=parse_duration, default=5_000_000_000, metavar="DURATION",
+                      help="with --on: how long to go on writing after an incident (default: 5s)")  # fmt: skip
+    also.add_argument("--write-limit", type=parse_size, default=1 << 30, metavar="SIZE",
+                      help="with --write-pcap: write no more than this in all (default: 1g)")  # fmt: skip
+
+
 def _add_apis(apis: argparse.ArgumentParser) -> None:
     apis.add_argument("apis", nargs="*", metavar="NAME", help="these APIs version by version, by name or key")
     what = apis.add_argument_group("what is listed")
@@ -340,15 +427,16 @@ def add_captures(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_selection(group: argparse._ArgumentGroup) -> None:
-    """Which part of the traffic is asked for, the same for every command."""
+def add_selection(group: argparse._ArgumentGroup, times: bool = True) -> None:
+    """Which part of the traffic is asked for, the same for every command. `times`: a span of time too."""
     group.add_argument("-f", "--filter", metavar="EXPRESSION", action=_Filter,
                        help="only exchanges for which this holds: 'api == Fetch and latency > 50ms'; "
                        "--filter help tells what can be compared")  # fmt: skip
-    group.add_argument("--from", dest="start", type=parse_when, metavar="TIME",
-                       help="only what began at TIME or later: ISO 8601, seconds since the epoch, or +10s "
-                       "(after the first packet)")  # fmt: skip
-    group.add_argument("--to", dest="end", type=parse_when, metavar="TIME", help="only what began before TIME")
+    if times:
+        group.add_argument("--from", dest="start", type=parse_when, metavar="TIME",
+                           help="only what began at TIME or later: ISO 8601, seconds since the epoch, or +10s "
+                           "(after the first packet)")  # fmt: skip
+        group.add_argument("--to", dest="end", type=parse_when, metavar="TIME", help="only what began before TIME")
     group.add_argument("--client", action="append", metavar="NAME",
                        help="only this client_id or client address; wildcards * and ?; may be repeated")  # fmt: skip
     group.add_argument("--topic", action="append", metavar="NAME",
@@ -385,8 +473,8 @@ def completion_script(shell: str) -> str:
     parser = build_parser()
     for command in parser._subparsers._group_actions[0].choices.values():  # type: ignore[union-attr]
         for action in command._actions:
-            if action.dest in ("captures", "archive", "log"):
+            if action.dest in ("captures", "archive", "log", "write_pcap"):
                 action.complete = shtab.FILE
-            elif action.dest in ("csv", "plots", "parquet", "definitions", "out"):
+            elif action.dest in ("csv", "plots", "parquet", "definitions", "out", "write_parquet"):
                 action.complete = shtab.DIRECTORY
     return str(shtab.complete(parser, shell=shell))

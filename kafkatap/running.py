@@ -86,25 +86,13 @@ class Run:
 
     def context(self) -> Context:
         """What the reports and tables need beside the rows."""
-        engine = self.engine
-        return Context(
-            strings=engine.strings[:],
-            addresses=list(engine.addresses),
-            topic_names=dict(engine.topic_names),
-            connections=engine.connections,
-            files=[
+        return self.engine.context(
+            [
                 FileInfo(
                     f.path, f.kind, f.first_packet, f.packets, f.bytes, f.link_types, f.first, f.last, f.drops, f.damage
                 )
                 for f in sorted(self.files, key=lambda f: f.first_packet)
-            ],
-            ledger=engine.ledger(),
-            first=engine.first,
-            last=engine.last,
-            packets=engine.packets,
-            encrypted_share=engine.encrypted_share,
-            known_versions=engine.dissector.programs.known_versions,
-            not_captured=engine.not_captured,
+            ]
         )
 
 

@@ -161,3 +161,19 @@ def parse_broker(text: str) -> str:
             f"{text!r} is no broker (such as 10.0.0.1, 10.0.0.1:9092, [::1]:9092 or :9092)"
         )
     return text
+
+
+def parse_percent(text: str) -> float | None:
+    """`33`, `33%`: above zero. 0 is no limit: None."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage (such as 33)")
+    return float(match[1]) or None
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """`:9464`, `9464`, `0.0.0.0:9464`, `[::1]:9464`: (host, port); 127.0.0.1 where none is named."""
+    match = re.fullmatch(r"(?:(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:]*):)?(\d{1,5})", text.strip())
+    if match is None or int(match[2]) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address to listen on (such as :9464 or 0.0.0.0:9464)")
+    return (match[1] or "127.0.0.1").strip("[]"), int(match[2])

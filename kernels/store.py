@@ -63,6 +63,15 @@ def use(modules: Sequence[str]) -> None:
     _modules = tuple(modules)
 
 
+def prepare() -> None:
+    """Build the store now if it has to be built, rather than when the first kernel is called: where work will not
+    wait."""
+    from .decorator import kernel_mode
+
+    if kernel_mode() == "store":
+        open_folder()
+
+
 def cache_root() -> Path:
     """The folder in which the store is kept: KAFKATAP_CACHE, else in the user's cache folder."""
     named = os.environ.get("KAFKATAP_CACHE")

@@ -74,13 +74,14 @@ class Assembler:
                 state[streams.CHUNKS] = 0
                 yield made
 
-    def finish(self, now: int, everything: bool) -> Iterator[tuple[int, Array]]:
-        """End what is closed (or all): yield (chunks ready, numbers of the connections that ended in them)."""
+    def finish(self, now: int, everything: bool, idle: int = 0) -> Iterator[tuple[int, Array]]:
+        """End what is closed, or silent for `idle` ns (0: however long), or all: yield (chunks ready, numbers of the
+        connections that ended in them)."""
         state = self._state
         while True:
             made = streams.finish(
-                now, int(everything), state, self.flows, self.connections, self.directions, self.held, self._ended,
-                self.chunks,
+                now, int(everything), idle, state, self.flows, self.connections, self.directions, self.held,
+                self._ended, self.chunks,
             )  # fmt: skip
             chunks = int(state[streams.CHUNKS])
             state[streams.CHUNKS] = 0

@@ -404,9 +404,10 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
     return i
 
 
-@kernel(int, int, np.int64, FLOW, CONNECTION, DIRECTION, HELD, np.int32, CHUNK)
-def finish(now, everything, state, flows, connections, directions, held, ended, chunks):  # type: ignore[no-untyped-def]
-    """End connections closed for longer than REST_NS before `now` (or all): gaps become holes, an END chunk follows.
+@kernel(int, int, int, np.int64, FLOW, CONNECTION, DIRECTION, HELD, np.int32, CHUNK)
+def finish(now, everything, idle, state, flows, connections, directions, held, ended, chunks):  # type: ignore[no-untyped-def]
+    """End connections closed for longer than REST_NS before `now`, or silent for `idle` ns (0: however long), or all:
+    gaps become holes, an END chunk follows.
 
     `ended` gets their numbers; returns how many. state[STOPPED] says when chunks or `ended` were full: call again.
     """
@@ -414,7 +415,10 @@ def finish(now, everything, state, flows, connections, directions, held, ended, 
     made = 0
     for c in range(connections.shape[0]):
         row = connections[c]
-        if row.used != 1 or (everything == 0 and (row.closed_at == 0 or now - row.closed_at <= 2 * REST_NS)):
+        if row.used != 1:
+            continue
+        closed = row.closed_at != 0 and now - row.closed_at > 2 * REST_NS
+        if everything == 0 and not closed and (idle == 0 or now - row.last <= idle):
             continue
         if made == ended.shape[0] or state[CHUNKS] + 2 * state[HELD_USED] + 8 > chunks.shape[0]:
             state[STOPPED] = CHUNKS_FULL

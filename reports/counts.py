@@ -7,6 +7,8 @@ timeline, which grows step by step only when the timeline holds too much to keep
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from kafkatap.dissector.rows import EXCHANGE, RESULT
@@ -24,6 +26,8 @@ INTERVALS = tuple(s * SECOND for s in (1, 5, 10, 60, 300, 600, 3600, 86400))
 TIMELINE_LIMIT = 200_000
 #: Batches smaller than this are gathered.
 GATHER = 1024
+#: Key columns that are numbers of strings; those of addresses end in `_ip`.
+STRING_COLUMNS = frozenset(("client_id", "software", "software_version", "topic", "topic_id", "name"))
 
 
 class ReportCounts:
@@ -228,26 +232,48 @@ class ReportCounts:
 
     def renumber(self, strings: Array, addresses: Array) -> ReportCounts:
         """The same counts in another table of names: new numbers by old ones, int64 (strings,) and (addresses,)."""
+        numbers = {True: np.append(strings, -1), False: np.append(addresses, -1)}
+
+        def change(names: tuple[str, ...], keys: Array, _: Array) -> None:
+            for column, name in enumerate(names):
+                if name in STRING_COLUMNS or name.endswith("_ip"):
+                    keys[:, column] = numbers[name in STRING_COLUMNS][keys[:, column]]
+
+        return self.rekeyed(change)
+
+    def rekeyed(self, change: Callable[[tuple[str, ...], Array, Array], None]) -> ReportCounts:
+        """The same counts under other keys, rows that have the same one then added up. `change` is called once for
+        each table, with the names of its key columns, a copy of its keys (int64 (rows, columns)) to be changed, and
+        its values."""
         self.finish()
         result = ReportCounts(self.filters, self._names, by_topic=self.by_topic, interval=self.interval)
         result.fixed_interval = self.fixed_interval
-        string_columns = {"client_id", "software", "software_version", "topic", "topic_id", "name"}
         for mine, histograms, names, table, counts in (
             (result.groups, result.histograms, tally.GROUP_KEY, self.groups, self.histograms),
             (result.topics, result.topic_histograms, tally.TOPIC_KEY, self.topics, self.topic_histograms),
             (result.timeline, result.timeline_histograms, tally.TIMELINE_KEY, self.timeline, self.timeline_histograms),
             (result.errors, None, tally.ERROR_KEY, self.errors, None),
         ):
-            keys = table.key_rows().copy()
-            for column, name in enumerate(names):
-                numbers = strings if name in string_columns else addresses if name.endswith("_ip") else None
-                if numbers is not None:
-                    keys[:, column] = np.append(numbers, -1)[keys[:, column]]
+            keys, values = table.key_rows().copy(), table.value_rows()
+            change(names, keys, values)
             if histograms is None or counts is None:
-                mine.add(keys, table.value_rows())
+                mine.add(keys, values)
             else:
-                _merge_owned(mine, histograms, keys, table.value_rows(), counts)
+                _merge_owned(mine, histograms, keys, values, counts)
         return result
+
+    def names_used(self) -> tuple[Array, Array]:
+        """Numbers of the strings and of the addresses in the keys, ascending: int64 (n,) each."""
+        self.finish()
+        found: dict[bool, list[Array]] = {True: [], False: []}
+        for names, table in (
+            (tally.GROUP_KEY, self.groups), (tally.TOPIC_KEY, self.topics), (tally.ERROR_KEY, self.errors),
+        ):  # fmt: skip
+            for column, name in enumerate(names):
+                if name in STRING_COLUMNS or name.endswith("_ip"):
+                    found[name in STRING_COLUMNS].append(np.unique(table.key_rows()[:, column]))
+        strings, addresses = (np.unique(np.concatenate(found[which])) for which in (True, False))
+        return strings[strings >= 0], addresses[addresses >= 0]
 
 
 def rows_of(numbers: Array, wanted: Array) -> Array:

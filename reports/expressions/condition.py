@@ -112,6 +112,10 @@ class Condition:
         given[given] = verdicts.on(values.low[given], lambda number: spell(names, number))
         return given
 
+    def forget(self) -> None:
+        """The numbers of names are others now: judge them anew."""
+        self._names, self._verdicts = None, {}
+
     def bit(self, atom: FieldAtom) -> np.uint64:
         return self._bits[atom]
 

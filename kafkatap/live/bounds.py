@@ -1,0 +1,98 @@
+"""What keeps memory flat while a monitor runs for months: silent connections end, names that nobody needs any more are
+forgotten, and of counts that are broken down too far the small rows are added up as `(other)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kafkatap.engine import Engine
+from kafkatap.reports import tally
+from kafkatap.reports.counts import ReportCounts
+
+Array = np.ndarray[Any, Any]
+
+OTHER = b"(other)"
+SECOND = 1_000_000_000
+_OTHER = -2  # stands for the number of OTHER
+#: What small rows have in common once they are added up, by the key of their table.
+_FOLDED: Mapping[tuple[str, ...], Mapping[str, int]] = {
+    tally.GROUP_KEY: {"client_id": _OTHER, "software": -1, "software_version": -1, "client_ip": -1},
+    tally.TOPIC_KEY: {"topic": _OTHER, "topic_id": -1},
+    tally.ERROR_KEY: {"client_id": _OTHER, "topic": -1, "topic_id": -1, "name": -1},
+}
+#: Columns of CONNECTION_ROW that are numbers of strings, and of addresses.
+_CONNECTION_NAMES = (("client_id", "software", "software_version", "sasl_mechanism"), ("client_ip", "broker_ip"))
+#: The first values of groups and topics: exchanges by outcome.
+_OUTCOMES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`idle`: ns after which a silent connection is over (brokers close theirs after 10 minutes); where more than
+    `connections` are open, sooner. `strings`, `text` (bytes), `addresses`: what may be known before it is looked
+    through. `rows`: of a table of counts. `ended`: connections that are over, of which a row is kept for the report."""
+
+    idle: int = 1_800 * SECOND
+    connections: int = 100_000
+    strings: int = 200_000
+    text: int = 32 << 20
+    addresses: int = 100_000
+    topic_names: int = 100_000
+    rows: int = 20_000
+    ended: int = 100_000
+
+    def idle_now(self, engine: Engine) -> int:
+        """After how long a silent connection is over, as many as there are."""
+        opened = int((engine.assembler.connections["used"] == 1).sum())
+        return self.idle if opened <= self.connections else max(self.idle * self.connections // (opened * 60), SECOND)
+
+    def names_full(self, engine: Engine) -> bool:
+        strings, text = engine.dissector.names_used
+        return strings > self.strings or text > self.text or len(engine.addresses) > self.addresses
+
+
+def fold(counts: ReportCounts, rows: int, engine: Engine) -> ReportCounts:
+    """The same counts with at most `rows` rows a table: where there are more, the small ones are added up under the
+    name `(other)`."""
+    counts.finish()
+    if all(len(table) <= rows for table in (counts.groups, counts.topics, counts.errors)):
+        return counts
+    other = engine.dissector.number_of(OTHER)
+
+    def change(names: tuple[str, ...], keys: Array, values: Array) -> None:
+        folded = _FOLDED.get(names)
+        if folded is None or len(keys) <= rows:
+            return
+        weights = values[:, : 1 if names == tally.ERROR_KEY else _OUTCOMES].sum(axis=1)
+        small = np.argsort(-weights, kind="stable")[rows // 2 :]
+        for name, number in folded.items():
+            keys[small, names.index(name)] = other if number == _OTHER else number
+
+    return counts.rekeyed(change)
+
+
+def forget_names(
+    engine: Engine, every: Sequence[ReportCounts], connections: Sequence[Array], topic_names: int
+) -> tuple[Array, Array]:
+    """Forget the strings and addresses that neither these counts, nor these rows of connections (CONNECTION_ROW, which
+    are given the new numbers), nor open connections need. The new numbers by the old ones, of strings and of addresses:
+    int64, -1 for what is forgotten, and for -1 at their ends."""
+    known = engine.dissector.topic_names
+    if len(known) > topic_names:  # those told last are the likeliest to be in use
+        engine.dissector.topic_names = dict(list(known.items())[-topic_names // 2 :])
+    used = [counts.names_used() for counts in every]
+    kept = []
+    for which, names_of in enumerate(_CONNECTION_NAMES):
+        found = [each[which] for each in used] + [np.unique(rows[name]) for rows in connections for name in names_of]
+        numbers = np.concatenate(found)
+        kept.append(numbers[numbers >= 0].astype(np.int64))
+    made = engine.forget_strings(kept[0]), engine.forget_addresses(kept[1])
+    for numbers, names_of in zip(made, _CONNECTION_NAMES, strict=True):
+        for rows in connections:
+            for name in names_of:
+                rows[name] = numbers[rows[name]]
+    return made

@@ -1,0 +1,95 @@
+"""Capture filters in tcpdump's syntax, compiled to the kernel's classic BPF by libpcap, else by tcpdump.
+
+A program is the array of its instructions (`struct sock_filter`: code u16, jt u8, jf u8, k u32). What it returns for a
+packet that passes is how many bytes of it to keep.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import shutil
+import struct
+import subprocess
+
+from kafkatap.reassembly.headers import ETHERNET, RAW
+
+#: All of a packet: as much as anything captures of one.
+WHOLE = 262_144
+_INSTRUCTION = struct.Struct("HBBI")
+_RETURN_CONSTANT = 0x06
+#: libpcap's own numbers of link types.
+_DLT = {ETHERNET: 1, RAW: 12}
+_UNKNOWN_NETMASK = 0xFFFFFFFF
+_LONGEST = 4_096  # the kernel's bound (BPF_MAXINSNS)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_uint), ("instructions", ctypes.c_void_p))
+
+
+def compile_filter(expression: str, link_type: int) -> bytes:
+    """The program of a filter expression for packets of a link type. ValueError says what is wrong with it."""
+    library = _libpcap()
+    program = _by_libpcap(library, expression, link_type) if library is not None else _by_tcpdump(expression, link_type)
+    if len(program) > _LONGEST * _INSTRUCTION.size:
+        raise ValueError(f"the capture filter is too long for the kernel: {expression}")
+    return program
+
+
+def keeping(program: bytes, length: int) -> bytes:
+    """The same program, but of packets that pass only the first `length` bytes are kept."""
+    return b"".join(
+        _INSTRUCTION.pack(code, jt, jf, length if code == _RETURN_CONSTANT and k else k)
+        for code, jt, jf, k in _INSTRUCTION.iter_unpack(program)
+    )
+
+
+def _libpcap() -> ctypes.CDLL | None:
+    for name in ("libpcap.so.1", "libpcap.so.0.8", ctypes.util.find_library("pcap")):
+        if name:
+            try:
+                return ctypes.CDLL(name)
+            except OSError:
+                continue
+    return None
+
+
+def _by_libpcap(library: ctypes.CDLL, expression: str, link_type: int) -> bytes:
+    library.pcap_open_dead.restype = ctypes.c_void_p
+    library.pcap_geterr.restype = ctypes.c_char_p
+    library.pcap_geterr.argtypes = [ctypes.c_void_p]
+    library.pcap_compile.argtypes = [
+        ctypes.c_void_p, ctypes.POINTER(_Program), ctypes.c_char_p, ctypes.c_int, ctypes.c_uint,
+    ]  # fmt: skip
+    library.pcap_freecode.argtypes = [ctypes.POINTER(_Program)]
+    library.pcap_close.argtypes = [ctypes.c_void_p]
+    handle = library.pcap_open_dead(_DLT[link_type], WHOLE)
+    program = _Program()
+    try:
+        if library.pcap_compile(handle, ctypes.byref(program), expression.encode(), 1, _UNKNOWN_NETMASK) != 0:
+            raise _wrong(expression, library.pcap_geterr(handle).decode("utf-8", "replace"))
+        made = ctypes.string_at(program.instructions, program.length * _INSTRUCTION.size)
+        library.pcap_freecode(ctypes.byref(program))
+        return made
+    finally:
+        library.pcap_close(handle)
+
+
+def _by_tcpdump(expression: str, link_type: int) -> bytes:
+    tcpdump = shutil.which("tcpdump") or shutil.which("tcpdump", path="/usr/sbin:/sbin")
+    if tcpdump is None:
+        raise ValueError("capture filters need libpcap or tcpdump (Debian: apt install libpcap0.8)")
+    kind = "EN10MB" if link_type == ETHERNET else "RAW"
+    ran = subprocess.run(
+        [tcpdump, "-ddd", "-s", str(WHOLE), "-y", kind, "--", expression],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    if ran.returncode:
+        raise _wrong(expression, ran.stderr.strip().splitlines()[-1].removeprefix("tcpdump: "))
+    numbers = [line.split() for line in ran.stdout.splitlines()[1:]]
+    return b"".join(_INSTRUCTION.pack(*map(int, four)) for four in numbers)
+
+
+def _wrong(expression: str, reason: str) -> ValueError:
+    return ValueError(f"the capture filter {expression!r} is wrong: {reason} (it is tcpdump's: see man pcap-filter)")

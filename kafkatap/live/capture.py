@@ -1,0 +1,140 @@
+"""Packets of several interfaces as one sequence, in order of time as far as they are there."""
+
+from __future__ import annotations
+
+import select
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from kafkatap.sources import SLACK_NS
+
+from . import bpf
+from .interfaces import Interface, find
+
+Array = np.ndarray[Any, Any]
+
+
+class Tap(Protocol):
+    """One interface: a `Ring`, or a `CaptureSocket`."""
+
+    interface: Interface
+    buffer: Array
+    packets: Array
+
+    def fileno(self) -> int: ...
+    @property
+    def ready(self) -> bool: ...
+    def scan(self, number: int) -> int: ...
+    def release(self) -> None: ...
+    def counters(self) -> tuple[int, int]: ...
+    def trim(self, length: int | None) -> None: ...
+    def error(self) -> str | None: ...
+    def close(self) -> None: ...
+
+
+class Capture:
+    """Some taps. `tell`: called with what an interface has to say (a sentence)."""
+
+    def __init__(self, taps: Sequence[Tap], tell: Callable[[str], None] = lambda text: None) -> None:
+        self.names = tuple(tap.interface.name for tap in taps)
+        self._taps = tuple(taps)
+        self._tell = tell
+        self._number = 1
+        self._poll = select.poll()
+        for tap in taps:
+            self._poll.register(tap.fileno(), select.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        """Until packets are there, or so long."""
+        if any(tap.ready for tap in self._taps):
+            return
+        for number, event in self._poll.poll(seconds * 1000):
+            if event & (select.POLLERR | select.POLLHUP):
+                tap = next(t for t in self._taps if t.fileno() == number)
+                said = tap.error()
+                if said:
+                    self._tell(
+                        f"{tap.interface.name}: {said[:1].lower()}{said[1:]}; packets are taken again once it is back"
+                    )
+
+    def blocks(self) -> Iterator[tuple[Array, Array, int]]:
+        """(buffer, PACKET rows, how many): what is there now, once through. The bytes stay until the next is asked
+        for."""
+        if len(self._taps) == 1:
+            tap = self._taps[0]
+            count = tap.scan(self._number)
+            self._number += count
+            if count:
+                yield tap.buffer, tap.packets, count
+            tap.release()
+            return
+        yield from self._merged()
+
+    def _merged(self) -> Iterator[tuple[Array, Array, int]]:
+        """Runs of packets, the earliest first, as `sources.ordered` does with files."""
+        waiting = [(tap, tap.scan(1), 0) for tap in self._taps]
+        active = [item for item in waiting if item[1]]
+        while active:
+            active.sort(key=lambda item: int(item[0].packets["ts"][item[2]]))
+            tap, count, at = active.pop(0)
+            end = count
+            if active:
+                limit = int(active[0][0].packets["ts"][active[0][2]]) + SLACK_NS
+                later = np.flatnonzero(tap.packets["ts"][at:count] > limit)
+                end = at + max(1, int(later[0])) if len(later) else count
+            run = tap.packets[at:end]
+            run["number"] = np.arange(self._number, self._number + len(run))
+            self._number += len(run)
+            yield tap.buffer, run, len(run)
+            if end < count:
+                active.append((tap, count, end))
+        for tap in self._taps:
+            tap.release()
+
+    def counters(self) -> tuple[int, int]:
+        """Packets that the filter let pass, and how many of them the kernel dropped, since the start."""
+        both = [tap.counters() for tap in self._taps]
+        return sum(seen for seen, _ in both), sum(dropped for _, dropped in both)
+
+    def trim(self, length: int | None) -> None:
+        for tap in self._taps:
+            tap.trim(length)
+
+    def close(self) -> None:
+        for tap in self._taps:
+            tap.close()
+
+
+def open_capture(
+    names: Sequence[str],
+    expression: str,
+    size: int,
+    *,
+    promiscuous: bool = False,
+    by_scapy: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Capture:
+    """Taps on these interfaces, with `size` bytes of ring in all. ValueError where a name or the filter is wrong,
+    PermissionError without CAP_NET_RAW."""
+    chosen = [find(name) for name in dict.fromkeys(names)] if sys.platform == "linux" else []
+    taps: list[Tap] = []
+    try:
+        if by_scapy or sys.platform != "linux":
+            from .capture_sockets import CaptureSocket
+
+            for name in dict.fromkeys(names):
+                taps.append(CaptureSocket(name, expression, promiscuous))
+        else:
+            from .ring import Ring
+
+            for interface in chosen:
+                program = bpf.compile_filter(expression, interface.link_type)
+                taps.append(Ring(interface, program, size // len(chosen), promiscuous))
+    except BaseException:
+        for tap in taps:
+            tap.close()
+        raise
+    return Capture(taps, tell)

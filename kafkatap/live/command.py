@@ -1,0 +1,256 @@
+"""`kafkatap live`: from options to a monitor, a screen or lines, and the report at the end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from kafkatap.asking import asked, asked_condition
+from kafkatap.console import DONE, WRONG, complain, no_kafka, reason_of, refuse
+from kafkatap.engine import Engine, engine_for
+from kafkatap.kernels import store
+from kafkatap.options import own_version
+from kafkatap.reports.build import build_report
+from kafkatap.values import chosen_definitions
+
+from . import interfaces
+from .capture import Capture, open_capture
+from .governor import Governor
+from .monitor import Monitor
+from .sinks import Sink
+
+if TYPE_CHECKING:
+    from kafkatap.reports.expressions import Condition
+
+    from .recent import Recent
+
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+def live(options: argparse.Namespace) -> int:
+    """Carry out `kafkatap live`; return its exit code."""
+    store.verbose = options.verbose > 0
+    if options.list_interfaces:
+        print("\n".join([*interfaces.names(), interfaces.ANY]))
+        return DONE
+    try:
+        definitions = chosen_definitions(options)
+        condition = asked_condition(options, definitions)
+        recorder, recorded = _recorder(options)
+        engine = engine_for(_probing(condition, recorded), options.topics, options.port or (), definitions)
+        store.prepare()
+        capture = open_capture(
+            options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
+            promiscuous=options.promiscuous, by_scapy=options.scapy, tell=complain,
+        )  # fmt: skip
+    except PermissionError:
+        return _refuse_without_capability()
+    except (ValueError, OSError) as error:
+        return refuse(error)
+    _be_nice(options.nice)
+    stop = Event()
+    try:
+        with signals(stop) as handlers:
+            return _watch(options, capture, engine, condition, recorder, stop, handlers)
+    except OSError as error:
+        complain(reason_of(error))
+        return WRONG
+    finally:
+        capture.close()
+
+
+def _watch(
+    options: argparse.Namespace,
+    capture: Capture,
+    engine: Engine,
+    condition: Condition | None,
+    recorder: Sink | None,
+    stop: Event,
+    handlers: list[Any],
+) -> int:
+    from .recent import Recent
+
+    limit = None if options.max_cpu is None else options.max_cpu / 100
+    monitor = Monitor(capture, engine, condition=condition, governor=Governor(limit, options.topics))
+    handlers.append(monitor.reset)
+    if options.duration:
+        _stop_after(options.duration / 1e9, stop)
+    recent = Recent()
+    closing = _outputs(options, monitor, recorder)
+    if _wants_screen(options):
+        from .screen import run_screen
+
+        monitor.sinks.append(recent)
+        _with_screen(monitor, recent, stop, options, run_screen)
+    else:
+        from .plain import Plain
+
+        monitor.sinks.append(Plain(monitor, options.interval, sys.stderr if options.json else sys.stdout, options.utc))
+        monitor.run(stop.is_set)
+    for close in closing:
+        close()
+    return _report(options, monitor)
+
+
+def _with_screen(monitor: Monitor, recent: Recent, stop: Event, options: argparse.Namespace, run_screen: Any) -> None:
+    """The monitor in a thread of its own, the screen in this one, until either ends."""
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            monitor.run(stop.is_set)
+        except BaseException as error:  # raised below, once the terminal is as it was
+            failed.append(error)
+        finally:
+            stop.set()
+
+    thread = Thread(target=work, name="kafkatap-live")
+    thread.start()
+    try:
+        run_screen(monitor, recent, stop=stop, utc=options.utc)
+    finally:
+        stop.set()
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def _wants_screen(options: argparse.Namespace) -> bool:
+    if options.plain or options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    if find_spec("textual") is None:
+        complain("the screen needs textual (pip install 'kafkatap[live]'); these are lines instead")
+        return False
+    return True
+
+
+def _recorder(options: argparse.Namespace) -> tuple[Sink | None, Condition | None]:
+    """What writes packets, and the condition on which it does."""
+    if options.write_pcap is None:
+        if options.on:
+            raise ValueError("--on tells when packets are written: it needs --write-pcap FILE")
+        return None, None
+    from .recorder import Recorder
+
+    recorder = Recorder(
+        options.write_pcap, on=options.on, size=options.ring_size, after=options.after, limit=options.write_limit,
+        tell=complain,
+    )  # fmt: skip
+    return recorder, recorder.condition
+
+
+def _probing(condition: Condition | None, recorded: Condition | None) -> Condition | None:
+    """The condition that the engine has to decode for."""
+    asking = [c for c in (condition, recorded) if c is not None and c.probes is not None]
+    if len(asking) > 1:
+        raise ValueError("--filter and --on cannot both look into messages (names with dots); one of them can")
+    return asking[0] if asking else None
+
+
+def _outputs(options: argparse.Namespace, monitor: Monitor, recorder: Sink | None) -> list[Any]:
+    """Sinks that were asked for; what is to be called at the end."""
+    closing: list[Any] = []
+    if recorder is not None:
+        monitor.sinks.append(recorder)
+    if options.write_parquet:
+        from .tables import ParquetLog
+
+        monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, tell=complain))
+    if options.prometheus or options.otlp:
+        from .metrics import Metrics
+
+        metrics = Metrics(monitor)
+        monitor.sinks.append(metrics)
+        if options.prometheus:
+            from .prometheus import serve
+
+            server = serve(metrics, monitor, options.prometheus)
+            closing.append(server.close)
+        if options.otlp:
+            from .otlp import export
+
+            closing.append(export(metrics, monitor, options.otlp).close)
+    return closing
+
+
+def _report(options: argparse.Namespace, monitor: Monitor) -> int:
+    """The report on all since the start. That its reader is gone (a session that was dropped) is no matter."""
+    context = monitor.context()
+    result = build_report(monitor.windows.start, context, by=options.by, asked=asked(options))
+    try:
+        if options.json:
+            from kafkatap.reports.json_report import write_json
+
+            write_json(result, sys.stdout, own_version())
+        elif options.report:
+            from kafkatap.reports.text import write_text
+
+            color = None if options.color == "auto" else options.color == "always"
+            write_text(result, sys.stdout, top=options.top, utc=options.utc, color=color)
+        sys.stdout.flush()
+        if not any(context.ledger["requests"].values()):
+            complain(no_kafka(context))
+        if monitor.forgotten:
+            complain(f"the {monitor.forgotten:,} connections that ended first are not among the connections above")
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(1, 2)
+    return DONE
+
+
+@contextmanager
+def signals(stop: Event) -> Iterator[list[Any]]:
+    """Until the end, signals that ask for it set `stop`; SIGUSR1 calls what the list holds. A second Ctrl-C ends at
+    once."""
+    on_usr1: list[Any] = []
+
+    def end(number: int, _: Any) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    def anew(number: int, _: Any) -> None:
+        for call in on_usr1:
+            call()
+
+    before = {getattr(signal, name): end for name in SIGNALS if hasattr(signal, name)}
+    if hasattr(signal, "SIGUSR1"):
+        before[signal.SIGUSR1] = anew
+    restored = [(number, signal.signal(number, handler)) for number, handler in before.items()]
+    try:
+        yield on_usr1
+    finally:
+        for number, handler in restored:
+            signal.signal(number, handler)
+
+
+def _stop_after(seconds: float, stop: Event) -> None:
+    def wait() -> None:
+        stop.wait(seconds)
+        stop.set()
+
+    Thread(target=wait, name="kafkatap-duration", daemon=True).start()
+
+
+def _be_nice(nice: int) -> None:
+    try:
+        os.nice(nice)
+    except OSError as error:  # a lower one than it has, without the right to it
+        complain(f"--nice {nice}: {reason_of(error)}")
+
+
+def _refuse_without_capability() -> int:
+    """Two commands that mend it."""
+    python = os.path.realpath(sys.executable)
+    again = " ".join(["sudo", sys.argv[0], *sys.argv[1:]])
+    complain("capturing needs the capability CAP_NET_RAW. Either run it as root, or give it to this Python once:")
+    complain(f"  {again}")
+    complain(f"  sudo setcap cap_net_raw+ep {python}")
+    return WRONG

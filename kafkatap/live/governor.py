@@ -1,0 +1,80 @@
+"""How much is decoded, so that the host is not hurt: less when the processor time or the drops grow, more when calm.
+
+A level is left for the next one after a second that was too much, and taken back after some calm seconds, twice as many
+each time that it was left again soon.
+"""
+
+from __future__ import annotations
+
+import time
+
+#: All; no topics (of bodies only error codes and throttle times); only the first bytes of packets: requests, responses
+#: and their times, but of most bodies nothing; and in turns nothing at all.
+FULL, LEAN, HEADERS, PAUSED = range(4)
+LEVELS = ("full", "no topics", "headers only", "paused")
+#: Bytes of each packet that are taken at HEADERS: link, IP and TCP headers with options, and Kafka's header.
+HEADER_BYTES = 256
+#: Seconds of calm before the level before is tried again, at first and at most.
+CALM, LONGEST_CALM = 10, 600
+#: At so much of the limit it is calm.
+_CALM_SHARE = 0.6
+SECOND = 1_000_000_000
+
+
+class Governor:
+    """`limit`: of one core's time, 0.33 is a third; None: only drops count. `topics`: whether FULL is wanted."""
+
+    def __init__(self, limit: float | None = None, topics: bool = True) -> None:
+        self.limit = limit
+        self.lowest = FULL if topics else LEAN
+        self.level = self.lowest
+        self.since = 0
+        self.reason = ""
+        self.cpu = 0.0
+        self._used = time.process_time_ns()
+        self._at = time.monotonic_ns()
+        self._calm = 0
+        self._patience = CALM
+        self._last_rise = 0
+
+    @property
+    def topics(self) -> bool:
+        return self.level == FULL
+
+    def second(self, now: int, dropped: int) -> bool:
+        """Judge the last second, in which `dropped` packets were lost; whether the level is another one now."""
+        used, at = time.process_time_ns(), time.monotonic_ns()
+        self.cpu = (used - self._used) / max(1, at - self._at)
+        self._used, self._at = used, at
+        return self.judge(now, self.cpu, dropped)
+
+    def judge(self, now: int, cpu: float, dropped: int) -> bool:
+        """`second` with what it measured."""
+        before = self.level
+        over = self.limit is not None and cpu > self.limit
+        if (over or dropped) and self.level < PAUSED and (over or self.level < HEADERS):
+            if now - self._last_rise < 2 * self._patience * SECOND:
+                self._patience = min(2 * self._patience, LONGEST_CALM)
+            self.level += 1
+            self.reason = f"{dropped:,} packets dropped" if dropped else f"{cpu:.0%} of a core, limit {self.limit:.0%}"
+            self._calm = 0
+        elif over or dropped or (self.limit is not None and cpu > _CALM_SHARE * self.limit and self.level < PAUSED):
+            self._calm = 0
+        elif self.level > self.lowest:
+            self._calm += 1
+            if self._calm >= self._patience:
+                self.level -= 1
+                self._calm = 0
+                self._last_rise = now
+                self.reason = self.reason if self.level > self.lowest else ""
+        if self.level != before or not self.since:
+            self.since = now
+        return self.level != before
+
+    def rest(self) -> float:
+        """Seconds that the loop is to sleep now, so that it keeps to the limit; only at PAUSED."""
+        if self.level < PAUSED or self.limit is None:
+            return 0.0
+        used = (time.process_time_ns() - self._used) / SECOND
+        gone = (time.monotonic_ns() - self._at) / SECOND
+        return max(0.0, min(used / self.limit - gone, 0.5))

@@ -1,0 +1,57 @@
+"""Network interfaces: which there are, and what their packets begin with."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+
+from kafkatap.reassembly.headers import ETHERNET, RAW
+
+ANY = "any"
+#: ARPHRD_ETHER and ARPHRD_LOOPBACK: their packets begin with an Ethernet header.
+_ETHERNET, _LOOPBACK = 1, 772
+_SIOCGIFFLAGS, _SIOCGIFHWADDR = 0x8913, 0x8927
+_UP = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """`link_type`: what its packets begin with (headers.ETHERNET, or headers.RAW: their IP header)."""
+
+    name: str
+    index: int
+    link_type: int
+    up: bool = True
+
+    @property
+    def loopback_only(self) -> bool:
+        return self.name == "lo"
+
+
+def names() -> list[str]:
+    """The interfaces of this network namespace."""
+    return [name for _, name in socket.if_nameindex()]
+
+
+def find(name: str) -> Interface:
+    """An interface by its name, or `any`. ValueError where there is none, with those that there are."""
+    if name == ANY:
+        return Interface(ANY, 0, RAW)
+    try:
+        index = socket.if_nametoindex(name)
+    except OSError:
+        raise ValueError(f"there is no interface {name}; there are {', '.join([*names(), ANY])}") from None
+    kind, flags = _ask(name)
+    return Interface(name, index, ETHERNET if kind in (_ETHERNET, _LOOPBACK) else RAW, bool(flags & _UP))
+
+
+def _ask(name: str) -> tuple[int, int]:
+    """Hardware type (ARPHRD_...) and flags."""
+    import fcntl  # here: not everywhere
+
+    request = struct.pack("256s", name.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        kind = struct.unpack_from("H", fcntl.ioctl(asking.fileno(), _SIOCGIFHWADDR, request), 16)[0]
+        flags = struct.unpack_from("H", fcntl.ioctl(asking.fileno(), _SIOCGIFFLAGS, request), 16)[0]
+    return int(kind), int(flags)

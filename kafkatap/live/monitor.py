@@ -1,0 +1,317 @@
+"""The loop of live capture: packets from a source, through the engine, into the counts of each second and to sinks.
+
+One thread runs it; others look (`reading`, `status`) under its lock, which it lets go of between blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from threading import RLock
+from typing import Protocol
+
+from kafkatap.engine import Engine
+from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, FileInfo
+from kafkatap.reports.counts import ReportCounts
+from kafkatap.reports.expressions import Condition
+from kafkatap.running import joined
+
+from .bounds import Bounds, fold, forget_names
+from .governor import HEADER_BYTES, HEADERS, Governor
+from .sinks import Sink
+from .windows import KEPT, Windows
+
+SECOND = 1_000_000_000
+#: Seconds at most for packets that wait when the end is asked for.
+LAST_PACKETS = 2.0
+
+
+class Source(Protocol):
+    """Where packets come from: `capture.Capture`, or a file in tests."""
+
+    names: tuple[str, ...]
+
+    def wait(self, seconds: float) -> None:
+        """Until packets are there, or so long."""
+
+    def blocks(self) -> Iterator[tuple[Array, Array, int]]:
+        """(buffer, PACKET rows, how many) of what is there; the bytes stay until the next is asked for."""
+
+    def counters(self) -> tuple[int, int]:
+        """Packets that the filter let pass, and how many of them the kernel dropped, since the start."""
+
+    def trim(self, length: int | None) -> None:
+        """Take no more than so many bytes of each packet from now on; None: all."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the monitor itself does. Times are ns since the epoch, rates of the last whole second."""
+
+    now: int
+    started: int  # of the counts: moves with `reset`
+    interfaces: tuple[str, ...]
+    packets: int  # analysed since the start of the process
+    packet_rate: float
+    byte_rate: float  # of TCP payload on the wire
+    dropped: int  # by the kernel, as nobody took them in time
+    dropped_lately: int  # in the last 10 s
+    level: int  # governor.FULL, LEAN, HEADERS or PAUSED
+    level_since: int
+    reason: str  # why it is not FULL; ""
+    cpu: float  # of one core, over the last second: 0.25 is a quarter
+    memory: int  # resident, bytes
+    connections: int  # open
+    waiting: int  # requests without a response so far
+    encrypted_share: float
+
+
+class Monitor:
+    """`windows` holds the counts; `engine` the names. `condition`: only exchanges for which it holds count."""
+
+    def __init__(
+        self,
+        source: Source,
+        engine: Engine,
+        *,
+        condition: Condition | None = None,
+        sinks: Sequence[Sink] = (),
+        governor: Governor | None = None,
+        bounds: Bounds | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.source = source
+        self.engine = engine
+        self.sinks = list(sinks)
+        self.governor = governor or Governor()
+        self.bounds = bounds or Bounds()
+        self.condition = condition
+        self.lock = RLock()
+        self._readers = 0
+        self._clock = clock
+        self.windows = Windows(self._counts)
+        self._slice = self._counts()
+        self._ended: deque[Array] = deque()  # CONNECTION_ROW, of connections that are over
+        self._ended_rows = 0
+        self.forgotten = 0  # connections of which no row is kept
+        self._reset_asked = False
+        now = clock()
+        self._second = now // SECOND
+        self._base = _Base()
+        self._last = (0, 0, 0)  # packets, payload bytes and drops at the end of the last second
+        self._drops: deque[int] = deque(maxlen=10)
+        self.status = Status(
+            now, now, source.names, 0, 0.0, 0.0, 0, 0, self.governor.level, now, "", 0.0, 0, 0, 0, 0.0
+        )  # fmt: skip
+        engine.set_detail(self.governor.topics)
+
+    def run(self, stop: Callable[[], bool]) -> None:
+        """Take packets until `stop` says so, then what is still there, and end."""
+        try:
+            while not stop():
+                self.source.wait(0.2)
+                self.step()
+                if self._readers:
+                    time.sleep(0.0002)  # let them have the lock
+                rest = self.governor.rest()
+                if rest:
+                    time.sleep(rest)
+            until = time.monotonic() + LAST_PACKETS
+            while time.monotonic() < until and self.step():
+                self.source.wait(0.1)
+        finally:
+            self.finish()
+
+    def step(self) -> int:
+        """Take what is there now; how many packets it was. Without packets too, to be called once a second."""
+        taken = 0
+        with self.lock:
+            if self._reset_asked:
+                self._reset()
+            for buffer, packets, count in self.source.blocks():
+                for sink in self.sinks:
+                    sink.packets(buffer, packets, count)
+                self._add(self.engine.take(buffer, packets, 0, count))
+                taken += count
+            now = self._clock()
+            if now // SECOND != self._second:
+                self._end_second(now)
+        return taken
+
+    def _add(self, batches: Iterable[Batch]) -> None:
+        for batch in self._matching(batches):
+            for sink in self.sinks:
+                sink.batch(batch, self.engine)
+            condition = self.condition
+            self._slice.add(batch if condition is None else condition.narrowed(batch, self.engine))
+
+    def _matching(self, batches: Iterable[Batch]) -> Iterable[Batch]:
+        if self.condition is None:
+            return batches
+        from kafkatap.reports.expressions.sieve import sift
+
+        # Batch by batch: what is held back for names would be held until the end.
+        return chain.from_iterable(sift((batch,), self.condition, self.engine) for batch in batches)
+
+    def _end_second(self, now: int) -> None:
+        missed = min(now // SECOND - self._second - 1, KEPT)
+        self._second = now // SECOND
+        self._add(self.engine.sweep(self.bounds.idle_now(self.engine)))
+        self._keep_connections()
+        self._slice.finish()
+        for sink in self.sinks:
+            sink.second(now, self._slice, self.engine)
+        self.windows.add(self._slice)
+        for _ in range(missed):
+            self.windows.add(self._counts())
+        self._bound()
+        self._measure(now)
+        self._slice = self._counts()
+
+    def _measure(self, now: int) -> None:
+        """Make the status, and have the governor judge the second."""
+        engine, governor = self.engine, self.governor
+        _, dropped = self.source.counters()
+        payload = engine.ledger()["payload bytes"]["total"]
+        packets, before, dropped_before = self._last
+        self._last = engine.packets, payload, dropped
+        self._drops.append(dropped - dropped_before)
+        seconds = max(1e-9, (now - self.status.now) / SECOND)
+        if governor.second(now, dropped - dropped_before):
+            engine.set_detail(governor.topics)
+            self.source.trim(HEADER_BYTES if governor.level >= HEADERS else None)
+        self.status = Status(
+            now=now,
+            started=self.status.started,
+            interfaces=self.source.names,
+            packets=engine.packets,
+            packet_rate=(engine.packets - packets) / seconds,
+            byte_rate=(payload - before) / seconds,
+            dropped=dropped,
+            dropped_lately=sum(self._drops),
+            level=governor.level,
+            level_since=governor.since,
+            reason=governor.reason,
+            cpu=governor.cpu,
+            memory=resident(),
+            connections=int((engine.assembler.connections["used"] == 1).sum()),
+            waiting=engine.requests_waiting,
+            encrypted_share=engine.encrypted_share,
+        )
+
+    def _bound(self) -> None:
+        """Keep memory flat."""
+        rows = self.bounds.rows
+        self.windows.start = fold(self.windows.start, rows, self.engine)
+        if not self.bounds.names_full(self.engine):
+            return
+        for sink in self.sinks:
+            sink.forget(self.engine)
+        self.windows.replace(lambda counts: fold(counts, rows, self.engine))
+        kept = list(self._ended)
+        numbers = forget_names(self.engine, self.windows.every(), kept, self.bounds.topic_names)
+        self.windows.replace(lambda counts: counts.renumber(*(each[:-1] for each in numbers)))
+        if self.condition is not None:
+            self.condition.forget()
+
+    def _keep_connections(self) -> None:
+        rows = self.engine.take_connections()
+        if not len(rows):
+            return
+        for sink in self.sinks:
+            sink.connections(rows, self.engine)
+        self._ended.append(rows)
+        self._ended_rows += len(rows)
+        while self._ended_rows > self.bounds.ended and len(self._ended) > 1:
+            gone = len(self._ended.popleft())
+            self._ended_rows -= gone
+            self.forgotten += gone
+
+    @contextmanager
+    def reading(self, window: int | None) -> Iterator[ReportCounts]:
+        """The counts of the last `window` seconds (None: since the start), the loop waiting meanwhile."""
+        self._readers += 1
+        try:
+            with self.lock:
+                yield self.windows.start if window is None else self.windows.last(window)
+        finally:
+            self._readers -= 1
+
+    def reset(self) -> None:
+        """Start all counts anew, soon. Safe in signal handlers."""
+        self._reset_asked = True
+
+    def _reset(self) -> None:
+        self._reset_asked = False
+        self.windows.reset()
+        self._slice = self._counts()
+        self._ended.clear()
+        self._ended_rows = self.forgotten = 0
+        engine = self.engine
+        engine.first = engine.last = None
+        # What is under way counts from now on: so totals start from the parts that are told already.
+        ledger = {
+            name: {**parts, "total": sum(parts.values()) - parts["total"]} for name, parts in engine.ledger().items()
+        }
+        self._base = _Base(engine.packets, self.source.counters(), ledger)
+        self.status = replace(self.status, started=self._clock())
+
+    def finish(self) -> None:
+        """End all connections, and tell the sinks."""
+        with self.lock:
+            self._add(self.engine.finish())
+            self._keep_connections()
+            self._slice.finish()
+            for sink in self.sinks:
+                sink.second(self._clock(), self._slice, self.engine)
+            self.windows.add(self._slice)
+            self._slice = self._counts()
+            for sink in self.sinks:
+                sink.close(self.engine)
+            self.status = replace(self.status, dropped=self.source.counters()[1])
+
+    def context(self) -> Context:
+        """What a report says beside the counts: since the start, or the last reset."""
+        engine, base = self.engine, self._base
+        _, dropped = self.source.counters()
+        connections = joined(list(self._ended), CONNECTION_ROW)
+        payload = int(connections["client_bytes"].sum() + connections["broker_bytes"].sum())
+        packets = engine.packets - base.packets
+        info = FileInfo(
+            ", ".join(self.source.names), "live", base.packets + 1, packets, payload, (), engine.first, engine.last,
+            dropped - base.counters[1],
+        )  # fmt: skip
+        context = engine.context([info], connections)
+        ledger = {
+            section: {part: count - base.ledger.get(section, {}).get(part, 0) for part, count in parts.items()}
+            for section, parts in context.ledger.items()
+        }
+        return replace(context, ledger=ledger, packets=packets)
+
+    def _counts(self) -> ReportCounts:
+        return ReportCounts(None, self.engine, by_topic=self.governor.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What was there at the last reset."""
+
+    packets: int = 0
+    counters: tuple[int, int] = (0, 0)
+    ledger: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as told:
+            return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,65 @@
+"""Counts of each second, of the last seconds together, and of all since the start."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from kafkatap.reports.counts import ReportCounts
+
+#: Seconds of which each is kept by itself.
+KEPT = 60
+_TEN = 10
+
+
+class Windows:
+    """`make`: new, empty counts. `start`: all seconds since the start, or the last reset."""
+
+    def __init__(self, make: Callable[[], ReportCounts]) -> None:
+        self._make = make
+        self.start = make()
+        self.seconds: deque[ReportCounts] = deque(maxlen=KEPT)
+        self._tens: deque[ReportCounts] = deque(maxlen=KEPT // _TEN)  # sums of ten, from the oldest second on
+        self._added = 0
+
+    def add(self, counts: ReportCounts) -> None:
+        """The next second's counts."""
+        self.start.merge(counts)
+        self.seconds.append(counts)
+        self._added += 1
+        if self._added % _TEN == 0:
+            self._tens.append(self._sum(list(self.seconds)[-_TEN:]))
+
+    def last(self, seconds: int) -> ReportCounts:
+        """Counts of the last seconds, as many as there are; 10 and 60 are what it is fast at."""
+        every = list(self.seconds)[-seconds:]
+        loose = self._added % _TEN
+        tens = min((len(every) - loose) // _TEN, len(self._tens))
+        if tens <= 0:
+            return self._sum(every)
+        whole = tens * _TEN
+        older = every[: len(every) - loose - whole]
+        return self._sum([*older, *list(self._tens)[-tens:], *(every[len(every) - loose :] if loose else [])])
+
+    def reset(self) -> None:
+        """Start anew."""
+        self.start = self._make()
+        self.seconds.clear()
+        self._tens.clear()
+        self._added = 0
+
+    def every(self) -> list[ReportCounts]:
+        """All counts that are kept."""
+        return [self.start, *self.seconds, *self._tens]
+
+    def replace(self, change: Callable[[ReportCounts], ReportCounts]) -> None:
+        """Have what `change` makes of each."""
+        self.start = change(self.start)
+        self.seconds = deque(map(change, self.seconds), KEPT)
+        self._tens = deque(map(change, self._tens), KEPT // _TEN)
+
+    def _sum(self, parts: list[ReportCounts]) -> ReportCounts:
+        total = self._make()
+        for part in parts:
+            total.merge(part)
+        return total

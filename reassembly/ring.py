@@ -1,0 +1,77 @@
+"""Packets in a block of an AF_PACKET ring (TPACKET_V3), where the kernel put them: nothing is copied.
+
+A block begins with its descriptor: status at +8, number of packets at +12, offset of the first at +16. A packet begins
+with a tpacket3_hdr: offset of the next at +0 (0: the last), seconds +4, nanoseconds +8, captured length +12, length on
+the wire +16, offsets of the link layer +24 and the network layer +26; at +48 a sockaddr_ll with the protocol +2, the
+hardware type +8 and the packet's direction +10. All in the host's byte order, but for the protocol. (Linux,
+Documentation/networking/packet_mmap.rst and include/uapi/linux/if_packet.h)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.kernels import kernel
+from kafkatap.kernels.readers import be16, le16, le32
+
+from .headers import RAW
+from .rows import PACKET
+
+#: Whose a block is: the kernel's, or (this bit set) ours.
+STATUS, OURS = 8, 1
+HEADER, ADDRESS = 48, 20
+LOOPBACK, OUTGOING = 772, 4
+#: Link type of a packet without link layer that is not IP: counted as such, never read.
+NOT_IP_LINK = -1
+#: State (int64): packets not yet taken of the block, offset of the next of them, packet number, and the packets and
+#: captured bytes taken.
+LEFT, POSITION, NEXT_NUMBER = range(3)
+STATE_SIZE = 4
+
+
+@kernel(np.uint8, int, int, int, np.int64, PACKET, int)
+def scan_block(ring, start, end, link_type, state, packets, made):  # type: ignore[no-untyped-def]
+    """Add the packets of the block ring[start:end] to packets[made:], from state[POSITION] on (0: its first); return
+    how many there are then. Stops when `packets` is full: state[LEFT] packets are still to be taken.
+
+    Packets on loopback come twice; those on their way out are left out. A packet without link layer (`link_type` RAW)
+    tells beside it what it is.
+    """
+    if state[POSITION] == 0:
+        state[LEFT] = le32(ring, start + 12)
+        state[POSITION] = start + le32(ring, start + 16)
+    at = state[POSITION]
+    left = state[LEFT]
+    number = state[NEXT_NUMBER]
+    room = packets.shape[0]
+    while left > 0 and made < room:
+        if at < start or at + HEADER + ADDRESS > end:
+            left = np.int64(0)
+            break
+        address = at + HEADER
+        if le16(ring, address + 8) != LOOPBACK or ring[np.uintp(address + 10)] != OUTGOING:
+            first = at + le16(ring, at + 24)
+            kind = link_type
+            if link_type == RAW:
+                protocol = be16(ring, address + 2)
+                if protocol != 0x0800 and protocol != 0x86DD:
+                    kind = np.int64(NOT_IP_LINK)
+            captured = min(le32(ring, at + 12), end - first)
+            packet = packets[made]
+            packet.ts = le32(ring, at + 4) * 1_000_000_000 + le32(ring, at + 8)
+            packet.number = number
+            packet.at = first
+            packet.captured = max(np.int64(0), captured)
+            packet.original = min(le32(ring, at + 16), 0x7FFFFFFF)
+            packet.link_type = kind
+            number += 1
+            made += 1
+        left -= 1
+        step = le32(ring, at)
+        if step == 0:
+            left = np.int64(0)
+        at += step
+    state[LEFT] = left
+    state[POSITION] = at
+    state[NEXT_NUMBER] = number
+    return made

@@ -1,0 +1,59 @@
+"""Captures as if they came now: for tests of the live parts without sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kafkatap.sources import CaptureReader
+
+SECOND = 1_000_000_000
+
+
+class FileSource:
+    """A capture file as a monitor's source. Its clock is that of the packets; `step` ns of them come at once."""
+
+    def __init__(self, path: str, step: int = SECOND // 10) -> None:
+        self.names = ("file",)
+        self._reader = CaptureReader(path)
+        self._step = step
+        self._more = self._reader.fill()
+        self.now = self._reader.head_time() if self._more else 0
+        self.taken = 0
+        self.trimmed: list[int | None] = []
+        self.closed = False
+
+    @property
+    def over(self) -> bool:
+        return not self._more
+
+    def clock(self) -> int:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += self._step
+
+    def blocks(self) -> Iterator[tuple[Any, Any, int]]:
+        reader = self._reader
+        while self._more:
+            end = reader.take_until(self.now)
+            if end == reader.position:
+                return
+            run = reader.packets[reader.position : end]
+            self.taken += len(run)
+            yield reader.buffer, np.ascontiguousarray(run), len(run)
+            reader.position = end
+            self._more = reader.fill()
+        reader.close()
+
+    def counters(self) -> tuple[int, int]:
+        return self.taken, 0
+
+    def trim(self, length: int | None) -> None:
+        self.trimmed.append(length)
+
+    def close(self) -> None:
+        self.closed = True
+        self._reader.close()

@@ -1,0 +1,148 @@
+"""The monitor's loop over captures: what it counts is what a report counts, whatever the bounds do meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kafkatap.engine import Engine
+from kafkatap.live.bounds import Bounds
+from kafkatap.live.governor import FULL, HEADERS, LEAN, PAUSED, Governor
+from kafkatap.live.monitor import Monitor
+from kafkatap.reports import tally
+from kafkatap.reports.batch import Context
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counts import ReportCounts
+from kafkatap.reports.model import Report
+from kafkatap.running import Run
+
+from .support import SECOND, FileSource
+
+SAMPLES = sorted(Path("samples").glob("*.pcap*"))
+WANTED = ("latency", "throttle", "errors", "clients", "timeline")
+
+
+def watched(path: Path, bounds: Bounds | None = None, step: int = SECOND // 10) -> tuple[Monitor, FileSource]:
+    source = FileSource(str(path), step)
+    monitor = Monitor(source, Engine(True), bounds=bounds, clock=source.clock, governor=Governor(None))
+    monitor.run(lambda: source.over)
+    return monitor, source
+
+
+def reported(path: Path, by: str) -> tuple[Report, Context]:
+    engine = Engine(True)
+    counts = ReportCounts(None, engine, by_topic=True)
+    run = Run([str(path)], engine)
+    for batch in run.batches():
+        counts.add(batch)
+    context = run.context()
+    return build_report(counts, context, by=by), context
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.name)
+@pytest.mark.parametrize("by", ["api", "topic"])
+def test_what_it_counts_is_what_a_report_counts(path: Path, by: str) -> None:
+    monitor, _ = watched(path)
+    made = build_report(monitor.windows.start, monitor.context(), by=by)
+    wanted, context = reported(path, by)
+    for name in WANTED:
+        assert made.table(name).rows == wanted.table(name).rows
+    assert monitor.context().ledger == context.ledger
+
+
+@pytest.mark.parametrize("path", SAMPLES[:2], ids=lambda p: p.name)
+def test_forgetting_names_changes_no_number(path: Path) -> None:
+    """Bounds so tight that names are looked through every second."""
+    monitor, _ = watched(path, Bounds(strings=1, text=1, addresses=1), SECOND // 50)
+    made = build_report(monitor.windows.start, monitor.context(), by="topic")
+    wanted, _ = reported(path, "topic")
+    for name in WANTED:
+        assert made.table(name).rows == wanted.table(name).rows
+
+
+@pytest.mark.parametrize("path", SAMPLES[:1], ids=lambda p: p.name)
+def test_small_rows_are_added_up(path: Path) -> None:
+    monitor, _ = watched(path, Bounds(rows=6))
+    wanted, _ = reported(path, "api")
+    made = build_report(monitor.windows.start, monitor.context(), by="client")
+    column = [c.name for c in made.table("latency").columns].index("count")
+    asked = [c.name for c in wanted.table("latency").columns].index("count")
+    assert sum(r[column] for r in made.table("latency").rows) == sum(r[asked] for r in wanted.table("latency").rows)
+    assert "(other)" in {r[1] for r in made.table("latency").rows}
+    keys = monitor.windows.start.groups.key_rows()
+    other = monitor.engine.dissector.number_of(b"(other)")
+    assert (keys[:, tally.GROUP_KEY.index("client_id")] != other).sum() <= 6
+
+
+def test_windows_are_the_last_seconds() -> None:
+    path = SAMPLES[0]
+    source = FileSource(str(path))
+    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None))
+    while not source.over:
+        source.wait(0.1)
+        monitor.step()
+        every = list(monitor.windows.seconds)
+        for seconds in (1, 10, 60):
+            with monitor.reading(seconds) as counts:
+                got = counts.groups.value_rows()[:, :5].sum()
+            assert got == sum(c.groups.value_rows()[:, :5].sum() for c in every[-seconds:])
+    monitor.finish()
+
+
+def test_a_reset_starts_anew() -> None:
+    source = FileSource(str(SAMPLES[0]))
+    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None))
+    half = False
+    packets = 0
+    while not source.over:
+        source.wait(0.1)
+        monitor.step()
+        if not half and monitor.engine.packets > 200:
+            monitor.reset()
+            monitor.step()
+            half, packets = True, monitor.engine.packets
+    total = monitor.engine.packets
+    monitor.finish()
+    context = monitor.context()
+    assert half
+    assert context.packets == context.ledger["packets"]["total"] <= total - 200
+    assert packets >= 200
+    for parts in context.ledger.values():
+        assert sum(n for part, n in parts.items() if part != "total") == parts["total"]
+
+
+def test_the_governor_steps_back_and_returns() -> None:
+    governor = Governor(0.33)
+    assert governor.level == FULL
+    now = 1_000 * SECOND
+    levels = []
+    for cpu in (0.2, 0.5, 0.5, 0.5, 0.5):
+        now += SECOND
+        governor.judge(now, cpu, 0)
+        levels.append(governor.level)
+    assert levels == [FULL, LEAN, HEADERS, PAUSED, PAUSED]
+    assert "50%" in governor.reason
+    for _ in range(60):
+        now += SECOND
+        governor.judge(now, 0.05, 0)
+    assert governor.level == FULL
+    assert governor.reason == ""
+
+
+def test_drops_alone_go_no_further_than_headers() -> None:
+    governor = Governor(None)
+    for second in range(10):
+        governor.judge((second + 1) * SECOND, 0.1, 1000)
+    assert governor.level == HEADERS
+
+
+def test_without_topics_results_are_only_errors() -> None:
+    source = FileSource(str(SAMPLES[0]))
+    monitor = Monitor(source, Engine(False), clock=source.clock, governor=Governor(None, topics=False))
+    monitor.run(lambda: source.over)
+    wanted, _ = reported(SAMPLES[0], "api")
+    made = build_report(monitor.windows.start, monitor.context(), by="api")
+    assert made.table("latency").rows == wanted.table("latency").rows
+    assert np.all(monitor.windows.start.topics.value_rows() == 0)
