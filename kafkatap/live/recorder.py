@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkatap.dissector import rows as r
-from kafkatap.dissector.catalog import api_name
-from kafkatap.dissector.errors import error_name
 from kafkatap.options import own_version
 from kafkatap.reassembly import pcap_writer as writer
 from kafkatap.reassembly.headers import LINK_NAMES
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Batch, endpoint
+from kafkatap.reports.errors import error_label
 from kafkatap.reports.expressions import Condition
+from kafkatap.reports.rollup import api_label
 
 from .capture_file import CaptureFile
 from .packet_ring import PacketRing
@@ -246,13 +246,18 @@ class Recorder(Sink):
 
     def _finish(self) -> None:
         """The file has all that belongs to it."""
-        self._describe()  # of a capture without a packet
-        self._put(self._ring.statistics(self._start) if self._file is not None else b"")
-        if self._file is not None and self.condition is not None:
-            plural = "" if self._matched == 1 else "s"
-            self._tell(
-                f"{self._file.path.name} ends: {units.size(self._file.size)}, {self._matched} exchange{plural} matched"
-            )
+        if self._file is None:
+            return
+        name = self._file.path.name
+        if self.condition is not None and self._written == self._start:
+            self._tell(f"{name} is removed: all packets so far are in the file before it")
+            self._remove()
+        else:
+            self._describe()  # of a capture without a packet
+            self._put(self._ring.statistics(self._start))
+        if self._file is not None and self.condition is not None and self._written > self._start:
+            matched = f"{self._matched:,} exchange{'' if self._matched == 1 else 's'} matched"
+            self._tell(f"{name} ends: {units.size(self._file.size)}, {matched}")
         self._leave()
 
     def _fail(self, why: str, path: Path | None = None) -> None:
@@ -293,19 +298,17 @@ class Recorder(Sink):
 
 def describe(exchange: Array, codes: Array, engine: Engine) -> str:
     """One line on what matched: an EXCHANGE row and the error codes of its response; safe to show."""
+    orphan = exchange["outcome"] == r.ORPHAN_RESPONSE
     parts = [f"exchange {exchange['exchange']}"]
-    if exchange["outcome"] != r.ORPHAN_RESPONSE:
-        parts.append(f"{api_name(int(exchange['api_key']))} v{exchange['api_version']}")
+    parts.append("a response alone" if orphan else f"{api_label(int(exchange['api_key']))} v{exchange['api_version']}")
     client = engine.strings[int(exchange["client_id"])] if exchange["client_id"] >= 0 else None
     if client is not None:
         parts.append(f'of "{units.safe(client.decode("utf-8", "replace"))}"')
     ends = ("client", "broker")
     parts.append(" > ".join(endpoint(engine.addresses[exchange[f"{e}_ip"]], exchange[f"{e}_port"]) for e in ends))
-    began = exchange["request_first"] if exchange["request_first"] != r.NO_TIME else exchange["response_first"]
-    if began != r.NO_TIME:
-        parts.append(f"at {units.iso(int(began))}")
+    parts.append(f"at {units.iso(int(exchange['response_first' if orphan else 'request_first']))}")
     failed = np.unique(codes[codes != 0]).tolist()
-    said = [error_name(code) for code in failed[:_NAMED]] + ["..."] * (len(failed) > _NAMED)
+    said = [error_label(code) for code in failed[:_NAMED]] + ["..."] * (len(failed) > _NAMED)
     answered = exchange["outcome"] == r.ANSWERED
     said.append(units.duration(int(exchange["total_ns"])) if answered else r.OUTCOMES[exchange["outcome"]])
     return f"{' '.join(parts)}: {', '.join(said)}"
