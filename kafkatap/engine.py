@@ -9,7 +9,6 @@ a thread of its own: `assemble` and `assemble_rest` on this side of them, `disse
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import CONNECTION_ROW, Batch, Context, FileInfo
 
 from .ahead import AHEAD
+from .endpoints import Endpoints
 
 if TYPE_CHECKING:
     from kafkatap.dissector.overlay import Definitions
@@ -156,15 +156,13 @@ class Engine:
         programs, details = _programs("summary", definitions), _programs("results", definitions)
         head = None if apis is None else _programs("head", definitions)
         self.dissector = Dissector(programs, details, all_results, inspectors, apis, head)
-        self.addresses: list[str] = []
+        self._endpoints = Endpoints(len(self.assembler.connections))
+        self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)
         self._ports = np.array(ports, np.int32)
         self.packets = 0
         self.first: int | None = None
         self.last: int | None = None
-        self._address_numbers: dict[tuple[int, int], int] = {}
-        #: By 2 * connection + (1 where end b is the client): address and port of the client, then of the broker.
-        self._ends = np.zeros((2 * len(self.assembler.connections), 4), np.int32)
         self._connections: list[Array] = []
         self._topics: list[Array] = []
         self._open_topics = np.zeros(0, EXCHANGE_TOPIC)  # of requests that are not finished
@@ -256,7 +254,7 @@ class Engine:
             self.first = part.first if self.first is None else min(self.first, part.first)
             self.last = part.last if self.last is None else max(self.last, part.last)
         if len(part.started):
-            self._begin(part)
+            self._endpoints.begin(part.connections, part.started, part.started_flows)
         dissector = self.dissector
         if len(part.chunks):
             for finished in dissector.feed(part.block, part.held, part.chunks, len(part.chunks), part.connections):
@@ -285,36 +283,15 @@ class Engine:
         self._open_topics = taken(waiting, np.flatnonzero(~finished))
         return taken(waiting, np.flatnonzero(finished))
 
-    def _begin(self, part: Assembled) -> None:
-        """Note the ends of connections that began."""
-        if len(self._ends) < 2 * part.connections:
-            ends = np.zeros((2 * part.connections, 4), np.int32)
-            ends[: len(self._ends)] = self._ends
-            self._ends = ends
-        for c, flow in zip(part.started.tolist(), part.started_flows.tolist(), strict=True):
-            a_high, a_low, b_high, b_low, a_port, b_port = flow[:6]
-            a, b = self._address(a_high, a_low), self._address(b_high, b_low)
-            self._ends[2 * c : 2 * c + 2] = ((a, a_port, b, b_port), (b, b_port, a, a_port))
-
     def endpoints(self, connections: Array) -> Array:
         """Addresses and ports (int32, n x 4: client's address number and port, broker's) of connections by number; of
         end a as client where it is not known which end that is."""
-        swapped = self.dissector.dialogs["client"][connections] == 1
-        return taken(self._ends, 2 * connections + swapped)
+        return self._endpoints.of(connections, self.dissector.dialogs["client"][connections] == 1)
 
     def _set_endpoints(self, rows: Array, connections: Array) -> None:
         ends = self.endpoints(connections)
         for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
             rows[name] = ends[:, column]
-
-    def _address(self, high: int, low: int) -> int:
-        number = self._address_numbers.get((high, low))
-        if number is None:
-            value = (high & (1 << 64) - 1) << 64 | (low & (1 << 64) - 1)
-            address = ipaddress.IPv6Address(value)
-            number = self._address_numbers[high, low] = len(self.addresses)
-            self.addresses.append(str(address.ipv4_mapped or address))
-        return number
 
     def _close(self, part: Assembled) -> None:
         """Keep a row of each connection that is over, and count its bytes in the ledger."""
@@ -379,22 +356,8 @@ class Engine:
         return numbers
 
     def forget_addresses(self, kept: Array) -> Array:
-        """Forget all addresses but those numbered in `kept` (int64, any order) and those of open connections; the new
-        numbers by the old ones, int64 (addresses + 1,): -1 for what is forgotten, and for -1."""
-        needed = np.zeros(len(self.addresses) + 1, bool)
-        needed[kept] = True
-        open_ = np.repeat(self.assembler.connections["used"] != 0, 2)
-        ends = self._ends[: len(open_)]
-        needed[ends[open_[: len(ends)]][:, (0, 2)].reshape(-1)] = True
-        needed[-1] = False
-        old = np.flatnonzero(needed)
-        numbers = np.full(len(needed), -1, np.int64)
-        numbers[old] = np.arange(len(old))
-        for column in (0, 2):
-            self._ends[:, column] = numbers[self._ends[:, column]]
-        self.addresses[:] = [self.addresses[n] for n in old.tolist()]
-        self._address_numbers = {a: int(numbers[n]) for a, n in self._address_numbers.items() if needed[n]}
-        return numbers
+        """Forget all addresses but those numbered in `kept` and those of open connections: `Endpoints.forget`."""
+        return self._endpoints.forget(kept, self.assembler.connections["used"] != 0)
 
     @property
     def topics(self) -> Array:

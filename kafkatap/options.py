@@ -7,6 +7,7 @@ import argparse
 from .values import (
     parse_apis,
     parse_broker,
+    parse_collector,
     parse_count,
     parse_duration,
     parse_listen,
@@ -383,7 +384,7 @@ def _add_live(live: argparse.ArgumentParser) -> None:
     _add_live_outputs(live.add_argument_group("other forms"))
     manners = live.add_argument_group("manners")
     manners.add_argument("--max-cpu", type=parse_percent, default=33.0, metavar="PERCENT",
-                         help="of one core; above it less is decoded, and that is said (default: 33; 0: none)")  # fmt: skip
+                         help="of one core; above it less is decoded, which is said (default: 33; 0: none)")  # fmt: skip
     manners.add_argument("--nice", type=int, default=10, metavar="N",
                          help="add N to the niceness, 0 for none (default: 10)")  # fmt: skip
 
@@ -391,7 +392,14 @@ def _add_live(live: argparse.ArgumentParser) -> None:
 def _add_live_outputs(also: argparse._ArgumentGroup) -> None:
     also.add_argument("--prometheus", type=parse_listen, metavar="[HOST]:PORT",
                       help="serve metrics there; on loopback unless HOST says otherwise")  # fmt: skip
-    also.add_argument("--otlp", metavar="URL", help="send metrics to an OpenTelemetry collector (OTLP over HTTP)")
+    also.add_argument("--otlp", type=parse_collector, metavar="URL",
+                      help="send metrics to an OpenTelemetry collector (OTLP over HTTP), such as http://localhost:4318; "
+                      "auto: as OTEL_EXPORTER_OTLP_ENDPOINT and its like say")  # fmt: skip
+    also.add_argument("--otlp-interval", type=parse_duration, default=15_000_000_000, metavar="DURATION",
+                      help="of --otlp (default: 15s)")  # fmt: skip
+    also.add_argument("--series", type=parse_count, default=50, metavar="N",
+                      help="clients and topics that have metrics of their own, the rest being other "
+                      "(default: 50)")  # fmt: skip
     also.add_argument("--write-parquet", metavar="DIR",
                       help="the tables behind the report as Parquet in DIR, a file of each every --rotate")  # fmt: skip
     also.add_argument("--rotate", type=parse_duration, default=60_000_000_000, metavar="DURATION",

@@ -7,7 +7,7 @@ splits, and what is added up over all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,19 +159,7 @@ class SplitRun:
 
     def context(self) -> Context:
         """What the numbers in this split's rows mean."""
-        engine = self.engine
-        return Context(
-            strings=engine.strings[:],
-            addresses=list(engine.addresses),
-            topic_names=dict(engine.topic_names),
-            connections=engine.connections,
-            ledger=self.outcome.ledger,
-            first=engine.first,
-            last=engine.last,
-            packets=engine.packets,
-            known_versions=engine.dissector.programs.known_versions,
-            not_captured=self.outcome.not_captured,
-        )
+        return replace(self.engine.context(), ledger=self.outcome.ledger, not_captured=self.outcome.not_captured)
 
 
 def compare(outcomes: Sequence[Outcome], topic_names: Mapping[bytes, bytes], so_far: Corrections) -> Corrections | None:
