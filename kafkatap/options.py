@@ -7,11 +7,8 @@ import argparse
 from .values import (
     parse_apis,
     parse_broker,
-    parse_collector,
     parse_count,
     parse_duration,
-    parse_listen,
-    parse_percent,
     parse_port,
     parse_setting,
     parse_size,
@@ -75,23 +72,6 @@ examples:
     + EXIT_CODES
 )
 
-_LIVE_EXAMPLES = """\
-examples:
-  kafkatap live                                   all interfaces, a screen like top's
-  kafkatap live -i eth0 port 9092                 one interface, with a filter as tcpdump has them
-  kafkatap live -i eth0 --plain --interval 10s    a line every ten seconds, for logs
-  kafkatap live --prometheus :9464                metrics on http://127.0.0.1:9464/metrics
-  kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s'
-  kafkatap live --write-parquet tables --duration 1h
-
-keys on the screen: ? shows them. SIGUSR1 starts the counts anew; SIGINT (Ctrl-C), SIGTERM and SIGHUP end it with a
-report.
-
-exit codes:
-  0    done
-  2    wrong call, or capturing is not possible
-"""
-
 _SPARK_EXAMPLES = """\
 examples:
   kafkatap spark captures/ --out tables
@@ -126,8 +106,8 @@ examples:
 
 #: What the latency is broken down by.
 BREAKDOWNS = ("api", "client", "broker", "version", "topic")
-_BY_HELP = "break the latency down further (default: by API alone)"
-_TOP_HELP = "rows of each table on the terminal; 0 for all (default: 12)"
+BY_HELP = "break the latency down further (default: by API alone)"
+TOP_HELP = "rows of each table on the terminal; 0 for all (default: 12)"
 #: --progress of a command that writes it as lines: True and False are those of a terminal.
 LINES = "lines"
 
@@ -176,6 +156,8 @@ def build_parser() -> argparse.ArgumentParser:
     None; api [[str]] or None (see `api_keys`); top; utc; json; csv, plots, parquet (str or None); interval (ns or
     None); port [int] or None; progress; color ("auto", "always", "never"); verbose.
     """
+    from .live.options import LIVE_EXAMPLES, add_live  # here: it builds on this module
+
     parser = argparse.ArgumentParser(
         prog="kafkatap",
         description="See what Kafka clients and brokers really say to each other, from packet captures.",
@@ -199,10 +181,10 @@ def build_parser() -> argparse.ArgumentParser:
         description="Show the records in Produce requests and Fetch responses, which may be confidential.",
         epilog=_RECORDS_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
     ))  # fmt: skip
-    _add_live(commands.add_parser(
+    add_live(commands.add_parser(
         "live", help="what happens now on network interfaces: a screen, metrics, recordings",
         description="Watch the Kafka traffic of network interfaces while it happens.",
-        epilog=_LIVE_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=LIVE_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
     ))  # fmt: skip
     _add_spark(commands.add_parser(
         "spark", help="tables and reports of many captures, by a Spark job",
@@ -228,13 +210,13 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_report(report: argparse.ArgumentParser) -> None:
     add_captures(report)
     what = report.add_argument_group("what is reported")
-    what.add_argument("--by", choices=BREAKDOWNS, default="api", help=_BY_HELP)
+    what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     add_selection(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
                       help="length of the timeline's intervals: 100ms, 5m (default: what fits a screen)")  # fmt: skip
     add_reading(what)
     how = report.add_argument_group("how it is shown")
-    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=_TOP_HELP)
+    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
     add_appearance(how)
     how.add_argument("-v", "--verbose", action="count", default=0, help="say more about what is being done")
     also = report.add_argument_group("other forms")
@@ -313,7 +295,7 @@ def _add_spark(spark: argparse.ArgumentParser) -> None:
                       "hdfs://; partitions that are not of these captures stay")  # fmt: skip
     what.add_argument("--records", action="store_true",
                       help="also the records that were produced and fetched, which may be confidential")  # fmt: skip
-    what.add_argument("--by", choices=BREAKDOWNS, default="api", help=_BY_HELP)
+    what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     what.add_argument("--strict", action="store_true",
                       help="publish nothing if a capture is damaged (default: what could be read of it)")  # fmt: skip
     add_reading(what)
@@ -340,81 +322,12 @@ def _add_spark(spark: argparse.ArgumentParser) -> None:
                        help="a setting of Spark, such as spark.executor.memory=4g; may be repeated")  # fmt: skip
     where.add_argument("--log", metavar="FILE", help="what Spark itself has to say, in FILE (default: nowhere)")
     how = spark.add_argument_group("how it is shown")
-    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=_TOP_HELP)
+    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
     add_appearance(how)
     how.add_argument("--progress", action="store_const", const=LINES,
                      help="progress on standard error as lines, also where that is no terminal")  # fmt: skip
     how.add_argument("-v", "--verbose", action="count", default=0, help="say more about what is being done")
     how.add_argument("--json", action="store_true", help="the whole report as JSON on standard output")
-
-
-def _add_live(live: argparse.ArgumentParser) -> None:
-    live.add_argument("expression", nargs="*", metavar="FILTER",
-                      help="capture filter, as tcpdump has them (default: tcp); packets that it leaves out are not "
-                      "looked at")  # fmt: skip
-    where = live.add_argument_group("where packets come from")
-    where.add_argument("-i", "--interface", action="append", metavar="IFACE",
-                       help="network interface; any for all (the default); may be repeated")  # fmt: skip
-    where.add_argument("-D", "--list-interfaces", action="store_true", help="list the interfaces and end")
-    where.add_argument("--buffer-size", type=parse_size, default=256 << 20, metavar="SIZE",
-                       help="memory in which the kernel leaves packets (default: 256m)")  # fmt: skip
-    where.add_argument("--promiscuous", action="store_true",
-                       help="also packets that are not for this host, as on a mirror port")  # fmt: skip
-    where.add_argument("--scapy", action="store_true",
-                       help="capture through scapy, slowly (default where there is no AF_PACKET)")  # fmt: skip
-    what = live.add_argument_group("what counts")
-    add_selection(what, times=False)
-    what.add_argument("--no-topics", dest="topics", action="store_false",
-                      help="decode of bodies only what failed: half the work")  # fmt: skip
-    add_reading(what)
-    how = live.add_argument_group("how it is shown")
-    how.add_argument("--plain", action="store_true",
-                     help="a line an interval instead of the screen (default where there is no terminal)")  # fmt: skip
-    how.add_argument("--interval", type=parse_duration, default=10_000_000_000, metavar="DURATION",
-                     help="of --plain (default: 10s)")  # fmt: skip
-    how.add_argument("--duration", type=parse_duration, metavar="DURATION", help="end after so long")
-    how.add_argument("--by", choices=BREAKDOWNS, default="api", help="in the report at the end: " + _BY_HELP)
-    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=_TOP_HELP)
-    how.add_argument("--no-report", dest="report", action="store_false", help="no report at the end")
-    how.add_argument("--json", action="store_true",
-                     help="the report at the end as JSON on standard output, lines on standard error")  # fmt: skip
-    how.add_argument("--utc", action="store_true", help="show times in UTC instead of local time")
-    add_color(how)
-    how.add_argument("-v", "--verbose", action="count", default=0, help="say more about what is being done")
-    _add_live_outputs(live.add_argument_group("other forms"))
-    manners = live.add_argument_group("manners")
-    manners.add_argument("--max-cpu", type=parse_percent, default=33.0, metavar="PERCENT",
-                         help="of one core; above it less is decoded, which is said (default: 33; 0: none)")  # fmt: skip
-    manners.add_argument("--nice", type=int, default=10, metavar="N",
-                         help="add N to the niceness, 0 for none (default: 10)")  # fmt: skip
-
-
-def _add_live_outputs(also: argparse._ArgumentGroup) -> None:
-    also.add_argument("--prometheus", type=parse_listen, metavar="[HOST]:PORT",
-                      help="serve metrics there; on loopback unless HOST says otherwise")  # fmt: skip
-    also.add_argument("--otlp", type=parse_collector, metavar="URL",
-                      help="send metrics to an OpenTelemetry collector (OTLP over HTTP), such as http://localhost:4318; "
-                      "auto: as OTEL_EXPORTER_OTLP_ENDPOINT and its like say")  # fmt: skip
-    also.add_argument("--otlp-interval", type=parse_duration, default=15_000_000_000, metavar="DURATION",
-                      help="of --otlp (default: 15s)")  # fmt: skip
-    also.add_argument("--series", type=parse_count, default=50, metavar="N",
-                      help="clients and topics that have metrics of their own, the rest being other "
-                      "(default: 50)")  # fmt: skip
-    also.add_argument("--write-parquet", metavar="DIR",
-                      help="the tables behind the report as Parquet in DIR, a file of each every --rotate")  # fmt: skip
-    also.add_argument("--rotate", type=parse_duration, default=60_000_000_000, metavar="DURATION",
-                      help="of --write-parquet (default: 60s)")  # fmt: skip
-    also.add_argument("--write-pcap", metavar="FILE",
-                      help="the packets in FILE (.pcapng for several kinds of interfaces); with --on only those around "
-                      "incidents, a file each")  # fmt: skip
-    also.add_argument("--on", metavar="EXPRESSION",
-                      help="with --write-pcap: what an incident is, such as 'error or latency > 1s'")  # fmt: skip
-    also.add_argument("--ring-size", type=parse_size, default=64 << 20, metavar="SIZE",
-                      help="with --on: packets before an incident, kept in memory (default: 64m)")  # fmt: skip
-    also.add_argument("--after", type=parse_duration, default=5_000_000_000, metavar="DURATION",
-                      help="with --on: how long to go on writing after an incident (default: 5s)")  # fmt: skip
-    also.add_argument("--write-limit", type=parse_size, default=1 << 30, metavar="SIZE",
-                      help="with --write-pcap: write no more than this in all (default: 1g)")  # fmt: skip
 
 
 def _add_apis(apis: argparse.ArgumentParser) -> None:

@@ -177,3 +177,19 @@ def parse_listen(text: str) -> tuple[str, int]:
     if match is None or int(match[2]) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no address to listen on (such as :9464 or 0.0.0.0:9464)")
     return (match[1] or "127.0.0.1").strip("[]"), int(match[2])
+
+
+def parse_collector(text: str) -> str:
+    """`http://collector:4318`, with or without a path: the URL for metrics (OTLP over HTTP); `auto` as it is."""
+    from urllib.parse import urlsplit
+
+    if text == "auto":
+        return text
+    try:
+        url = urlsplit(text)
+        right = url.scheme in ("http", "https") and url.hostname and (url.port is None or url.port > 0)
+    except ValueError:
+        right = False
+    if not right:
+        raise argparse.ArgumentTypeError(f"{text!r} is no URL of a collector (such as http://localhost:4318)")
+    return text if url.path.strip("/") else f"{text.rstrip('/')}/v1/metrics"

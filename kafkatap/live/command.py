@@ -166,7 +166,7 @@ def _outputs(options: argparse.Namespace, monitor: Monitor, recorder: Sink | Non
     if options.prometheus or options.otlp:
         from .metrics import Metrics
 
-        metrics = Metrics(monitor)
+        metrics = Metrics(options.series)
         monitor.sinks.append(metrics)
         if options.prometheus:
             from .prometheus import serve
@@ -176,7 +176,8 @@ def _outputs(options: argparse.Namespace, monitor: Monitor, recorder: Sink | Non
         if options.otlp:
             from .otlp import export
 
-            closing.append(export(metrics, monitor, options.otlp).close)
+            endpoint = None if options.otlp == "auto" else options.otlp
+            closing.append(export(metrics, monitor, endpoint, options.otlp_interval, complain).close)
     return closing
 
 
