@@ -39,8 +39,10 @@ class Server:
     """`address`: (host, port) at which it listens, the port the real one where 0 was asked for."""
 
     def __init__(self, metrics: Metrics, monitor: Watched, address: tuple[str, int]) -> None:
-        from prometheus_client import CollectorRegistry, make_wsgi_app
-
+        try:
+            from prometheus_client import CollectorRegistry, make_wsgi_app
+        except ModuleNotFoundError:
+            raise OSError("metrics need prometheus_client (pip install 'kafkatap[live]')") from None
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Collector(metrics, monitor))
         host, port = address
