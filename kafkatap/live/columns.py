@@ -1,0 +1,190 @@
+"""Columns of the live screen: what of a row, connection or message is shown, and what of it where there is less room.
+
+Widths depend on the terminal and not on the values, so that nothing moves from one second to the next. Nothing from
+the wire leaves here unescaped, and what matters is told by more than its colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from kafkatap.reports import units
+
+from .recent import Connection, Message
+from .rows import Row
+
+Span = tuple[str, str]  #: text and a rich style ("" for plain)
+Line = list[Span]
+T = TypeVar("T")
+
+GAP = 1
+NONE = "-"
+BAD, WARN, DIM, HEAD = "bold red", "yellow", "dim", "bold cyan"
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """`rank`: the highest goes first where there is no room. `most`: how wide it may get; numbers do not grow.
+
+    `key`: what to sort by (None: never sorted by); greater is worse, or first in the alphabet for texts.
+    """
+
+    name: str
+    title: str
+    rank: int
+    width: int
+    show: Callable[[T], Span]
+    key: Callable[[T], Any] | None = None
+    most: int = 0
+    right: bool = True
+
+
+def fit(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]:
+    """The columns that are shown, and how wide."""
+    shown = list(columns)
+    while len(shown) > 1 and sum(c.width + GAP for c in shown) - GAP > width:
+        shown.remove(max(shown, key=lambda c: c.rank))
+    widths = {c.name: c.width for c in shown}
+    left = width - sum(c.width + GAP for c in shown) + GAP
+    if left < 0:  # a very narrow terminal
+        return [(shown[0], max(width, 1))]
+    grow = [c for c in shown if c.most]
+    while left > 0 and grow:  # all texts grow alike
+        for c in grow[:left]:
+            widths[c.name] += 1
+        left -= min(len(grow), left)
+        grow = [c for c in grow if widths[c.name] < c.most]
+    return [(c, widths[c.name]) for c in shown]
+
+
+def heading(shown: Sequence[tuple[Column[T], int]], sort: str = "", reverse: bool = False) -> Line:
+    """The line of titles; the column that rows are sorted by carries an arrow."""
+    line: Line = []
+    for column, width in shown:
+        arrow = ("▲" if reverse else "▼") if column.name == sort else ""
+        title = units.cut(column.title, max(width - len(arrow), 1))
+        style = f"{HEAD} underline" if arrow else HEAD
+        line += [_padded((title + arrow, style), width, column.right), (" " * GAP, "")]
+    return line[:-1]
+
+
+def cells(shown: Sequence[tuple[Column[T], int]], row: T, selected: bool = False) -> Line:
+    """The line of one row."""
+    line: Line = []
+    for column, width in shown:
+        text, style = column.show(row)
+        line += [_padded((units.cut(text, width), style), width, column.right), (" " * GAP, "")]
+    return [(text, f"{style} reverse".strip()) for text, style in line[:-1]] if selected else line[:-1]
+
+
+def _padded(span: Span, width: int, right: bool) -> Span:
+    space = " " * (width - units.cells(span[0]))
+    return (space + span[0] if right else span[0] + space), span[1]
+
+
+def rate(value: float) -> str:
+    """`0.3`, `47`, `12,345`, `1.23M` a second."""
+    if value < 0.05:
+        return "<0.1" if value > 0 else NONE
+    if value < 9.95:
+        return f"{value:.1f}"
+    return f"{value:,.0f}" if value < 999_999.5 else f"{value / 1e6:.2f}M"
+
+
+def shown_name(name: str | None) -> str:
+    """A name from the wire, escaped."""
+    return "(none)" if name is None else units.safe(name) or "(empty)"
+
+
+def _time(value: int | None, waits: bool, style: str = "") -> Span:
+    """A duration; in brackets where it tells nothing about a broker, as the request waited for something else."""
+    if value is None:
+        return NONE, DIM
+    text = units.duration(value)
+    return (f"({text})", DIM) if waits else (text, style)
+
+
+def _count(value: int, style: str = "") -> Span:
+    return (f"{value:,}" if value < 1_000_000 else f"{value / 1e6:.1f}M", style) if value else (NONE, DIM)
+
+
+def _rate(value: float, style: str = "") -> Span:
+    return (rate(value), style) if value else (NONE, DIM)
+
+
+def _size(value: float | None) -> Span:
+    return (units.size(int(value)), "") if value else (NONE, DIM)
+
+
+def _prompt(value: int | None, waits: bool) -> int:
+    """To sort by: what waits for something else comes after all that does not."""
+    return -2 if value is None else -1 if waits else value
+
+
+ROWS: tuple[Column[Row], ...] = (
+    Column("name", "name", 0, 14, lambda r: (shown_name(r.name), ""), lambda r: (r.name or "").lower(), 44, False),
+    Column("requests", "req/s", 1, 7, lambda r: _rate(r.request_rate), lambda r: r.request_rate),
+    Column("in", "in/s", 10, 8, lambda r: _size(r.in_rate), lambda r: r.in_rate),
+    Column("out", "out/s", 9, 8, lambda r: _size(r.out_rate), lambda r: r.out_rate),
+    Column("p50", "p50", 4, 9, lambda r: _time(r.broker_p50, r.waits), lambda r: _prompt(r.broker_p50, r.waits)),
+    Column(
+        "p99", "p99", 2, 9, lambda r: _time(r.broker_p99, r.waits, "bold"), lambda r: _prompt(r.broker_p99, r.waits)
+    ),
+    Column(
+        "total", "total p99", 8, 10, lambda r: _time(r.total_p99, r.waits), lambda r: _prompt(r.total_p99, r.waits)
+    ),
+    Column("throttled", "throttled", 5, 9, lambda r: _count(r.throttled, WARN), lambda r: r.throttled),
+    Column(
+        "quota", "quota", 7, 7, lambda r: _time(r.quota_delay or None, False, WARN), lambda r: r.quota_delay
+    ),
+    Column("unanswered", "unans.", 11, 6, lambda r: _count(r.unanswered, WARN), lambda r: r.unanswered),
+    Column("errors", "err/s", 3, 7, lambda r: _rate(r.error_rate, BAD), lambda r: r.error_rate),
+    Column("error", "error", 6, 12, lambda r: (r.top_error or "", BAD), None, 28, False),
+)  # fmt: skip
+
+
+def connection_columns(utc: bool) -> tuple[Column[Connection], ...]:
+    return (
+        Column("client", "from", 0, 17, lambda c: (units.safe(c.client), ""), None, 47, False),
+        Column("broker", "to", 3, 15, lambda c: (units.safe(c.broker), ""), None, 47, False),
+        Column("client_id", "client", 8, 10, lambda c: (shown_name(c.client_id), ""), None, 30, False),
+        Column("requests", "requests", 1, 8, lambda c: _count(c.requests)),
+        Column("p50", "p50", 4, 9, lambda c: _time(c.broker_p50, False)),
+        Column("p99", "p99", 2, 9, lambda c: _time(c.broker_p99, False, "bold")),
+        Column("throttled", "throttled", 6, 9, lambda c: _count(c.throttled, WARN)),
+        Column("unanswered", "unans.", 9, 6, lambda c: _count(c.unanswered, WARN)),
+        Column("errors", "errors", 5, 7, lambda c: _count(c.errors, BAD)),
+        Column("last", "last", 7, 8, lambda c: (units.clock(c.last, utc, 0), "")),
+    )
+
+
+def message_columns(utc: bool) -> tuple[Column[Message], ...]:
+    return (
+        Column("at", "began", 1, 12, lambda m: (units.clock(m.at, utc), ""), None, 0, False),
+        Column("api", "request", 0, 16, lambda m: (f"{m.api} v{m.api_version}", ""), None, 28, False),
+        Column("client_id", "client", 4, 12, lambda m: (shown_name(m.client_id), ""), None, 24, False),
+        Column("client", "from", 7, 17, lambda m: (units.safe(m.client), ""), None, 24, False),
+        Column("broker_ns", "broker", 2, 9, lambda m: _time(m.broker_ns, m.waits, "bold")),
+        Column("total_ns", "total", 8, 9, lambda m: _time(m.total_ns, m.waits)),
+        Column("in", "in", 10, 8, lambda m: _size(m.request_bytes)),
+        Column("out", "out", 9, 8, lambda m: _size(m.response_bytes)),
+        Column("result", "result", 3, 12, result_of, None, 34, False),
+        Column("topics", "topics", 6, 12, lambda m: (units.safe(", ".join(m.topics)), ""), None, 60, False),
+    )
+
+
+def result_of(message: Message) -> Span:
+    """What came of a request: error codes, else why there is no answer, else what it waited for."""
+    if message.errors:
+        return ", ".join(name if n == 1 else f"{name} ×{n}" for name, n in message.errors), BAD
+    if message.outcome == "no_reply_expected":
+        return "no reply asked", DIM
+    if message.outcome != "answered":
+        return message.outcome.replace("_", " "), WARN
+    if message.throttle_time_ms:
+        return f"throttle {units.duration(message.throttle_time_ms * 1_000_000)}", WARN
+    if message.throttle_wait_ns:
+        return f"quota wait {units.duration(message.throttle_wait_ns)}", WARN
+    return "ok", DIM

@@ -1,0 +1,194 @@
+"""Counts of a window as rows for people: one for each API, client, topic or broker.
+
+Requests that wait for something else (Fetch for data, JoinGroup and SyncGroup for other members) take the time they
+take: a row's times are those of its other requests. Only where it has no others are they of these (long polls last
+of all), and the row says so (`waits`): such times tell nothing about a broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkatap.reports import tally
+from kafkatap.reports.batch import Array, Context
+from kafkatap.reports.count_table import CountTable
+from kafkatap.reports.counts import ReportCounts
+from kafkatap.reports.errors import error_label
+from kafkatap.reports.histogram import P50, P99, Histograms
+from kafkatap.reports.latency import WAITS, names_by
+from kafkatap.reports.rollup import Rolled, api_label, group_columns, maybe, roll_up
+
+if TYPE_CHECKING:
+    from kafkatap.engine import Engine
+
+SECOND = 1_000_000_000
+BY = ("api", "client", "topic", "broker")
+#: Which of a row's times are shown: those of requests that wait for nothing, else of waiting ones, else of long polls.
+_PROMPT, _WAITING, _LONG_POLL = range(3)
+
+#: Columns of tally.GROUP_VALUES that a row adds up.
+_SUMMED = (
+    "answered", "no_reply_expected", "unanswered", "response_lost", "request_bytes", "response_bytes", "throttled",
+    "wait_ns", "errors",
+)  # fmt: skip
+
+Label = int | str | None
+#: What is looked at, from the whole inwards: (one of BY, the name there), and in `recent` also ("connection", number).
+Scope = tuple[tuple[str, str | int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one API, client, topic or broker did in a window. Rates are per second, durations ns, None: there is none.
+
+    `name` is as it came on the wire, None for requests without a client_id or topic. `api_key` is that of a row by
+    API. An exchange on several topics counts for each of them.
+    """
+
+    name: str | None
+    api_key: int | None
+    waits: bool  # its times are of requests that wait for data or for other members
+    long_poll: bool  # ... and of Fetches that waited out their max_wait_ms
+    requests: int
+    request_rate: float
+    in_rate: float  # bytes of requests
+    out_rate: float  # bytes of responses
+    broker_p50: int | None
+    broker_p99: int | None
+    total_p99: int | None
+    throttled: int  # responses with throttle_time_ms above zero
+    quota_delay: int  # what quotas delayed on the wire, summed
+    errors: int  # non-zero error codes
+    error_rate: float
+    top_error: str | None  # the most frequent; None also by broker, as error codes are not counted by broker
+    unanswered: int  # or the response was lost
+
+
+def names_of(engine: Engine) -> Context:
+    """What the numbers in counts mean, live: no copy, so good only as long as the monitor's lock is held."""
+    return Context(strings=engine.strings, addresses=engine.addresses, topic_names=engine.topic_names)
+
+
+def window_rows(
+    counts: ReportCounts, context: Context, by: str, length: int, within: Scope = ()
+) -> list[Row]:
+    """Rows by one of BY, the most requests first. `length`: of the window, ns. `within`: only what belongs to it; a
+    topic can only be told apart by API."""
+    topics = by == "topic" or any(kind == "topic" for kind, _ in within)
+    table, histograms = (counts.topics, counts.topic_histograms) if topics else (counts.groups, counts.histograms)
+    c = group_columns(table, tally.TOPIC_KEY if topics else tally.GROUP_KEY)
+    names = _names(c, context, by)
+    chosen = _chosen(c, context, within)
+    errors = _top_errors(counts, context, by, within)
+    return _rows(table, histograms, c, names, chosen, errors, length)
+
+
+def total_row(counts: ReportCounts, length: int) -> Row | None:
+    """One row of everything; None where there was nothing."""
+    c = group_columns(counts.groups, tally.GROUP_KEY)
+    e = group_columns(counts.errors, tally.ERROR_KEY)
+    frequent: Counter[int] = Counter()
+    for code, count in zip(e["error_code"].tolist(), counts.errors.value_rows()[:, 0].tolist(), strict=True):
+        frequent[code] += count
+    top: dict[Label, str] = {"": error_label(frequent.most_common(1)[0][0])} if frequent else {}
+    everything = [""] * len(counts.groups)
+    rows = _rows(counts.groups, counts.histograms, c, everything, None, top, length, api=False)
+    return rows[0] if rows else None
+
+
+def _names(c: Mapping[str, Array], context: Context, by: str) -> Sequence[Label]:
+    if by == "api":
+        return [api_label(key, poll) for key, poll in zip(c["api_key"].tolist(), c["long_poll"].tolist(), strict=True)]
+    return names_by(c, context, by)
+
+
+def _chosen(c: Mapping[str, Array], context: Context, within: Scope) -> Sequence[bool] | None:
+    """Which groups belong to all of a scope."""
+    parts = [[name == wanted for name in _names(c, context, kind)] for kind, wanted in within]
+    return [all(fits) for fits in zip(*parts, strict=True)] if parts else None
+
+
+def _top_errors(counts: ReportCounts, context: Context, by: str, within: Scope) -> dict[Label, str]:
+    """The most frequent error of each row, by name; error codes are not counted by broker."""
+    if "broker" in (by, *(kind for kind, _ in within)):
+        return {}
+    e = {**group_columns(counts.errors, tally.ERROR_KEY), "long_poll": np.zeros(len(counts.errors), np.int64)}
+    names = _names(e, context, by)
+    chosen = _chosen(e, context, within)
+    found: dict[Label, Counter[int]] = defaultdict(Counter)
+    codes, times = e["error_code"].tolist(), counts.errors.value_rows()[:, 0].tolist()
+    for i, name in enumerate(names):
+        if chosen is None or chosen[i]:
+            found[name][codes[i]] += times[i]
+    return {name: error_label(min(n.items(), key=lambda kv: (-kv[1], kv[0]))[0]) for name, n in found.items()}
+
+
+def _rows(
+    table: CountTable,
+    histograms: Histograms,
+    c: Mapping[str, Array],
+    names: Sequence[Label],
+    chosen: Sequence[bool] | None,
+    errors: Mapping[Label, str],
+    length: int,
+    api: bool = True,
+) -> list[Row]:
+    tiers = np.where(c["long_poll"] != 0, _LONG_POLL, np.where(np.isin(c["api_key"], WAITS), _WAITING, _PROMPT))
+    labels: list[tuple[Label, ...] | None] = [
+        (name, tier) if chosen is None or chosen[i] else None
+        for i, (name, tier) in enumerate(zip(names, tiers.tolist(), strict=True))
+    ]
+    key_of = dict(zip(names, c["api_key"].tolist(), strict=True))
+    rolled = roll_up(table, tally.GROUP_VALUES, histograms, labels)
+    broker = rolled.percentiles(tally.M_BROKER, rolled.values["broker_max"], (P50, P99))
+    total = rolled.percentiles(tally.M_TOTAL, rolled.values["total_max"], (P99,))
+    parts: dict[Label, list[tuple[int, int]]] = defaultdict(list)
+    for i, (name, tier) in enumerate(rolled.keys):
+        assert isinstance(tier, int)
+        parts[name].append((tier, i))
+    seconds = max(length, 1) / SECOND
+    rows = [
+        _row(rolled, broker, total, name, sorted(found), seconds, key_of[name] if api else None, errors)
+        for name, found in parts.items()
+    ]
+    return sorted((row for row in rows if row.requests), key=lambda row: (-row.requests, row.name or ""))
+
+
+def _row(
+    rolled: Rolled,
+    broker: Array,
+    total: Array,
+    name: Label,
+    parts: list[tuple[int, int]],
+    seconds: float,
+    api_key: int | None,
+    errors: Mapping[Label, str],
+) -> Row:
+    at = [i for _, i in parts]
+    v = {column: int(rolled.values[column][at].sum()) for column in _SUMMED}
+    tier, timed = next(((tier, i) for tier, i in parts if rolled.values["answered"][i]), parts[0])
+    requests = v["answered"] + v["no_reply_expected"] + v["unanswered"] + v["response_lost"]
+    return Row(
+        name=None if name is None else str(name),
+        api_key=api_key,
+        waits=tier != _PROMPT,
+        long_poll=tier == _LONG_POLL,
+        requests=requests,
+        request_rate=requests / seconds,
+        in_rate=v["request_bytes"] / seconds,
+        out_rate=v["response_bytes"] / seconds,
+        broker_p50=maybe(broker[timed, 0]),
+        broker_p99=maybe(broker[timed, 1]),
+        total_p99=maybe(total[timed, 0]),
+        throttled=v["throttled"],
+        quota_delay=v["wait_ns"],
+        errors=v["errors"],
+        error_rate=v["errors"] / seconds,
+        top_error=errors.get(name) if v["errors"] else None,
+        unanswered=v["unanswered"] + v["response_lost"],
+    )

@@ -1,0 +1,54 @@
+"""Plays a capture to the live screen: `python -m tests.live.on_screen CAPTURE SPEED [UTC]`, in a real terminal.
+
+The capture's seconds pass SPEED times as fast; after its end the clock stands still. SPEED 0: all of it at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from threading import Event, Thread
+
+from kafkatap.engine import Engine
+from kafkatap.live.governor import Governor
+from kafkatap.live.monitor import Monitor
+from kafkatap.live.recent import Recent
+from kafkatap.live.screen import run_screen
+
+from .support import SECOND, FileSource
+
+STEP = 0.05
+
+
+class Played(FileSource):
+    """A capture that takes its time."""
+
+    def wait(self, seconds: float) -> None:
+        if self.over:
+            time.sleep(0.1)
+            return
+        if self._step < 1 << 60:
+            time.sleep(STEP)
+        self.now += self._step
+
+
+def main(path: str, speed: float, utc: bool) -> None:
+    stop = Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    source = Played(path, int(STEP * speed * SECOND) or 1 << 60)
+    recent = Recent()
+    monitor = Monitor(source, Engine(True), sinks=[recent], governor=Governor(None), clock=source.clock)
+    thread = Thread(target=monitor.run, args=(stop.is_set,))
+    thread.start()
+    try:
+        run_screen(monitor, recent, utc=utc, stop=stop)
+    finally:
+        stop.set()
+        thread.join()
+    print("the screen has ended")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]), len(sys.argv) > 3)
