@@ -16,6 +16,7 @@ from kafkatap.reports.batch import Context
 from kafkatap.reports.counts import ReportCounts
 
 from .columns import ROWS, Column, connection_columns, message_columns, result_of, shown_name
+from .governor import FULL, LEVELS
 from .recent import Connection, Message, Recent
 from .rows import SECOND, Row, Scope, names_of, window_rows
 
@@ -140,12 +141,12 @@ def sections(page: Page, look: Live | Frozen, shown: Shown) -> list[Section]:
         length = window_length(shown.window, look.status)
         if page.kind == "table":
             rows = window_rows(counts, context, page.by, length)
-            return [_row_section(page.by, rows, (), shown, "")]
+            return [_row_section(page.by, rows, (), shown, "", _why_none(page.by, look.status))]
         if page.kind == "messages":
             return [_message_section(recent.matching(page.scope, MESSAGES), page.scope, shown, "")]
         part = PARTS[page.scope[0][0]]
         rows = window_rows(counts, context, part, length, page.scope)
-        connections = recent.connections(page.scope, CONNECTIONS + 1)
+        connections = recent.active(page.scope, CONNECTIONS + 1)
         messages = recent.matching(page.scope, LAST)
         span = f"of the last {len(recent):,} exchanges, {units.duration(recent.span())}"
     return [
@@ -155,7 +156,20 @@ def sections(page: Page, look: Live | Frozen, shown: Shown) -> list[Section]:
     ]
 
 
-def _row_section(by: str, rows: list[Row], scope: Scope, shown: Shown, title: str) -> Section:
+def _why_none(by: str, status: Status) -> str:
+    """What to say where there are no rows."""
+    if not status.packets:
+        return "no packets yet (does the filter let Kafka's through?)"
+    if by == "topic" and status.level != FULL:
+        return f"topics are not counted at the level “{LEVELS[status.level]}”"
+    if status.encrypted_share > 0.5:
+        return f"no requests; {units.share(status.encrypted_share)} of the traffic is encrypted (TLS), and not readable"
+    return "no requests"
+
+
+def _row_section(
+    by: str, rows: list[Row], scope: Scope, shown: Shown, title: str, empty: str = "no requests"
+) -> Section:
     kept = [row for row in rows if _passes(shown_name(row.name), shown)]
     column = next(c for c in ROWS if c.name == shown.sort)
     assert column.key is not None
@@ -166,7 +180,7 @@ def _row_section(by: str, rows: list[Row], scope: Scope, shown: Shown, title: st
     columns = [_named(c, by) if c.name == "name" else c for c in ROWS if by != "broker" or c.name != "error"]
     keys = [(by, row.name) for row in kept]
     opens: list[Scope] = [(*scope, (by, row.name)) for row in kept]
-    return Section(title, columns, kept, keys, opens, _none("no requests", shown), len(rows) - len(kept))
+    return Section(title, columns, kept, keys, opens, _none(empty, shown), len(rows) - len(kept))
 
 
 def _connection_section(found: list[Connection], scope: Scope, shown: Shown, title: str) -> Section:

@@ -36,35 +36,38 @@ Keys
   w             window: the last 10 s, the last minute, since the start
   s  < >        sort by the next column; by the one to the left or right
   r             the other way round
-  /             show only names that hold a text; enter keeps it, esc clears it
-  up down       choose a row (also j k, page up, page down, home, end)
-  enter         open it: what it consists of, its connections, its last messages
+  /             only rows that hold a text; enter keeps it, esc clears it
+  up down       choose a row; also j k, page up, page down, home, end
+  enter         open it: what it is made of, connections, last messages
   tab           there: on to the next part
   l             the last messages of the chosen row
-  esc           back (also backspace)
-  p  space      hold the screen still, whole; counting goes on
+  esc           back; also backspace
+  p  space      hold the screen still, all of it; counting goes on
   z             start the counts anew
   q             end, with the report
 
 Columns
   req/s         requests a second
-  p50  p99      the broker's own time: from the request's last byte (or from when the broker could begin) to the
-                response's first byte. (In brackets): of requests that wait for data or for other members (Fetch,
-                JoinGroup, SyncGroup): such times do not tell that a broker is slow, and rows of other requests are
-                without them
-  total p99     first byte of the request to last byte of the response
+  p50  p99      the broker's own time, from the request's last byte (or from
+                when the broker could begin) to the response's first byte
+  (1.02 s)      in brackets: the requests wait for data or for other members
+                (Fetch, JoinGroup, SyncGroup), which does not make a broker
+                slow; rows with other requests show the times of those
+  total p99     from the request's first byte to the response's last one
   throttled     responses with throttle_time_ms above zero
   quota         what requests waited on the wire because of quotas, summed
   unans.        requests without a response
-  err/s         error codes a second, at any level of the responses, and the most frequent one
+  err/s, error  error codes a second, at any level of the responses, and the
+                most frequent one
   in/s  out/s   bytes of requests and of responses a second
 
 Head
-  drops         packets that the kernel dropped, as they were not taken in time
-  level         full: all is decoded; no topics: of bodies only error codes and throttling; headers only: requests,
-                responses and their times; paused: nothing, in turns
+  drops         packets that the kernel dropped, not taken in time
+  level         full: all is decoded; no topics: of bodies only error codes
+                and throttling; headers only: requests, responses and their
+                times; paused: in turns nothing
   waiting       requests that have no response yet
-  encrypted     the part of the traffic that is TLS, of which nothing can be read
+  encrypted     the part of the traffic that is TLS: nothing can be read
 """
 
 

@@ -167,7 +167,7 @@ class Recent(Sink):
         messages = [self._message(e, errors, topics) for e in chosen]
         return sorted(messages, key=lambda m: (m.at, m.exchange), reverse=True)
 
-    def connections(self, within: Scope = (), n: int = 20) -> list[Connection]:
+    def active(self, within: Scope = (), n: int = 20) -> list[Connection]:
         """The connections of a scope, the most requests first."""
         places = self._exchanges.newest(self._places(within), self._exchanges.filled)
         rows = taken(self._exchanges.rows, places)

@@ -74,9 +74,7 @@ def names_of(engine: Engine) -> Context:
     return Context(strings=engine.strings, addresses=engine.addresses, topic_names=engine.topic_names)
 
 
-def window_rows(
-    counts: ReportCounts, context: Context, by: str, length: int, within: Scope = ()
-) -> list[Row]:
+def window_rows(counts: ReportCounts, context: Context, by: str, length: int, within: Scope = ()) -> list[Row]:
     """Rows by one of BY, the most requests first. `length`: of the window, ns. `within`: only what belongs to it; a
     topic can only be told apart by API."""
     topics = by == "topic" or any(kind == "topic" for kind, _ in within)

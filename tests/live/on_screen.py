@@ -40,7 +40,14 @@ def main(path: str, speed: float, utc: bool) -> None:
     source = Played(path, int(STEP * speed * SECOND) or 1 << 60)
     recent = Recent()
     monitor = Monitor(source, Engine(True), sinks=[recent], governor=Governor(None), clock=source.clock)
-    thread = Thread(target=monitor.run, args=(stop.is_set,))
+
+    def work() -> None:
+        try:
+            monitor.run(stop.is_set)
+        finally:
+            stop.set()
+
+    thread = Thread(target=work)
     thread.start()
     try:
         run_screen(monitor, recent, utc=utc, stop=stop)
