@@ -29,6 +29,8 @@ Array = np.ndarray[Any, Any]
 Place = tuple[int, int, str]
 #: As many bits as a mark has.
 MOST = 64
+#: Verdicts on texts that are remembered for each probe.
+_REMEMBERED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,17 @@ class Probe:
 
 
 class Probes:
-    """The inspector for some probes: bit i of a mark is that of probes[i]. ValueError for more than MOST of them.
+    """The inspector for some probes: bit `first` + i of a mark is that of probes[i]. ValueError where there are not as
+    many bits.
 
     `messages`: the layouts (by default the built-in ones), all of them or at least those that have the fields."""
 
-    def __init__(self, probes: Sequence[Probe], messages: Mapping[tuple[int, int], Message] | None = None) -> None:
-        if len(probes) > MOST:
-            raise ValueError(f"at most {MOST} comparisons on decoded fields, not {len(probes)}")
+    def __init__(
+        self, probes: Sequence[Probe], messages: Mapping[tuple[int, int], Message] | None = None, first: int = 0
+    ) -> None:
+        if first + len(probes) > MOST:
+            raise ValueError(f"at most {MOST} comparisons on decoded fields, not {first + len(probes)}")
+        self._first = first
         self.probes = tuple(probes)
         places = {place for probe in probes for place in probe.places}
         ends = {(key, direction) for key, direction, _ in places}
@@ -80,7 +86,7 @@ class Probes:
         self._tape = self._tape if rows.base is None else rows.base  # it may have grown
         source = np.repeat(jobs["source"], jobs["tape_count"])
         for number, probe in enumerate(self.probes):
-            bit = np.uint64(1 << number)
+            bit = np.uint64(1 << self._first + number)
             for field, info in self._fields[number].items():
                 at = np.flatnonzero(rows["field"] == field)
                 if not len(at):
@@ -120,6 +126,8 @@ class Probes:
             value = (bytes(views[where][start : start + size]), kind)
             verdict = known.get(value)
             if verdict is None:
+                if len(known) >= _REMEMBERED:
+                    known.clear()
                 verdict = known[value] = text(*value)
             found[i] = verdict
         return found

@@ -43,6 +43,20 @@ def filter_condition(options: argparse.Namespace, definitions: Definitions | Non
     return Condition(parse_expression(options.filter, None if definitions is None else definitions.messages))
 
 
+def incident_condition(
+    options: argparse.Namespace, before: Condition | None, definitions: Definitions | None = None
+) -> Condition | None:
+    """The condition of --on, in a run that has another one before; ValueError as for `asked_condition`."""
+    if options.on is None:
+        return None
+    if options.write_pcap is None:
+        raise ValueError("--on tells when packets are written: it needs --write-pcap FILE")
+    from kafkatap.reports.expressions import Condition, parse_expression
+
+    messages = None if definitions is None else definitions.messages
+    return Condition(parse_expression(options.on, messages), before)
+
+
 def _parts(options: argparse.Namespace) -> list[str]:
     names = [name for group in options.api or () for name in group]
     parts = [f"api in ({', '.join(map(str, sorted(api_keys(names))))})"] if names else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -11,10 +12,13 @@ import numpy as np
 
 from kafkatap.sources import SLACK_NS
 
-from . import bpf
-from .interfaces import Interface, find
+from . import bpf, interfaces
+from .interfaces import ANY, Interface, find
 
 Array = np.ndarray[Any, Any]
+
+#: Seconds after which an interface that is down or gone is looked for again.
+LOOK_AGAIN = 1.0
 
 
 class Tap(Protocol):
@@ -32,6 +36,7 @@ class Tap(Protocol):
     def counters(self) -> tuple[int, int]: ...
     def trim(self, length: int | None) -> None: ...
     def error(self) -> str | None: ...
+    def revive(self) -> bool: ...
     def close(self) -> None: ...
 
 
@@ -43,22 +48,28 @@ class Capture:
         self._taps = tuple(taps)
         self._tell = tell
         self._number = 1
-        self._poll = select.poll()
-        for tap in taps:
-            self._poll.register(tap.fileno(), select.POLLIN)
+        self._lost: list[Tap] = []  # those whose interface is down or gone
+        self._look = 0.0  # when they are looked for
 
     def wait(self, seconds: float) -> None:
         """Until packets are there, or so long."""
+        if self._lost and time.monotonic() >= self._look:
+            self._find_lost()
         if any(tap.ready for tap in self._taps):
             return
-        for number, event in self._poll.poll(seconds * 1000):
-            if event & (select.POLLERR | select.POLLHUP):
-                tap = next(t for t in self._taps if t.fileno() == number)
-                said = tap.error()
-                if said:
-                    self._tell(
-                        f"{tap.interface.name}: {said[:1].lower()}{said[1:]}; packets are taken again once it is back"
-                    )
+        for tap in select.select(self._taps, [], [], seconds)[0]:
+            said = tap.error()
+            if said and tap not in self._lost:
+                name = tap.interface.name
+                self._tell(f"{name}: {said[:1].lower()}{said[1:]}; packets are taken again once it is back")
+                self._lost.append(tap)
+
+    def _find_lost(self) -> None:
+        for tap in self._lost[:]:
+            if tap.revive():
+                self._tell(f"{tap.interface.name} is up again")
+                self._lost.remove(tap)
+        self._look = time.monotonic() + LOOK_AGAIN
 
     def blocks(self) -> Iterator[tuple[Array, Array, int]]:
         """(buffer, PACKET rows, how many): what is there now, once through. The bytes stay until the next is asked
@@ -94,6 +105,14 @@ class Capture:
         for tap in self._taps:
             tap.release()
 
+    @property
+    def links(self) -> dict[int, str]:
+        """The interfaces' link types, each with the names of those that have it."""
+        named: dict[int, list[str]] = {}
+        for tap in self._taps:
+            named.setdefault(tap.interface.link_type, []).append(tap.interface.name)
+        return {link_type: ", ".join(names) for link_type, names in named.items()}
+
     def counters(self) -> tuple[int, int]:
         """Packets that the filter let pass, and how many of them the kernel dropped, since the start."""
         both = [tap.counters() for tap in self._taps]
@@ -125,8 +144,9 @@ def open_capture(
         if by_scapy or sys.platform != "linux":
             from .capture_sockets import CaptureSocket
 
-            for name in dict.fromkeys(names):
-                taps.append(CaptureSocket(name, expression, promiscuous))
+            every = [each for name in names for each in (interfaces.names() if name == ANY else [name])]
+            for name in dict.fromkeys(every):
+                taps.append(CaptureSocket(name, expression, size // len(every), promiscuous))
         else:
             from .ring import Ring
 

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.asking import asked, asked_condition
+from kafkatap.asking import asked, asked_condition, incident_condition
 from kafkatap.console import DONE, WRONG, complain, no_kafka, reason_of, refuse
-from kafkatap.engine import Engine, engine_for
+from kafkatap.engine import Engine
 from kafkatap.kernels import store
 from kafkatap.options import own_version
 from kafkatap.reports.build import build_report
@@ -24,9 +24,9 @@ from . import interfaces
 from .capture import Capture, open_capture
 from .governor import Governor
 from .monitor import Monitor
-from .sinks import Sink
 
 if TYPE_CHECKING:
+    from kafkatap.dissector.overlay import Definitions
     from kafkatap.reports.expressions import Condition
 
     from .recent import Recent
@@ -43,8 +43,8 @@ def live(options: argparse.Namespace) -> int:
     try:
         definitions = chosen_definitions(options)
         condition = asked_condition(options, definitions)
-        recorder, recorded = _recorder(options)
-        engine = engine_for(_probing(condition, recorded), options.topics, options.port or (), definitions)
+        incident = incident_condition(options, condition, definitions)
+        engine = _engine(options, [c for c in (condition, incident) if c is not None], definitions)
         store.prepare()
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
@@ -58,7 +58,7 @@ def live(options: argparse.Namespace) -> int:
     stop = Event()
     try:
         with signals(stop) as handlers:
-            return _watch(options, capture, engine, condition, recorder, stop, handlers)
+            return _watch(options, capture, engine, condition, incident, stop, handlers)
     except OSError as error:
         complain(reason_of(error))
         return WRONG
@@ -71,7 +71,7 @@ def _watch(
     capture: Capture,
     engine: Engine,
     condition: Condition | None,
-    recorder: Sink | None,
+    incident: Condition | None,
     stop: Event,
     handlers: list[Any],
 ) -> int:
@@ -83,7 +83,10 @@ def _watch(
     if options.duration:
         _stop_after(options.duration / 1e9, stop)
     recent = Recent()
-    closing = _outputs(options, monitor, recorder)
+    try:
+        closing = _outputs(options, monitor, capture, incident)
+    except (ValueError, OSError) as error:
+        return refuse(error)
     if _wants_screen(options):
         from .screen import run_screen
 
@@ -131,34 +134,23 @@ def _wants_screen(options: argparse.Namespace) -> bool:
     return True
 
 
-def _recorder(options: argparse.Namespace) -> tuple[Sink | None, Condition | None]:
-    """What writes packets, and the condition on which it does."""
-    if options.write_pcap is None:
-        if options.on:
-            raise ValueError("--on tells when packets are written: it needs --write-pcap FILE")
-        return None, None
-    from .recorder import Recorder
-
-    recorder = Recorder(
-        options.write_pcap, on=options.on, size=options.ring_size, after=options.after, limit=options.write_limit,
-        tell=complain,
-    )  # fmt: skip
-    return recorder, recorder.condition
+def _engine(options: argparse.Namespace, conditions: list[Condition], definitions: Definitions | None) -> Engine:
+    """An engine that decodes what the report needs, and these conditions."""
+    options.topics |= any(condition.needs_results for condition in conditions)
+    probes = [condition.probes for condition in conditions if condition.probes is not None]
+    return Engine(options.topics, options.port or (), probes, definitions)
 
 
-def _probing(condition: Condition | None, recorded: Condition | None) -> Condition | None:
-    """The condition that the engine has to decode for."""
-    asking = [c for c in (condition, recorded) if c is not None and c.probes is not None]
-    if len(asking) > 1:
-        raise ValueError("--filter and --on cannot both look into messages (names with dots); one of them can")
-    return asking[0] if asking else None
-
-
-def _outputs(options: argparse.Namespace, monitor: Monitor, recorder: Sink | None) -> list[Any]:
+def _outputs(options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Condition | None) -> list[Any]:
     """Sinks that were asked for; what is to be called at the end."""
     closing: list[Any] = []
-    if recorder is not None:
-        monitor.sinks.append(recorder)
+    if options.write_pcap:
+        from .recorder import Recorder
+
+        monitor.sinks.append(Recorder(
+            options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
+            links=capture.links, counters=capture.counters, tell=complain,
+        ))  # fmt: skip
     if options.write_parquet:
         from .tables import ParquetLog
 

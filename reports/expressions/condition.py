@@ -28,16 +28,18 @@ Atom = ColumnAtom | FieldAtom
 
 
 class Condition:
-    """Whether exchanges, and rows of their results, match an expression. ExpressionError for more than 64 comparisons
-    on decoded fields."""
+    """Whether exchanges, and rows of their results, match an expression. `before`: another condition of the same run,
+    whose marks its own stand behind. ExpressionError for more than 64 comparisons on decoded fields."""
 
-    def __init__(self, expression: Expression) -> None:
+    def __init__(self, expression: Expression, before: Condition | None = None) -> None:
         self.expression = expression
+        first = 0 if before is None else before.marks
         self._atoms = tuple(dict.fromkeys(_atoms(expression.root)))
         fields = [atom for atom in self._atoms if isinstance(atom, FieldAtom)]
-        if len(fields) > MOST:
+        self._first, self.marks = first, first + len(fields)  # bits of marks: the first, and that behind the last
+        if self.marks > MOST:
             raise ExpressionError(f"these are more than {MOST} comparisons on decoded fields", expression.text, 0)
-        self._bits = {atom: np.uint64(1 << number) for number, atom in enumerate(fields)}
+        self._bits = {atom: np.uint64(1 << number) for number, atom in enumerate(fields, first)}
         self._verdicts: dict[tuple[ColumnAtom, int], Verdicts] = {}
         self._names: Names | None = None  # what the verdicts' numbers mean
 
@@ -64,7 +66,7 @@ class Condition:
         """The inspector that judges decoded fields; None where none is compared."""
         if not self._bits:
             return None
-        return Probes([_probe(atom) for atom in self._bits], self.expression.messages)
+        return Probes([_probe(atom) for atom in self._bits], self.expression.messages, self._first)
 
     def select(self, batch: Batch, names: Names) -> Array:
         """Which exchanges match: bool (n,)."""
