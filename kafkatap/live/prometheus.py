@@ -13,6 +13,8 @@ from threading import BoundedSemaphore, Thread
 from typing import TYPE_CHECKING, Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+from kafkatap.console import reason_of
+
 from .families import BOUNDS, COUNTER, HISTOGRAM, Family
 
 if TYPE_CHECKING:
@@ -51,10 +53,10 @@ class Server:
             self._http = _HTTPServer(family, where)
         except OSError as error:
             shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            raise OSError(error.errno, f"cannot serve metrics at {shown}: {error.strerror or error}") from None
+            raise OSError(f"cannot serve metrics at {shown}: {reason_of(error)}") from None
         self._http.set_app(make_wsgi_app(registry))
         self.address: tuple[str, int] = self._http.server_address[:2]
-        self._thread = Thread(target=self._http.serve_forever, name="prometheus", daemon=True)
+        self._thread = Thread(target=self._http.serve_forever, args=(0.1,), name="prometheus", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
