@@ -178,7 +178,7 @@ def message_columns(utc: bool) -> tuple[Column[Message], ...]:
 def result_of(message: Message) -> Span:
     """What came of a request: error codes, else why there is no answer, else what it waited for."""
     if message.errors:
-        return ", ".join(name if n == 1 else f"{name} ×{n}" for name, n in message.errors), BAD
+        return ", ".join(name if n == 1 else f"{n} x {name}" for name, n in message.errors), BAD
     if message.outcome == "no_reply_expected":
         return "no reply asked", DIM
     if message.outcome != "answered":

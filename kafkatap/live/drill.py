@@ -124,13 +124,13 @@ def window_length(window: int | None, status: Status) -> int:
 
 
 def scope_text(scope: Scope, ends: Mapping[int, str]) -> str:
-    """`client billing › API Produce`; escaped. `ends`: what connections are called."""
+    """`client billing > API Produce`; escaped. `ends`: what connections are called."""
     parts = []
     for kind, name in scope:
         if isinstance(name, int):
             name = ends.get(name, f"number {name}")
         parts.append(f"{_SINGULARS.get(kind, kind)} {shown_name(name)}")
-    return " › ".join(parts)
+    return " > ".join(parts)
 
 
 def sections(page: Page, look: Live | Frozen, shown: Shown) -> list[Section]:

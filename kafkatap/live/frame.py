@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kafkatap.reports import units
 
-from .columns import BAD, DIM, HEAD, WARN, Line, Span, cells, fit, heading, rate
+from .columns import BAD, DIM, WARN, Line, Span, cells, fit, heading, rate
 from .drill import Page, Section, Shown, scope_text, window_text
 from .governor import FULL, LEVELS
 from .rows import BY, SECOND

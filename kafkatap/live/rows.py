@@ -115,11 +115,13 @@ def _top_errors(counts: ReportCounts, context: Context, by: str, within: Scope) 
     """The most frequent error of each row, by name; error codes are not counted by broker."""
     if "broker" in (by, *(kind for kind, _ in within)):
         return {}
-    e = {**group_columns(counts.errors, tally.ERROR_KEY), "long_poll": np.zeros(len(counts.errors), np.int64)}
+    # Error codes do not tell long polls apart: each stands for both.
+    e = {name: np.tile(column, 2) for name, column in group_columns(counts.errors, tally.ERROR_KEY).items()}
+    e["long_poll"] = np.repeat((0, 1), len(counts.errors))
     names = _names(e, context, by)
     chosen = _chosen(e, context, within)
     found: dict[Label, Counter[int]] = defaultdict(Counter)
-    codes, times = e["error_code"].tolist(), counts.errors.value_rows()[:, 0].tolist()
+    codes, times = e["error_code"].tolist(), np.tile(counts.errors.value_rows()[:, 0], 2).tolist()
     for i, name in enumerate(names):
         if chosen is None or chosen[i]:
             found[name][codes[i]] += times[i]
