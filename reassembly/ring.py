@@ -2,8 +2,9 @@
 
 A block begins with its descriptor: status at +8, number of packets at +12, offset of the first at +16. A packet begins
 with a tpacket3_hdr: offset of the next at +0 (0: the last), seconds +4, nanoseconds +8, captured length +12, length on
-the wire +16, offsets of the link layer +24 and the network layer +26; at +48 a sockaddr_ll with the protocol +2, the
-hardware type +8 and the packet's direction +10. All in the host's byte order, but for the protocol. (Linux,
+the wire +16, status +20, offsets of the link layer +24 and the network layer +26, a VLAN tag that the kernel took out
+of the packet +32 and its EtherType +36; at +48 a sockaddr_ll with the protocol +2, the hardware type +8 and the
+packet's direction +10. All in the host's byte order, but for the protocol. (Linux,
 Documentation/networking/packet_mmap.rst and include/uapi/linux/if_packet.h)
 """
 
@@ -12,15 +13,21 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.kernels import kernel
+from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.readers import be16, le16, le32
 
-from .headers import RAW
+from .headers import ETHERNET, RAW
 from .rows import PACKET
 
 #: Whose a block is: the kernel's, or (this bit set) ours.
 STATUS, OURS = 8, 1
 HEADER, ADDRESS = 48, 20
 LOOPBACK, OUTGOING = 772, 4
+#: Bits of a packet's status: there was a VLAN tag, and its EtherType is told.
+TAGGED, TAG_TYPE = 1 << 4, 1 << 6
+_DOT1Q = 0x8100
+#: Bytes of a tag, and of an Ethernet frame's addresses, which stand before it.
+TAG, ADDRESSES = 4, 12
 #: Link type of a packet without link layer that is not IP: counted as such, never read.
 NOT_IP_LINK = -1
 #: State (int64): packets not yet taken of the block, offset of the next of them, packet number, and the packets and
@@ -29,13 +36,28 @@ LEFT, POSITION, NEXT_NUMBER = range(3)
 STATE_SIZE = 4
 
 
+@helper
+def put_tag_back(ring, at, first):  # type: ignore[no-untyped-def]
+    """Insert the tag of the packet at `at` into its frame, whose addresses move to TAG bytes before `first`: the kernel
+    leaves more than that between a packet's header and its bytes."""
+    tci = le16(ring, at + 32)
+    kind = le16(ring, at + 36) if le32(ring, at + 20) & TAG_TYPE else np.int64(_DOT1Q)
+    for place in range(first, first + ADDRESSES):
+        ring[np.uintp(place - TAG)] = ring[np.uintp(place)]
+    tag = first - TAG + ADDRESSES
+    ring[np.uintp(tag)] = kind >> 8
+    ring[np.uintp(tag + 1)] = kind & 0xFF
+    ring[np.uintp(tag + 2)] = tci >> 8
+    ring[np.uintp(tag + 3)] = tci & 0xFF
+
+
 @kernel(np.uint8, int, int, int, np.int64, PACKET, int)
 def scan_block(ring, start, end, link_type, state, packets, made):  # type: ignore[no-untyped-def]
     """Add the packets of the block ring[start:end] to packets[made:], from state[POSITION] on (0: its first); return
     how many there are then. Stops when `packets` is full: state[LEFT] packets are still to be taken.
 
     Packets on loopback come twice; those on their way out are left out. A packet without link layer (`link_type` RAW)
-    tells beside it what it is.
+    tells beside it what it is. A VLAN tag is put back where it was on the wire.
     """
     if state[POSITION] == 0:
         state[LEFT] = le32(ring, start + 12)
@@ -57,12 +79,18 @@ def scan_block(ring, start, end, link_type, state, packets, made):  # type: igno
                 if protocol != 0x0800 and protocol != 0x86DD:
                     kind = np.int64(NOT_IP_LINK)
             captured = min(le32(ring, at + 12), end - first)
+            original = le32(ring, at + 16)
+            if link_type == ETHERNET and captured >= ADDRESSES and le32(ring, at + 20) & TAGGED:
+                put_tag_back(ring, at, first)
+                first -= TAG
+                captured += TAG
+                original += TAG
             packet = packets[made]
             packet.ts = le32(ring, at + 4) * 1_000_000_000 + le32(ring, at + 8)
             packet.number = number
             packet.at = first
             packet.captured = max(np.int64(0), captured)
-            packet.original = min(le32(ring, at + 16), 0x7FFFFFFF)
+            packet.original = min(original, 0x7FFFFFFF)
             packet.link_type = kind
             number += 1
             made += 1

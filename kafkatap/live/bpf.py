@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import shutil
+import socket
 import struct
 import subprocess
 
@@ -18,6 +19,7 @@ from kafkatap.reassembly.headers import ETHERNET, RAW
 WHOLE = 262_144
 _INSTRUCTION = struct.Struct("HBBI")
 _RETURN_CONSTANT = 0x06
+_SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>
 #: libpcap's own numbers of link types.
 _DLT = {ETHERNET: 1, RAW: 12}
 _UNKNOWN_NETMASK = 0xFFFFFFFF
@@ -43,6 +45,13 @@ def keeping(program: bytes, length: int) -> bytes:
         _INSTRUCTION.pack(code, jt, jf, length if code == _RETURN_CONSTANT and k else k)
         for code, jt, jf, k in _INSTRUCTION.iter_unpack(program)
     )
+
+
+def attach(link: socket.socket, program: bytes) -> None:
+    """Have a packet socket give only what passes; what was attached before is replaced."""
+    code = ctypes.create_string_buffer(program, len(program))
+    request = struct.pack("HP", len(program) // _INSTRUCTION.size, ctypes.addressof(code))
+    link.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, request)
 
 
 def _libpcap() -> ctypes.CDLL | None:

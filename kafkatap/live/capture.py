@@ -144,8 +144,8 @@ def open_capture(
         if by_scapy or sys.platform != "linux":
             from .capture_sockets import CaptureSocket
 
-            every = [each for name in names for each in (interfaces.names() if name == ANY else [name])]
-            for name in dict.fromkeys(every):
+            every = dict.fromkeys(each for name in names for each in (_that_are_up() if name == ANY else [name]))
+            for name in every:
                 taps.append(CaptureSocket(name, expression, size // len(every), promiscuous))
         else:
             from .ring import Ring
@@ -158,3 +158,8 @@ def open_capture(
             tap.close()
         raise
     return Capture(taps, tell)
+
+
+def _that_are_up() -> list[str]:
+    """What scapy's sockets have for `any`."""
+    return [name for name in interfaces.names() if sys.platform != "linux" or find(name).up]

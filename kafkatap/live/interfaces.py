@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafkatap.reassembly.headers import ETHERNET, RAW
@@ -44,6 +45,20 @@ def find(name: str) -> Interface:
         raise ValueError(f"there is no interface {name}; there are {', '.join([*names(), ANY])}") from None
     kind, flags = _ask(name)
     return Interface(name, index, ETHERNET if kind in (_ETHERNET, _LOOPBACK) else RAW, bool(flags & _UP))
+
+
+def revived(interface: Interface, bind: Callable[[Interface], None]) -> bool:
+    """Whether an interface that was down or gone is up. One that was made anew has another number: `bind` has the
+    socket take its packets."""
+    try:
+        found = find(interface.name)
+        if not found.up:
+            return False
+        if found.index != interface.index:
+            bind(found)
+    except (ValueError, OSError):
+        return False
+    return True
 
 
 def _ask(name: str) -> tuple[int, int]:

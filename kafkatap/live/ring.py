@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from kafkatap.reassembly.headers import ETHERNET
 from kafkatap.reassembly.rows import PACKET
 
 from . import bpf
-from .interfaces import Interface
+from .interfaces import Interface, revived
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +38,6 @@ _SOL_PACKET = 263
 _ADD_MEMBERSHIP, _RX_RING, _STATISTICS, _VERSION, _IGNORE_OUTGOING = 1, 5, 6, 10, 23
 _TPACKET_V3 = 2
 _MR_PROMISC = 1
-_SO_ATTACH_FILTER = 26
 ETH_P_ALL = 3
 _FRAME = 2048  # the kernel asks for one; packets of any length fit a block
 
@@ -69,23 +69,27 @@ class Ring:
     def _set_up(self, promiscuous: bool) -> None:
         link = self._socket
         link.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
-        self._attach(self._program)
+        bpf.attach(link, self._program)
         if self.interface.loopback_only:
             with suppress(OSError):  # Linux before 4.20: the copies take room in the ring, and are left out by `scan`
                 link.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
         request = struct.pack("7I", BLOCK, self._count, _FRAME, BLOCK // _FRAME * self._count, RETIRE_MS, 0, 0)
         link.setsockopt(_SOL_PACKET, _RX_RING, request)
         self._memory = mmap.mmap(link.fileno(), BLOCK * self._count, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        if promiscuous and self.interface.index:
-            request = struct.pack("iHH8s", self.interface.index, _MR_PROMISC, 0, b"")
-            link.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, request)
-        link.bind((self.interface.name if self.interface.index else "", ETH_P_ALL))
+        self._promiscuous = promiscuous
+        self._bind(self.interface)
         link.setblocking(False)
 
-    def _attach(self, program: bytes) -> None:
-        code = ctypes.create_string_buffer(program, len(program))
-        request = struct.pack("HP", len(program) // 8, ctypes.addressof(code))
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, request)
+    def _bind(self, interface: Interface) -> None:
+        if self._promiscuous and interface.index:
+            request = struct.pack("iHH8s", interface.index, _MR_PROMISC, 0, b"")
+            self._socket.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, request)
+        # By hand: the module socket cannot bind to all interfaces (number 0) at once.
+        address = struct.pack("=HHiHBB8x", socket.AF_PACKET, socket.htons(ETH_P_ALL), interface.index, 0, 0, 0)
+        if ctypes.CDLL(None, use_errno=True).bind(self._socket.fileno(), address, len(address)):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), interface.name)
+        self.interface = replace(self.interface, index=interface.index)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -99,7 +103,7 @@ class Ring:
         """Fill `packets`, counted from `number` on, with what is there; how many. Their bytes stay until `release`."""
         state, made = self._state, 0
         state[blocks.NEXT_NUMBER] = number
-        while self._held < BLOCKS_AT_ONCE and self.ready:
+        while self._held < min(BLOCKS_AT_ONCE, self._count) and self.ready:
             start = self._next * BLOCK
             made = blocks.scan_block(
                 self.buffer, start, start + BLOCK, self.interface.link_type, state, self.packets, made
@@ -126,12 +130,16 @@ class Ring:
         return self._seen, self._dropped
 
     def trim(self, length: int | None) -> None:
-        self._attach(bpf.keeping(self._program, length or bpf.WHOLE))
+        bpf.attach(self._socket, bpf.keeping(self._program, length or bpf.WHOLE))
 
     def error(self) -> str | None:
         """What the socket has to say, if anything: that the interface went down, for example."""
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         return os.strerror(code) if code else None
+
+    def revive(self) -> bool:
+        """Whether the interface, which was down or gone, gives packets (again)."""
+        return revived(self.interface, self._bind)
 
     def close(self) -> None:
         self._socket.close()

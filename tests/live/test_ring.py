@@ -1,0 +1,302 @@
+"""What is written to an interface comes out of a capture, byte for byte: by the ring, and by scapy's sockets."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import pytest
+
+from kafkatap.live.capture import Capture, open_capture
+from kafkatap.live.ring import Ring
+from kafkatap.reassembly.headers import ETHERNET, RAW
+from tests.support.tcp import ACK, PSH, START_NS, SYN, Segment, on_link, tcp_packet
+
+from . import network
+
+pytestmark = pytest.mark.skipif(bool(network.missing(admin=True)), reason=network.missing(admin=True))
+
+both_ways = pytest.mark.parametrize("by_scapy", [False, True], ids=["ring", "scapy"])
+_ports = count(20_000 + os.getpid() % 20_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One packet that a capture gave."""
+
+    data: bytes
+    ts: int
+    number: int
+    original: int
+    link_type: int
+
+
+def take(capture: Capture, wanted: int, seconds: float = 5.0) -> list[Taken]:
+    """What a capture gives until so many packets came, or none comes any more."""
+    got: list[Taken] = []
+    quiet = time.monotonic() + seconds
+    while len(got) < wanted and time.monotonic() < quiet:
+        capture.wait(0.1)
+        before = len(got)
+        got += taken_now(capture)
+        if len(got) > before:
+            quiet = time.monotonic() + seconds
+    return got
+
+
+def taken_now(capture: Capture) -> list[Taken]:
+    return [
+        Taken(
+            bytes(buffer[row["at"] : row["at"] + row["captured"]]),
+            int(row["ts"]), int(row["number"]), int(row["original"]), int(row["link_type"]),
+        )
+        for buffer, packets, number in capture.blocks()
+        for row in packets[:number]
+    ]  # fmt: skip
+
+
+@contextmanager
+def capturing(
+    names: list[str], expression: str = "", size: int = 64 << 20, by_scapy: bool = False
+) -> Iterator[Capture]:
+    with closing(open_capture(names, expression, size, by_scapy=by_scapy)) as capture:
+        yield capture
+
+
+def packets(number: int, port: int, length: int | None = None) -> list[bytes]:
+    """IP packets of one TCP connection, of all lengths that fit a frame (or one), of bytes that are never the same."""
+    chance = random.Random(port)
+    sizes = (length or chance.randrange(1460) for _ in range(number))
+    return [
+        tcp_packet(Segment(START_NS, ("10.9.8.7", port), ("10.9.8.6", port), n, 1, PSH | ACK, chance.randbytes(size)))
+        for n, size in enumerate(sizes)
+    ]
+
+
+@both_ways
+def test_packets_come_byte_for_byte(by_scapy: bool) -> None:
+    port = next(_ports)
+    frames = [on_link(ip) for ip in packets(400, port)]
+    v6 = tcp_packet(Segment(START_NS, ("fd00::1", port), ("fd00::2", port), 1, 1, ACK, b"six"))
+    frames += [on_link(v6), b"\2\0\0\0\0\2\2\0\0\0\0\1\x88\xb5" + b"not IP" * 10]
+    with (
+        network.veth_pair() as veth,
+        capturing([veth.far], by_scapy=by_scapy) as capture,
+        network.Wire(veth.near) as wire,
+    ):
+        began = time.time_ns()
+        wire.send(frames)
+        ended = time.time_ns()
+        got = take(capture, len(frames))
+        assert capture.counters() == (len(frames), 0)
+    assert [packet.data for packet in got] == frames
+    assert [packet.number for packet in got] == list(range(1, len(frames) + 1))
+    times = [packet.ts for packet in got]
+    assert times == sorted(times)
+    assert began - 1000 <= times[0] <= times[-1] <= ended + 1000  # (scapy's floating point is not exact)
+    assert {packet.link_type for packet in got} == {ETHERNET}
+    assert all(packet.original == len(packet.data) for packet in got)
+
+
+@both_ways
+def test_vlan_tags_are_where_they_were(by_scapy: bool) -> None:
+    """The kernel takes a tag out of what arrives; a capture has it again."""
+    one, two = next(_ports), next(_ports)
+    frames = [on_link(ip, vlans=[5]) for ip in packets(50, one)]
+    frames += [on_link(ip, vlans=[0x6123, 7]) for ip in packets(50, two)]
+    with (
+        network.veth_pair(mtu=1600) as veth,
+        capturing([veth.far], by_scapy=by_scapy) as capture,
+        network.Wire(veth.near) as wire,
+    ):
+        wire.send(frames)
+        got = take(capture, len(frames))
+    assert [packet.data for packet in got] == frames
+    assert all(packet.original == len(packet.data) for packet in got)
+
+
+def test_the_filter_sees_what_is_tagged() -> None:
+    """By its default, too: where the kernel filters, the tag is taken out already."""
+    port = next(_ports)
+    frames = [on_link(ip, vlans=[5]) for ip in packets(10, port)]
+    with network.veth_pair() as veth, capturing([veth.far], "tcp") as capture, network.Wire(veth.near) as wire:
+        wire.send([b"\2\0\0\0\0\2\2\0\0\0\0\1\x88\xb5" + b"not IP" * 10, *frames])
+        got = take(capture, len(frames))
+    assert [packet.data for packet in got] == frames
+
+
+def test_any_gives_every_interface_without_its_link_layer() -> None:
+    """Both ends of a pair see a packet; what is not IP is told apart."""
+    port = next(_ports)
+    sent = packets(100, port, 800)
+    with (
+        network.veth_pair() as veth,
+        capturing(["any"], f"tcp port {port}") as capture,
+        network.Wire(veth.near) as wire,
+    ):
+        wire.send([on_link(ip) for ip in sent])
+        got = take(capture, 2 * len(sent))
+    assert sorted(packet.data for packet in got) == sorted(2 * sent)
+    assert {packet.link_type for packet in got} == {RAW}
+
+
+def test_any_by_scapy_is_every_interface_that_is_up() -> None:
+    port = next(_ports)
+    sent = [on_link(ip) for ip in packets(100, port, 800)]
+    with (
+        network.veth_pair() as veth,
+        capturing(["any"], f"tcp port {port}", by_scapy=True) as capture,
+        network.Wire(veth.near) as wire,
+    ):
+        assert {veth.near, veth.far, "lo"} <= set(capture.names)
+        wire.send(sent)
+        got = take(capture, 2 * len(sent))
+    assert sorted(packet.data for packet in got) == sorted(2 * sent)
+
+
+@both_ways
+def test_interfaces_are_one_sequence_in_order_of_time(by_scapy: bool) -> None:
+    ports = [next(_ports), next(_ports)]
+    sent = [[on_link(ip) for ip in packets(300, port, 200)] for port in ports]
+    with (
+        network.veth_pair() as first,
+        network.veth_pair() as second,
+        capturing([first.far, second.far], by_scapy=by_scapy) as capture,
+        network.Wire(first.near) as one,
+        network.Wire(second.near) as two,
+    ):
+        for left, right in zip(*sent, strict=True):
+            one.send([left])
+            two.send([right])
+        if not by_scapy:
+            time.sleep(0.2)  # a ring gives its packets when its block is over: both together
+        got = take(capture, 600)
+    assert [packet.number for packet in got] == list(range(1, 601))
+    for port, frames in zip(ports, sent, strict=True):
+        mark = struct.pack("!H", port)
+        assert [packet.data for packet in got if packet.data[34:36] == mark] == frames
+    times = np.array([packet.ts for packet in got])
+    assert np.diff(times).min() >= -10_000_000  # runs of one interface go on for so long (sources.SLACK_NS)
+
+
+@both_ways
+def test_loopback_comes_once_and_large(by_scapy: bool) -> None:
+    """Segments as large as loopback makes them; each is seen on its way out and in, and counts once."""
+    sent = random.Random(1).randbytes(6 << 20)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with capturing(["lo"], f"tcp port {port}", by_scapy=by_scapy) as capture:
+            talking = threading.Thread(target=_send_all, args=(port, sent))
+            talking.start()
+            connection, _ = server.accept()
+            got: list[Taken] = []
+            with connection:
+                left = len(sent)
+                while left:
+                    left -= len(connection.recv(1 << 20))
+                    got += taken_now(capture)
+            talking.join(10)
+            time.sleep(0.1)
+            got += take(capture, 1 << 30, 0.3)
+            seen, dropped = capture.counters()
+    assert dropped == 0
+    assert len({packet.data for packet in got}) == len(got)  # even what is sent again has an IP id of its own
+    assert all(packet.original == len(packet.data) for packet in got)
+    assert _stream_to(port, got) == sent
+    assert max(packet.original for packet in got) > 40_000
+    if not by_scapy:
+        assert seen == len(got)
+
+
+def _stream_to(port: int, got: list[Taken]) -> bytes:
+    """What was sent to a port, by sequence numbers."""
+    stream, start = bytearray(), 0
+    for packet in got:
+        source, _, seq = struct.unpack_from("!HHI", packet.data, 34)
+        if source != port:
+            if packet.data[47] & SYN:
+                start = seq + 1
+            payload = packet.data[34 + (packet.data[46] >> 4) * 4 :]
+            at = (seq - start) % 2**32
+            if payload:
+                stream[at : at + len(payload)] = payload
+    return bytes(stream)
+
+
+def _send_all(port: int, data: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(data)
+
+
+@both_ways
+def test_trimmed_packets_keep_their_length(by_scapy: bool) -> None:
+    port = next(_ports)
+    frames = [on_link(ip) for ip in packets(60, port, 1000)]
+    with (
+        network.veth_pair() as veth,
+        capturing([veth.far], by_scapy=by_scapy) as capture,
+        network.Wire(veth.near) as wire,
+    ):
+        capture.trim(96)
+        wire.send(frames[:20])
+        cut = take(capture, 20)
+        capture.trim(None)
+        wire.send(frames[20:])
+        whole = take(capture, 40)
+    assert [packet.data for packet in cut] == [frame[:96] for frame in frames[:20]]
+    assert {packet.original for packet in cut} == {len(frames[0])}
+    assert [packet.data for packet in whole] == frames[20:]
+
+
+@both_ways
+def test_what_is_not_taken_in_time_is_counted(by_scapy: bool) -> None:
+    """More packets than there is room for: those that come are the first, and the others are known by number."""
+    port = next(_ports)
+    frames = [on_link(ip) for ip in packets(4_000, port, 1_400)]
+    with (
+        network.veth_pair() as veth,
+        capturing([veth.far], size=2 << 20, by_scapy=by_scapy) as capture,
+        network.Wire(veth.near) as wire,
+    ):
+        wire.send(frames)
+        got = take(capture, len(frames), 0.5)
+        seen, dropped = capture.counters()
+        assert (seen, dropped) == (len(frames), len(frames) - len(got))
+        assert 0 < len(got) < len(frames)
+        assert [packet.data for packet in got] == frames[: len(got)]
+        wire.send(frames[:10])
+        assert [packet.data for packet in take(capture, 10)] == frames[:10]
+        assert capture.counters() == (seen + 10, dropped)
+
+
+def test_the_ring_goes_round() -> None:
+    """Ten times what it holds, taken while it comes, and few packets at once: none is lost, none comes twice."""
+    port = next(_ports)
+    frames = [on_link(ip) for ip in packets(16_000, port, 1_200)]
+    with (
+        network.veth_pair() as veth,
+        capturing([veth.far], size=4 << 20) as capture,
+        network.Wire(veth.near) as wire,
+    ):
+        (ring,) = capture._taps
+        assert isinstance(ring, Ring)
+        ring.packets = ring.packets[:333]
+        got: list[Taken] = []
+        for start in range(0, len(frames), 500):
+            wire.send(frames[start : start + 500])
+            while len(got) < start:  # up to a block behind
+                capture.wait(0.1)
+                got += taken_now(capture)
+        got += take(capture, len(frames) - len(got))
+        assert capture.counters() == (len(frames), 0)
+    assert [packet.data for packet in got] == frames
+    assert [packet.number for packet in got] == list(range(1, len(frames) + 1))
