@@ -101,6 +101,13 @@ class ReportCounts:
         if not self.fixed_interval:
             self._coarsen()
 
+    def seal(self) -> None:
+        """`finish`, and give back the memory that only adding needs: nothing more will be added, but by `merge`."""
+        self.finish()
+        for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
+            histograms.seal()
+        self._gathered = self._gathered[:0].copy()
+
     def _flush(self) -> None:
         rows, self._rows = self._rows, 0
         results, self._results = self._results, []
@@ -211,7 +218,8 @@ class ReportCounts:
     def merge(self, other: ReportCounts) -> None:
         """Add what another one counted. Both have the same options, both are finished, and their names the same
         numbers (`renumber`)."""
-        self.finish()
+        if self._rows or self._undecided:
+            self.finish()
         other.finish()
         if self.interval < other.interval:
             self._set_interval(other.interval)
@@ -225,8 +233,8 @@ class ReportCounts:
         ):
             _merge_owned(mine, counts, keys, theirs.value_rows(), histograms)
         self.errors.merge(other.errors)
-        for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
-            histograms.settle()
+        # The other histograms are merged once they are read: here it would cost all of them for every addition.
+        self.timeline_histograms.settle()
         if not self.fixed_interval:
             self._coarsen()
 
@@ -291,7 +299,6 @@ def _merge_owned(table: CountTable, histograms: Histograms, keys: Array, values:
     """Add rows and the histograms that they own to `table` and `histograms`."""
     table.add(keys, values)
     owners = table.find(keys)
-    histograms.settle()
     added.settle()
     if len(added):
         low = added.keys & ((1 << OWNER_SHIFT) - 1)

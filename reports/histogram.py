@@ -141,6 +141,11 @@ class Histograms:
         self._count_noted()
         self._merge()
 
+    def seal(self) -> None:
+        """`settle`, and give back the memory for what is noted: nothing more will be."""
+        self.settle()
+        self.noted = self.noted[:0].copy()
+
     def _count_noted(self) -> None:
         new = np.sort(self.noted[: int(self.used[0])])
         self.used[0] = 0

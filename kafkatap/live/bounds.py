@@ -42,7 +42,7 @@ class Bounds:
     text: int = 32 << 20
     addresses: int = 100_000
     topic_names: int = 100_000
-    rows: int = 20_000
+    rows: int = 10_000
     ended: int = 100_000
 
     def idle_now(self, engine: Engine) -> int:

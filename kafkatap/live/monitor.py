@@ -165,12 +165,14 @@ class Monitor:
         self._second = now // SECOND
         self._add(self.engine.sweep(self.bounds.idle_now(self.engine)))
         self._keep_connections()
-        self._slice.finish()
+        self._slice.seal()
         for sink in self.sinks:
             sink.second(now, self._slice, self.engine)
         self.windows.add(self._slice)
         for _ in range(missed):
-            self.windows.add(self._counts())
+            nothing = self._counts()
+            nothing.seal()
+            self.windows.add(nothing)
         self._bound()
         self._measure(now)
         self._slice = self._counts()

@@ -1,0 +1,248 @@
+"""Replay a capture through a veth pair and see who keeps up: kafkatap live, tcpdump and tshark; print a table.
+
+    sudo python benchmarks/bench_live.py CAPTURE [--rates 100000,200000,0] [--copies 5] [--runs 3]
+
+The pair lies in a network namespace that this program makes and takes away again. tcpreplay sends the capture, from
+memory, `--copies` times, each with addresses of its own (join_copies.py: else they were retransmissions), at so many
+packets a second (0: as fast as it can). The contenders take turns; for each run:
+
+* packets sent, and of them those dropped by the kernel, as each contender tells them
+* processor time (user and system, of the contender and its children) from just before the first packet until nothing
+  is left to do, as a share of one core over the time of sending. Start-up does not count
+
+Contenders: `tcpdump -w /dev/null`, which looks at nothing; `tshark -i`, dissecting every Kafka message, two columns to
+/dev/null (see bench_report.py); `kafkatap live` without limit, with topics and without; and as it comes, when it
+decodes less rather than take more than a third of a core. What ran without a drop is what counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from join_copies import join
+
+SPACE = f"kafkatap-bench-{os.getpid()}"
+SENDER, RECEIVER = "kt-send", "kt-take"
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Contender:
+    """`dropped` finds in what was printed (standard output and error) how many packets came and were dropped."""
+
+    name: str
+    command: list[str]
+    dropped: Callable[[str, str], tuple[int, int]]
+    rows: list[Run] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    rate: int  # asked for
+    sent: int
+    seconds: float
+    came: int
+    dropped: int
+    cpu: float
+    peak: int
+
+
+def inside(command: list[str]) -> list[str]:
+    return ["ip", "netns", "exec", SPACE, *command]
+
+
+def make_space() -> None:
+    for command in (
+        ["ip", "netns", "add", SPACE],
+        inside(["ip", "link", "add", SENDER, "type", "veth", "peer", "name", RECEIVER]),
+        inside(["ip", "link", "set", SENDER, "mtu", "65535", "up"]),
+        inside(["ip", "link", "set", RECEIVER, "mtu", "65535", "up"]),
+    ):
+        subprocess.run(command, check=True)
+    # Nobody answers there, not even with ICMPv6.
+    subprocess.run(inside(["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"]), check=False)
+
+
+def family(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found = [pid]
+    for each in found:
+        try:
+            for task in Path(f"/proc/{each}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:
+            continue
+    return found
+
+
+def cpu_seconds(pid: int) -> float:
+    total = 0
+    for each in family(pid):
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total / TICK
+
+
+def peak_bytes(pid: int) -> int:
+    total = 0
+    for each in family(pid):
+        try:
+            told = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{each}/status").read_text())
+        except OSError:
+            continue
+        total += int(told[1]) * 1024 if told else 0
+    return total
+
+
+def listening() -> bool:
+    """Whether somebody captures in the namespace."""
+    told = subprocess.run(inside(["cat", "/proc/net/packet"]), capture_output=True, text=True, check=True).stdout
+    return len(told.splitlines()) > 1
+
+
+def wait_until(what: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > until:
+            raise SystemExit("nothing happens")
+        time.sleep(0.1)
+
+
+def send(capture: Path, rate: int) -> tuple[int, float]:
+    """Packets sent, and in how many seconds."""
+    speed = ["--topspeed"] if rate == 0 else [f"--pps={rate}"]
+    command = ["tcpreplay", "-K", "-q", *speed, "-i", SENDER, str(capture)]
+    told = subprocess.run(inside(command), capture_output=True, text=True, check=True).stdout
+    match = re.search(r"Actual: (\d+) packets .* sent in ([\d.]+) seconds", told)
+    assert match is not None, told
+    return int(match[1]), float(match[2])
+
+
+def run(contender: Contender, capture: Path, rate: int) -> Run:
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        child = subprocess.Popen(inside(contender.command), stdout=out, stderr=err, stdin=subprocess.DEVNULL)
+        try:
+            wait_until(listening)
+            time.sleep(1.5)
+            before = cpu_seconds(child.pid)
+            sent, seconds = send(capture, rate)
+            last = -1.0
+            while cpu_seconds(child.pid) - last > 0.03:
+                last = cpu_seconds(child.pid)
+                time.sleep(0.5)
+            cpu, peak = cpu_seconds(child.pid) - before, peak_bytes(child.pid)
+        finally:
+            child.send_signal(signal.SIGINT)
+            try:
+                child.wait(60)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        wait_until(lambda: not listening())
+        came, dropped = contender.dropped(_text(out), _text(err))
+    return Run(rate, sent, seconds, came, dropped, cpu, peak)
+
+
+def _text(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
+
+
+def by_kafkatap(out: str, err: str) -> tuple[int, int]:
+    heading = json.loads(out)["reports"]["heading"]
+    row = heading[0] if isinstance(heading, list) else heading
+    return int(row["packets"]), int(row["drops"] or 0)
+
+
+def by_tcpdump(out: str, err: str) -> tuple[int, int]:
+    captured, dropped = (re.search(rf"(\d+) packets? {what}", err) for what in ("captured", "dropped by kernel"))
+    assert captured is not None, err
+    assert dropped is not None, err
+    return int(captured[1]), int(dropped[1])
+
+
+def by_tshark(out: str, err: str) -> tuple[int, int]:
+    captured, dropped = (re.search(rf"(\d+) packets? {what}", err) for what in ("captured", "dropped"))
+    return int(captured[1]) if captured else 0, int(dropped[1]) if dropped else 0
+
+
+def contenders(ports: list[str], names: list[str]) -> list[Contender]:
+    decode = [part for port in ports for part in ("-d", f"tcp.port=={port},kafka")]
+    fields = ["-T", "fields", "-e", "kafka.api_key", "-e", "kafka.correlation_id"]
+    live = [sys.executable, "-m", "kafkatap", "live", "-i", RECEIVER, "--json", "--plain", "--interval", "10s"]
+    every = [
+        Contender("tcpdump -w /dev/null", ["tcpdump", "-i", RECEIVER, "-w", "/dev/null", "tcp"], by_tcpdump),
+        Contender("kafkatap live", live, by_kafkatap),
+        Contender("... without limit", [*live, "--max-cpu", "0"], by_kafkatap),
+        Contender("... without limit and topics", [*live, "--max-cpu", "0", "--no-topics"], by_kafkatap),
+        Contender("tshark -i", ["sh", "-c", f"exec tshark -n -i {RECEIVER} {' '.join(decode + fields)} tcp >/dev/null"],
+                  by_tshark),
+    ]  # fmt: skip
+    return [c for c in every if not names or any(name in c.name for name in names)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("capture", type=Path)
+    parser.add_argument("--rates", default="100000,200000,0", help="packets a second; 0: as fast as it goes")
+    parser.add_argument("--copies", type=int, default=5, help="how often the capture is sent in a run")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--ports", default="9092,9093,9094,19092", help="tshark is told that these are Kafka")
+    parser.add_argument("--only", default="", help="contenders with one of these words in their names")
+    options = parser.parse_args()
+    for tool in ("ip", "tcpreplay", "tcpdump"):
+        if shutil.which(tool) is None:
+            raise SystemExit(f"this needs {tool}")
+    chosen = contenders(options.ports.split(","), [n for n in options.only.split(",") if n])
+    rates = [int(rate) for rate in options.rates.split(",")]
+    folder = tempfile.TemporaryDirectory(prefix="kafkatap-bench-")
+    sent = Path(folder.name) / "sent.pcap"
+    join(options.capture, options.copies, sent)
+    make_space()
+    try:
+        for _ in range(options.runs):
+            for rate in rates:
+                for contender in chosen:
+                    made = run(contender, sent, rate)
+                    contender.rows.append(made)
+                    print(f"{contender.name}: {made}", file=sys.stderr, flush=True)
+    finally:
+        subprocess.run(["ip", "netns", "del", SPACE], check=False)
+        folder.cleanup()
+    print(table(chosen, rates))
+
+
+def table(chosen: list[Contender], rates: list[int]) -> str:
+    lines = ["| packets a second | | sent | dropped | of one core | peak |", "|---:|---|---:|---:|---:|---:|"]
+    for rate in rates:
+        for contender in chosen:
+            rows = [r for r in contender.rows if r.rate == rate]
+            reached = statistics.median(r.sent / r.seconds for r in rows)
+            dropped = statistics.median(r.dropped for r in rows)
+            share = statistics.median(r.cpu / r.seconds for r in rows)
+            sent, peak = rows[0].sent, max(r.peak for r in rows)
+            lines.append(
+                f"| {reached:,.0f} | {contender.name} | {sent:,} | {dropped:,.0f} | {share:.0%} | {peak >> 20} MiB |"
+            )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
