@@ -74,10 +74,9 @@ def pack_packets(buf, packets, first, count, links, state, out):  # type: ignore
             i += 1
             continue
         source = packet.at
-        captured = np.int64(packet.captured)
-        if source < 0 or source > buf.shape[0] or captured < 0:
-            captured = np.int64(0)
-        captured = min(captured, LONGEST_PACKET, buf.shape[0] - source)
+        captured = np.int64(0)
+        if source >= 0 and source < buf.shape[0]:
+            captured = max(min(np.int64(packet.captured), LONGEST_PACKET, buf.shape[0] - source), 0)
         padded = (captured + 3) & ~3 if blocks else captured
         length = padded + (_BLOCK if blocks else HEADER)
         if at + length > end:

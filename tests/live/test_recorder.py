@@ -1,0 +1,498 @@
+"""The flight recorder: what it writes is what came, byte for byte, and an incident's file holds what was around it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kafkatap
+from kafkatap.engine import Engine, engine_for
+from kafkatap.kernels import store
+from kafkatap.live.governor import Governor
+from kafkatap.live.monitor import Monitor
+from kafkatap.live.packet_ring import SEGMENT, PacketRing
+from kafkatap.live.recorder import Recorder
+from kafkatap.reassembly import pcap_writer as writer
+from kafkatap.reassembly.rows import PACKET
+from kafkatap.reports.expressions import Condition, parse_expression
+from kafkatap.sources import CaptureReader
+from tests.support.captures import (
+    ETHERNET,
+    RAW,
+    SLL2,
+    Capture,
+    Interface,
+    Packet,
+    pcap_bytes,
+    pcapng_bytes,
+    read_capture,
+)
+
+from .support import SECOND, FileSource
+
+FORMS = ["x.pcap", "x.pcapng"]
+
+
+def condition(text: str) -> Condition:
+    return Condition(parse_expression(text))
+
+
+def record(path: Path, recorder: Recorder, step: int = SECOND // 10, engine: Engine | None = None) -> Engine:
+    """A capture through a monitor with this recorder, as if it came now."""
+    source = FileSource(str(path), step)
+    engine = engine or engine_for(recorder.condition)
+    Monitor(source, engine, sinks=[recorder], clock=source.clock, governor=Governor(None)).run(lambda: source.over)
+    return engine
+
+
+def same(one: Capture, other: list[Packet]) -> bool:
+    """Whether a capture holds these packets; interfaces do not count."""
+    return [replace(p, interface=0) for p in one.packets] == [replace(p, interface=0) for p in other]
+
+
+def many(samples: Path, path: Path, times: int) -> list[Packet]:
+    """A sample several times over, each a minute and a half after the one before, as a new capture."""
+    once = read_capture(samples / "apache-4.3.pcap.zst").packets
+    packets = [replace(p, time_ns=p.time_ns + n * 90 * SECOND + 7) for n in range(times) for p in once]
+    path.write_bytes(pcap_bytes(packets, nanoseconds=True))
+    return packets
+
+
+def place(packets: list[Packet], part: list[Packet]) -> int:
+    """Where `part`, which has to be a run of `packets`, begins."""
+    first = next(n for n, p in enumerate(packets) if p == replace(part[0], interface=0))
+    assert packets[first : first + len(part)] == [replace(p, interface=0) for p in part]
+    return first
+
+
+# ---------------------------------------------------------------- everything
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("sample", ["apache-4.3.pcap.zst", "apache-4.3-two-interfaces.pcapng"])
+def test_what_is_written_is_what_came(samples: Path, tmp_path: Path, name: str, sample: str) -> None:
+    told: list[str] = []
+    recorder = Recorder(tmp_path / name, tell=told.append)
+    record(samples / sample, recorder)
+    wanted = read_capture(samples / sample)
+    assert same(read_capture(tmp_path / name), wanted.packets)
+    assert told == []
+    assert recorder.bytes == (tmp_path / name).stat().st_size
+    assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    ours, theirs = kafkatap.analyze(tmp_path / name), kafkatap.analyze(samples / sample)
+    assert ours.exchanges.equals(theirs.exchanges)
+    assert ours.results.equals(theirs.results)
+    assert ours.files["damage"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_recording_without_packets_is_a_capture(tmp_path: Path, name: str) -> None:
+    Recorder(tmp_path / name, links={RAW: "tun0"}).close(Engine())
+    assert read_capture(tmp_path / name) == Capture([RAW])
+    Recorder(tmp_path / name).close(Engine())
+    assert read_capture(tmp_path / name).packets == []
+
+
+def test_packets_are_on_disk_after_a_second(samples: Path, tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "x.pcap")
+    reader = CaptureReader(str(samples / "apache-4.3.pcap.zst"))
+    assert reader.fill()
+    recorder.packets(reader.buffer, reader.packets, 100)
+    recorder.second(0, None, Engine())  # type: ignore[arg-type]
+    assert len(read_capture(tmp_path / "x.pcap").packets) == 100
+    recorder.close(Engine())
+    reader.close()
+
+
+# ---------------------------------------------------------------- link types
+
+
+def mixed(path: Path) -> list[Packet]:
+    packets = [Packet(SECOND * n, bytes([n]) * (60 + n), 100 + n, n % 3 // 2) for n in range(40)]
+    path.write_bytes(pcapng_bytes(packets, [Interface(ETHERNET, 9), Interface(RAW, 9)]))
+    return packets
+
+
+def test_pcapng_has_an_interface_for_each_link_type(tmp_path: Path) -> None:
+    packets = mixed(tmp_path / "mixed.pcapng")
+    recorder = Recorder(tmp_path / "x.pcapng", links={SLL2: "any", RAW: "tun0"})
+    record(tmp_path / "mixed.pcapng", recorder)
+    found = read_capture(tmp_path / "x.pcapng")
+    assert found.link_types == [SLL2, RAW, ETHERNET]
+    assert [replace(p, interface=2 - p.interface) for p in packets] == found.packets
+
+
+def test_a_pcap_takes_one_link_type_and_says_so(tmp_path: Path) -> None:
+    packets = mixed(tmp_path / "mixed.pcapng")
+    told: list[str] = []
+    record(tmp_path / "mixed.pcapng", Recorder(tmp_path / "x.pcap", tell=told.append))
+    found = read_capture(tmp_path / "x.pcap")
+    assert found.link_types == [ETHERNET]
+    assert same(found, [p for p in packets if p.interface == 0])
+    assert len(told) == 2
+    assert "name it x.pcapng" in told[0]
+    assert told[1].startswith(f"{sum(p.interface for p in packets)} packets")
+    with pytest.raises(ValueError, match=r"one link type, not those of eth0 \(Ethernet\), tun0 \(raw IP\)"):
+        Recorder(tmp_path / "x.pcap", links={ETHERNET: "eth0", RAW: "tun0"})
+
+
+# ---------------------------------------------------------------- incidents
+
+
+def test_error_or_latency_finds_what_the_table_of_exchanges_has(samples: Path) -> None:
+    path = samples / "apache-4.3.pcap.zst"
+    on = condition("error or latency > 1s")
+    engine, reader, found = engine_for(on), CaptureReader(str(path)), []
+    while reader.fill():
+        batches = [*engine.take(reader.buffer, reader.packets, reader.position, reader.count), *engine.finish()]
+        found += [n for b in batches for n in b.exchanges["exchange"][on.select(b, engine)].tolist()]
+        reader.position = reader.count
+    reader.close()
+    rows = kafkatap.analyze(path).exchanges.select(["exchange", "errors", "total_ns"]).to_pylist()
+    wanted = [r["exchange"] for r in rows if r["errors"] or (r["total_ns"] or 0) > SECOND]
+    assert sorted(found) == sorted(wanted)
+    assert 0 < len(wanted) < len(rows)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_an_incident_is_recorded_with_what_was_before_and_after(samples: Path, tmp_path: Path, name: str) -> None:
+    packets = many(samples, tmp_path / "in.pcap", 4)
+    told: list[str] = []
+    recorder = Recorder(tmp_path / name, on=condition("exchange == 4000"), size=2 * SEGMENT, tell=told.append)
+    record(tmp_path / "in.pcap", recorder)
+    (path,) = recorder.files
+    found = read_capture(path)
+    first = place(packets, found.packets)
+    assert first > 0, "the ring holds less than the capture"
+    (row,) = kafkatap.analyze(tmp_path / "in.pcap", filter="exchange == 4000").exchanges.to_pylist()
+    assert first < row["request_packet_first"] - 1
+    end = row["response_last"].value
+    assert found.packets[-1].time_ns >= end + 5 * SECOND
+    assert found.packets[-1].time_ns < end + 20 * SECOND
+    held = sum(16 + len(p.data) for p in packets[first : row["response_packet_last"]])
+    assert SEGMENT < held < 2 * SEGMENT + 20_000
+    begins, ends = told
+    assert begins.startswith(f"{path.name} begins: exchange 4000 {row['api_name']} v{row['api_version']} ")
+    assert row["response_last"].strftime("%Y%m%dT%H%M%S") in path.name
+    assert ends.startswith(f"{path.name} ends: ")
+    assert ends.endswith("1 exchange matched")
+
+
+def test_incidents_in_a_row_repeat_no_packet(samples: Path, tmp_path: Path) -> None:
+    packets = many(samples, tmp_path / "in.pcap", 3)
+    recorder = Recorder(tmp_path / "x.pcap", on=condition("error"), after=SECOND // 2)
+    record(tmp_path / "in.pcap", recorder)
+    assert len(recorder.files) > 6
+    assert recorder.files == sorted(recorder.files) == sorted(tmp_path.glob("x-*.pcap"))
+    before = 0
+    for path in recorder.files:
+        found = read_capture(path).packets
+        first = place(packets, found)
+        assert first >= before
+        before = first + len(found)
+    assert before <= len(packets)
+    assert sum(path.stat().st_size for path in recorder.files) == recorder.bytes
+    # Each exchange with an error is in a file whole.
+    failed = [r for r in kafkatap.analyze(tmp_path / "in.pcap").exchanges.to_pylist() if r["errors"]]
+    times = {p.time_ns for path in recorder.files for p in read_capture(path).packets}
+    assert all(r["request_first"].value in times and r["response_last"].value in times for r in failed)
+
+
+def test_a_condition_may_look_into_messages_beside_another_one(samples: Path, tmp_path: Path) -> None:
+    shown = condition("Fetch.request.MaxWaitMs > 0")
+    on = Condition(parse_expression("CreateTopics.request.Topics.NumPartitions > 1"), shown)
+    assert shown.probes is not None
+    assert on.probes is not None
+    recorder = Recorder(tmp_path / "x.pcap", on=on)
+    told: list[str] = []
+    recorder._tell = told.append
+    record(samples / "apache-4.3.pcap.zst", recorder, engine=Engine(inspectors=(shown.probes, on.probes)))
+    alone = Recorder(tmp_path / "y.pcap", on=condition("CreateTopics.request.Topics.NumPartitions > 1"))
+    record(samples / "apache-4.3.pcap.zst", alone)
+    assert [p.name[1:] for p in recorder.files] == [p.name[1:] for p in alone.files]
+    assert recorder.incidents == alone.incidents > 0
+    assert " CreateTopics v" in told[0]
+
+
+def test_an_incident_during_silence_ends_by_the_clock(samples: Path, tmp_path: Path) -> None:
+    on = condition("exchange == 1")
+    recorder, engine = Recorder(tmp_path / "x.pcap", on=on), engine_for(on)
+    reader = CaptureReader(str(samples / "apache-4.3.pcap.zst"))
+    assert reader.fill()
+    recorder.packets(reader.buffer, reader.packets, 200)
+    for batch in engine.take(reader.buffer, reader.packets, 0, 200):
+        recorder.batch(batch, engine)
+    told: list[str] = []
+    recorder._tell = told.append
+    for second in range(100, 105):
+        recorder.second(second * SECOND, None, engine)  # type: ignore[arg-type]
+        assert told == []
+    recorder.second(105 * SECOND, None, engine)  # type: ignore[arg-type]
+    assert "ends" in told[0]
+    assert len(read_capture(recorder.files[0]).packets) == 200
+    reader.close()
+
+
+# ---------------------------------------------------------------- other tools
+
+
+@pytest.mark.skipif(shutil.which("capinfos") is None, reason="needs Wireshark's capinfos and tshark")
+def test_wireshark_reads_what_is_written(samples: Path, tmp_path: Path) -> None:
+    counted = iter(range(10_000))
+    recorder = Recorder(
+        tmp_path / "x.pcapng", on=condition("latency > 1s"), links={ETHERNET: "eth0, eth1"},
+        counters=lambda: (1000, next(counted) + 17),
+    )  # fmt: skip
+    record(samples / "apache-2.8.pcap.zst", recorder)
+    (path,) = recorder.files
+    packets = read_capture(path).packets
+    said = ran("capinfos", str(path))
+    assert f"Number of packets:   {len(packets)}\n" in said
+    assert "File timestamp precision:  nanoseconds (9)" in said
+    assert "Name = eth0, eth1" in said
+    assert "Strict time order:   True" in said
+    assert "Capture comment:     exchange " in said
+    assert "Number of stat entries = 1" in said
+    assert read_capture(path).drops >= 17
+    shown = ran("tshark", "-r", str(path), "-T", "fields", "-e", "frame.time_epoch", "-e", "frame.len").splitlines()
+    wanted = [f"{p.time_ns // SECOND}.{p.time_ns % SECOND:09d}\t{p.wire_length}" for p in packets]
+    assert shown == wanted
+
+
+@pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
+def test_tcpdump_reads_what_is_written(samples: Path, tmp_path: Path) -> None:
+    record(samples / "apache-2.8.pcap.zst", Recorder(tmp_path / "x.pcap"))
+    lines = ran("tcpdump", "-n", "-tt", "--nano", "-r", str(tmp_path / "x.pcap")).splitlines()
+    times = [f"{p.time_ns // SECOND}.{p.time_ns % SECOND:09d}" for p in read_capture(tmp_path / "x.pcap").packets]
+    assert [line.partition(" ")[0] for line in lines] == times
+
+
+def ran(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+# ---------------------------------------------------------------- bounds
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-5, 2**62), st.integers(-5, 400), st.integers(-5, 300_000), st.integers(-5, 2**31 - 1),
+            st.sampled_from([ETHERNET, RAW, 5_000]),
+        ),
+        max_size=30,
+    ),
+    st.sampled_from([writer.CLASSIC, writer.NEXT_GENERATION]),
+)  # fmt: skip
+def test_no_packet_is_read_beyond_its_buffer(rows: list[tuple[int, ...]], form: int) -> None:
+    """Whatever rows say, at most the buffer's bytes are written, and all records are whole."""
+    buffer = np.arange(300, dtype=np.uint8)
+    packets = np.zeros(len(rows), PACKET)
+    for packet, (ts, at, captured, original, link) in zip(packets, rows, strict=True):
+        packet["ts"], packet["at"], packet["captured"], packet["original"], packet["link_type"] = (
+            ts % 2**61, at, captured, original, link,
+        )  # fmt: skip
+    refused: list[int] = []
+    ring = PacketRing(form, 2 * SEGMENT, {}, lambda: (0, 0), refused.append)
+    assert ring.pack(buffer, packets, 0, len(rows)) == len(rows)
+    head = writer.section_header("test") if form == writer.NEXT_GENERATION else b""
+    data = head + ring.descriptions(0) + ring.read(0, ring.head).tobytes()
+    found = read_capture(data)
+    wanted = []
+    for ts, at, captured, original, link in rows:
+        if link not in ring.links:
+            continue
+        start = at if 0 <= at <= len(buffer) and captured >= 0 else 0
+        length = captured if start == at else 0
+        bytes_ = buffer[start : start + length].tobytes()
+        moment = max(ts % 2**61, 0)
+        moment = moment if form == writer.NEXT_GENERATION else moment % (2**32 * SECOND)
+        wanted.append(Packet(moment, bytes_, max(original, 0), ring.links.index(link)))
+    assert found.packets == wanted
+    assert ring.left_out == len(rows) - len(wanted)
+    assert len(refused) == len(set(refused))
+
+
+@pytest.mark.parametrize("form", [writer.CLASSIC, writer.NEXT_GENERATION])
+def test_the_ring_holds_the_last_packets_and_no_more_than_its_size(form: int) -> None:
+    store.use(["kafkatap.reassembly.pcap_writer"])
+    buffer = np.random.default_rng(1).integers(0, 256, 1 << 16, np.uint8)
+    packets = np.zeros(200, PACKET)
+    ring = PacketRing(form, 3 * SEGMENT + 5, {ETHERNET: "eth0"}, lambda: (0, 0), lambda link: None)
+    sent: list[Packet] = []
+    for turn in range(60):
+        packets["ts"] = turn * SECOND + np.arange(len(packets))
+        packets["captured"] = packets["original"] = np.random.default_rng(turn).integers(0, 1 << 11, len(packets))
+        packets["at"] = np.arange(len(packets)) * 300
+        packets["link_type"] = ETHERNET
+        done = 0
+        while (done := ring.pack(buffer, packets, done, len(packets))) < len(packets):
+            ring.turn()
+        sent += [
+            Packet(int(p["ts"]), buffer[p["at"] : p["at"] + p["captured"]].tobytes(), int(p["original"]))
+            for p in packets
+        ]
+        assert ring.head - ring.oldest <= 3 * SEGMENT
+        kept, at = b"", ring.oldest
+        while at < ring.head:
+            kept += ring.read(at, ring.head).tobytes()
+            at = ring.oldest + len(kept)
+        head = writer.section_header("test") if form == writer.NEXT_GENERATION else b""
+        found = read_capture(head + ring.descriptions(0) + kept).packets
+        assert found == sent[len(sent) - len(found) :]
+    assert ring.head > 8 * SEGMENT
+    assert ring.head - ring.oldest > 2 * SEGMENT - 5_000
+
+
+def test_a_ring_of_no_size_is_refused(tmp_path: Path) -> None:
+    for size in (0, -1, 1, 2 * SEGMENT - 1):
+        with pytest.raises(ValueError, match="at least 2 MiB"):
+            Recorder(tmp_path / "x.pcap", on=condition("error"), size=size)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not compressed"):
+        Recorder(tmp_path / "x.pcap.gz")
+    with pytest.raises(FileNotFoundError):
+        Recorder(tmp_path / "none" / "x.pcap")
+    with pytest.raises(FileNotFoundError):
+        Recorder(tmp_path / "none" / "x.pcap", on=condition("error"))
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("on", [None, "error"])
+@pytest.mark.parametrize("limit", [1, 100, 100_000, 3_000_000])
+def test_no_more_is_written_than_the_limit(
+    samples: Path, tmp_path: Path, name: str, on: str | None, limit: int
+) -> None:
+    told: list[str] = []
+    recorder = Recorder(
+        tmp_path / name, on=condition(on) if on else None, after=SECOND // 10, limit=limit, tell=told.append
+    )
+    record(samples / "apache-4.3.pcap.zst", recorder)
+    files = list(tmp_path.iterdir())
+    headers = 400 * len(files)
+    assert sum(f.stat().st_size for f in files) == recorder.bytes <= limit + headers
+    for file in files:
+        read_capture(file)
+        assert kafkatap.analyze(file).files["damage"].to_pylist() == [None]
+    assert sum("which is the limit" in text for text in told) == (limit < 1_000_000)
+
+
+# ---------------------------------------------------------------- failing disks
+
+
+@contextmanager
+def no_file_larger_than(size: int) -> Iterator[None]:
+    """Writes beyond it fail, as they do on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("on", [None, "latency > 3s or exchange == 100"])
+def test_a_full_disk_is_told_once_and_leaves_whole_records(samples: Path, tmp_path: Path, on: str | None) -> None:
+    packets = many(samples, tmp_path / "in.pcap", 3)
+    told: list[str] = []
+    recorder = Recorder(tmp_path / "x.pcap", on=condition(on) if on else None, tell=told.append)
+    with no_file_larger_than(700_000):
+        record(tmp_path / "in.pcap", recorder)
+    assert sum("the capture goes on" in text for text in told) == 1
+    files = [f for f in tmp_path.glob("x*") if f.stat().st_size]
+    assert files
+    for file in files:
+        assert kafkatap.analyze(file).files["damage"].to_pylist() == [None]
+        place(packets, read_capture(file).packets)
+
+
+def test_a_folder_that_vanishes_is_told_once_and_tried_again(samples: Path, tmp_path: Path) -> None:
+    many(samples, tmp_path / "in.pcap", 2)
+    folder = tmp_path / "there"
+    folder.mkdir()
+    told: list[str] = []
+    on = condition("error")
+    recorder, engine = Recorder(folder / "x.pcap", on=on, after=SECOND, tell=told.append), engine_for(on)
+    source = FileSource(str(tmp_path / "in.pcap"))
+    monitor = Monitor(source, engine, sinks=[recorder], clock=source.clock, governor=Governor(None))
+    begin = source.now
+
+    def steps(seconds: int) -> None:
+        while not source.over and source.now < begin + seconds * SECOND:
+            source.wait(0.1)
+            monitor.step()
+
+    steps(20)
+    shutil.rmtree(folder)
+    steps(100)
+    assert not folder.exists()
+    folder.mkdir()
+    steps(1000)
+    monitor.finish()
+    assert len([text for text in told if "the capture goes on" in text]) == 1
+    assert list(folder.iterdir())
+    assert told[-1].endswith("incidents were not recorded")
+    assert engine.packets == len(read_capture(tmp_path / "in.pcap").packets)
+
+
+def test_a_file_that_is_removed_is_not_written_to(samples: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    recorder = Recorder(tmp_path / "x.pcap", tell=told.append)
+    (tmp_path / "x.pcap").unlink()
+    record(samples / "apache-4.3.pcap.zst", recorder)
+    assert len(told) == 1
+    assert "it was removed" in told[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+CHILD = """
+import sys, time
+from kafkatap.engine import Engine
+from kafkatap.live.recorder import Recorder
+from kafkatap.sources import CaptureReader
+
+path, out = sys.argv[1:]
+reader = CaptureReader(path)
+reader.fill()
+recorder = Recorder(out)
+engine = Engine()
+sent = 0
+while True:
+    for _ in range(7):
+        recorder.packets(reader.buffer, reader.packets[: reader.count], reader.count)
+        sent += reader.count
+    recorder.second(time.time_ns(), None, engine)
+    print(sent, flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_killed_run_leaves_what_was_written(samples: Path, tmp_path: Path, name: str) -> None:
+    sample = samples / "live-4.3.pcap.zst"
+    command = [sys.executable, "-c", CHILD, str(sample), str(tmp_path / name)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        told = [int(child.stdout.readline()) for _ in range(4)]
+        os.kill(child.pid, signal.SIGKILL)
+        rest = child.stdout.read().split("\n")
+    sent = int(rest[-2]) if len(rest) > 1 else told[-1]
+    found = read_capture(tmp_path / name).packets
+    once = read_capture(sample).packets
+    assert len(found) >= sent
+    assert same(Capture([], found), [once[n % len(once)] for n in range(len(found))])
