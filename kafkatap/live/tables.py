@@ -67,8 +67,8 @@ class ParquetLog(Sink):
         self.written = dict.fromkeys(_TABLES, 0)  # rows, in files that are whole
         self.lost = 0  # rows that could not be written
         self._rotate, self._rows, self._tell = rotate, rows, tell
+        self.run = _claim_run(self.folder)
         _remove_leftovers(self.folder)
-        self.run = _free_run(self.folder)
         self._parts: dict[str, _Part] = {}
         self._number = 1
         self._until: int | None = None  # when the files are finished, by the clock
@@ -281,11 +281,15 @@ def _remove_leftovers(folder: Path) -> None:
                 pass
 
 
-def _free_run(folder: Path) -> str:
-    """The name of a run that begins now."""
+def _claim_run(folder: Path) -> str:
+    """The name of a run that begins now, which no other run has from here on."""
     began = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     run, number = began, 1
-    while any((folder / name / f"run={run}").exists() for name in _TABLES):
-        number += 1
-        run = f"{began}-{number}"
-    return run
+    while True:
+        try:
+            (folder / "ledger" / f"run={run}").mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            run = f"{began}-{number}"
+        else:
+            return run
