@@ -11,7 +11,7 @@ other side, if it is within 0.8 % of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +24,7 @@ from kafkatap.reports.batch import Array, Context, endpoint
 from kafkatap.reports.count_table import MIN, SUM, CountTable
 from kafkatap.reports.histogram import BUCKETS, middle
 from kafkatap.reports.latency import FETCHES
-from kafkatap.reports.rollup import api_label
+from kafkatap.reports.rollup import api_label, group_columns
 
 from .families import BOUNDS, COUNTER, HISTOGRAM, Family, Point, ledger_families, process_families, status_families
 from .labels import Labels, label
@@ -242,10 +242,10 @@ class Metrics(Sink):
 
 
 def _columns(
-    table: CountTable, key_names: Sequence[str], value_names: Sequence[str]
+    table: CountTable, key_names: Sequence[str], value_names: Iterable[str]
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Keys and values by name: int64 (rows,) each; `requests` with them where there are outcomes."""
-    keys = dict(zip(key_names, table.key_rows().T, strict=True))
+    keys = group_columns(table, key_names)
     values = dict(zip(value_names, table.value_rows().T, strict=True))
     if "answered" in values:
         values["requests"] = sum((values[name] for name in _OUTCOMES), np.zeros(len(table), np.int64))

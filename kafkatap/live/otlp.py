@@ -131,11 +131,9 @@ def _data(family: Family, now: int) -> Any:
     said = [dict(zip(family.labels, point.labels, strict=True)) for point in family.points]
     if family.kind == HISTOGRAM:
         values = [
-            HistogramDataPoint(
-                labels, p.since, now, sum(p.counts), p.value, p.counts, BOUNDS, None, None  # type: ignore[arg-type]
-            )
+            HistogramDataPoint(labels, p.since, now, sum(p.counts), p.value, p.counts, BOUNDS, None, None)
             for labels, p in zip(said, family.points, strict=True)
-        ]  # fmt: skip
+        ]
         return Histogram(values, AggregationTemporality.CUMULATIVE)
     numbers = [NumberDataPoint(labels, p.since, now, p.value) for labels, p in zip(said, family.points, strict=True)]
     if family.kind == COUNTER:

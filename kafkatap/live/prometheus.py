@@ -55,7 +55,7 @@ class Server:
             shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             raise OSError(f"cannot serve metrics at {shown}: {reason_of(error)}") from None
         self._http.set_app(make_wsgi_app(registry))
-        self.address: tuple[str, int] = self._http.server_address[:2]
+        self.address = self._http.server_name, self._http.server_port
         self._thread = Thread(target=self._http.serve_forever, args=(0.1,), name="prometheus", daemon=True)
         self._thread.start()
 
@@ -120,7 +120,8 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
 
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # HTTPServer's asks the DNS for a name besides
-        self.server_name, self.server_port = self.server_address[:2]
+        host, self.server_port = self.server_address[:2]
+        self.server_name = str(host)
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
