@@ -21,6 +21,7 @@ import numpy as np
 
 from kafkatap.engine import Engine
 from kafkatap.live.governor import Governor
+from kafkatap.live.memory import keep_flat
 from kafkatap.live.monitor import Monitor
 from kafkatap.sources import CaptureReader
 
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument("--client", default="", help="a client id of the capture that is to change")
     parser.add_argument("--names", type=int, default=1000, metavar="ROUNDS", help="rounds until it changes")
     options = parser.parse_args()
+    keep_flat()
     source = Again(options.capture, options.packets, options.rate, options.client.encode(), options.names)
     monitor = Monitor(source, Engine(True), governor=Governor(None), clock=source.clock)
     print("| packets | connections | open | strings | addresses | memory | packets a second |")

@@ -73,6 +73,10 @@ class Names(Protocol):
     def topic_names(self) -> Mapping[int, int]: ...
 
 
+#: `FileInfo.kind` of what is no file: network interfaces, whose names are its path.
+LIVE = "live"
+
+
 @dataclass(frozen=True, slots=True)
 class FileInfo:
     """One capture file as it was read. `first_packet` is its first packet's number over the whole input."""

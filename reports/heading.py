@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import tally
-from .batch import P_FOREIGN, P_KAFKA, P_TLS, Context, endpoint
+from .batch import LIVE, P_FOREIGN, P_KAFKA, P_TLS, Context, endpoint
 from .counts import ReportCounts
 from .model import Column, Table, Value
 from .rollup import group_columns
@@ -16,6 +16,7 @@ COLUMNS = (
     Column("span_ns", "span", "ns", "from the first to the last packet"),
     Column("packets", "packets", "count", "packets in the files"),
     Column("link_types", "link types", "text", "link types of the packets"),
+    Column("interfaces", "interfaces", "text", "network interfaces that were watched; null for captures"),
     Column("drops", "drops", "count", "packets lost while capturing, as the files tell; null: they do not tell"),
     Column("connections", "connections", "count", "TCP connections"),
     Column("kafka_connections", "Kafka", "count", "those that speak Kafka"),
@@ -49,6 +50,7 @@ def heading(counts: ReportCounts, context: Context, asked: str | None = None) ->
     row: tuple[Value, ...] = (
         len(context.files), sum(f.bytes for f in context.files), first, last,
         None if first is None or last is None else last - first, context.packets, ", ".join(links) or None,
+        ", ".join(f.path for f in context.files if f.kind == LIVE) or None,
         sum(told) if told else None, len(context.connections),
         *(int((protocols == p).sum()) for p in (P_KAFKA, P_TLS, P_FOREIGN)),
         context.encrypted_share, asked, int(requests.sum()), ", ".join(brokers) or None, len(brokers),

@@ -88,7 +88,10 @@ def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:
             f"{units.clock(first, utc, 3, True)} to {units.clock(last, utc, 3, not same_day)} "
             f"{units.zone(first, utc)} ({units.duration(last - first)})",
         ))  # fmt: skip
-    files = f"{h['files']} {'file' if h['files'] == 1 else 'files'}, {units.size(_int(h['bytes']))}"
+    if h["interfaces"]:
+        files = f"live from {h['interfaces']}"
+    else:
+        files = f"{h['files']} {'file' if h['files'] == 1 else 'files'}, {units.size(_int(h['bytes']))}"
     drops = "" if h["drops"] is None else f", {_int(h['drops']):,} dropped"
     link = f", {h['link_types']}" if h["link_types"] else ""
     facts.append(("input", f"{files}, {_int(h['packets']):,} packets{drops}{link}"))

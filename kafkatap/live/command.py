@@ -23,6 +23,7 @@ from kafkatap.values import chosen_definitions
 from . import interfaces
 from .capture import Capture, open_capture
 from .governor import Governor
+from .memory import keep_flat
 from .monitor import Monitor
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def live(options: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         return refuse(error)
     _be_nice(options.nice)
+    keep_flat()
     stop = Event()
     try:
         with signals(stop) as handlers:

@@ -5,7 +5,6 @@ One thread runs it; others look (`reading`, `status`) under its lock, which it l
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,13 +15,14 @@ from threading import RLock
 from typing import Protocol
 
 from kafkatap.engine import Engine
-from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, FileInfo
+from kafkatap.reports.batch import CONNECTION_ROW, LIVE, Array, Batch, Context, FileInfo
 from kafkatap.reports.counts import ReportCounts
 from kafkatap.reports.expressions import Condition
 from kafkatap.running import joined
 
 from .bounds import Bounds, fold, forget_names
 from .governor import HEADER_BYTES, HEADERS, Governor
+from .memory import resident
 from .sinks import Sink
 from .windows import KEPT, Windows
 
@@ -287,7 +287,7 @@ class Monitor:
         payload = int(connections["client_bytes"].sum() + connections["broker_bytes"].sum())
         packets = engine.packets - base.packets
         info = FileInfo(
-            ", ".join(self.source.names), "live", base.packets + 1, packets, payload, (), engine.first, engine.last,
+            ", ".join(self.source.names), LIVE, base.packets + 1, packets, payload, (), engine.first, engine.last,
             dropped - base.counters[1],
         )  # fmt: skip
         context = engine.context([info], connections)
@@ -308,12 +308,3 @@ class _Base:
     packets: int = 0
     counters: tuple[int, int] = (0, 0)
     ledger: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-
-
-def resident() -> int:
-    """Bytes of memory that this process holds; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as told:
-            return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
