@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from kafkatap.reports.batch import Context
@@ -21,7 +21,8 @@ DONE, DAMAGED, WRONG, INTERRUPTED = 0, 1, 2, 130
 def complain(text: str) -> None:
     """One line on standard error; control characters of file names and captures are escaped."""
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-    print(f"kafkatap: {shown}", file=sys.stderr)
+    with suppress(OSError):  # nobody is there to hear it
+        print(f"kafkatap: {shown}", file=sys.stderr)
 
 
 def refuse(error: ValueError | OSError) -> int:

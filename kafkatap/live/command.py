@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from .recent import Recent
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+#: What a write says whose reader went away: a pipe that was closed, a terminal that was hung up.
+GONE = (errno.EPIPE, errno.EIO)
 
 
 def live(options: argparse.Namespace) -> int:
@@ -62,6 +65,9 @@ def live(options: argparse.Namespace) -> int:
         with signals(stop) as handlers:
             return _watch(options, capture, engine, condition, incident, stop, handlers)
     except OSError as error:
+        if error.errno in GONE:
+            print_no_more()
+            return DONE
         complain(reason_of(error))
         return WRONG
     finally:
@@ -89,18 +95,21 @@ def _watch(
         closing = _outputs(options, monitor, capture, incident)
     except (ValueError, OSError) as error:
         return refuse(error)
-    if _wants_screen(options):
-        from .screen import run_screen
+    try:
+        if _wants_screen(options):
+            from .screen import run_screen
 
-        monitor.sinks.append(recent)
-        _with_screen(monitor, recent, stop, options, run_screen)
-    else:
-        from .plain import Plain
+            monitor.sinks.append(recent)
+            _with_screen(monitor, recent, stop, options, run_screen)
+        else:
+            from .plain import Plain
 
-        monitor.sinks.append(Plain(monitor, options.interval, sys.stderr if options.json else sys.stdout, options.utc))
-        monitor.run(stop.is_set)
-    for close in closing:
-        close()
+            lines = sys.stderr if options.json else sys.stdout
+            monitor.sinks.append(Plain(monitor, options.interval, lines, options.utc))
+            monitor.run(stop.is_set)
+    finally:
+        for close in closing:
+            close()
     return _report(options, monitor)
 
 
@@ -195,9 +204,15 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
         if monitor.forgotten:
             complain(f"the {monitor.forgotten:,} connections that ended first are not among the connections above")
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.dup2(1, 2)
+        print_no_more()
     return DONE
+
+
+def print_no_more() -> None:
+    """Let all that is left to say go nowhere, the interpreter's last flush too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
 
 
 @contextmanager

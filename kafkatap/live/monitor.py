@@ -29,6 +29,8 @@ from .windows import KEPT, Windows
 SECOND = 1_000_000_000
 #: Seconds at most for packets that wait when the end is asked for.
 LAST_PACKETS = 2.0
+#: ns for which a source may keep packets to itself: somewhat more than ring.RETIRE_MS.
+LAST_BLOCK = 100_000_000
 
 
 class Source(Protocol):
@@ -123,11 +125,17 @@ class Monitor:
                 rest = self.governor.rest()
                 if rest:
                     time.sleep(rest)
-            until = time.monotonic() + LAST_PACKETS
-            while time.monotonic() < until and self.step():
-                self.source.wait(0.1)
+            self._take_rest()
         finally:
             self.finish()
+
+    def _take_rest(self) -> None:
+        """What came before the end was asked for; some of it shows only when its block of the ring is given up."""
+        asked, until = self._clock(), time.monotonic() + LAST_PACKETS
+        while time.monotonic() < until and (self.engine.last or 0) < asked:
+            self.source.wait(0.05)
+            if not self.step() and self._clock() - asked > LAST_BLOCK:
+                return
 
     def step(self) -> int:
         """Take what is there now; how many packets it was. Without packets too, to be called once a second."""
