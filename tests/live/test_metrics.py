@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -315,3 +316,14 @@ def test_what_was_counted_under_a_slot_goes_with_its_name(seen):
     assert set(counted) == {("new",), (OTHER,)}
     assert counted["new",] == 5
     assert counted[OTHER,] == labels.STAY
+
+
+def test_the_document_lists_what_there_is(families):
+    """Every metric with its labels, and no other."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "live.md").read_text()
+    told = {
+        name: tuple(label.strip() for label in labels.split(",") if label.strip())
+        for names, labels in re.findall(r"^\| (`kafkatap_[^|]*) \|([^|]*)\|", text, re.MULTILINE)
+        for name in re.findall(r"`(kafkatap_\w+)`", names)
+    }
+    assert told == {name: f.labels for name, f in families.items() if name.startswith("kafkatap_")}
