@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from kafkatap.options import own_version
 from kafkatap.reports.units import cut, safe
@@ -51,6 +52,7 @@ class Exporter:
             raise OSError("OTLP needs opentelemetry (pip install 'kafkatap[otlp]')") from None
         self._metrics = metrics
         self._monitor = monitor
+        self._where = _host(endpoint) if endpoint else "the collector"
         self._interval = interval / SECOND
         self._tell = tell
         self._failing = False
@@ -77,7 +79,7 @@ class Exporter:
             self._send()
 
     def _send(self) -> None:
-        self._said.last = ""
+        self._said.first = ""
         try:
             from opentelemetry.sdk.metrics.export import MetricExportResult
 
@@ -85,11 +87,11 @@ class Exporter:
             result = self._exporter.export(metrics_data(families, self._resource, time.time_ns()))
             failed = result is not MetricExportResult.SUCCESS
         except Exception as error:  # whatever it is, capturing goes on
-            failed, self._said.last = True, str(error)
+            failed, self._said.first = True, str(error)
         if failed and not self._failing:
-            self._tell(f"metrics cannot be sent to the collector, trying on: {cut(safe(self._said.last), 200)}")
+            self._tell(f"metrics cannot be sent to {self._where}, trying on: {cut(safe(self._said.first), 200)}")
         elif self._failing and not failed:
-            self._tell("metrics are sent to the collector again")
+            self._tell(f"metrics are sent to {self._where} again")
         self._failing = failed
 
 
@@ -152,10 +154,22 @@ def _resource() -> Any:
     return Resource(own).merge(OTELResourceDetector().detect())
 
 
-class _Said(logging.Handler):
-    """Keeps the last thing that the exporter logged."""
+def _host(url: str) -> str:
+    """Host and port of a URL: there may be a password in front of them."""
+    return safe(urlsplit(url).netloc.rpartition("@")[2])
 
-    last = ""
+
+class _Said(logging.Handler):
+    """Keeps the first thing that the exporter logged: later ones say that it gave up, not why."""
+
+    first = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.last = record.getMessage()
+        errors = [each for each in record.args or () if isinstance(each, BaseException)]
+        self.first = self.first or (_cause(errors[0]) if errors else record.getMessage())
+
+
+def _cause(error: BaseException) -> str:
+    """What is wrong in the end: requests and urllib3 wrap errors in errors."""
+    inner = getattr(error, "reason", None) or next(iter(error.args), None)
+    return _cause(inner) if isinstance(inner, BaseException) else str(error)

@@ -166,16 +166,18 @@ def test_a_collector_that_fails_is_told_of_once_and_when_it_works_again(seen, co
     while len(told) < 2:
         collector.got.get(timeout=10)
     exporter.close()
-    assert told[1:] == ["metrics are sent to the collector again"]
+    assert told[1:] == [f"metrics are sent to 127.0.0.1:{collector.server_port} again"]
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_collector_that_is_not_there_harms_nothing(seen, told, capfd, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with listening() as gone:
-        url = parse_collector(gone.url)
+        url = parse_collector(gone.url.replace("//", "//user:password@"))
     sent(seen, url, told)
     assert len(told) == 1
+    assert told[0].startswith(f"metrics cannot be sent to 127.0.0.1:{gone.server_port}, trying on: ")
+    assert "password" not in told[0]
     assert "\n" not in told[0]
     assert len(told[0]) < 300
     assert capfd.readouterr() == ("", "")
