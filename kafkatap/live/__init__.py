@@ -5,7 +5,7 @@
 * `windows`     counts over the last seconds and since the start, bounded
 * `governor`    how much is decoded, so that the host is not hurt
 * `rows`        counts as rows for a screen; `screen`, `plain`: that screen, and a line an interval
-* `metrics`     counts as metric families; `prometheus`, `otlp`: who takes them
+* `metrics`     counts as metric `families`, of bounded `labels`; `prometheus`, `otlp`: who takes them
 * `recorder`, `tables`  packets around incidents, and the rows as Parquet, on disk
 * `command`     from options to all of this
 """
