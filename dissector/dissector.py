@@ -15,7 +15,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import copied, grown, linked_free_list, taken, untouched
 
-from . import buffers, dialogs, exchanges, framing
+from . import buffers, dialogs, exchanges, expiry, framing
 from .inspection import Frames, Inspector
 from .machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
 from .program import Programs
@@ -206,6 +206,15 @@ class Dissector:
                 self._room_for_strings(len(self.strings) + 1, 0)
             elif stopped == dialogs.TEXT_FULL:
                 self._room_for_strings(0, len(self.text) + 1)
+
+    def give_up(self, before: int, block: Array) -> Iterator[Finished]:
+        """Finish the requests that came before a time (ns since the epoch) and still wait: nothing will answer them."""
+        connection = 0
+        while connection < len(self.dialogs):
+            connection = expiry.expire(
+                before, connection, self.dialogs, self.streams, self.exchanges, self.links, self._done, self.state
+            )
+            yield self.drain(block, block)
 
     def drain(self, block: Array, held: Array) -> Finished:
         """Decode the frames found so far; give the exchanges that are finished, and free what they held."""

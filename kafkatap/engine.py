@@ -30,6 +30,7 @@ from kafkatap.reports.batch import CONNECTION_ROW, Batch, Context, FileInfo
 
 from .ahead import AHEAD
 from .endpoints import Endpoints
+from .open_topics import OpenTopics
 
 if TYPE_CHECKING:
     from kafkatap.dissector.overlay import Definitions
@@ -41,6 +42,7 @@ _NONE = np.zeros(0, np.int64)
 #: The modules whose kernels are compiled and kept together.
 KERNEL_MODULES = (
     "kafkatap.dissector.framing",
+    "kafkatap.dissector.expiry",
     "kafkatap.dissector.exchanges",
     "kafkatap.dissector.machine",
     "kafkatap.dissector.buffers",
@@ -165,7 +167,7 @@ class Engine:
         self.last: int | None = None
         self._connections: list[Array] = []
         self._topics: list[Array] = []
-        self._open_topics = np.zeros(0, EXCHANGE_TOPIC)  # of requests that are not finished
+        self._open_topics = OpenTopics()
         self._blocks = 0
         self._now = 0  # the latest time that reassembly saw
         self._bytes = dict.fromkeys(
@@ -204,10 +206,14 @@ class Engine:
         """The first half of `finish`."""
         yield from self._end(np.zeros(1, np.uint8), everything=True)
 
-    def sweep(self, idle: int) -> Iterator[Batch]:
-        """End the connections that are over, and those silent for `idle` ns: for input without an end."""
-        for part in self._end(np.zeros(1, np.uint8), everything=False, idle=idle):
+    def sweep(self, idle: int, patience: int) -> Iterator[Batch]:
+        """End the connections that are over, and those silent for `idle` ns, and give up requests that have waited for
+        `patience` ns: for input without an end."""
+        nothing = np.zeros(1, np.uint8)
+        for part in self._end(nothing, everything=False, idle=idle):
             yield from self.dissect(part)
+        for finished in self.dissector.give_up(self._now - patience, nothing):
+            yield from self._deliver(finished)
 
     def _end(self, buffer: Array, everything: bool, idle: int = 0) -> Iterator[Assembled]:
         for chunks, ended in self.assembler.finish(self._now, everything, idle):
@@ -265,23 +271,16 @@ class Engine:
 
     def _deliver(self, finished: Finished) -> Iterator[Batch]:
         rows = finished.exchanges
+        wanted = self.dissector.all_results
         if len(finished.topics):
             self._topics.append(finished.topics)
-            if not len(rows):
-                self._open_topics = np.concatenate((self._open_topics, finished.topics))
+            if wanted:
+                self._open_topics.add(finished.topics)
         if not len(rows):
             return
         self._set_endpoints(rows, finished.owners)
-        yield Batch(rows, finished.results, finished.marks, self._topics_of(rows, finished.topics))
-
-    def _topics_of(self, rows: Array, topics: Array) -> Array | None:
-        """The topics that the requests of finished exchanges are about; of the others they are kept until then."""
-        if not self.dissector.all_results:
-            return None
-        waiting = np.concatenate((self._open_topics.view(np.uint8), topics.view(np.uint8))).view(topics.dtype)
-        finished = np.isin(waiting["exchange"], rows["exchange"])
-        self._open_topics = taken(waiting, np.flatnonzero(~finished))
-        return taken(waiting, np.flatnonzero(finished))
+        topics = self._open_topics.take(rows["exchange"]) if wanted else None
+        yield Batch(rows, finished.results, finished.marks, topics)
 
     def endpoints(self, connections: Array) -> Array:
         """Addresses and ports (int32, n x 4: client's address number and port, broker's) of connections by number; of
@@ -348,11 +347,12 @@ class Engine:
     def forget_strings(self, kept: Array) -> Array:
         """`Dissector.forget_strings`, for the engine as well: new numbers by old ones. Nothing of it may be under way
         in another thread."""
-        topics = self._open_topics
+        topics = self._open_topics.rows
         old = np.concatenate((kept, topics["topic"], topics["topic_id"]))
         numbers = self.dissector.forget_strings(old[old >= 0])
         for name in ("topic", "topic_id"):
             topics[name] = numbers[topics[name]]
+        self._open_topics.replace(topics)
         return numbers
 
     def forget_addresses(self, kept: Array) -> Array:
@@ -380,7 +380,7 @@ class Engine:
         may lack the topics of their request."""
         self.dissector.all_results = all_results
         if not all_results:
-            self._open_topics = np.zeros(0, EXCHANGE_TOPIC)
+            self._open_topics.clear()
 
     @property
     def requests_waiting(self) -> int:

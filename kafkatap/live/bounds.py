@@ -33,10 +33,13 @@ _OUTCOMES = 5
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """`idle`: ns after which a silent connection is over (brokers close theirs after 10 minutes); where more than
-    `connections` are open, sooner. `strings`, `text` (bytes), `addresses`: what may be known before it is looked
-    through. `rows`: of a table of counts. `ended`: connections that are over, of which a row is kept for the report."""
+    `connections` are open, sooner. `patience`: ns that a request may wait for its response; sooner where more than
+    `waiting` do. `strings`, `text` (bytes), `addresses`: what may be known before it is looked through. `rows`: of a
+    table of counts. `ended`: connections that are over, of which a row is kept for the report."""
 
     idle: int = 1_800 * SECOND
+    patience: int = 600 * SECOND
+    waiting: int = 100_000
     connections: int = 100_000
     strings: int = 200_000
     text: int = 32 << 20
@@ -49,6 +52,13 @@ class Bounds:
         """After how long a silent connection is over, as many as there are."""
         opened = int((engine.assembler.connections["used"] == 1).sum())
         return self.idle if opened <= self.connections else max(self.idle * self.connections // (opened * 60), SECOND)
+
+    def patience_now(self, engine: Engine) -> int:
+        """How long a request may wait for its response: less where too many do, as where only one way is captured."""
+        waiting = engine.requests_waiting
+        if waiting <= self.waiting:
+            return self.patience
+        return self.patience // 20 if waiting <= 4 * self.waiting else self.patience // 300
 
     def names_full(self, engine: Engine) -> bool:
         strings, text = engine.dissector.names_used

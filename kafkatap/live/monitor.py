@@ -171,7 +171,7 @@ class Monitor:
     def _end_second(self, now: int) -> None:
         missed = min(now // SECOND - self._second - 1, KEPT)
         self._second = now // SECOND
-        self._add(self.engine.sweep(self.bounds.idle_now(self.engine)))
+        self._add(self.engine.sweep(self.bounds.idle_now(self.engine), self.bounds.patience_now(self.engine)))
         self._keep_connections()
         self._slice.seal()
         for sink in self.sinks:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
 from kafkatap.engine import Engine
 from kafkatap.live.bounds import Bounds
 from kafkatap.live.governor import FULL, HEADERS, LEAN, PAUSED, Governor
 from kafkatap.live.monitor import Monitor
+from kafkatap.open_topics import OpenTopics
 from kafkatap.reports import tally
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
@@ -146,3 +150,59 @@ def test_without_topics_results_are_only_errors() -> None:
     made = build_report(monitor.windows.start, monitor.context(), by="api")
     assert made.table("latency").rows == wanted.table("latency").rows
     assert np.all(monitor.windows.start.topics.value_rows() == 0)
+
+
+class OneWay(FileSource):
+    """Only packets of Ethernet and IPv4 to these TCP ports."""
+
+    def __init__(self, path: str, ports: set[int]) -> None:
+        super().__init__(path)
+        self._ports = list(ports)
+
+    def blocks(self) -> Iterator[tuple[Any, Any, int]]:
+        for buffer, rows, _ in super().blocks():
+            tcp = rows["at"] + 14 + 4 * (buffer[rows["at"] + 14] & 15).astype(np.int64)
+            port = buffer[tcp + 2].astype(np.int64) << 8 | buffer[tcp + 3]
+            kept = rows[np.isin(port, self._ports)]
+            if len(kept):
+                yield buffer, kept, len(kept)
+
+
+def test_requests_that_nothing_answers_are_given_up() -> None:
+    """Only the way to the brokers is captured: requests wait, but not for ever, and each ends as unanswered."""
+    _, context = reported(SAMPLES[0], "api")
+    source = OneWay(str(SAMPLES[0]), set(context.connections["broker_port"].tolist()))
+    bounds = Bounds(patience=3 * SECOND)
+    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None), bounds=bounds)
+    most = 0
+    while not source.over:
+        source.wait(0.1)
+        monitor.step()
+        most = max(most, monitor.engine.requests_waiting)
+    given_up = monitor.engine.ledger()["requests"]["unanswered"]
+    left = monitor.engine.requests_waiting
+    monitor.finish()
+    requests = monitor.context().ledger["requests"]
+    assert given_up > most > left > 0
+    assert requests["unanswered"] >= given_up + left
+    assert requests["answered"] == 0
+    assert sum(n for part, n in requests.items() if part != "total") == requests["total"]
+
+
+def test_open_topics_are_taken_once_in_order() -> None:
+    rng = np.random.default_rng(7)
+    topics, kept = OpenTopics(), {}
+    following = 1
+    for _ in range(300):
+        rows = np.zeros(int(rng.integers(0, 200)), EXCHANGE_TOPIC)
+        rows["exchange"] = np.sort(rng.integers(following, following + 60, len(rows)))
+        rows["topic"] = rng.integers(0, 1000, len(rows))
+        following += 60
+        topics.add(rows)
+        for row in rows:
+            kept.setdefault(int(row["exchange"]), []).append(int(row["topic"]))
+        wanted = rng.permutation(list(kept))[: int(rng.integers(0, 50))]
+        got = topics.take(wanted)
+        expected = [(int(n), t) for n in sorted(wanted) for t in kept.pop(int(n))]
+        assert list(zip(got["exchange"].tolist(), got["topic"].tolist(), strict=True)) == expected
+    assert sorted(topics.rows["exchange"].tolist()) == sorted(n for n, ts in kept.items() for _ in ts)

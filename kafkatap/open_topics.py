@@ -1,0 +1,78 @@
+"""The topics of requests that are not finished yet, kept until their exchanges are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
+from kafkatap.kernels.arrays import as_bytes, taken
+
+Array = np.ndarray[Any, Any]
+_SMALLEST = 4_096
+
+
+class OpenTopics:
+    """EXCHANGE_TOPIC rows in ascending order of `exchange`. What is taken out stays in place until it is half of all,
+    so that taking costs no more where a million requests are never answered."""
+
+    def __init__(self) -> None:
+        self._rows = np.zeros(_SMALLEST, EXCHANGE_TOPIC)
+        self._numbers = np.zeros(_SMALLEST, np.int64)  # their exchanges, by themselves
+        self._waits = np.zeros(_SMALLEST, bool)
+        self._count = 0
+        self._taken = 0
+
+    def add(self, rows: Array) -> None:
+        """Rows of exchanges that are no earlier than those added before."""
+        end = self._count + len(rows)
+        if end > len(self._rows):
+            self._resize(end - self._taken)
+            end = self._count + len(rows)
+        as_bytes(self._rows[self._count : end])[:] = as_bytes(rows)
+        self._numbers[self._count : end] = rows["exchange"]
+        self._waits[self._count : end] = True
+        self._count = end
+
+    def take(self, exchanges: Array) -> Array:
+        """Take out the rows of these exchanges (int64, each once), in ascending order."""
+        numbers = self._numbers[: self._count]
+        wanted = np.sort(exchanges)
+        first = np.searchsorted(numbers, wanted)
+        lengths = np.searchsorted(numbers, wanted, side="right") - first
+        total = int(lengths.sum())
+        within = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        at = np.repeat(first, lengths) + within
+        at = at[self._waits[at]]
+        found = taken(self._rows, at)
+        self._waits[at] = False
+        self._taken += len(at)
+        if self._taken == self._count:
+            self._count = self._taken = 0
+        elif 2 * self._taken > self._count > _SMALLEST:
+            self._resize(self._count - self._taken)
+        return found
+
+    @property
+    def rows(self) -> Array:
+        """Copies of all that wait."""
+        return taken(self._rows, np.flatnonzero(self._waits[: self._count]))
+
+    def replace(self, rows: Array) -> None:
+        """Have these instead, of the same exchanges."""
+        self.clear()
+        self.add(rows)
+
+    def clear(self) -> None:
+        self._count = self._taken = 0
+
+    def _resize(self, needed: int) -> None:
+        """Leave out what was taken, and have room for `needed` rows and as many again."""
+        kept = self.rows
+        size = max(_SMALLEST, 2 * needed)
+        self._rows = np.zeros(size, EXCHANGE_TOPIC)
+        self._numbers = np.zeros(size, np.int64)
+        self._waits = np.zeros(size, bool)
+        self.clear()
+        self.add(kept)
