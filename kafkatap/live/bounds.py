@@ -35,7 +35,8 @@ class Bounds:
     """`idle`: ns after which a silent connection is over (brokers close theirs after 10 minutes); where more than
     `connections` are open, sooner. `patience`: ns that a request may wait for its response; sooner where more than
     `waiting` do. `strings`, `text` (bytes), `addresses`: what may be known before it is looked through. `rows`: of a
-    table of counts. `ended`: connections that are over, of which a row is kept for the report."""
+    table of counts; `buckets`: of its histograms. `ended`: connections that are over, of which a row is kept for the
+    report."""
 
     idle: int = 1_800 * SECOND
     patience: int = 600 * SECOND
@@ -46,6 +47,7 @@ class Bounds:
     addresses: int = 100_000
     topic_names: int = 100_000
     rows: int = 10_000
+    buckets: int = 1_000_000
     ended: int = 100_000
 
     def idle_now(self, engine: Engine) -> int:
@@ -65,21 +67,28 @@ class Bounds:
         return strings > self.strings or text > self.text or len(engine.addresses) > self.addresses
 
 
-def fold(counts: ReportCounts, rows: int, engine: Engine) -> ReportCounts:
-    """The same counts with at most `rows` rows a table: where there are more, the small ones are added up under the
-    name `(other)`."""
-    counts.finish()
-    if all(len(table) <= rows for table in (counts.groups, counts.topics, counts.errors)):
+def fold(counts: ReportCounts, bounds: Bounds, engine: Engine) -> ReportCounts:
+    """The same counts within the bounds of a table's rows and histograms: where there are more, the small rows are
+    added up under the name `(other)`."""
+    most = {}
+    for key, table, histograms in (
+        (tally.GROUP_KEY, counts.groups, counts.histograms),
+        (tally.TOPIC_KEY, counts.topics, counts.topic_histograms),
+        (tally.ERROR_KEY, counts.errors, ()),
+    ):
+        rows = bounds.rows if len(histograms) <= bounds.buckets else min(bounds.rows, len(table) // 2)
+        if len(table) > rows:
+            most[key] = rows
+    if not most:
         return counts
     other = engine.dissector.number_of(OTHER)
 
     def change(names: tuple[str, ...], keys: Array, values: Array) -> None:
-        folded = _FOLDED.get(names)
-        if folded is None or len(keys) <= rows:
+        if names not in most:
             return
         weights = values[:, : 1 if names == tally.ERROR_KEY else _OUTCOMES].sum(axis=1)
-        small = np.argsort(-weights, kind="stable")[rows // 2 :]
-        for name, number in folded.items():
+        small = np.argsort(-weights, kind="stable")[most[names] // 2 :]
+        for name, number in _FOLDED[names].items():
             keys[small, names.index(name)] = other if number == _OTHER else number
 
     return counts.rekeyed(change)

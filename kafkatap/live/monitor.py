@@ -218,13 +218,12 @@ class Monitor:
 
     def _bound(self) -> None:
         """Keep memory flat."""
-        rows = self.bounds.rows
-        self.windows.start = fold(self.windows.start, rows, self.engine)
+        self.windows.start = fold(self.windows.start, self.bounds, self.engine)
         if not self.bounds.names_full(self.engine):
             return
         for sink in self.sinks:
             sink.forget(self.engine)
-        self.windows.replace(lambda counts: fold(counts, rows, self.engine))
+        self.windows.replace(lambda counts: fold(counts, self.bounds, self.engine))
         kept = list(self._ended)
         numbers = forget_names(self.engine, self.windows.every(), kept, self.bounds.topic_names)
         self.windows.replace(lambda counts: counts.renumber(*(each[:-1] for each in numbers)))
