@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector import rows as r
+from kafkatap.kernels.arrays import taken
 
 from .batch import PROTOCOLS, Array, Context, uuid_text
 
@@ -345,11 +346,12 @@ def _topic_lists(exchange: Array, results: Array, texts: Texts) -> Any:
     """The topics that each exchange answered on, each once, in the order of their first result."""
     import pyarrow as pa
 
-    named = results[(results["topic"] >= 0) | (results["topic_id"] >= 0)]
-    key = np.empty((len(named), 3), np.int64)
-    key[:, 0], key[:, 1], key[:, 2] = named["exchange"], named["topic"], named["topic_id"]
-    _, first = np.unique(key, axis=0, return_index=True)
-    named = named[np.sort(first)]
+    named = taken(results, np.flatnonzero((results["topic"] >= 0) | (results["topic_id"] >= 0)))
+    keys = [np.ascontiguousarray(named[name]) for name in ("topic_id", "topic", "exchange")]
+    same = np.lexsort(keys)  # stable: the first of equal ones comes first
+    first = np.ones(len(named), bool)
+    first[1:] = np.any([key[same[1:]] != key[same[:-1]] for key in keys], axis=0)
+    named = taken(named, np.sort(same[first]))
     order, offsets = _offsets(exchange, named["exchange"])
     names = texts.topic(named["topic"][order], named["topic_id"][order])
     return pa.ListArray.from_arrays(pa.array(offsets), names, type=arrow_type(LIST_STRING))

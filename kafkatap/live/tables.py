@@ -6,8 +6,8 @@ columns are those of `kafkatap report --parquet`. Rows get their names when some
 when their file is finished; a topic's id whose name was not told until then stays an id. The ledger's rows are what
 came since the file before: their sums over a run are its ledger.
 
-A file is written under a hidden name, which it loses when it is whole. Its writer holds a lock on it: what a killed run
-left behind is known by having none, and is removed by the next.
+A file is written under a hidden name, which it loses when it is whole. A run holds a lock on a file of its own: what a
+killed one left behind is known by that, and is removed by the next.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafkatap.analysis import error_counts
-from kafkatap.dissector.rows import EXCHANGE, RESULT
+from kafkatap.dissector.rows import ERROR_COUNT, EXCHANGE, RESULT
 from kafkatap.reports import tables
 from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context
 from kafkatap.running import as_results, joined
@@ -44,6 +44,7 @@ ROWS = 200_000
 GATHERED = 1 << 14
 #: In the order in which files appear: the rows that others refer to come last.
 _TABLES = ("results", "connections", "exchanges", "ledger")
+_RUNNING = ".running"
 #: Columns that are numbers of strings.
 _STRINGS = ("client_id", "client_software", "client_software_version", "software", "software_version",
             "sasl_mechanism", "topic", "topic_id", "name")  # fmt: skip
@@ -67,8 +68,8 @@ class ParquetLog(Sink):
         self.written = dict.fromkeys(_TABLES, 0)  # rows, in files that are whole
         self.lost = 0  # rows that could not be written
         self._rotate, self._rows, self._tell = rotate, rows, tell
-        self.run = _claim_run(self.folder)
         _remove_leftovers(self.folder)
+        self.run, self._lock = _claim_run(self.folder)
         self._parts: dict[str, _Part] = {}
         self._number = 1
         self._until: int | None = None  # when the files are finished, by the clock
@@ -79,6 +80,8 @@ class ParquetLog(Sink):
         self._gathered = 0
         self._ledger: dict[tuple[str, str], int] = {}
         self._failed = False
+        # What making tables imports (pyarrow looks for pandas too) is not to be imported while packets wait.
+        tables.exchanges_table(*(np.zeros(0, kind) for kind in (EXCHANGE, ERROR_COUNT, RESULT)), Context())
 
     def batch(self, batch: Batch, engine: Engine) -> None:
         self._exchanges.append(batch.exchanges)
@@ -106,6 +109,9 @@ class ParquetLog(Sink):
 
     def close(self, engine: Engine) -> None:
         self._finish(engine)
+        with suppress(OSError):
+            os.unlink(self._lock.name)
+        self._lock.close()
         if self.lost:
             self._tell(f"{self.folder}: {self.lost:,} rows of tables could not be written")
 
@@ -194,7 +200,6 @@ class _Part:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self._hidden, "wb")  # noqa: SIM115
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             words = [path for field in schema for path in _repeating(field.name, field.type)]
             self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", use_dictionary=words)
         except BaseException:
@@ -268,28 +273,30 @@ def _renumber(arrays: Sequence[Array], names: Sequence[str], used: Array) -> Arr
     return place
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the hidden files of runs that are over. What is not ours to remove stays."""
-    for name in _TABLES:
-        for hidden in (folder / name).glob("run=*/.part-*.parquet"):
-            try:
-                with open(hidden, "rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    hidden.unlink()
-                hidden.parent.rmdir()
-            except OSError:  # another run writes it, or there are other files beside it
-                pass
-
-
-def _claim_run(folder: Path) -> str:
-    """The name of a run that begins now, which no other run has from here on."""
+def _claim_run(folder: Path) -> tuple[str, BinaryIO]:
+    """The name of a run that begins now, and a file that says, by the lock on it, that it goes on."""
     began = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     run, number = began, 1
     while True:
+        place = folder / "ledger" / f"run={run}"
         try:
-            (folder / "ledger" / f"run={run}").mkdir(parents=True)
+            place.mkdir(parents=True)
         except FileExistsError:
             number += 1
             run = f"{began}-{number}"
-        else:
-            return run
+            continue
+        lock = open(place / _RUNNING, "wb")  # noqa: SIM115
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return run, lock
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the hidden files of runs that were killed. What cannot be removed stays."""
+    for path in (folder / "ledger").glob(f"run=*/{_RUNNING}"):
+        with suppress(OSError), open(path, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError: it goes on
+            for name in _TABLES:
+                for part in (folder / name / path.parent.name).glob(".part-*"):
+                    part.unlink()
+            path.unlink()
+            path.parent.rmdir()  # where it is empty
