@@ -1,6 +1,6 @@
 """Fill a kernel store: `python -m kafkatap.kernels.build FOLDER MODULE ...` (run by `store`, as a child).
 
-Each kernel is a task of its own, the longest first, over as many processes as there are cores. They are forked from one
+Each kernel is a task of its own, the longest first, over some processes. They are forked from one
 that has imported numba and the modules.
 """
 
@@ -16,6 +16,10 @@ from pathlib import Path
 
 from .decorator import Helper, Kernel
 from .store import object_digest
+
+
+#: Processes that compile at once.
+MOST = 4
 
 
 def kernels_of(module: str) -> list[Kernel]:
@@ -56,6 +60,12 @@ def build_kernel(task: tuple[str, str, str]) -> tuple[str, dict[str, object]]:
     }
 
 
+def _cores() -> int:
+    """The cores that this process may use, up to MOST: each process takes some 200 MiB."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, MOST)
+
+
 def build(folder: Path, modules: list[str], processes: int | None = None) -> None:
     """Compile all kernels of the modules and write the index last."""
     from . import numba_bridge  # noqa: F401  # before the fork
@@ -64,7 +74,7 @@ def build(folder: Path, modules: list[str], processes: int | None = None) -> Non
     tasks = [(str(folder), k.__module__, k.__name__) for k in kernels]
     gc.disable()  # the collector would look through numba's trees again and again: a fifth of the time
     gc.freeze()
-    processes = min(processes or os.cpu_count() or 1, len(tasks))
+    processes = min(processes or _cores(), len(tasks))
     if processes > 1:
         with multiprocessing.get_context("fork").Pool(processes) as pool:
             entries = dict(pool.imap_unordered(build_kernel, tasks, chunksize=1))

@@ -134,24 +134,29 @@ def open_capture(
     *,
     promiscuous: bool = False,
     by_scapy: bool = False,
+    ready: Callable[[], None] = lambda: None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Capture:
     """Taps on these interfaces, with `size` bytes of ring in all. ValueError where a name or the filter is wrong,
-    PermissionError without CAP_NET_RAW."""
+    PermissionError without CAP_NET_RAW. `ready` is called when nothing can go wrong any more, and before packets come:
+    they would not wait for what takes long."""
     chosen = [find(name) for name in dict.fromkeys(names)] if sys.platform == "linux" else []
     taps: list[Tap] = []
     try:
         if by_scapy or sys.platform != "linux":
             from .capture_sockets import CaptureSocket
 
+            ready()
             every = dict.fromkeys(each for name in names for each in (_that_are_up() if name == ANY else [name]))
             for name in every:
                 taps.append(CaptureSocket(name, expression, size // len(every), promiscuous))
         else:
-            from .ring import Ring
+            from .ring import Ring, check_capability
 
-            for interface in chosen:
-                program = bpf.compile_filter(expression, interface.link_type)
+            programs = [bpf.compile_filter(expression, interface.link_type) for interface in chosen]
+            check_capability()
+            ready()
+            for interface, program in zip(chosen, programs, strict=True):
                 taps.append(Ring(interface, program, size // len(chosen), promiscuous))
     except BaseException:
         for tap in taps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from kafkatap.console import DONE, WRONG, complain, no_kafka, reason_of, refuse
 from kafkatap.engine import Engine
 from kafkatap.kernels import store
 from kafkatap.options import own_version
+from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
 from kafkatap.values import chosen_definitions
 
@@ -49,16 +51,15 @@ def live(options: argparse.Namespace) -> int:
         condition = asked_condition(options, definitions)
         incident = incident_condition(options, condition, definitions)
         engine = _engine(options, [c for c in (condition, incident) if c is not None], definitions)
-        store.prepare()
+        _be_nice(options.nice)
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
-            promiscuous=options.promiscuous, by_scapy=options.scapy, tell=complain,
+            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=complain,
         )  # fmt: skip
     except PermissionError:
         return _refuse_without_capability()
     except (ValueError, OSError) as error:
         return refuse(error)
-    _be_nice(options.nice)
     keep_flat()
     stop = Event()
     try:
@@ -176,11 +177,13 @@ def _outputs(options: argparse.Namespace, monitor: Monitor, capture: Capture, in
 
             server = serve(metrics, monitor, options.prometheus)
             closing.append(server.close)
+            if not options.prometheus[1]:  # any port that is free
+                complain(f"metrics are at http://{endpoint(*server.address[:2])}/metrics")
         if options.otlp:
             from .otlp import export
 
-            endpoint = None if options.otlp == "auto" else options.otlp
-            closing.append(export(metrics, monitor, endpoint, options.otlp_interval, complain).close)
+            collector = None if options.otlp == "auto" else options.otlp
+            closing.append(export(metrics, monitor, collector, options.otlp_interval, complain).close)
     return closing
 
 
@@ -258,9 +261,8 @@ def _be_nice(nice: int) -> None:
 
 def _refuse_without_capability() -> int:
     """Two commands that mend it."""
-    python = os.path.realpath(sys.executable)
-    again = " ".join(["sudo", sys.argv[0], *sys.argv[1:]])
+    run = sys.argv if os.access(sys.argv[0], os.X_OK) else [sys.executable, *sys.orig_argv[1:]]
     complain("capturing needs the capability CAP_NET_RAW. Either run it as root, or give it to this Python once:")
-    complain(f"  {again}")
-    complain(f"  sudo setcap cap_net_raw+ep {python}")
+    complain(f"  {shlex.join(['sudo', *run])}")
+    complain(f"  {shlex.join(['sudo', 'setcap', 'cap_net_raw+ep', os.path.realpath(sys.executable)])}")
     return WRONG

@@ -259,6 +259,9 @@ class Monitor:
 
     def _reset(self) -> None:
         self._reset_asked = False
+        self._slice.seal()
+        for sink in self.sinks:  # for them it goes on
+            sink.second(self._clock(), self._slice, self.engine)
         self.windows.reset()
         self._slice = self._counts()
         self._ended.clear()

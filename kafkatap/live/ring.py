@@ -143,3 +143,8 @@ class Ring:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def check_capability() -> None:
+    """PermissionError without CAP_NET_RAW."""
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
