@@ -76,7 +76,7 @@ def pack_packets(buf, packets, first, count, links, state, out):  # type: ignore
         source = packet.at
         captured = np.int64(0)
         if source >= 0 and source < buf.shape[0]:
-            captured = max(min(np.int64(packet.captured), LONGEST_PACKET, buf.shape[0] - source), 0)
+            captured = max(captured, min(np.int64(packet.captured), np.int64(LONGEST_PACKET), buf.shape[0] - source))
         padded = (captured + 3) & ~3 if blocks else captured
         length = padded + (_BLOCK if blocks else HEADER)
         if at + length > end:

@@ -305,7 +305,7 @@ def describe(exchange: Array, codes: Array, engine: Engine) -> str:
     if client is not None:
         parts.append(f'of "{units.safe(client.decode("utf-8", "replace"))}"')
     ends = ("client", "broker")
-    parts.append(" > ".join(endpoint(engine.addresses[exchange[f"{e}_ip"]], exchange[f"{e}_port"]) for e in ends))
+    parts.append(" > ".join(endpoint(engine.addresses[exchange[f"{e}_ip"]], int(exchange[f"{e}_port"])) for e in ends))
     parts.append(f"at {units.iso(int(exchange['response_first' if orphan else 'request_first']))}")
     failed = np.unique(codes[codes != 0]).tolist()
     said = [error_label(code) for code in failed[:_NAMED]] + ["..."] * (len(failed) > _NAMED)

@@ -81,7 +81,7 @@ class ParquetLog(Sink):
         self._ledger: dict[tuple[str, str], int] = {}
         self._failed = False
         # What making tables imports (pyarrow looks for pandas too) is not to be imported while packets wait.
-        tables.exchanges_table(*(np.zeros(0, kind) for kind in (EXCHANGE, ERROR_COUNT, RESULT)), Context())
+        tables.exchanges_table(np.zeros(0, EXCHANGE), np.zeros(0, ERROR_COUNT), np.zeros(0, RESULT), Context())
 
     def batch(self, batch: Batch, engine: Engine) -> None:
         self._exchanges.append(batch.exchanges)

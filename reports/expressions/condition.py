@@ -36,7 +36,8 @@ class Condition:
         first = 0 if before is None else before.marks
         self._atoms = tuple(dict.fromkeys(_atoms(expression.root)))
         fields = [atom for atom in self._atoms if isinstance(atom, FieldAtom)]
-        self._first, self.marks = first, first + len(fields)  # bits of marks: the first, and that behind the last
+        self._first = first
+        self.marks: int = first + len(fields)  # bits of marks that are taken
         if self.marks > MOST:
             raise ExpressionError(f"these are more than {MOST} comparisons on decoded fields", expression.text, 0)
         self._bits = {atom: np.uint64(1 << number) for number, atom in enumerate(fields, first)}
