@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +19,7 @@ from rich.style import Style
 from textual import events
 from textual.app import App, ComposeResult
 from textual.geometry import Region
+from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -67,6 +67,12 @@ class Canvas(Widget, can_focus=True):
         self._colors = colors
         self._lines: list[Line] = []
 
+    class Resized(Message):
+        """There is room for other lines."""
+
+    def on_resize(self) -> None:
+        self.post_message(self.Resized())
+
     def draw(self, lines: list[Line]) -> None:
         before, self._lines = self._lines, lines
         if len(before) != len(lines):
@@ -86,14 +92,6 @@ class Canvas(Widget, can_focus=True):
 def _style(name: str, colors: bool) -> Style:
     style = Style.parse(name)
     return style if colors else style.without_color
-
-
-@dataclass(slots=True)
-class _Room:
-    """The size that lines were made for."""
-
-    width: int = 0
-    height: int = 0
 
 
 class LiveApp(App[None]):
@@ -139,12 +137,12 @@ class LiveApp(App[None]):
         elif self.frozen is None and self.live.status is not self._drawn:
             self.redraw()
 
-    def on_resize(self, event: events.Resize) -> None:
-        self.redraw(gather=not self._sections)
-
     @property
     def page(self) -> Page:
         return self.pages[-1]
+
+    def on_canvas_resized(self) -> None:
+        self.redraw(gather=not self._sections)
 
     def redraw(self, gather: bool = True) -> None:
         look = self.frozen or self.live
@@ -159,7 +157,7 @@ class LiveApp(App[None]):
         drawing = Drawing(
             self.page, len(self.pages), self.shown, look.status, self._sections, self._ends, held, self.editing
         )
-        self.canvas.draw(frame(drawing, self.size.width, self.size.height))
+        self.canvas.draw(frame(drawing, *self.canvas.size))
 
     def on_key(self, event: events.Key) -> None:
         event.stop()
@@ -208,7 +206,7 @@ class LiveApp(App[None]):
 
     def sort(self, step: int, wrap: bool = False) -> None:
         """By the next of the columns that are shown."""
-        names = [c.name for c, _ in fit(ROWS, self.size.width) if c.key is not None]
+        names = [c.name for c, _ in fit(ROWS, self.canvas.size.width) if c.key is not None]
         at = names.index(self.shown.sort) if self.shown.sort in names else 0
         self.shown.sort = names[(at + step) % len(names) if wrap else max(0, min(at + step, len(names) - 1))]
         self.page.cursor = None
@@ -229,7 +227,7 @@ class LiveApp(App[None]):
         return False
 
     def move_page(self, step: int) -> bool:
-        return self.move(step * max(self.size.height - 8, 1))
+        return self.move(step * max(self.canvas.size.height - 8, 1))
 
     def _chosen_scope(self) -> tuple[Any, ...]:
         chosen = place_cursor(self.page, self._sections)

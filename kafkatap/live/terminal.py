@@ -7,10 +7,12 @@ reads: none of that may raise, or keep the process busy.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
@@ -50,11 +52,22 @@ class Driver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._file = Output()  # type: ignore[assignment]
 
+    def start_application_mode(self) -> None:
+        super().start_application_mode()
+        threading.Thread(target=self._await_end, name="live-screen-terminal", daemon=True).start()
+
+    def _await_end(self) -> None:
+        """Until the terminal is gone: then nobody reads any more, as an end of file is read for ever."""
+        poll = getattr(select, "poll", None)
+        if poll is not None:
+            poller = poll()
+            poller.register(self.fileno, 0)  # only for what is always told: hang-ups and errors
+            poller.poll()
+            self.exit_event.set()
+
     def _run_input_thread(self) -> None:
-        try:
+        with suppress(OSError):  # the terminal is gone: `LiveApp` sees it
             self.run_input_thread()
-        except OSError:
-            self._app.call_later(self._app.exit)
 
 
 def gone() -> bool:

@@ -1,16 +1,20 @@
 """Plays a capture to the live screen: `python -m tests.live.on_screen CAPTURE SPEED [UTC]`, in a real terminal.
 
-The capture's seconds pass SPEED times as fast; after its end the clock stands still. SPEED 0: all of it at once.
+The capture's seconds pass SPEED times as fast; after its end the clock stands still. With IGNORE_SIGHUP set, it does
+not hear that signal.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from threading import Event, Thread
 
-from kafkatap.engine import Engine
+from kafkatap.engine import KERNEL_MODULES, Engine
+from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.recent import Recent
@@ -28,17 +32,24 @@ class Played(FileSource):
         if self.over:
             time.sleep(0.1)
             return
-        if self._step < 1 << 60:
-            time.sleep(STEP)
+        time.sleep(STEP)
         self.now += self._step
+
+
+def step_of(speed: float) -> int:
+    """ns of a capture that pass at once."""
+    return int(STEP * speed * SECOND)
 
 
 def main(path: str, speed: float, utc: bool) -> None:
     stop = Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
-    source = Played(path, int(STEP * speed * SECOND) or 1 << 60)
-    recent = Recent()
+    if os.environ.get("IGNORE_SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    store.use(KERNEL_MODULES)
+    store.prepare()
+    recent, source = Recent(), Played(path, step_of(speed))
     monitor = Monitor(source, Engine(True), sinks=[recent], governor=Governor(None), clock=source.clock)
 
     def work() -> None:
@@ -54,7 +65,9 @@ def main(path: str, speed: float, utc: bool) -> None:
     finally:
         stop.set()
         thread.join()
-    print("the screen has ended")
+        source.close()
+    with suppress(OSError):
+        print("the screen has ended", flush=True)
 
 
 if __name__ == "__main__":
