@@ -8,8 +8,9 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ def live(options: argparse.Namespace) -> int:
         _be_nice(options.nice)
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
-            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=complain,
+            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=_tell,
         )  # fmt: skip
     except PermissionError:
         return _refuse_without_capability()
@@ -92,12 +93,14 @@ def _watch(
     if options.duration:
         _stop_after(options.duration / 1e9, stop)
     recent = Recent()
+    screen = _wants_screen(options)
+    told: deque[str] = deque(maxlen=1_000)  # what is told while there is a screen, which has no place for it
     try:
-        closing = _outputs(options, monitor, capture, incident)
+        closing = _outputs(options, monitor, capture, incident, told.append if screen else _tell)
     except (ValueError, OSError) as error:
         return refuse(error)
     try:
-        if _wants_screen(options):
+        if screen:
             from .screen import run_screen
 
             monitor.sinks.append(recent)
@@ -111,6 +114,8 @@ def _watch(
     finally:
         for close in closing:
             close()
+        for text in told:
+            _tell(text)
     return _report(options, monitor)
 
 
@@ -153,7 +158,16 @@ def _engine(options: argparse.Namespace, conditions: list[Condition], definition
     return Engine(options.topics, options.port or (), probes, definitions)
 
 
-def _outputs(options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Condition | None) -> list[Any]:
+def _tell(text: str) -> None:
+    """A line on standard error, if it is still there: what is recorded does not end with its reader."""
+    with suppress(OSError):
+        complain(text)
+
+
+def _outputs(
+    options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Condition | None,
+    tell: Callable[[str], None],
+) -> list[Any]:  # fmt: skip
     """Sinks that were asked for; what is to be called at the end."""
     closing: list[Any] = []
     if options.write_pcap:
@@ -161,12 +175,12 @@ def _outputs(options: argparse.Namespace, monitor: Monitor, capture: Capture, in
 
         monitor.sinks.append(Recorder(
             options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
-            links=capture.links, counters=capture.counters, tell=complain,
+            links=capture.links, counters=capture.counters, tell=tell,
         ))  # fmt: skip
     if options.write_parquet:
         from .tables import ParquetLog
 
-        monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, tell=complain))
+        monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, tell=tell))
     if options.prometheus or options.otlp:
         from .metrics import Metrics
 
@@ -183,7 +197,7 @@ def _outputs(options: argparse.Namespace, monitor: Monitor, capture: Capture, in
             from .otlp import export
 
             collector = None if options.otlp == "auto" else options.otlp
-            closing.append(export(metrics, monitor, collector, options.otlp_interval, complain).close)
+            closing.append(export(metrics, monitor, collector, options.otlp_interval, tell).close)
     return closing
 
 
