@@ -41,6 +41,10 @@ class Governor:
     def topics(self) -> bool:
         return self.level == FULL
 
+    def begin(self) -> None:
+        """Measure from now on: what starting took is not to be judged."""
+        self._used, self._at = time.process_time_ns(), time.monotonic_ns()
+
     def second(self, now: int, dropped: int) -> bool:
         """Judge the last second, in which `dropped` packets were lost; whether the level is another one now."""
         used, at = time.process_time_ns(), time.monotonic_ns()

@@ -116,6 +116,7 @@ class Monitor:
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Take packets until `stop` says so, then what is still there, and end."""
+        self.governor.begin()
         try:
             while not stop():
                 self.source.wait(0.2)
