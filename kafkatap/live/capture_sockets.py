@@ -42,15 +42,18 @@ _SO_RCVBUFFORCE, _SOL_PACKET, _STATISTICS, _EVERY_PROTOCOL = 33, 263, 6, 3
 class CaptureSocket:
     """One interface, a `capture.Tap`. `size`: bytes that the system is asked to keep for us; it may give less.
 
-    ValueError where the filter or the name is wrong or scapy is missing, PermissionError without the right to capture.
+    ValueError where the filter or the name is wrong or scapy is missing, PermissionError without the right to capture,
+    OSError where the interface is down.
     """
 
     def __init__(self, name: str, expression: str, size: int, promiscuous: bool = False) -> None:
-        self._socket = _open(name, expression, promiscuous)
         if _LINUX:
             self.interface = find(name)
-            self._set_up(bpf.compile_filter(expression, self.interface.link_type), size)
+            program = bpf.compile_filter(expression, self.interface.link_type)
+            self._socket = _open(name, expression, promiscuous)
+            self._set_up(program, size)
         else:
+            self._socket = _open(name, expression, promiscuous)
             self.interface = Interface(name, 0, _LINK_TYPES.get(self._socket.LL.__name__, _UNKNOWN_LINK))
         self.buffer: Array = np.zeros(BLOCK, np.uint8)
         self.packets: Array = untouched(PACKETS_AT_ONCE, PACKET)
@@ -176,3 +179,5 @@ def _open(name: str, expression: str, promiscuous: bool) -> Any:
             return kind(iface=name, filter=expression, promisc=promiscuous)
         except Scapy_Exception as error:
             raise ValueError(f"{name}: {error}") from None
+        except OSError as error:  # of a socket, which does not tell its interface
+            raise OSError(error.errno, error.strerror, name) from None

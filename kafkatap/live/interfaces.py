@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafkatap.reassembly.headers import ETHERNET, RAW
+from kafkatap.reports import units
 
 ANY = "any"
 #: ARPHRD_ETHER and ARPHRD_LOOPBACK: their packets begin with an Ethernet header.
@@ -42,7 +43,7 @@ def find(name: str) -> Interface:
     try:
         index = socket.if_nametoindex(name)
     except OSError:
-        raise ValueError(f"there is no interface {name}; there are {', '.join([*names(), ANY])}") from None
+        raise ValueError(f"there is no interface {units.safe(name)}; there are {', '.join([*names(), ANY])}") from None
     kind, flags = _ask(name)
     return Interface(name, index, ETHERNET if kind in (_ETHERNET, _LOOPBACK) else RAW, bool(flags & _UP))
 

@@ -1,0 +1,248 @@
+"""Who may capture; what those are told who may not, or name what there is not; and interfaces that come and go."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from kafkatap.engine import Engine
+from kafkatap.kernels import store
+from kafkatap.kernels.decorator import kernel_mode
+from kafkatap.live import command, interfaces
+from kafkatap.live.capture import open_capture
+from tests.cli.running import KAFKATAP, ROOT, environment, kafkatap, without_compiling
+from tests.support.tcp import on_link
+
+from . import network
+from .running import Live, wait_for
+from .test_ring import both_ways, packets, taken_now
+from .test_signals import on_loopback, requests_of, talking
+
+needs_capture = pytest.mark.skipif(bool(network.missing()), reason=network.missing())
+needs_interfaces = pytest.mark.skipif(bool(network.missing(admin=True)), reason=network.missing(admin=True))
+users = pytest.mark.parametrize("user", ["root", "nobody"])
+
+
+def privileges(user: str, *capabilities: str) -> list[str]:
+    """A command line that begins a program as this user with these capabilities alone, and no way to get others."""
+    why = network.missing("setpriv")
+    if why or os.geteuid() != 0:
+        pytest.skip(why or "needs root, to become another user")
+    given = ",".join(["-all", *(f"+{name}" for name in capabilities)])
+    if user == "root":
+        return ["setpriv", "--inh-caps=-all", f"--bounding-set={given}"]
+    return [
+        "setpriv", "--reuid", user, "--regid", "65534", "--clear-groups", f"--inh-caps={given}",
+        f"--ambient-caps={given}", f"--bounding-set={given}",
+    ]  # fmt: skip
+
+
+def reading(user: str) -> list[str]:
+    """The capability that a user needs to read this Python and its libraries, if any."""
+    if user == "root":
+        return []
+    trial = [sys.executable, "-c", "import numpy, kafkatap.engine"]
+    ran = subprocess.run(
+        [*privileges(user), "/bin/sh", "-c", 'exec "$@"', "sh", *trial], cwd=ROOT, capture_output=True, check=False
+    )
+    return ["dac_read_search"] if ran.returncode else []
+
+
+@contextmanager
+def cache_of(user: str) -> Iterator[str]:
+    """A copy of the compiled kernels that belongs to a user; its folder."""
+    Engine()  # names the kernels
+    store.prepare()
+    compiled = store.open_folder() if kernel_mode() == "store" else None
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        if compiled is not None:
+            shutil.copytree(compiled, folder / compiled.name)
+        if user != "root":
+            for path in (folder, *folder.rglob("*")):
+                shutil.chown(path, user, 65534)
+        yield made
+
+
+@needs_capture
+@users
+@pytest.mark.parametrize("more", [[], ["--scapy"]], ids=["ring", "scapy"])
+def test_without_the_capability_it_says_what_mends_it(user: str, more: list[str]) -> None:
+    arguments = ["live", "-i", "lo", *more, "--plain", "tcp port 9092"]
+    with cache_of(user) as cache:
+        command = [*privileges(user, *reading(user)), *KAFKATAP, *arguments]
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment(KAFKATAP_CACHE=cache), capture_output=True, text=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stdout == ""
+    said = without_compiling(done.stderr).splitlines()
+    assert len(said) == 3
+    assert "CAP_NET_RAW" in said[0]
+    again, setcap = (shlex.split(line.removeprefix("kafkatap:")) for line in said[1:])
+    assert again == ["sudo", *KAFKATAP, *arguments]
+    assert setcap == ["sudo", "setcap", "cap_net_raw+ep", os.path.realpath(sys.executable)]
+
+
+def test_the_command_that_is_told_is_the_one_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As installed: a script that can be run itself."""
+    installed = Path(sys.executable).with_name("kafkatap")
+    if not installed.exists():
+        pytest.skip("needs kafkatap as it is installed")
+    monkeypatch.setattr(sys, "argv", [str(installed), "live", "-i", "eth0", "tcp port 9092"])
+    with pytest.MonkeyPatch.context() as patch:
+        told: list[str] = []
+        patch.setattr(command, "complain", told.append)
+        assert command._refuse_without_capability() == 2
+    assert shlex.split(told[1]) == ["sudo", str(installed), "live", "-i", "eth0", "tcp port 9092"]
+
+
+@needs_capture
+@users
+@pytest.mark.parametrize("more", [[], ["--scapy"]], ids=["ring", "scapy"])
+def test_cap_net_raw_is_enough(user: str, more: list[str]) -> None:
+    with cache_of(user) as cache, talking() as talk:
+        before = privileges(user, "net_raw", *reading(user))
+        with Live(*on_loopback(talk, "--json", *more), before=before, KAFKATAP_CACHE=cache) as live:
+            live.wait_ready()
+            talk.ask(5)
+            done = live.end(signal.SIGINT)
+    assert done.code == 0
+    assert requests_of(done.out) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-i", "nope0"], r"there is no interface nope0; there are .*\blo\b.*, any"),
+        (["-i", "lo", "-i", "nope\n"], r"there is no interface nope\\x0a; there are"),
+        (["-i", "n" * 100], r"there is no interface n+; there are"),
+        (["-i", ""], r"there is no interface"),
+        (["-i", "lo", "prot 9092"], r"the capture filter 'prot 9092' is wrong: .*syntax error"),
+        (["-i", "lo", "tcp", "port"], r"the capture filter 'tcp port' is wrong: .*syntax error"),
+        (["-i", "lo", "tcp port 123456"], r"the capture filter 'tcp port 123456' is wrong: .*123456"),
+        (["-i", "lo", "--scapy", "prot 9092"], r"the capture filter 'prot 9092' is wrong: .*syntax error"),
+        (["-i", "lo", "--filter", "latncy > 1s"], r"latncy"),
+    ],
+    ids=["interface", "control", "long", "empty", "filter", "words", "port", "scapy", "expression"],
+)
+@needs_capture
+def test_what_there_is_not_is_said(arguments: list[str], said: str) -> None:
+    done = kafkatap("live", "--plain", "--duration", "1s", *arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert re.match(f"kafkatap: .*{said}", done.err)
+    assert "Traceback" not in done.err
+
+
+def test_interfaces_are_listed() -> None:
+    done = kafkatap("live", "-D")
+    assert done.code == 0
+    assert done.out.splitlines() == [*interfaces.names(), "any"]
+
+
+# ---------------------------------------------------------------- interfaces that come and go
+
+
+class Pumped:
+    """A capture whose packets, and what its interfaces say, are kept."""
+
+    def __init__(self, name: str, by_scapy: bool) -> None:
+        self.said: list[str] = []
+        self.got: list[bytes] = []
+        self.capture = open_capture([name], "", 8 << 20, by_scapy=by_scapy, tell=self.said.append)
+
+    def until(self, what: str | list[bytes]) -> None:
+        """Until this was said, or these packets came last."""
+        wait_for(
+            lambda: self._pumped(what), 10, lambda: f"no {what!r:.200}; said: {self.said}; {len(self.got)} packets"
+        )
+
+    def _pumped(self, what: str | list[bytes]) -> bool:
+        self.capture.wait(0.05)
+        self.got += [packet.data for packet in taken_now(self.capture)]
+        return any(what in line for line in self.said) if isinstance(what, str) else self.got[-len(what) :] == what
+
+    def close(self) -> None:
+        self.capture.close()
+
+
+def frames(port: int) -> list[bytes]:
+    return [on_link(ip) for ip in packets(5, port)]
+
+
+def send(name: str, sent: list[bytes]) -> None:
+    with network.Wire(name) as wire:
+        wire.send(sent)
+
+
+@needs_interfaces
+@both_ways
+def test_an_interface_goes_down_and_comes_back(by_scapy: bool) -> None:
+    with network.veth_pair() as veth, closing(Pumped(veth.far, by_scapy)) as pumped:
+        send(veth.near, frames(1))
+        pumped.until(frames(1))
+        network.ip("link", "set", veth.far, "down")
+        pumped.until(f"{veth.far}: network is down; packets are taken again once it is back")
+        network.ip("link", "set", veth.far, "up")
+        pumped.until(f"{veth.far} is up again")
+        send(veth.near, frames(2))
+        pumped.until(frames(2))
+    assert len(pumped.said) == 2
+    assert pumped.got == [*frames(1), *frames(2)]
+
+
+@needs_interfaces
+def test_an_interface_may_be_down_at_first() -> None:
+    with network.veth_pair() as veth:
+        network.ip("link", "set", veth.far, "down")
+        with pytest.raises(OSError, match=f"down.*{veth.far}"):  # scapy reads a socket as it opens it
+            open_capture([veth.far], "", 8 << 20, by_scapy=True)
+        with closing(Pumped(veth.far, by_scapy=False)) as pumped:
+            pumped.until(f"{veth.far}: network is down")
+            network.ip("link", "set", veth.far, "up")
+            pumped.until(f"{veth.far} is up again")
+            send(veth.near, frames(3))
+            pumped.until(frames(3))
+
+
+@needs_interfaces
+@both_ways
+def test_an_interface_that_is_removed_may_be_made_anew(by_scapy: bool) -> None:
+    """As a container's that is started again: the same name, but another interface."""
+    with network.veth_pair() as veth, closing(Pumped(veth.far, by_scapy)) as pumped:
+        send(veth.near, frames(4))
+        pumped.until(frames(4))
+        network.ip("link", "del", veth.near)
+        pumped.until(f"{veth.far}: network is down")
+        network.ip("link", "add", veth.near, "type", "veth", "peer", "name", veth.far)
+        network.ip("link", "set", veth.near, "up")
+        network.ip("link", "set", veth.far, "up")
+        pumped.until(f"{veth.far} is up again")
+        send(veth.near, frames(5))
+        pumped.until(frames(5))
+
+
+@needs_interfaces
+def test_without_its_interface_it_goes_on() -> None:
+    with network.veth_pair() as veth, Live("-i", veth.far, "--plain", "--interval", "1s") as live:
+        live.wait_ready()
+        network.ip("link", "del", veth.near)
+        wait_for(lambda: f"{veth.far}: network is down" in live.err(), 20, live.err)
+        seen = live.out().count("time=")
+        wait_for(lambda: live.out().count("time=") > seen, 20, live.out)
+        done = live.end()
+    assert done.code == 0
+    assert "Traceback" not in done.err
