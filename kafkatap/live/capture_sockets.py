@@ -82,7 +82,10 @@ class CaptureSocket:
 
     def scan(self, number: int) -> int:
         """Fill `packets`, counted from `number` on, with what is there; how many."""
-        times, starts, captured, original = [], [], [], []
+        times: list[int] = []
+        starts: list[int] = []
+        captured: list[int] = []
+        original: list[int] = []
         at = 0
         while len(times) < PACKETS_AT_ONCE and at + bpf.WHOLE <= BLOCK:
             got = self._receive()
