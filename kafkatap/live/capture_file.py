@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from kafkatap.reports.batch import Array
@@ -32,10 +33,15 @@ class CaptureFile:
     @property
     def gone(self) -> bool:
         """Whether it has no name any more: what is written would be lost, but take its space."""
-        return os.fstat(self._file).st_nlink == 0
+        try:
+            return os.fstat(self._file).st_nlink == 0
+        except OSError:  # of a network that is away
+            return True
 
     def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
+        """Take its name away, if that can be done."""
+        with suppress(OSError):
+            self.path.unlink()
 
     def close(self) -> None:
         os.close(self._file)

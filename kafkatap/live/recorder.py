@@ -11,6 +11,7 @@ never ends the capture: it is told, once.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -112,9 +113,9 @@ class Recorder(Sink):
         if self.condition is not None:
             folder = self.path.parent
             if not folder.is_dir():
-                raise FileNotFoundError(2, "no such folder", str(folder))
+                raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
             if not os.access(folder, os.W_OK | os.X_OK):
-                raise PermissionError(13, "files cannot be made there", str(folder))
+                raise PermissionError(errno.EACCES, "files cannot be made there", str(folder))
 
     # ---------------------------------------------------------------- what comes
 
@@ -142,7 +143,7 @@ class Recorder(Sink):
         if self._file is None:
             return
         if self._file.gone:
-            self._fail("it was removed")
+            self._fail(FileNotFoundError(errno.ENOENT, "it was removed"))
         if self._quiet_from != _NEVER and self._quiet_at == _NEVER:
             self._quiet_at = now + self._after
         if now >= self._quiet_at:
@@ -172,14 +173,12 @@ class Recorder(Sink):
         self._matched = 0
         self._written = max(self._written, self._ring.oldest)
         moment = int(exchange["response_last" if exchange["outcome"] == r.ANSWERED else "request_last"])
-        path = self._free_path(moment if moment > 0 else self._ring.latest)
         try:
-            self._open(path, fresh=True, comment=what)
+            self._open(self._free_path(moment if moment > 0 else self._ring.latest), fresh=True, comment=what)
         except OSError as error:
-            self._fail(error.strerror or str(error), path)
-            return
+            self._fail(error)
         if self._file is not None:
-            self._tell(f"{path.name} begins: {what}")
+            self._tell(f"{self._file.path.name} begins: {what}")
 
     def _free_path(self, moment: int) -> Path:
         """A name that no file has, after a time (ns)."""
@@ -211,7 +210,7 @@ class Recorder(Sink):
             return
         if self._ring.latest > self._quiet_from:
             self._end = min(self._end, self._ring.head)
-        self._write(max(end, self._end if self._end != _NEVER else 0), MOST_AT_ONCE)
+        self._write(end if self._end == _NEVER else self._end, MOST_AT_ONCE)
         if self._written >= self._end:
             self._finish()
 
@@ -230,9 +229,15 @@ class Recorder(Sink):
             self._written += len(kept)
             most -= len(data)
             if len(kept) < len(data):
-                self._finish()
-                self._over = True
-                self._tell(f"{units.size(self._limit)} of packets are on disk, which is the limit: no more are written")
+                self._reach_limit()
+
+    def _reach_limit(self) -> None:
+        if self.condition is not None and self._written == self._start:
+            self._remove()
+            self._leave()
+        self._finish()
+        self._over = True
+        self._tell(f"{units.size(self._limit)} of packets are on disk, which is the limit: no more are written")
 
     def _put(self, data: bytes | Array) -> None:
         if self._file is None or not len(data):
@@ -240,7 +245,7 @@ class Recorder(Sink):
         try:
             self._file.write(data)
         except OSError as error:
-            self._fail(error.strerror or str(error))
+            self._fail(error)
         else:
             self.bytes += len(data)
 
@@ -250,8 +255,8 @@ class Recorder(Sink):
             return
         name = self._file.path.name
         if self.condition is not None and self._written == self._start:
-            self._tell(f"{name} is removed: all packets so far are in the file before it")
             self._remove()
+            self._tell(f"{name} is removed: all packets so far are in the file before it")
         else:
             self._describe()  # of a capture without a packet
             self._put(self._ring.statistics(self._start))
@@ -260,11 +265,11 @@ class Recorder(Sink):
             self._tell(f"{name} ends: {units.size(self._file.size)}, {matched}")
         self._leave()
 
-    def _fail(self, why: str, path: Path | None = None) -> None:
+    def _fail(self, error: OSError) -> None:
         """Nothing can be written to the file; a later incident may try again."""
-        path = self._file.path if self._file is not None else path
         if not self._failed:
-            self._tell(f"{path}: {why}: packets are not recorded; the capture goes on")
+            path = self.path if self._file is None else self._file.path
+            self._tell(f"{path}: {error.strerror or error}: packets are not recorded; the capture goes on")
         self._failed = True
         if self.condition is None:
             self._over = True
@@ -284,10 +289,13 @@ class Recorder(Sink):
 
     def _leave(self) -> None:
         """Close the file as it is."""
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+        file, self._file = self._file, None
         self._end = self._quiet_from = self._quiet_at = _NEVER
+        try:
+            if file is not None:
+                file.close()
+        except OSError as error:  # what was written before may be lost
+            self._fail(error)
 
     def _refused(self, link_type: int) -> None:
         self._tell(
