@@ -33,10 +33,10 @@ def wait_for(what: Callable[[], object], seconds: float, why: Callable[[], str])
 class Capturing:
     """A process with its output in files."""
 
-    def __init__(self, command: Sequence[str], stdin: int | IO[bytes] = subprocess.DEVNULL, **extra: str) -> None:
+    def __init__(self, command: Sequence[str], **extra: str) -> None:
         self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            command, stdin=stdin, stdout=self._out, stderr=self._err, cwd=ROOT, env=environment(**extra)
+            command, stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err, cwd=ROOT, env=environment(**extra)
         )
 
     def __enter__(self) -> Capturing:

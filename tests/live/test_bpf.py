@@ -122,6 +122,6 @@ def test_filters_that_are_too_long_are_refused() -> None:
 
 def test_neither_library_nor_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpf, "_libpcap", lambda: None)
-    monkeypatch.setattr(bpf.shutil, "which", lambda name, path=None: None)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
     with pytest.raises(ValueError, match="need libpcap or tcpdump"):
         bpf.compile_filter("tcp", ETHERNET)

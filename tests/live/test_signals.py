@@ -232,9 +232,9 @@ def test_a_closed_pipe_ends_it() -> None:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
             env=environment(),
         )  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
         try:
-            assert process.stdout is not None
-            assert process.stderr is not None
             first = process.stdout.readline()
             process.stdout.close()
             code = process.wait(READY_S)
