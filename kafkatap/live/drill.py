@@ -6,7 +6,7 @@ and gives plain rows; how they look is `columns`' and `frame`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,12 +34,14 @@ CONNECTIONS, LAST, MESSAGES = 10, 20, 200
 
 @dataclass(slots=True)
 class Page:
-    """`kind`: table (all, by `by`), detail (of `scope`), messages (of `scope`), help. `cursor`: the key of the row
-    that was chosen, None: the first; `top`: how many lines are scrolled out above."""
+    """`kind`: table (all, by `by`), detail (of `scope`), messages (of `scope`), help. `ends`: what the scope's connection
+    is called. `cursor`: the key of the row that was chosen, None: the first; `at`: where it was; `top`: how many lines
+    are scrolled out above."""
 
     kind: str
     by: str = "api"
     scope: Scope = ()
+    ends: str = ""
     cursor: Any = None
     at: int = 0
     top: int = 0
@@ -123,14 +125,12 @@ def window_length(window: int | None, status: Status) -> int:
     return since if window is None else min(window * SECOND, since)
 
 
-def scope_text(scope: Scope, ends: Mapping[int, str]) -> str:
-    """`client billing > API Produce`; escaped. `ends`: what connections are called."""
-    parts = []
-    for kind, name in scope:
-        if isinstance(name, int):
-            name = ends.get(name, f"number {name}")
-        parts.append(f"{_SINGULARS.get(kind, kind)} {shown_name(name)}")
-    return " > ".join(parts)
+def scope_text(page: Page) -> str:
+    """`client billing > API Produce`; escaped."""
+    parts = [(kind, page.ends if kind == "connection" and page.ends else name) for kind, name in page.scope]
+    return " > ".join(
+        f"{_SINGULARS.get(kind, kind)} {shown_name(None if name is None else str(name))}" for kind, name in parts
+    )
 
 
 def sections(page: Page, look: Live | Frozen, shown: Shown) -> list[Section]:

@@ -6,7 +6,7 @@ those of the highest go first where the screen is narrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -80,7 +80,6 @@ class Drawing:
     shown: Shown
     status: Status
     sections: Sequence[Section]
-    ends: Mapping[int, str]
     held: int | None = None
     editing: bool = False
 
@@ -179,7 +178,7 @@ def _where(drawing: Drawing, width: int) -> Line:
     elif page.kind == "help":
         fields.append((0, [("help", "bold reverse")]))
     else:
-        text = scope_text(page.scope, drawing.ends) or "all"
+        text = scope_text(page) or "all"
         text = f"{'last messages: ' if page.kind == 'messages' else ''}{text}"
         room = max(width - (12 if drawing.held is None else 24), 10)
         fields.append((0, [(units.cut(text, room), "bold")]))

@@ -50,8 +50,8 @@ class Plain(Sink):
             self._write(engine)
 
     def close(self, engine: Engine) -> None:
-        """The last interval, a shorter one."""
-        if self._now > self._since:
+        """The last interval, a shorter one; rates are then those of a second at least."""
+        if self._now > self._since or len(self._counts.groups):
             self._write(engine)
 
     def _totals(self, engine: Engine) -> tuple[int, int, int]:
@@ -59,7 +59,7 @@ class Plain(Sink):
         return engine.packets, engine.ledger()["payload bytes"]["total"], self._monitor.source.counters()[1]
 
     def _write(self, engine: Engine) -> None:
-        length, counts, totals = max(self._now - self._since, 1), self._counts, self._totals(engine)
+        length, counts, totals = max(self._now - self._since, SECOND), self._counts, self._totals(engine)
         packets, payload, drops = (a - b for a, b in zip(totals, self._before, strict=True))
         self._since, self._counts, self._before = self._now, ReportCounts(), totals
         total = total_row(counts, length)

@@ -143,52 +143,44 @@ def _rows(
         (name, tier) if chosen is None or chosen[i] else None
         for i, (name, tier) in enumerate(zip(names, tiers.tolist(), strict=True))
     ]
-    key_of = dict(zip(names, c["api_key"].tolist(), strict=True))
     rolled = roll_up(table, tally.GROUP_VALUES, histograms, labels)
-    broker = rolled.percentiles(tally.M_BROKER, rolled.values["broker_max"], (P50, P99))
-    total = rolled.percentiles(tally.M_TOTAL, rolled.values["total_max"], (P99,))
-    parts: dict[Label, list[tuple[int, int]]] = defaultdict(list)
-    for i, (name, tier) in enumerate(rolled.keys):
-        assert isinstance(tier, int)
-        parts[name].append((tier, i))
-    seconds = max(length, 1) / SECOND
-    rows = [
-        _row(rolled, broker, total, name, sorted(found), seconds, key_of[name] if api else None, errors)
-        for name, found in parts.items()
-    ]
-    return sorted((row for row in rows if row.requests), key=lambda row: (-row.requests, row.name or ""))
+    return _made(rolled, dict(zip(names, c["api_key"].tolist(), strict=True)) if api else {}, errors, length)
 
 
-def _row(
-    rolled: Rolled,
-    broker: Array,
-    total: Array,
-    name: Label,
-    parts: list[tuple[int, int]],
-    seconds: float,
-    api_key: int | None,
-    errors: Mapping[Label, str],
-) -> Row:
-    at = [i for _, i in parts]
-    v = {column: int(rolled.values[column][at].sum()) for column in _SUMMED}
-    tier, timed = next(((tier, i) for tier, i in parts if rolled.values["answered"][i]), parts[0])
+def _made(rolled: Rolled, api_keys: Mapping[Label, int], errors: Mapping[Label, str], length: int) -> list[Row]:
+    """Rows of what was rolled up by (name, tier): all tiers of a name added up, times of its first that has any."""
+    places: dict[Label, int] = {}
+    place_of = np.array([places.setdefault(name, len(places)) for name, _ in rolled.keys], np.int64)
+    v = {column: np.zeros(len(places), np.int64) for column in _SUMMED}
+    for column, total in v.items():
+        np.add.at(total, place_of, rolled.values[column])
     requests = v["answered"] + v["no_reply_expected"] + v["unanswered"] + v["response_lost"]
-    return Row(
-        name=None if name is None else str(name),
-        api_key=api_key,
-        waits=tier != _PROMPT,
-        long_poll=tier == _LONG_POLL,
-        requests=requests,
-        request_rate=requests / seconds,
-        in_rate=v["request_bytes"] / seconds,
-        out_rate=v["response_bytes"] / seconds,
-        broker_p50=maybe(broker[timed, 0]),
-        broker_p99=maybe(broker[timed, 1]),
-        total_p99=maybe(total[timed, 0]),
-        throttled=v["throttled"],
-        quota_delay=v["wait_ns"],
-        errors=v["errors"],
-        error_rate=v["errors"] / seconds,
-        top_error=errors.get(name) if v["errors"] else None,
-        unanswered=v["unanswered"] + v["response_lost"],
-    )
+    timed = _timed(rolled, place_of, len(places))
+    tiers = [rolled.keys[i][1] for i in timed.tolist()]
+    broker = rolled.percentiles(tally.M_BROKER, rolled.values["broker_max"], (P50, P99))[timed]
+    total_p99 = rolled.percentiles(tally.M_TOTAL, rolled.values["total_max"], (P99,))[timed, 0]
+    seconds = max(length, 1) / SECOND
+    columns = zip(
+        places, tiers, requests.tolist(), v["request_bytes"].tolist(), v["response_bytes"].tolist(),
+        broker[:, 0].tolist(), broker[:, 1].tolist(), total_p99.tolist(), v["throttled"].tolist(),
+        v["wait_ns"].tolist(), v["errors"].tolist(), (v["unanswered"] + v["response_lost"]).tolist(), strict=True,
+    )  # fmt: skip
+    rows = [
+        Row(
+            None if name is None else str(name), api_keys.get(name), tier != _PROMPT, tier == _LONG_POLL,
+            count, count / seconds, sent / seconds, got / seconds, maybe(p50), maybe(p99), maybe(total),
+            throttled, wait, failed, failed / seconds, errors.get(name) if failed else None, unanswered,
+        )
+        for name, tier, count, sent, got, p50, p99, total, throttled, wait, failed, unanswered in columns
+        if count
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (-row.requests, row.name or ""))
+
+
+def _timed(rolled: Rolled, place_of: Array, places: int) -> Array:
+    """Of each place the rolled row whose times are shown: the first tier with answers, else the first at all."""
+    tiers = np.array([tier for _, tier in rolled.keys], np.int64)
+    rank = tiers + np.where(rolled.values["answered"] > 0, 0, _LONG_POLL + 1)
+    order = np.lexsort((rank, place_of))
+    found: Array = order[np.searchsorted(place_of[order], np.arange(places))]
+    return found

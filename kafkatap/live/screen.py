@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,13 +29,15 @@ from .columns import ROWS, Line, fit
 from .drill import WINDOWS, Frozen, Live, Page, Section, Shown, sections
 from .frame import Drawing, frame, place_cursor
 from .recent import Connection, Recent
-from .rows import BY
+from .rows import BY, Scope
 
 if TYPE_CHECKING:
     from .monitor import Monitor
 
 #: Seconds between two looks whether there is something new.
 LOOK = 0.2
+#: Rows are gathered so often that it takes this share of a core at most: with thousands of clients not every second.
+SHARE = 0.03
 
 
 def run_screen(
@@ -111,8 +114,9 @@ class LiveApp(App[None]):
         self.editing = False
         self.canvas = Canvas(colors)
         self._sections: list[Section] = []
-        self._ends: dict[int, str] = {}
         self._drawn: object = None
+        self._stale = False  # whether the rows are older than the head
+        self._next = 0.0  # when rows may be gathered again, by the monotonic clock
         self._ending = False
 
     def compose(self) -> ComposeResult:
@@ -134,8 +138,10 @@ class LiveApp(App[None]):
         """Draw where there is something new; end where nobody can see it."""
         if self._ending or terminal.gone():
             self.exit()
-        elif self.frozen is None and self.live.status is not self._drawn:
-            self.redraw()
+        elif self.frozen is None and (self._stale or self.live.status is not self._drawn):
+            self._stale = time.monotonic() < self._next
+            if not self._stale or self.live.status is not self._drawn:
+                self.redraw(gather=not self._stale)
 
     @property
     def page(self) -> Page:
@@ -146,17 +152,13 @@ class LiveApp(App[None]):
 
     def redraw(self, gather: bool = True) -> None:
         look = self.frozen or self.live
+        self._drawn = self.live.status
         if gather:
-            self._drawn = self.live.status
+            began = time.thread_time()
             self._sections = sections(self.page, look, self.shown)
-            for section in self._sections:
-                for row in section.rows:
-                    if isinstance(row, Connection):
-                        self._ends[row.connection] = f"{row.client} to {row.broker}"
+            self._next = time.monotonic() + (time.thread_time() - began) / SHARE
         held = None if self.frozen is None else self.frozen.status.now
-        drawing = Drawing(
-            self.page, len(self.pages), self.shown, look.status, self._sections, self._ends, held, self.editing
-        )
+        drawing = Drawing(self.page, len(self.pages), self.shown, look.status, self._sections, held, self.editing)
         self.canvas.draw(frame(drawing, *self.canvas.size))
 
     def on_key(self, event: events.Key) -> None:
@@ -229,24 +231,29 @@ class LiveApp(App[None]):
     def move_page(self, step: int) -> bool:
         return self.move(step * max(self.canvas.size.height - 8, 1))
 
-    def _chosen_scope(self) -> tuple[Any, ...]:
-        chosen = place_cursor(self.page, self._sections)
-        return () if chosen is None else self._sections[chosen[0]].opens[chosen[1]]
-
     def open(self) -> None:
+        """What the chosen row is made of; its last messages, where it is part of something already."""
         scope = self._chosen_scope()
         if scope:
             self._enter(Page("detail" if len(scope) == 1 else "messages", scope=scope))
 
     def open_last(self) -> None:
-        if self.page.kind != "messages":
+        if self.page.kind not in ("messages", "help"):
             self._enter(Page("messages", scope=self._chosen_scope() or self.page.scope))
+
+    def _chosen_scope(self) -> Scope:
+        chosen = place_cursor(self.page, self._sections)
+        return () if chosen is None else self._sections[chosen[0]].opens[chosen[1]]
 
     def open_help(self) -> None:
         if self.page.kind != "help":
             self._enter(Page("help"))
 
     def _enter(self, page: Page) -> None:
+        chosen = place_cursor(self.page, self._sections)
+        if chosen is not None:
+            row = self._sections[chosen[0]].rows[chosen[1]]
+            page.ends = f"{row.client} to {row.broker}" if isinstance(row, Connection) else ""
         self.shown.filter = ""
         self.pages.append(page)
 

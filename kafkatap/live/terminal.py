@@ -53,7 +53,7 @@ class Driver(LinuxDriver):
         self._file = Output()  # type: ignore[assignment]
 
     def start_application_mode(self) -> None:
-        super().start_application_mode()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
         threading.Thread(target=self._await_end, name="live-screen-terminal", daemon=True).start()
 
     def _await_end(self) -> None:

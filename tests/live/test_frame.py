@@ -54,7 +54,7 @@ def live() -> Live:
 def drawn(page: Page, width: int, height: int, status: Status = STATUS, **shown: Any) -> list[str]:
     how = Shown(window=None, utc=True, **shown)
     parts = sections(page, live(), how)
-    lines = frame(Drawing(page, 1, how, status, parts, {}), width, height)
+    lines = frame(Drawing(page, 1, how, status, parts), width, height)
     return ["".join(text for text, _ in line) for line in lines]
 
 
@@ -74,7 +74,7 @@ def test_the_chosen_row_is_always_on_the_screen(page: Page, width: int, height: 
     keys = [key for part in parts for key in part.keys]
     for step in steps:
         page.cursor = keys[step % len(keys)] if keys else None
-        lines = frame(Drawing(page, 1, how, STATUS, parts, {}), width, height)
+        lines = frame(Drawing(page, 1, how, STATUS, parts), width, height)
         reversed_lines = [line for line in lines[1:] if line and all("reverse" in style for t, style in line[::2])]
         assert len(reversed_lines) == bool(keys)
 
@@ -83,9 +83,9 @@ def test_where_a_chosen_row_is_gone_its_place_is_chosen() -> None:
     page, how = Page("table", "client"), Shown(window=None)
     parts = sections(page, live(), how)
     page.cursor = parts[0].keys[3]
-    frame(Drawing(page, 1, how, STATUS, parts, {}), 80, 24)
+    frame(Drawing(page, 1, how, STATUS, parts), 80, 24)
     fewer = [replace(parts[0], rows=parts[0].rows[:3], keys=parts[0].keys[:3])]
-    frame(Drawing(page, 1, how, STATUS, fewer, {}), 80, 24)
+    frame(Drawing(page, 1, how, STATUS, fewer), 80, 24)
     assert page.cursor == fewer[0].keys[2]
 
 

@@ -77,7 +77,7 @@ def expected() -> Callable[..., list[str]]:
     def drawn(page: Page, width: int = 80, height: int = 24, **how: Any) -> list[str]:
         shown = Shown(**{"window": 10, "utc": True, **how})
         parts = sections(page, Live(monitor, recent), shown)
-        lines = frame(Drawing(page, 1, shown, monitor.status, parts, {}), width, height)
+        lines = frame(Drawing(page, 1, shown, monitor.status, parts), width, height)
         return ["".join(text for text, _ in line).rstrip() for line in lines[4:-1]]
 
     return drawn
