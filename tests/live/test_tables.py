@@ -25,20 +25,11 @@ from kafkatap.live.tables import GATHERED, ParquetLog
 from kafkatap.reports.batch import Batch
 from kafkatap.spark.partitions import to_microseconds
 
+from .logged import log
 from .support import SECOND, FileSource
 
 SAMPLE = "apache-4.3.pcap.zst"
 KEYS = {"exchanges": ["exchange"], "results": ["exchange"], "connections": ["connection"]}
-
-
-def log(path: Path, parquet: ParquetLog, bounds: Bounds | None = None, all_results: bool = True) -> Engine:
-    """A capture through a monitor with this log, as if it came now."""
-    source = FileSource(str(path))
-    engine = Engine(all_results)
-    governor = Governor(None, all_results)
-    monitor = Monitor(source, engine, sinks=[parquet], bounds=bounds, clock=source.clock, governor=governor)
-    monitor.run(lambda: source.over)
-    return engine
 
 
 def table(folder: Path, name: str) -> pa.Table:

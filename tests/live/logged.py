@@ -1,0 +1,23 @@
+"""Captures through a monitor that writes Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafkatap.engine import Engine
+from kafkatap.live.bounds import Bounds
+from kafkatap.live.governor import Governor
+from kafkatap.live.monitor import Monitor
+from kafkatap.live.tables import ParquetLog
+
+from .support import FileSource
+
+
+def log(path: Path, parquet: ParquetLog, bounds: Bounds | None = None, all_results: bool = True) -> Engine:
+    """A capture through a monitor with this log, as if it came now."""
+    source = FileSource(str(path))
+    engine = Engine(all_results)
+    governor = Governor(None, all_results)
+    monitor = Monitor(source, engine, sinks=[parquet], bounds=bounds, clock=source.clock, governor=governor)
+    monitor.run(lambda: source.over)
+    return engine
