@@ -260,7 +260,7 @@ class Engine:
             self.first = part.first if self.first is None else min(self.first, part.first)
             self.last = part.last if self.last is None else max(self.last, part.last)
         if len(part.started):
-            self._endpoints.begin(part.connections, part.started, part.started_flows)
+            self._begin(part)
         dissector = self.dissector
         if len(part.chunks):
             for finished in dissector.feed(part.block, part.held, part.chunks, len(part.chunks), part.connections):
@@ -268,6 +268,10 @@ class Engine:
         yield from self._deliver(dissector.drain(part.block, part.held))
         if len(part.ended):
             self._close(part)
+
+    def _begin(self, part: Assembled) -> None:
+        """Connections that begin in a part, before their bytes."""
+        self._endpoints.begin(part.connections, part.started, part.started_flows)
 
     def _deliver(self, finished: Finished) -> Iterator[Batch]:
         rows = finished.exchanges
