@@ -6,6 +6,7 @@
 * `governor`    how much is decoded, so that the host is not hurt
 * `rows`        counts as rows for a screen; `screen`, `plain`: that screen, and a line an interval
 * `metrics`     counts as metric `families`, of bounded `labels`; `prometheus`, `otlp`: who takes them
-* `recorder`, `tables`  packets around incidents, and the rows as Parquet, on disk
+* `recorder`    packets around incidents on disk, from a `packet_ring` to a `capture_file`
+* `tables`      the rows as Parquet on disk
 * `command`     from options to all of this
 """
