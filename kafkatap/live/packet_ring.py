@@ -1,4 +1,4 @@
-"""The last packets as records of a capture file, in memory that is taken once.
+"""The last packets as records of a capture file, in memory that never grows.
 
 The ring is made of segments that are filled in turn; when all are full, the oldest is given up whole. A byte is known
 by its position in all that was ever packed; records never lie in two segments, so each segment begins with a whole one.
@@ -17,6 +17,8 @@ from kafkatap.reassembly.headers import ETHERNET
 from kafkatap.reports.batch import Array
 
 SEGMENT = 1 << 20
+#: Of its memory so much is taken at once, as new pages cost several times what packing costs; the rest as it is used.
+_TAKEN_AT_ONCE = 128 << 20
 
 
 class PacketRing:
@@ -43,6 +45,7 @@ class PacketRing:
         self._counters = counters
         self._refused = refused
         self._bytes = untouched(self._count * SEGMENT, np.uint8)
+        self._bytes[:_TAKEN_AT_ONCE] = 0
         #: Of the segments that hold packets: where they begin, and `counters` as they were begun.
         self._begins = deque([0])
         self._counted = deque([(0, 0)])

@@ -41,7 +41,7 @@ SECOND = 1_000_000_000
 ROTATE = 60 * SECOND
 ROWS = 200_000
 #: Rows of one kind that are kept in memory: more are written, as a row group of the file.
-GATHERED = 1 << 14
+GATHERED = 1 << 15
 #: In the order in which files appear: the rows that others refer to come last.
 _TABLES = ("results", "connections", "exchanges", "ledger")
 _RUNNING = ".running"
