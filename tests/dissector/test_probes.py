@@ -130,6 +130,9 @@ def test_the_last_bit_is_one_too_many_is_not() -> None:
     Probes([probe] * MOST)
     with pytest.raises(ValueError, match="at most 64"):
         Probes([probe] * (MOST + 1))
+    Probes([probe], first=MOST - 1)
+    with pytest.raises(ValueError, match="not 65"):
+        Probes([probe], first=MOST)
 
 
 def test_64_bits_are_told_apart(samples: Path) -> None:

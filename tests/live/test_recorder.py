@@ -19,12 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kafkatap
+from kafkatap.asking import incident_condition
 from kafkatap.engine import Engine, engine_for
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.packet_ring import SEGMENT, PacketRing
 from kafkatap.live.recorder import Recorder
+from kafkatap.options import build_parser
 from kafkatap.reassembly import pcap_writer as writer
 from kafkatap.reassembly.rows import PACKET
 from kafkatap.reports.expressions import Condition, parse_expression
@@ -225,6 +227,16 @@ def test_a_condition_may_look_into_messages_beside_another_one(samples: Path, tm
     assert [p.name[1:] for p in recorder.files] == [p.name[1:] for p in alone.files]
     assert recorder.incidents == alone.incidents > 0
     assert " CreateTopics v" in told[0]
+
+
+def test_what_tells_an_incident_needs_a_file_and_sense() -> None:
+    parse = build_parser().parse_args
+    with pytest.raises(ValueError, match="needs --write-pcap"):
+        incident_condition(parse(["live", "--on", "error"]), None)
+    with pytest.raises(ValueError, match="did you mean latency"):
+        incident_condition(parse(["live", "--write-pcap", "x.pcap", "--on", "latncy > 1s"]), None)
+    assert incident_condition(parse(["live", "--write-pcap", "x.pcap"]), None) is None
+    assert incident_condition(parse(["live", "--write-pcap", "x.pcap", "--on", "error"]), None) is not None
 
 
 def test_an_incident_during_silence_ends_by_the_clock(samples: Path, tmp_path: Path) -> None:
