@@ -16,7 +16,7 @@ class FileSource:
     """A capture file as a monitor's source. Its clock is that of the packets; `step` ns of them come at once."""
 
     def __init__(self, path: str, step: int = SECOND // 10) -> None:
-        self.names = ("file",)
+        self.names: tuple[str, ...] = ("file",)
         self._reader = CaptureReader(path)
         self._step = step
         self._more = self._reader.fill()
