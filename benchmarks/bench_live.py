@@ -166,9 +166,8 @@ def _text(file: IO[str]) -> str:
 
 
 def by_kafkatap(out: str, err: str) -> tuple[int, int]:
-    heading = json.loads(out)["reports"]["heading"]
-    row = heading[0] if isinstance(heading, list) else heading
-    return int(row["packets"]), int(row["drops"] or 0)
+    capture = json.loads(out)["capture"]
+    return int(capture["packets"]), int(capture["drops"] or 0)
 
 
 def by_tcpdump(out: str, err: str) -> tuple[int, int]:
