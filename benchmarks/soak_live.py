@@ -64,6 +64,8 @@ class Again:
     def clock(self) -> int:
         return self.now
 
+    backlog = 0.0
+
     def wait(self, seconds: float) -> None: ...
 
     def blocks(self) -> Iterator[tuple[Array, Array, int]]:

@@ -31,6 +31,8 @@ class Tap(Protocol):
     def fileno(self) -> int: ...
     @property
     def ready(self) -> bool: ...
+    @property
+    def backlog(self) -> float: ...
     def scan(self, number: int) -> int: ...
     def release(self) -> None: ...
     def counters(self) -> tuple[int, int]: ...
@@ -118,6 +120,11 @@ class Capture:
         both = [tap.counters() for tap in self._taps]
         return sum(seen for seen, _ in both), sum(dropped for _, dropped in both)
 
+    @property
+    def backlog(self) -> float:
+        """How full the fullest buffer of packets that wait is, 0 to 1."""
+        return max((tap.backlog for tap in self._taps), default=0.0)
+
     def trim(self, length: int | None) -> None:
         for tap in self._taps:
             tap.trim(length)
@@ -147,9 +154,15 @@ def open_capture(
             from .capture_sockets import CaptureSocket
 
             ready()
-            every = dict.fromkeys(each for name in names for each in (_that_are_up() if name == ANY else [name]))
+            every = dict.fromkeys(each for name in names for each in (interfaces.names() if name == ANY else [name]))
             for name in every:
-                taps.append(CaptureSocket(name, expression, size // len(every), promiscuous))
+                try:
+                    if name in names or sys.platform != "linux" or find(name).up:
+                        taps.append(CaptureSocket(name, expression, size // len(every), promiscuous))
+                except (OSError, ValueError):
+                    if name in names or name in interfaces.names():
+                        raise
+                    # (It was one of any, and went away meanwhile.)
         else:
             from .ring import Ring, check_capability
 
@@ -163,8 +176,3 @@ def open_capture(
             tap.close()
         raise
     return Capture(taps, tell)
-
-
-def _that_are_up() -> list[str]:
-    """What scapy's sockets have for `any`."""
-    return [name for name in interfaces.names() if sys.platform != "linux" or find(name).up]

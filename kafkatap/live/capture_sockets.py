@@ -80,6 +80,11 @@ class CaptureSocket:
         """Whether packets wait of which `fileno` does not tell."""
         return self._full
 
+    @property
+    def backlog(self) -> float:
+        """The kernel does not tell."""
+        return 0.0
+
     def scan(self, number: int) -> int:
         """Fill `packets`, counted from `number` on, with what is there; how many."""
         times: list[int] = []

@@ -7,6 +7,7 @@ each time that it was left again soon.
 from __future__ import annotations
 
 import time
+from collections import deque
 
 #: All; no topics (of bodies only error codes and throttle times); only the first bytes of packets: requests, responses
 #: and their times, but of most bodies nothing; and in turns nothing at all.
@@ -18,6 +19,9 @@ HEADER_BYTES = 256
 CALM, LONGEST_CALM = 10, 600
 #: At so much of the limit it is calm.
 _CALM_SHARE = 0.6
+#: So much above the limit is too much at once; less has to last for so many seconds.
+_FAR, _LATELY = 1.25, 3
+_FULL_BUFFER = 0.5
 SECOND = 1_000_000_000
 
 
@@ -33,6 +37,7 @@ class Governor:
         self.cpu = 0.0
         self._used = time.process_time_ns()
         self._at = time.monotonic_ns()
+        self._lately: deque[float] = deque(maxlen=_LATELY)
         self._calm = 0
         self._patience = CALM
         self._last_rise = 0
@@ -55,7 +60,7 @@ class Governor:
     def judge(self, now: int, cpu: float, dropped: int) -> bool:
         """`second` with what it measured."""
         before = self.level
-        over = self.limit is not None and cpu > self.limit
+        over = self._over(cpu)
         if (over or dropped) and self.level < PAUSED and (over or self.level < HEADERS):
             if now - self._last_rise < 2 * self._patience * SECOND:
                 self._patience = min(2 * self._patience, LONGEST_CALM)
@@ -71,8 +76,30 @@ class Governor:
                 self._calm = 0
                 self._last_rise = now
                 self.reason = self.reason if self.level > self.lowest else ""
+        return self._changed(before, now)
+
+    def press(self, now: int, backlog: float) -> bool:
+        """The buffer of packets that wait is full to this part: from half of it on the next level does not wait for
+        drops. Whether the level is another one now."""
+        before = self.level
+        if backlog > _FULL_BUFFER and self.level < HEADERS:
+            self.level += 1
+            self.reason = f"packets wait in {backlog:.0%} of the buffer"
+            self._calm = 0
+        return self._changed(before, now)
+
+    def _over(self, cpu: float) -> bool:
+        """Far above the limit in this second, or above it in the mean of the last ones: a moment alone is no reason."""
+        if self.limit is None:
+            return False
+        self._lately.append(cpu)
+        return cpu > _FAR * self.limit or sum(self._lately) > _LATELY * self.limit
+
+    def _changed(self, before: int, now: int) -> bool:
         if self.level != before or not self.since:
             self.since = now
+        if self.level != before:
+            self._lately.clear()
         return self.level != before
 
     def rest(self) -> float:

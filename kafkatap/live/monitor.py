@@ -47,6 +47,10 @@ class Source(Protocol):
     def counters(self) -> tuple[int, int]:
         """Packets that the filter let pass, and how many of them the kernel dropped, since the start."""
 
+    @property
+    def backlog(self) -> float:
+        """How full the buffer of packets that wait is, 0 to 1."""
+
     def trim(self, length: int | None) -> None:
         """Take no more than so many bytes of each packet from now on; None: all."""
 
@@ -150,6 +154,8 @@ class Monitor:
                 self._add(self.engine.take(buffer, packets, 0, count))
                 taken += count
             now = self._clock()
+            if self.governor.press(now, self.source.backlog):
+                self._follow()
             if now // SECOND != self._second:
                 self._end_second(now)
         return taken
@@ -196,8 +202,7 @@ class Monitor:
         self._drops.append(dropped - dropped_before)
         seconds = max(1e-9, (now - self.status.now) / SECOND)
         if governor.second(now, dropped - dropped_before):
-            engine.set_detail(governor.topics)
-            self.source.trim(HEADER_BYTES if governor.level >= HEADERS else None)
+            self._follow()
         self.status = Status(
             now=now,
             started=self.status.started,
@@ -216,6 +221,11 @@ class Monitor:
             waiting=engine.requests_waiting,
             encrypted_share=engine.encrypted_share,
         )
+
+    def _follow(self) -> None:
+        """Decode as much as the governor says."""
+        self.engine.set_detail(self.governor.topics)
+        self.source.trim(HEADER_BYTES if self.governor.level >= HEADERS else None)
 
     def _bound(self) -> None:
         """Keep memory flat."""

@@ -99,6 +99,11 @@ class Ring:
         """Whether packets wait."""
         return bool(self._state[blocks.POSITION]) or bool(self._status[self._next] & blocks.OURS)
 
+    @property
+    def backlog(self) -> float:
+        """The part of the ring that waits to be read."""
+        return float(np.count_nonzero(self._status & blocks.OURS)) / self._count
+
     def scan(self, number: int) -> int:
         """Fill `packets`, counted from `number` on, with what is there; how many. Their bytes stay until `release`."""
         state, made = self._state, 0

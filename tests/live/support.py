@@ -32,6 +32,8 @@ class FileSource:
     def clock(self) -> int:
         return self.now
 
+    backlog = 0.0
+
     def wait(self, seconds: float) -> None:
         self.now += self._step
 

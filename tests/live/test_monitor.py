@@ -12,7 +12,7 @@ import pytest
 from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
 from kafkatap.engine import Engine
 from kafkatap.live.bounds import Bounds
-from kafkatap.live.governor import FULL, HEADERS, LEAN, PAUSED, Governor
+from kafkatap.live.governor import FULL, HEADER_BYTES, HEADERS, LEAN, PAUSED, Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.open_topics import OpenTopics
 from kafkatap.reports import tally
@@ -122,17 +122,38 @@ def test_the_governor_steps_back_and_returns() -> None:
     assert governor.level == FULL
     now = 1_000 * SECOND
     levels = []
-    for cpu in (0.2, 0.5, 0.5, 0.5, 0.5):
+    for cpu in (0.2, 0.5, 0.34, 0.34, 0.34, 0.5, 0.5):
         now += SECOND
         governor.judge(now, cpu, 0)
         levels.append(governor.level)
-    assert levels == [FULL, LEAN, HEADERS, PAUSED, PAUSED]
+    assert levels == [FULL, LEAN, LEAN, LEAN, HEADERS, PAUSED, PAUSED]
     assert "50%" in governor.reason
     for _ in range(60):
         now += SECOND
         governor.judge(now, 0.05, 0)
     assert governor.level == FULL
     assert governor.reason == ""
+
+
+def test_a_moment_above_the_limit_is_no_reason() -> None:
+    governor = Governor(0.33)
+    for second in range(60):
+        governor.judge(second * SECOND, 0.38 if second % 3 == 0 else 0.25, 0)
+    assert governor.level == FULL
+
+
+def test_what_waits_in_the_buffer_leads_to_less_detail() -> None:
+    source = FileSource(str(SAMPLES[0]))
+    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None))
+    for backlog, level in ((0.1, FULL), (0.6, LEAN), (0.2, LEAN), (0.9, HEADERS), (1.0, HEADERS)):
+        source.backlog = backlog
+        source.wait(0.1)
+        monitor.step()
+        assert monitor.governor.level == level
+    monitor.finish()
+    source.close()
+    assert source.trimmed == [None, HEADER_BYTES]
+    assert "buffer" in monitor.governor.reason
 
 
 def test_drops_alone_go_no_further_than_headers() -> None:
