@@ -74,8 +74,8 @@ def add_live(live: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="of one core; above it less is decoded, which is said (default: 33; 0: none)",
     )
-    manners.add_argument("--nice", type=int, default=10, metavar="N",
-                         help="add N to the niceness, 0 for none (default: 10)")  # fmt: skip
+    manners.add_argument("--nice", type=int, default=5, metavar="N",
+                         help="add N to the niceness, 0 for none (default: 5)")  # fmt: skip
 
 
 def _add_outputs(also: argparse._ArgumentGroup) -> None:
