@@ -26,7 +26,8 @@ BAD, WARN, DIM, HEAD = "bold red", "yellow", "dim", "bold cyan"
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """`rank`: the highest goes first where there is no room. `most`: how wide it may get; numbers do not grow.
+    """`rank`: the highest goes first where there is no room. `wish`: how wide it is to be before columns of higher rank
+    are shown; `most`: how wide it may get. Numbers do not grow.
 
     `key`: what to sort by (None: never sorted by); greater is worse, or first in the alphabet for texts.
     """
@@ -39,23 +40,28 @@ class Column(Generic[T]):
     key: Callable[[T], Any] | None = None
     most: int = 0
     right: bool = True
+    wish: int = 0
 
 
 def fit(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]:
     """The columns that are shown, and how wide."""
-    shown = list(columns)
-    while len(shown) > 1 and sum(c.width + GAP for c in shown) - GAP > width:
-        shown.remove(max(shown, key=lambda c: c.rank))
+    shown = sorted(columns, key=lambda c: c.rank)
+    while len(shown) > 1:
+        wishes = [max(c.width, c.wish) for c in shown[:-1]]
+        if sum(wishes) + shown[-1].width + GAP * len(wishes) <= width:
+            break
+        shown.pop()
+    shown = [c for c in columns if c in shown]
     widths = {c.name: c.width for c in shown}
     left = width - sum(c.width + GAP for c in shown) + GAP
     if left < 0:  # a very narrow terminal
         return [(shown[0], max(width, 1))]
-    grow = [c for c in shown if c.most]
-    while left > 0 and grow:  # all texts grow alike
-        for c in grow[:left]:
-            widths[c.name] += 1
-        left -= min(len(grow), left)
-        grow = [c for c in grow if widths[c.name] < c.most]
+    for wanted in ("wish", "most"):
+        room = {c.name: max(getattr(c, wanted) - widths[c.name], 0) for c in shown}
+        for c in shown:  # each its share
+            more = -(-left * room[c.name] // (sum(room.values()) or 1))
+            widths[c.name] += (more := min(more, left, room.pop(c.name)))
+            left -= more
     return [(c, widths[c.name]) for c in shown]
 
 
@@ -65,8 +71,7 @@ def heading(shown: Sequence[tuple[Column[T], int]], sort: str = "", reverse: boo
     for column, width in shown:
         arrow = ("▲" if reverse else "▼") if column.name == sort else ""
         title = units.cut(column.title, max(width - len(arrow), 1))
-        style = f"{HEAD} underline" if arrow else HEAD
-        line += [_padded((title + arrow, style), width, column.right), (" " * GAP, "")]
+        line += [_padded((title + arrow, "bold" if arrow else HEAD), width, column.right), (" " * GAP, "")]
     return line[:-1]
 
 
@@ -76,7 +81,9 @@ def cells(shown: Sequence[tuple[Column[T], int]], row: T, selected: bool = False
     for column, width in shown:
         text, style = column.show(row)
         line += [_padded((units.cut(text, width), style), width, column.right), (" " * GAP, "")]
-    return [(text, f"{style} reverse".strip()) for text, style in line[:-1]] if selected else line[:-1]
+    if selected:
+        return [(text, "bold reverse" if "bold" in style else "reverse") for text, style in line[:-1]]
+    return line[:-1]
 
 
 def _padded(span: Span, width: int, right: bool) -> Span:
@@ -124,7 +131,7 @@ def _prompt(value: int | None, waits: bool) -> int:
 
 
 ROWS: tuple[Column[Row], ...] = (
-    Column("name", "name", 0, 14, lambda r: (shown_name(r.name), ""), lambda r: (r.name or "").lower(), 44, False),
+    Column("name", "name", 0, 14, lambda r: (shown_name(r.name), ""), lambda r: (r.name or "").lower(), 44, False, 20),
     Column("requests", "req/s", 1, 7, lambda r: _rate(r.request_rate), lambda r: r.request_rate),
     Column("in", "in/s", 10, 8, lambda r: _size(r.in_rate), lambda r: r.in_rate),
     Column("out", "out/s", 9, 8, lambda r: _size(r.out_rate), lambda r: r.out_rate),
@@ -141,7 +148,7 @@ ROWS: tuple[Column[Row], ...] = (
     ),
     Column("unanswered", "unans.", 11, 6, lambda r: _count(r.unanswered, WARN), lambda r: r.unanswered),
     Column("errors", "err/s", 3, 7, lambda r: _rate(r.error_rate, BAD), lambda r: r.error_rate),
-    Column("error", "error", 6, 12, lambda r: (r.top_error or "", BAD), None, 28, False),
+    Column("error", "error", 6, 12, lambda r: (r.top_error or "", BAD), None, 28, False, 22),
 )  # fmt: skip
 
 
@@ -163,22 +170,22 @@ def connection_columns(utc: bool) -> tuple[Column[Connection], ...]:
 def message_columns(utc: bool) -> tuple[Column[Message], ...]:
     return (
         Column("at", "began", 1, 12, lambda m: (units.clock(m.at, utc), ""), None, 0, False),
-        Column("api", "request", 0, 16, lambda m: (f"{m.api} v{m.api_version}", ""), None, 28, False),
+        Column("api", "request", 0, 14, lambda m: (f"{m.api} v{m.api_version}", ""), None, 28, False),
         Column("client_id", "client", 4, 12, lambda m: (shown_name(m.client_id), ""), None, 24, False),
         Column("client", "from", 7, 17, lambda m: (units.safe(m.client), ""), None, 24, False),
         Column("broker_ns", "broker", 2, 9, lambda m: _time(m.broker_ns, m.waits, "bold")),
         Column("total_ns", "total", 8, 9, lambda m: _time(m.total_ns, m.waits)),
         Column("in", "in", 10, 8, lambda m: _size(m.request_bytes)),
         Column("out", "out", 9, 8, lambda m: _size(m.response_bytes)),
-        Column("result", "result", 3, 12, result_of, None, 34, False),
-        Column("topics", "topics", 6, 12, lambda m: (units.safe(", ".join(m.topics)), ""), None, 60, False),
+        Column("result", "result", 3, 12, result_of, None, 34, False, 20),
+        Column("topics", "topics", 6, 12, lambda m: (units.safe(", ".join(m.topics)), ""), None, 60, False, 18),
     )
 
 
 def result_of(message: Message) -> Span:
     """What came of a request: error codes, else why there is no answer, else what it waited for."""
     if message.errors:
-        return ", ".join(name if n == 1 else f"{n} x {name}" for name, n in message.errors), BAD
+        return ", ".join(name if n == 1 else f"{name} x{n}" for name, n in message.errors), BAD
     if message.outcome == "no_reply_expected":
         return "no reply asked", DIM
     if message.outcome != "answered":

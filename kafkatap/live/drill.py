@@ -34,9 +34,9 @@ CONNECTIONS, LAST, MESSAGES = 10, 20, 200
 
 @dataclass(slots=True)
 class Page:
-    """`kind`: table (all, by `by`), detail (of `scope`), messages (of `scope`), help. `ends`: what the scope's connection
-    is called. `cursor`: the key of the row that was chosen, None: the first; `at`: where it was; `top`: how many lines
-    are scrolled out above."""
+    """`kind`: table (all, by `by`), detail (of `scope`), messages (of `scope`), help. `ends`: what the scope's
+    connection is called. `cursor`: the key of the row that was chosen, None: the first; `at`: where it was; `top`: how
+    many lines are scrolled out above."""
 
     kind: str
     by: str = "api"

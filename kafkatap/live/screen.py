@@ -53,6 +53,7 @@ def run_screen(
         if stop is not None:
             threading.Thread(target=_end_with, args=(app, stop), daemon=True, name="live-screen-stop").start()
         app.run(mouse=False)
+        app.close_terminal()
 
 
 def _end_with(app: LiveApp, stop: threading.Event) -> None:
@@ -125,14 +126,22 @@ class LiveApp(App[None]):
     def on_mount(self) -> None:
         self.canvas.focus()
         self.set_interval(LOOK, self._look)
+        self.app_resume_signal.subscribe(self, lambda _: self.canvas.refresh())  # the terminal has forgotten it all
         if self._ending:
             self.exit()
 
     def end_soon(self) -> None:
         """Called from another thread: end as soon as there is a loop to end."""
         self._ending = True
+        if isinstance(self._driver, terminal.Driver):
+            self._driver.output.ending.set()  # else it might wait for ever for a terminal that takes nothing
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.exit)
+
+    def close_terminal(self) -> None:
+        """To be called after `run`."""
+        if isinstance(self._driver, terminal.Driver):
+            self._driver.output.close()
 
     def _look(self) -> None:
         """Draw where there is something new; end where nobody can see it."""
@@ -297,5 +306,6 @@ KEYS: dict[str, Any] = {
     **dict.fromkeys(("escape", "backspace", "ctrl+h"), LiveApp.back),
     **dict.fromkeys(("p", " "), LiveApp.hold),
     "z": LiveApp.zero,
+    "ctrl+z": lambda app: app.action_suspend_process(),
     **dict.fromkeys(("q", "ctrl+c", "ctrl+q"), lambda app: app.exit()),
 }

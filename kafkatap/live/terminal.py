@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,30 +16,41 @@ from contextlib import contextmanager, suppress
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
+#: Seconds that are waited for a terminal that takes nothing, once the screen is to end.
+_PATIENCE = 0.3
+
 
 class Output:
-    """The terminal's standard output, to which writing never fails."""
+    """The terminal for writing: never fails, and never waits for one that does not take anything (a session whose
+    network is away) once `ending` is set: what is left is then thrown away."""
 
     def __init__(self) -> None:
-        self._file = sys.__stdout__
+        self.ending = threading.Event()
+        self._gone = False
+        try:  # opened anew, as not to wait is a property of the open file, which the shell has as well
+            self._file = os.open(os.ttyname(1), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            self._file = os.dup(1)
 
     def write(self, text: str) -> int:
-        if self._file is not None:
+        left = memoryview(text.encode("utf-8", "replace"))
+        while left and not self._gone:
             try:
-                return self._file.write(text)
-            except (OSError, ValueError):
-                self._file = None
+                left = left[os.write(self._file, left) :]
+            except BlockingIOError:
+                _, ready, _ = select.select([], [self._file], [], _PATIENCE)
+                self._gone = not ready and self.ending.is_set()
+            except OSError:
+                self._gone = True
         return len(text)
 
-    def flush(self) -> None:
-        if self._file is not None:
-            try:
-                self._file.flush()
-            except (OSError, ValueError):
-                self._file = None
+    def flush(self) -> None: ...
 
     def fileno(self) -> int:
-        return 1
+        return self._file
+
+    def close(self) -> None:
+        os.close(self._file)
 
 
 class Driver(LinuxDriver):
@@ -50,10 +60,8 @@ class Driver(LinuxDriver):
         self, app: App[None], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self._file = Output()  # type: ignore[assignment]
-
-    def start_application_mode(self) -> None:
-        super().start_application_mode()  # type: ignore[no-untyped-call]
+        self.output = Output()
+        self._file = self.output  # type: ignore[assignment]
         threading.Thread(target=self._await_end, name="live-screen-terminal", daemon=True).start()
 
     def _await_end(self) -> None:

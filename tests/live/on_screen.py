@@ -67,7 +67,7 @@ def main(path: str, speed: float, utc: bool) -> None:
         thread.join()
         source.close()
     with suppress(OSError):
-        print("the screen has ended", flush=True)
+        print("the screen has ended", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

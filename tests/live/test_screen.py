@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import re
+import select
 import shlex
 import shutil
 import signal
 import struct
+import subprocess
 import sys
+import termios
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -23,13 +29,14 @@ from kafkatap.live.frame import Drawing, frame
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.recent import Recent
+from tests.cli.running import ROOT, environment
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import encode
 from tests.support.tcp import frame as kafka_frame
 from tests.wire.kafkatalk import METADATA, KafkaTalk, body
 
 from .on_screen import step_of
-from .pane import Pane, pane, until_gone
+from .pane import PATIENCE, Pane, pane, until_gone
 from .support import FileSource
 
 pytestmark = pytest.mark.skipif(
@@ -274,4 +281,42 @@ def test_when_the_terminal_is_gone_it_ends_without_a_word(terminal: Pane, tmp_pa
     terminal.until(lambda lines: lines[5] != "")
     terminal.tmux("kill-server")
     until_gone(terminal.pid)
-    assert said.read_text() == ""
+    assert said.read_text() == "the screen has ended\n"
+
+
+def test_a_terminal_that_takes_nothing_keeps_nobody_from_ending_it() -> None:
+    """As with a session whose network is away: all is written, and nothing read."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 500, 0, 0))
+    command = [sys.executable, "-m", "tests.live.on_screen", str(SAMPLE), str(SLOW * 5), "utc"]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment(), cwd=ROOT,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        assert select.select([ours], [], [], PATIENCE)[0]  # it began to write
+        for _ in range(20):  # and went on until nothing more was taken
+            time.sleep(0.1)
+        process.terminate()
+        assert process.communicate(timeout=PATIENCE) == (None, b"the screen has ended\n")
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(ours)
+
+
+def test_suspending(terminal: Pane) -> None:
+    """Ctrl-Z gives the terminal back to the shell, `fg` brings the screen back."""
+    command = shlex.join([sys.executable, "-m", "tests.live.on_screen", str(SAMPLE), str(FAST), "utc"])
+    terminal.start("bash --norc -i", 80, 24)
+    terminal.press(command, "Enter")
+    terminal.until_shown("kafkatap live", "[1 API]")
+    terminal.press("C-z")
+    terminal.until_shown("Stopped")
+    assert terminal.told("alternate_on") == "0"
+    terminal.press("fg", "Enter")
+    terminal.until_shown("kafkatap live", "[1 API]")
+    terminal.press("q")
+    terminal.until_shown("the screen has ended")
