@@ -370,9 +370,13 @@ class Engine:
 
     @property
     def encrypted_share(self) -> float:
-        """The part of the TCP payload that was TLS, 0 to 1."""
-        total = sum(self._bytes.values())
-        return self._bytes["encrypted"] / total if total else 0.0
+        """The part of the TCP payload so far that was TLS, 0 to 1."""
+        total, dialogs = self._payload_bytes(), self.dissector.dialogs
+        used = self.assembler.connections["used"][: len(dialogs)] == 1
+        tls = np.flatnonzero(used & (dialogs["protocol"][: len(used)] == dialog_rows.TLS))
+        skipped = self.dissector.streams["skipped_bytes"]
+        encrypted = self._bytes["encrypted"] + int(skipped[2 * tls].sum() + skipped[2 * tls + 1].sum())
+        return min(encrypted / total, 1.0) if total else 0.0
 
     @property
     def topic_names(self) -> dict[int, int]:

@@ -227,3 +227,15 @@ def test_open_topics_are_taken_once_in_order() -> None:
         expected = [(int(n), t) for n in sorted(wanted) for t in kept.pop(int(n))]
         assert list(zip(got["exchange"].tolist(), got["topic"].tolist(), strict=True)) == expected
     assert sorted(topics.rows["exchange"].tolist()) == sorted(n for n, ts in kept.items() for _ in ts)
+
+
+def test_the_encrypted_share_is_known_before_connections_end() -> None:
+    source = FileSource("samples/apache-4.3.pcap.zst")
+    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None))
+    while not source.over:
+        source.wait(0.1)
+        monitor.step()
+    before = monitor.engine.encrypted_share
+    monitor.finish()
+    payload = monitor.engine.ledger()["payload bytes"]
+    assert 0 < before == monitor.engine.encrypted_share == payload["encrypted"] / payload["total"]

@@ -94,3 +94,8 @@ def test_a_file_that_cannot_be_written_to_ends_the_run() -> None:
     with pytest.raises(OSError, match="No space left"):
         monitor.run(lambda: source.over)
     source.close()
+
+
+def test_the_documented_line_is_one() -> None:
+    line = next(line for line in Path("docs/live.md").read_text().splitlines() if line.startswith("time="))
+    assert tuple(pair.split("=")[0] for pair in line.split(" ")) == KEYS
