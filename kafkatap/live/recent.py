@@ -18,7 +18,7 @@ from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Array, Batch, endpoint, uuid_text
 from kafkatap.reports.errors import error_label
 from kafkatap.reports.latency import WAITS
-from kafkatap.reports.rollup import api_label
+from kafkatap.reports.rollup import api_label, maybe
 from kafkatap.running import as_results
 
 from .rows import Scope
@@ -164,7 +164,7 @@ class Recent(Sink):
         places = self._exchanges.newest(self._places(within), n)
         chosen = taken(self._exchanges.rows, places)
         errors, topics = self._answers(chosen["exchange"])
-        messages = [self._message(e, errors, topics) for e in chosen]
+        messages = [self._message(e, errors, topics) for e in _as_dicts(chosen)]
         return sorted(messages, key=lambda m: (m.at, m.exchange), reverse=True)
 
     def active(self, within: Scope = (), n: int = 20) -> list[Connection]:
@@ -236,41 +236,39 @@ class Recent(Sink):
         topics: dict[int, dict[str, None]] = {}
         rows = self._results.rows
         places = np.flatnonzero(np.isin(rows["exchange"], exchanges))
-        for row in taken(rows, self._results.newest(places, len(places))[::-1]):
-            number = int(row["exchange"])
+        for row in _as_dicts(taken(rows, self._results.newest(places, len(places))[::-1])):
+            number, topic, topic_id = row["exchange"], row["topic"], row["topic_id"]
             if row["error_code"]:
-                errors.setdefault(number, Counter())[error_label(int(row["error_code"]))] += 1
-            topic, topic_id = int(row["topic"]), int(row["topic_id"])
+                errors.setdefault(number, Counter())[error_label(row["error_code"])] += 1
             name = self._text(topic) if topic != -1 or topic_id == -1 else self._id_text(topic_id)
             if name is not None:
                 topics.setdefault(number, {})[name] = None
         return errors, topics
 
-    def _message(self, e: Any, errors: dict[int, Counter[str]], topics: dict[int, dict[str, None]]) -> Message:
-        number, answered, throttle = int(e["exchange"]), e["outcome"] == 0, int(e["throttle_time_ms"])
+    def _message(
+        self, e: dict[str, int], errors: dict[int, Counter[str]], topics: dict[int, dict[str, None]]
+    ) -> Message:
+        number, answered, throttle = e["exchange"], e["outcome"] == 0, e["throttle_time_ms"]
         orphan = e["outcome"] == ORPHAN_RESPONSE
-        broker, queue, wait, total = (
-            int(e[name]) if answered else None for name in ("broker_ns", "queue_ns", "throttle_wait_ns", "total_ns")
-        )
         return Message(
-            at=int(e["response_first" if orphan else "request_first"]),
+            at=e["response_first" if orphan else "request_first"],
             exchange=number,
-            connection=int(e["connection"]),
+            connection=e["connection"],
             client=self._end(e, "client"),
             broker=self._end(e, "broker"),
-            client_id=self._text(int(e["client_id"])),
-            api=api_label(int(e["api_key"]), int(e["long_poll"])),
-            api_version=int(e["api_version"]),
-            correlation_id=int(e["correlation_id"]),
+            client_id=self._text(e["client_id"]),
+            api=api_label(e["api_key"], e["long_poll"]),
+            api_version=e["api_version"],
+            correlation_id=e["correlation_id"],
             outcome=OUTCOMES[e["outcome"]],
-            request_bytes=int(e["request_bytes"]) if e["request_bytes"] >= 0 else None,
-            response_bytes=int(e["response_bytes"]) if e["response_bytes"] >= 0 else None,
-            broker_ns=broker,
-            queue_ns=queue,
-            throttle_wait_ns=wait,
-            total_ns=total,
+            request_bytes=maybe(e["request_bytes"]),
+            response_bytes=maybe(e["response_bytes"]),
+            broker_ns=e["broker_ns"] if answered else None,
+            queue_ns=e["queue_ns"] if answered else None,
+            throttle_wait_ns=e["throttle_wait_ns"] if answered else None,
+            total_ns=e["total_ns"] if answered else None,
             throttle_time_ms=None if throttle == NO_INT32 else throttle,
-            waits=int(e["api_key"]) in WAITS,
+            waits=e["api_key"] in WAITS,
             errors=tuple(errors[number].most_common()) if number in errors else (),
             topics=tuple(topics.get(number, ())),
         )
@@ -310,6 +308,12 @@ def _telling(results: Array) -> Array:
     begins[1:] = (exchange[1:] != exchange[:-1]) | (topic[1:] != topic[:-1]) | (topic_id[1:] != topic_id[:-1])
     named = (topic >= 0) | (topic_id >= 0)
     return taken(results, np.flatnonzero((results["error_code"] != 0) | (begins & named)))
+
+
+def _as_dicts(rows: Array) -> list[dict[str, int]]:
+    """Records as plain values by name: to ask numpy for single ones takes far longer."""
+    names = rows.dtype.names or ()
+    return [dict(zip(names, row, strict=True)) for row in rows.tolist()]
 
 
 def _named_so(numbers: Array, look_up: Callable[[int], str | None], name: str | int | None) -> Array:
