@@ -24,6 +24,7 @@ _SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>
 _DLT = {ETHERNET: 1, RAW: 12}
 _UNKNOWN_NETMASK = 0xFFFFFFFF
 _LONGEST = 4_096  # the kernel's bound (BPF_MAXINSNS)
+_LONGEST_TEXT = 10_000  # what comes near that bound takes libpcap minutes
 
 
 class _Program(ctypes.Structure):
@@ -32,6 +33,8 @@ class _Program(ctypes.Structure):
 
 def compile_filter(expression: str, link_type: int) -> bytes:
     """The program of a filter expression for packets of a link type. ValueError says what is wrong with it."""
+    if len(expression) > _LONGEST_TEXT:
+        raise ValueError(f"the capture filter is too long ({len(expression):,} characters): name networks, not hosts")
     library = _libpcap()
     program = _by_libpcap(library, expression, link_type) if library is not None else _by_tcpdump(expression, link_type)
     if len(program) > _LONGEST * _INSTRUCTION.size:

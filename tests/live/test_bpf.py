@@ -116,7 +116,7 @@ def test_a_filter_that_cannot_match_is_said() -> None:
 
 def test_filters_that_are_too_long_are_refused() -> None:
     many = " or ".join(f"host 10.{n // 250}.{n % 250}.7" for n in range(3000))
-    with pytest.raises(ValueError, match="too long for the kernel"):
+    with pytest.raises(ValueError, match="too long"):
         bpf.compile_filter(many, ETHERNET)
 
 
