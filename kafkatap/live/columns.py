@@ -195,3 +195,32 @@ def result_of(message: Message) -> Span:
     if message.throttle_wait_ns:
         return f"quota wait {units.duration(message.throttle_wait_ns)}", WARN
     return "ok", DIM
+
+
+def told(m: Message, utc: bool) -> list[Line]:
+    """All that is known of a message, a line each."""
+
+    def time(value: int | None) -> str:
+        return NONE if value is None else units.duration(value)
+
+    def size(value: int | None) -> str:
+        return NONE if value is None else f"{value:,} B"
+
+    waits = "   (waits for data or for other members)" if m.waits and m.broker_ns is not None else ""
+    throttle = NONE if m.throttle_time_ms is None else units.duration(m.throttle_time_ms * 1_000_000)
+    fields: list[tuple[str, str, str]] = [
+        ("request", f"{m.api} v{m.api_version}, correlation id {m.correlation_id}", "bold"),
+        ("client", shown_name(m.client_id), ""),
+        ("from", f"{units.safe(m.client)} to {units.safe(m.broker)}", ""),
+        ("began", f"{units.clock(m.at, utc, 6, date=True)} {units.zone(m.at, utc)}", ""),
+        ("outcome", m.outcome.replace("_", " "), "" if m.outcome == "answered" else WARN),
+        ("size", f"{size(m.request_bytes)}, response {size(m.response_bytes)}", ""),
+        ("broker", time(m.broker_ns) + waits, "bold"),
+        ("queue", f"{time(m.queue_ns)}   behind earlier requests of the connection", ""),
+        ("quota", f"{time(m.throttle_wait_ns)}   waited on the wire", WARN if m.throttle_wait_ns else ""),
+        ("total", f"{time(m.total_ns)}   first byte of the request to last byte of the response", ""),
+        ("throttle", f"{throttle}   throttle_time_ms of the response", WARN if m.throttle_time_ms else ""),
+    ]
+    fields += [("errors" if n == 0 else "", f"{name} x{count}", BAD) for n, (name, count) in enumerate(m.errors)]
+    fields += [("topics" if n == 0 else "", units.safe(topic), "") for n, topic in enumerate(m.topics)]
+    return [[(f"{name:<12}", DIM), (text, style)] for name, text, style in fields]

@@ -30,18 +30,21 @@ PARTS = {"api": "client", "client": "api", "topic": "api", "broker": "client"}
 _PLURALS = {"api": "APIs", "client": "clients"}
 _SINGULARS = {"api": "API"}
 CONNECTIONS, LAST, MESSAGES = 10, 20, 200
+#: Kinds of pages that are text, without rows to choose from.
+TEXTS = ("message", "help")
 
 
 @dataclass(slots=True)
 class Page:
-    """`kind`: table (all, by `by`), detail (of `scope`), messages (of `scope`), help. `ends`: what the scope's
-    connection is called. `cursor`: the key of the row that was chosen, None: the first; `at`: where it was; `top`: how
-    many lines are scrolled out above."""
+    """`kind`: table (all, by `by`), detail (of `scope`), messages (of `scope`), message, help. `ends`: what the
+    scope's connection is called. `cursor`: the key of the row that was chosen, None: the first; `at`: where it was;
+    `top`: how many lines are scrolled out above."""
 
     kind: str
     by: str = "api"
     scope: Scope = ()
     ends: str = ""
+    message: Message | None = None
     cursor: Any = None
     at: int = 0
     top: int = 0
@@ -135,7 +138,7 @@ def scope_text(page: Page) -> str:
 
 def sections(page: Page, look: Live | Frozen, shown: Shown) -> list[Section]:
     """What is on a page now."""
-    if page.kind == "help":
+    if page.kind in TEXTS:
         return []
     with look.reading(shown.window) as (counts, context, recent):
         length = window_length(shown.window, look.status)

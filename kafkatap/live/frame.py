@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from kafkatap.reports import units
 
-from .columns import BAD, DIM, WARN, Line, Span, cells, fit, heading, rate
-from .drill import Page, Section, Shown, scope_text, window_text
+from .columns import BAD, DIM, WARN, Line, Span, cells, fit, heading, rate, told
+from .drill import TEXTS, Page, Section, Shown, scope_text, window_text
 from .governor import FULL, LEVELS
 from .rows import BY, SECOND
 
@@ -39,7 +39,8 @@ Keys
   /             only rows that hold a text; enter keeps it, esc clears it
   up down       choose a row; also j k, page up, page down, home, end
   enter         open it: what it is made of, connections, last messages
-  tab           there: on to the next part
+                enter on a message: all that is known of it
+  tab           on to the next part of what was opened
   l             the last messages of the chosen row
   esc           back; also backspace
   p  space      hold the screen still, all of it; counting goes on
@@ -69,6 +70,9 @@ Head
   waiting       requests that have no response yet
   encrypted     the part of the traffic that is TLS: nothing can be read
 """
+
+
+HELP_LINES: list[Line] = [[(line, "bold" if line[:1].strip() else "")] for line in HELP.splitlines()]
 
 
 @dataclass(slots=True)
@@ -175,8 +179,8 @@ def _where(drawing: Drawing, width: int) -> Line:
     fields: list[Field] = []
     if page.kind == "table":
         fields.append((1, _tabs(page.by)))
-    elif page.kind == "help":
-        fields.append((0, [("help", "bold reverse")]))
+    elif page.kind in TEXTS:
+        fields.append((0, [(page.kind, "bold reverse")]))
     else:
         text = scope_text(page) or "all"
         text = f"{'last messages: ' if page.kind == 'messages' else ''}{text}"
@@ -242,10 +246,10 @@ def place_cursor(page: Page, sections: Sequence[Section]) -> tuple[int, int] | N
 
 def _body(drawing: Drawing, width: int, height: int) -> list[Line]:
     page, shown, sections = drawing.page, drawing.shown, drawing.sections
-    if page.kind == "help":
-        lines = HELP.splitlines()
-        page.top = max(0, min(page.top, len(lines) - height))
-        return _filled([[(text, "bold" if text[:1].strip() else "")] for text in lines[page.top :]], height)
+    if page.kind in TEXTS:
+        text = HELP_LINES if page.message is None else told(page.message, shown.utc)
+        page.top = max(0, min(page.top, len(text) - height))
+        return _filled(text[page.top :], height)
     titles = page.kind == "detail"
     chosen = place_cursor(page, sections)
     fits = [fit(section.columns, width) for section in sections]

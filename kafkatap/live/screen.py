@@ -17,18 +17,17 @@ os.environ.setdefault("TEXTUAL_DISABLE_KITTY_KEY", "1")  # read when textual is 
 
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
+from textual import events, message
 from textual.app import App, ComposeResult
 from textual.geometry import Region
-from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
 from . import terminal
 from .columns import ROWS, Line, fit
-from .drill import WINDOWS, Frozen, Live, Page, Section, Shown, sections
+from .drill import TEXTS, WINDOWS, Frozen, Live, Page, Section, Shown, sections
 from .frame import Drawing, frame, place_cursor
-from .recent import Connection, Recent
+from .recent import Connection, Message, Recent
 from .rows import BY, Scope
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Canvas(Widget, can_focus=True):
         self._colors = colors
         self._lines: list[Line] = []
 
-    class Resized(Message):
+    class Resized(message.Message):
         """There is room for other lines."""
 
     def on_resize(self) -> None:
@@ -227,7 +226,7 @@ class LiveApp(App[None]):
         self.page.cursor = None
 
     def move(self, step: int) -> bool:
-        if self.page.kind == "help":
+        if self.page.kind in TEXTS:
             self.page.top = max(0, self.page.top + step)
             return False
         place_cursor(self.page, self._sections)
@@ -241,33 +240,37 @@ class LiveApp(App[None]):
         return self.move(step * max(self.canvas.size.height - 8, 1))
 
     def open(self) -> None:
-        """What the chosen row is made of; its last messages, where it is part of something already."""
-        scope = self._chosen_scope()
-        if scope:
+        """What the chosen row is made of; its last messages, where it is part of something already; one message."""
+        scope, row = self._chosen_scope(), self._chosen_row()
+        if isinstance(row, Message):
+            self._enter(Page("message", message=row))
+        elif scope:
             self._enter(Page("detail" if len(scope) == 1 else "messages", scope=scope))
 
     def open_last(self) -> None:
-        if self.page.kind not in ("messages", "help"):
+        if self.page.kind not in ("messages", *TEXTS):
             self._enter(Page("messages", scope=self._chosen_scope() or self.page.scope))
 
     def _chosen_scope(self) -> Scope:
         chosen = place_cursor(self.page, self._sections)
         return () if chosen is None else self._sections[chosen[0]].opens[chosen[1]]
 
+    def _chosen_row(self) -> object:
+        chosen = place_cursor(self.page, self._sections)
+        return None if chosen is None else self._sections[chosen[0]].rows[chosen[1]]
+
     def open_help(self) -> None:
         if self.page.kind != "help":
             self._enter(Page("help"))
 
     def _enter(self, page: Page) -> None:
-        chosen = place_cursor(self.page, self._sections)
-        if chosen is not None:
-            row = self._sections[chosen[0]].rows[chosen[1]]
-            page.ends = f"{row.client} to {row.broker}" if isinstance(row, Connection) else ""
+        row = self._chosen_row()
+        page.ends = f"{row.client} to {row.broker}" if isinstance(row, Connection) else ""
         self.shown.filter = ""
         self.pages.append(page)
 
     def start_filter(self) -> None:
-        self.editing = self.page.kind != "help"
+        self.editing = self.page.kind not in TEXTS
 
     def back(self) -> None:
         """Away with the filter, else with the page."""

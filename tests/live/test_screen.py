@@ -158,7 +158,13 @@ def test_drilling_down(terminal: Pane) -> None:
     terminal.press("Escape")
     terminal.until_shown("[2 client]")
     terminal.press("l")
-    until_middle(terminal, draw(Page("messages", scope=scope), window=None))
+    rows = draw(Page("messages", scope=scope), window=None)
+    until_middle(terminal, rows)
+    terminal.press("Down", "Enter")
+    shown = terminal.until_shown("correlation id", "throttle_time_ms of the response")
+    assert rows[2].split()[0] in shown[7]
+    terminal.press("Escape")
+    until_middle(terminal, rows)
 
 
 def test_help_and_unknown_keys(terminal: Pane) -> None:
