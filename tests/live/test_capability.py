@@ -165,7 +165,7 @@ class Pumped:
         self.capture = open_capture([name], "", 8 << 20, by_scapy=by_scapy, tell=self.said.append)
 
     def until(self, what: str | list[bytes]) -> None:
-        """Until this was said, or these packets came last."""
+        """Until this was said, or these packets came."""
         wait_for(
             lambda: self._pumped(what), 10, lambda: f"no {what!r:.200}; said: {self.said}; {len(self.got)} packets"
         )
@@ -173,7 +173,7 @@ class Pumped:
     def _pumped(self, what: str | list[bytes]) -> bool:
         self.capture.wait(0.05)
         self.got += [packet.data for packet in taken_now(self.capture)]
-        return any(what in line for line in self.said) if isinstance(what, str) else self.got[-len(what) :] == what
+        return any(what in line for line in self.said) if isinstance(what, str) else set(what) <= set(self.got)
 
     def close(self) -> None:
         self.capture.close()
@@ -201,7 +201,8 @@ def test_an_interface_goes_down_and_comes_back(by_scapy: bool) -> None:
         send(veth.near, frames(2))
         pumped.until(frames(2))
     assert len(pumped.said) == 2
-    assert pumped.got == [*frames(1), *frames(2)]
+    as_sent = pumped.got == [*frames(1), *frames(2)]
+    assert as_sent
 
 
 @needs_interfaces
