@@ -4,7 +4,8 @@
 * `monitor`     the loop: packets, engine, counts of each second, and those who listen (`sinks`)
 * `windows`     counts over the last seconds and since the start, bounded
 * `governor`    how much is decoded, so that the host is not hurt
-* `rows`        counts as rows for a screen; `screen`, `plain`: that screen, and a line an interval
+* `rows`        counts as rows for people; `recent`: the last exchanges; `plain`: a line an interval
+* `screen`      keys, and what they open (`drill`), drawn as lines (`frame`, `columns`) on the `terminal`
 * `metrics`     counts as metric `families`, of bounded `labels`; `prometheus`, `otlp`: who takes them
 * `recorder`    packets around incidents on disk, from a `packet_ring` to a `capture_file`
 * `tables`      the rows as Parquet on disk

@@ -148,6 +148,11 @@ def _wants_screen(options: argparse.Namespace) -> bool:
     if find_spec("textual") is None:
         complain("the screen needs textual (pip install 'kafkatap[live]'); these are lines instead")
         return False
+    from .terminal import moves_cursor
+
+    if not moves_cursor():
+        complain("this terminal shows no screen (TERM is dumb, or not set); these are lines instead")
+        return False
     return True
 
 

@@ -83,13 +83,9 @@ def gone() -> bool:
     return not (os.isatty(0) and os.isatty(1))
 
 
-def why_not() -> str | None:
-    """Why there can be no screen; None where there can be one."""
-    if not (os.isatty(0) and os.isatty(1)):
-        return "standard input or output is not a terminal"
-    if os.environ.get("TERM", "") in ("", "dumb", "unknown"):
-        return "the terminal cannot move its cursor (TERM is dumb or not set)"
-    return None
+def moves_cursor() -> bool:
+    """Whether the terminal says that it can show a screen, and not only one line after the other."""
+    return os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def has_colors() -> bool:
