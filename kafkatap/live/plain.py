@@ -51,7 +51,7 @@ class Plain(Sink):
 
     def close(self, engine: Engine) -> None:
         """The last interval, a shorter one; rates are then those of a second at least."""
-        if self._now > self._since or len(self._counts.groups):
+        if self._now - self._since >= SECOND or len(self._counts.groups):
             self._write(engine)
 
     def _totals(self, engine: Engine) -> tuple[int, int, int]:
