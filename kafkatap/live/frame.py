@@ -146,7 +146,7 @@ def _head(drawing: Drawing, width: int) -> Iterator[Line]:
         drops = [(f"DROPS {s.dropped_lately:,} in 10 s", f"{BAD} reverse"), (f", {s.dropped:,} in all", BAD)]
     yield _fields(
         [
-            (1, [(rate(s.packet_rate), "bold"), (" packets/s", DIM)]),
+            (1, [(rate(s.packet_rate) if s.packet_rate else "0", "bold"), (" packets/s", DIM)]),
             (1, [(f"{units.size(int(s.byte_rate))}/s", "bold")]),
             (0, drops),
             _field(2, "cpu", f"{100 * s.cpu:.0f} %"),
