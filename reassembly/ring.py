@@ -1,10 +1,10 @@
 """Packets in a block of an AF_PACKET ring (TPACKET_V3), where the kernel put them: nothing is copied.
 
-A block begins with its descriptor: status at +8, number of packets at +12, offset of the first at +16. A packet begins
-with a tpacket3_hdr: offset of the next at +0 (0: the last), seconds +4, nanoseconds +8, captured length +12, length on
-the wire +16, status +20, offsets of the link layer +24 and the network layer +26, a VLAN tag that the kernel took out
-of the packet +32 and its EtherType +36; at +48 a sockaddr_ll with the protocol +2, the hardware type +8 and the
-packet's direction +10. All in the host's byte order, but for the protocol. (Linux,
+A block begins with its descriptor: status at +8, number of packets at +12, offset of the first at +16, bytes used at
++20. A packet begins with a tpacket3_hdr: offset of the next at +0 (0: the last), seconds +4, nanoseconds +8,
+captured length +12, length on the wire +16, status +20, offsets of the link layer +24 and the network layer +26, a VLAN
+tag that the kernel took out of the packet +32 and its EtherType +36; at +48 a sockaddr_ll with the protocol +2, the
+hardware type +8 and the packet's direction +10. All in the host's byte order, but for the protocol. (Linux,
 Documentation/networking/packet_mmap.rst and include/uapi/linux/if_packet.h)
 """
 
@@ -20,7 +20,7 @@ from .headers import ETHERNET, RAW
 from .rows import PACKET
 
 #: Whose a block is: the kernel's, or (this bit set) ours.
-STATUS, OURS = 8, 1
+STATUS, LENGTH, OURS = 8, 20, 1
 HEADER, ADDRESS = 48, 20
 LOOPBACK, OUTGOING = 772, 4
 #: Bits of a packet's status: there was a VLAN tag, and its EtherType is told.

@@ -59,6 +59,7 @@ class Ring:
             raise
         self.buffer: Array = np.frombuffer(self._memory, np.uint8)
         self._status = self.buffer.view(np.uint32)[blocks.STATUS // 4 :: BLOCK // 4]
+        self._lengths = self.buffer.view(np.uint32)[blocks.LENGTH // 4 :: BLOCK // 4]
         self.packets: Array = untouched(PACKETS_AT_ONCE, PACKET)
         self._state = np.zeros(blocks.STATE_SIZE, np.int64)
         self._state[blocks.NEXT_NUMBER] = 1
@@ -101,8 +102,8 @@ class Ring:
 
     @property
     def backlog(self) -> float:
-        """The part of the ring that waits to be read."""
-        return float(np.count_nonzero(self._status & blocks.OURS)) / self._count
+        """The part of the ring's bytes that wait to be read. (Of its blocks more may be ours, with little in them.)"""
+        return float(self._lengths[self._status & blocks.OURS != 0].sum()) / self.buffer.size
 
     def scan(self, number: int) -> int:
         """Fill `packets`, counted from `number` on, with what is there; how many. Their bytes stay until `release`."""

@@ -88,11 +88,12 @@ class Live(Capturing):
 
 
 class Tcpdump(Capturing):
-    """tcpdump on an interface, with times in nanoseconds, into a file."""
+    """tcpdump on an interface, with times in nanoseconds, into a file. (Unless it takes packets at once, it leaves
+    those of the last second where they are.)"""
 
     def __init__(self, interface: str, file: Path, expression: str) -> None:
         super().__init__(
-            ["tcpdump", "-i", interface, "-w", str(file), "-B", "65536", "-s", "0", "--time-stamp-precision=nano",
+            ["tcpdump", "-i", interface, "-w", str(file), "-B", "65536", "-s", "0", "--time-stamp-precision=nano", "--immediate-mode",
              "-Z", "root", expression],
         )  # fmt: skip
         self.file = file

@@ -22,6 +22,7 @@ from kafkatap.reassembly.headers import ETHERNET, RAW
 from tests.support.tcp import ACK, PSH, START_NS, SYN, Segment, on_link, tcp_packet
 
 from . import network
+from .running import wait_for
 
 pytestmark = pytest.mark.skipif(bool(network.missing(admin=True)), reason=network.missing(admin=True))
 
@@ -308,3 +309,23 @@ def test_the_ring_goes_round() -> None:
         assert capture.counters() == (len(frames), 0)
     check_same(got, frames)
     assert [packet.number for packet in got] == list(range(1, len(frames) + 1))
+
+
+def test_what_waits_is_told_in_bytes() -> None:
+    """A ring that nobody reads for a while: its blocks are given up one by one with little in them."""
+    port = next(_ports)
+    frames = [on_link(ip) for ip in packets(600, port, 1_400)]
+    with (
+        network.veth_pair() as veth,
+        capturing([veth.far], size=4 << 20) as capture,
+        network.Wire(veth.near) as wire,
+    ):
+        for start in range(3):
+            wire.send(frames[start : start + 1])
+            time.sleep(0.15)  # longer than a block waits for more
+        assert 0 < capture.backlog < 0.01
+        wire.send(frames[3:])
+        wait_for(lambda: capture.backlog > 0.15, 10, lambda: f"{capture.backlog}")
+        assert capture.backlog < 0.35
+        check_same(take(capture, len(frames)), frames)
+        assert capture.backlog == 0
