@@ -163,12 +163,12 @@ def parse_broker(text: str) -> str:
     return text
 
 
-def parse_percent(text: str) -> float | None:
-    """`33`, `33%`: above zero. 0 is no limit: None."""
+def parse_percent(text: str) -> float:
+    """`33`, `33%`, `0`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no percentage (such as 33)")
-    return float(match[1]) or None
+    return float(match[1])
 
 
 def parse_listen(text: str) -> tuple[str, int]:

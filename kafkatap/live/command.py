@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from .recent import Recent
 
+#: Percent of one core that a monitor takes, if it can without losing packets.
+USUAL_SHARE = 33.0
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 #: What a write says whose reader went away: a pipe that was closed, a terminal that was hung up.
 GONE = (errno.EPIPE, errno.EIO)
@@ -87,8 +89,8 @@ def _watch(
 ) -> int:
     from .recent import Recent
 
-    limit = None if options.max_cpu is None else options.max_cpu / 100
-    monitor = Monitor(capture, engine, condition=condition, governor=Governor(limit, options.topics))
+    governor = _governor(options)
+    monitor = Monitor(capture, engine, condition=condition, governor=governor)
     handlers.append(monitor.reset)
     if options.duration:
         _stop_after(options.duration / 1e9, stop)
@@ -117,6 +119,13 @@ def _watch(
         for text in told:
             _tell(text)
     return _report(options, monitor)
+
+
+def _governor(options: argparse.Namespace) -> Governor:
+    """A limit that was asked for is kept, even where that loses packets; the one that nobody asked for is not."""
+    asked_for = options.max_cpu is not None
+    share = options.max_cpu if asked_for else USUAL_SHARE
+    return Governor(share / 100 or None, options.topics, strict=asked_for)
 
 
 def _with_screen(monitor: Monitor, recent: Recent, stop: Event, options: argparse.Namespace, run_screen: Any) -> None:

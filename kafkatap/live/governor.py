@@ -26,10 +26,12 @@ SECOND = 1_000_000_000
 
 
 class Governor:
-    """`limit`: of one core's time, 0.33 is a third; None: only drops count. `topics`: whether FULL is wanted."""
+    """`limit`: of one core's time, 0.33 is a third; None: only drops count. `strict`: keep to it even where packets are
+    lost by it, else stay at HEADERS. `topics`: whether FULL is wanted."""
 
-    def __init__(self, limit: float | None = None, topics: bool = True) -> None:
+    def __init__(self, limit: float | None = None, topics: bool = True, strict: bool = False) -> None:
         self.limit = limit
+        self.highest = PAUSED if strict else HEADERS
         self.lowest = FULL if topics else LEAN
         self.level = self.lowest
         self.since = 0
@@ -61,7 +63,7 @@ class Governor:
         """`second` with what it measured."""
         before = self.level
         over = self._over(cpu)
-        if (over or dropped) and self.level < PAUSED and (over or self.level < HEADERS):
+        if (over or dropped) and self.level < (self.highest if over else HEADERS):
             if now - self._last_rise < 2 * self._patience * SECOND:
                 self._patience = min(2 * self._patience, LONGEST_CALM)
             self.level += 1

@@ -67,13 +67,9 @@ def add_live(live: argparse.ArgumentParser) -> None:
     how.add_argument("-v", "--verbose", action="count", default=0, help="say more about what is being done")
     _add_outputs(live.add_argument_group("other forms"))
     manners = live.add_argument_group("manners")
-    manners.add_argument(
-        "--max-cpu",
-        type=parse_percent,
-        default=33.0,
-        metavar="PERCENT",
-        help="of one core; above it less is decoded, which is said (default: 33; 0: none)",
-    )
+    manners.add_argument("--max-cpu", type=parse_percent, metavar="PERCENT",
+                         help="of one core: above it less is decoded, which is said, down to nothing (default: 33, but "
+                         "rather more than losing packets; 0: no limit)")  # fmt: skip
     manners.add_argument("--nice", type=int, default=5, metavar="N",
                          help="add N to the niceness, 0 for none (default: 5)")  # fmt: skip
 

@@ -118,7 +118,7 @@ def test_a_reset_starts_anew() -> None:
 
 
 def test_the_governor_steps_back_and_returns() -> None:
-    governor = Governor(0.33)
+    governor = Governor(0.33, strict=True)
     assert governor.level == FULL
     now = 1_000 * SECOND
     levels = []
@@ -133,6 +133,14 @@ def test_the_governor_steps_back_and_returns() -> None:
         governor.judge(now, 0.05, 0)
     assert governor.level == FULL
     assert governor.reason == ""
+
+
+def test_a_limit_that_nobody_asked_for_loses_no_packets() -> None:
+    governor = Governor(0.33)
+    for second in range(20):
+        governor.judge((second + 1) * SECOND, 0.9, 0)
+    assert governor.level == HEADERS
+    assert governor.rest() == 0.0
 
 
 def test_a_moment_above_the_limit_is_no_reason() -> None:
