@@ -93,8 +93,8 @@ class Tcpdump(Capturing):
 
     def __init__(self, interface: str, file: Path, expression: str) -> None:
         super().__init__(
-            ["tcpdump", "-i", interface, "-w", str(file), "-B", "65536", "-s", "0", "--time-stamp-precision=nano", "--immediate-mode",
-             "-Z", "root", expression],
+            ["tcpdump", "-i", interface, "-w", str(file), "-B", "65536", "-s", "0", "--time-stamp-precision=nano",
+             "--immediate-mode", "-Z", "root", expression],
         )  # fmt: skip
         self.file = file
 
