@@ -37,6 +37,8 @@ from .shop import QUOTA, THROTTLED
 WHY_NOT = network.missing("tcpdump") or kafka.missing()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
+#: What the flight recorder is to look for.
+INCIDENT = "error or throttle > 100ms"
 #: ns; of two sockets' stamps of one packet. Seen: some 0.1 ms, rarely more where the machine was busy.
 APART = 1_000_000
 #: What the two captures number for themselves, or stamp.
@@ -56,10 +58,15 @@ class Recorded:
     pcap: Path  # that live wrote
     dump: Path  # that tcpdump wrote
     dumped: int  # packets
+    any: Path  # tables and incidents of another one, on all interfaces
 
     def table(self, name: str) -> Any:
-        files = sorted((self.folder / name).rglob("*.parquet"))
-        return pa.concat_tables([pq.read_table(file, partitioning=None) for file in files])
+        return read_tables(self.folder, name)
+
+
+def read_tables(folder: Path, name: str) -> Any:
+    files = sorted((folder / name).rglob("*.parquet"))
+    return pa.concat_tables([pq.read_table(file, partitioning=None) for file in files])
 
 
 @pytest.fixture(scope="module")
@@ -94,26 +101,34 @@ def start_broker(folder: Path, address: str) -> tuple[kafka.KafkaBroker, str]:
 def record(folder: Path, interface: str, at: str, before: Sequence[str] = ()) -> Recorded:
     """Have clients (`before`: words before their command) talk to the broker at HOST:PORT, captured twice."""
     expression = f"tcp port {at.rsplit(':', 1)[1]}"
-    tables, pcap, dump = folder / "tables", folder / "live.pcap", folder / "tcpdump.pcap"
+    tables, pcap, dump, everywhere = (folder / name for name in ("tables", "live.pcap", "tcpdump.pcap", "any"))
+    everywhere.mkdir()
+    common = ["--json", "--interval", "1s", "--max-cpu", "0", "--nice", "0", "--buffer-size", "64m"]
     with ExitStack() as stack:
-        live = Live(
-            "-i", interface, "--json", "--interval", "1s", "--max-cpu", "0", "--nice", "0", "--buffer-size", "64m",
-            "--write-parquet", tables, "--write-pcap", pcap, expression,
+        live = Live("-i", interface, *common, "--write-parquet", tables, "--write-pcap", pcap, expression)
+        other = Live(
+            "-i", "any", *common, "--write-parquet", everywhere / "tables", "--write-pcap", everywhere / "x.pcap",
+            "--on", INCIDENT, expression,
         )  # fmt: skip
-        stack.enter_context(live)
-        tcpdump = stack.enter_context(Tcpdump(interface, dump, expression))
-        live.wait_ready()
-        tcpdump.wait_ready()
+        tcpdump = Tcpdump(interface, dump, expression)
+        for each in (live, other, tcpdump):
+            stack.enter_context(each)
+        for each in (live, other, tcpdump):
+            each.wait_ready()
         command = [*before, sys.executable, "-m", "tests.live.shop", at, f"s{time.time_ns()}-"]
         clients = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
         assert clients.returncode == 0, clients.stderr[-3000:]
         time.sleep(0.3)  # the last acknowledgements
-        done, dumped = live.end(), tcpdump.end()
-        assert done.code == 0, done.err
-        assert dumped.code == 0, dumped.err
+        done, *others = live.end(), other.end(), tcpdump.end()
+        for each in (done, *others):
+            assert each.code == 0, each.err
+        for each in (done, others[0]):
+            lines = [line for line in each.err.splitlines() if line.startswith("time=")]
+            assert lines
+            assert [line for line in lines if "level=full" not in line] == []
         packets, dropped = tcpdump.counts()
     assert dropped == 0
-    return Recorded(json.loads(clients.stdout), json.loads(done.out), tables, pcap, dump, packets)
+    return Recorded(json.loads(clients.stdout), json.loads(done.out), tables, pcap, dump, packets, everywhere)
 
 
 @pytest.mark.parametrize("place", ["loopback", "namespace"])
@@ -131,6 +146,7 @@ def test_live_is_what_tcpdump_saw(place: str, tmp_path: Path, request: pytest.Fi
     check_against_tcpdump(recorded)
     check_against_its_own_pcap(recorded)
     check_reports(recorded)
+    check_on_any_interface(recorded)
 
 
 def check_it_is_what_was_asked_for(recorded: Recorded) -> None:
@@ -175,9 +191,17 @@ def check_packets(recorded: Recorded) -> None:
 
 
 def check_against_tcpdump(recorded: Recorded) -> None:
+    compare(rows_of(recorded.table("exchanges")), rows_of(analyze(recorded.dump).exchanges))
+
+
+def rows_of(table: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = to_microseconds(table).to_pylist()
+    return rows
+
+
+def compare(seen: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]) -> None:
     """Exchange by exchange: all columns the same, times as far apart as stamps are."""
-    seen, wanted = recorded.table("exchanges").to_pylist(), analyze(recorded.dump).exchanges
-    mine, theirs = by_key(seen), by_key(to_microseconds(wanted).to_pylist())
+    mine, theirs = by_key(seen), by_key(wanted)
     assert mine.keys() == theirs.keys()
     assert len(seen) == len(wanted)
     differences = []
@@ -253,3 +277,14 @@ def counted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         {name: value for name, value in row.items() if not name.endswith("_ns") and name not in own} for row in rows
     )
     return sorted(json.dumps(row, sort_keys=True) for row in kept)
+
+
+def check_on_any_interface(recorded: Recorded) -> None:
+    """The same exchanges without their link layer; and those that the recorder was to look for are in its files."""
+    seen = rows_of(read_tables(recorded.any / "tables", "exchanges"))
+    compare(seen, rows_of(analyze(recorded.dump).exchanges))
+    incidents = sorted(recorded.any.glob("x-*.pcap"))
+    assert incidents
+    matched = rows_of(analyze(incidents, filter=INCIDENT).exchanges)
+    assert len(matched) > 5
+    compare(matched, [row for row in seen if row["errors"] or (row["throttle_time_ms"] or 0) > 100])
