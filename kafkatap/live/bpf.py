@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import re
 import shutil
 import socket
 import struct
 import subprocess
+from functools import partial
 
 from kafkatap.reassembly.headers import ETHERNET, RAW
 
@@ -31,12 +33,17 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_uint), ("instructions", ctypes.c_void_p))
 
 
-def compile_filter(expression: str, link_type: int) -> bytes:
-    """The program of a filter expression for packets of a link type. ValueError says what is wrong with it."""
+def compile_filter(expression: str, link_type: int, interface: str = "") -> bytes:
+    """The program of a filter expression for packets of a link type. ValueError says what is wrong with it.
+
+    `interface`: where the packets come from. It matters to VLAN tags, which the kernel keeps beside a packet.
+    """
     if len(expression) > _LONGEST_TEXT:
         raise ValueError(f"the capture filter is too long ({len(expression):,} characters): name networks, not hosts")
     library = _libpcap()
-    program = _by_libpcap(library, expression, link_type) if library is not None else _by_tcpdump(expression, link_type)
+    tags = interface if link_type == ETHERNET and re.search(r"\bvlan\b", expression) else ""
+    by = _by_tcpdump if library is None else partial(_by_libpcap, library)
+    program = by(expression, link_type, tags)
     if len(program) > _LONGEST * _INSTRUCTION.size:
         raise ValueError(f"the capture filter is too long for the kernel: {expression}")
     return program
@@ -67,7 +74,7 @@ def _libpcap() -> ctypes.CDLL | None:
     return None
 
 
-def _by_libpcap(library: ctypes.CDLL, expression: str, link_type: int) -> bytes:
+def _by_libpcap(library: ctypes.CDLL, expression: str, link_type: int, interface: str = "") -> bytes:
     library.pcap_open_dead.restype = ctypes.c_void_p
     library.pcap_geterr.restype = ctypes.c_char_p
     library.pcap_geterr.argtypes = [ctypes.c_void_p]
@@ -76,7 +83,7 @@ def _by_libpcap(library: ctypes.CDLL, expression: str, link_type: int) -> bytes:
     ]  # fmt: skip
     library.pcap_freecode.argtypes = [ctypes.POINTER(_Program)]
     library.pcap_close.argtypes = [ctypes.c_void_p]
-    handle = library.pcap_open_dead(_DLT[link_type], WHOLE)
+    handle = _opened(library, interface) or library.pcap_open_dead(_DLT[link_type], WHOLE)
     program = _Program()
     try:
         if library.pcap_compile(handle, ctypes.byref(program), expression.encode(), 1, _UNKNOWN_NETMASK) != 0:
@@ -88,13 +95,29 @@ def _by_libpcap(library: ctypes.CDLL, expression: str, link_type: int) -> bytes:
         library.pcap_close(handle)
 
 
-def _by_tcpdump(expression: str, link_type: int) -> bytes:
+def _opened(library: ctypes.CDLL, interface: str) -> int | None:
+    """A handle on an interface, for which libpcap knows how the kernel keeps tags; None where it cannot be opened."""
+    if not interface:
+        return None
+    library.pcap_create.restype = ctypes.c_void_p
+    library.pcap_set_snaplen.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    library.pcap_activate.argtypes = [ctypes.c_void_p]
+    handle: int | None = library.pcap_create(interface.encode(), ctypes.create_string_buffer(256))
+    if handle:
+        library.pcap_set_snaplen(handle, WHOLE)
+        if library.pcap_activate(handle) >= 0:
+            return handle
+        library.pcap_close(handle)
+    return None
+
+
+def _by_tcpdump(expression: str, link_type: int, interface: str = "") -> bytes:
     tcpdump = shutil.which("tcpdump") or shutil.which("tcpdump", path="/usr/sbin:/sbin")
     if tcpdump is None:
         raise ValueError("capture filters need libpcap or tcpdump (Debian: apt install libpcap0.8)")
     kind = "EN10MB" if link_type == ETHERNET else "RAW"
     ran = subprocess.run(
-        [tcpdump, "-ddd", "-s", str(WHOLE), "-y", kind, "--", expression],
+        [tcpdump, "-ddd", "-s", str(WHOLE), "-y", kind, *(["-i", interface] if interface else []), "--", expression],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     if ran.returncode:

@@ -166,7 +166,7 @@ def open_capture(
         else:
             from .ring import Ring, check_capability
 
-            programs = [bpf.compile_filter(expression, interface.link_type) for interface in chosen]
+            programs = [bpf.compile_filter(expression, each.link_type, each.name) for each in chosen]
             check_capability()
             ready()
             for interface, program in zip(chosen, programs, strict=True):

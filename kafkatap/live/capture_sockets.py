@@ -49,7 +49,7 @@ class CaptureSocket:
     def __init__(self, name: str, expression: str, size: int, promiscuous: bool = False) -> None:
         if _LINUX:
             self.interface = find(name)
-            program = bpf.compile_filter(expression, self.interface.link_type)
+            program = bpf.compile_filter(expression, self.interface.link_type, name)
             self._socket = _open(name, expression, promiscuous)
             self._set_up(program, size)
         else:
