@@ -119,16 +119,16 @@ def record(folder: Path, interface: str, at: str, before: Sequence[str] = ()) ->
         clients = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
         assert clients.returncode == 0, clients.stderr[-3000:]
         time.sleep(0.3)  # the last acknowledgements
-        done, *others = live.end(), other.end(), tcpdump.end()
-        for each in (done, *others):
-            assert each.code == 0, each.err
-        for each in (done, others[0]):
-            lines = [line for line in each.err.splitlines() if line.startswith("time=")]
+        ended = [each.end() for each in (live, other, tcpdump)]
+        for done in ended:
+            assert done.code == 0, done.err
+        for done in ended[:2]:
+            lines = [line for line in done.err.splitlines() if line.startswith("time=")]
             assert lines
             assert [line for line in lines if "level=full" not in line] == []
         packets, dropped = tcpdump.counts()
     assert dropped == 0
-    return Recorded(json.loads(clients.stdout), json.loads(done.out), tables, pcap, dump, packets, everywhere)
+    return Recorded(json.loads(clients.stdout), json.loads(ended[0].out), tables, pcap, dump, packets, everywhere)
 
 
 @pytest.mark.parametrize("place", ["loopback", "namespace"])
