@@ -17,6 +17,8 @@ from .interfaces import ANY, Interface, find
 
 Array = np.ndarray[Any, Any]
 
+#: Seconds in which packets gather: a round costs its fixed price, and more packets share it.
+GATHER = 0.05
 #: Seconds after which an interface that is down or gone is looked for again.
 LOOK_AGAIN = 1.0
 
@@ -54,17 +56,17 @@ class Capture:
         self._look = 0.0  # when they are looked for
 
     def wait(self, seconds: float) -> None:
-        """Until packets are there, or so long."""
+        """Until packets are there, or so long, and a moment more for others to gather."""
         if self._lost and time.monotonic() >= self._look:
             self._find_lost()
-        if any(tap.ready for tap in self._taps):
-            return
-        for tap in select.select(self._taps, [], [], seconds)[0]:
-            said = tap.error()
-            if said and tap not in self._lost:
-                name = tap.interface.name
-                self._tell(f"{name}: {said[:1].lower()}{said[1:]}; packets are taken again once it is back")
-                self._lost.append(tap)
+        if not any(tap.ready for tap in self._taps):
+            for tap in select.select(self._taps, [], [], seconds)[0]:
+                said = tap.error()
+                if said and tap not in self._lost:
+                    name = tap.interface.name
+                    self._tell(f"{name}: {said[:1].lower()}{said[1:]}; packets are taken again once it is back")
+                    self._lost.append(tap)
+        time.sleep(GATHER)
 
     def _find_lost(self) -> None:
         for tap in self._lost[:]:

@@ -27,8 +27,6 @@ from .sinks import Sink
 from .windows import KEPT, Windows
 
 SECOND = 1_000_000_000
-#: Seconds in which packets gather once there are some: a round costs its fixed price, and more packets share it.
-GATHER = 0.05
 #: Seconds at most for packets that wait when the end is asked for.
 LAST_PACKETS = 2.0
 #: ns for which a source may keep packets to itself: somewhat more than ring.RETIRE_MS.
@@ -126,7 +124,6 @@ class Monitor:
         try:
             while not stop():
                 self.source.wait(0.2)
-                time.sleep(GATHER)
                 while self.step() and not stop():
                     if self._readers:
                         time.sleep(0.0002)  # let them have the lock
