@@ -110,8 +110,11 @@ def test_packets_come_byte_for_byte(by_scapy: bool) -> None:
     check_same(got, frames)
     assert [packet.number for packet in got] == list(range(1, len(frames) + 1))
     times = [packet.ts for packet in got]
-    assert times == sorted(times)
-    assert began - 1000 <= times[0] <= times[-1] <= ended + 1000  # (scapy's floating point is not exact)
+    if not by_scapy:  # (Linux begins to stamp a moment after such a socket asks for it: until then when it is read.)
+        assert times == sorted(times)
+        assert times[-1] <= ended
+    assert min(times) >= began - 1000  # scapy's floating point is not exact
+    assert max(times) <= time.time_ns() + 1000
     assert {packet.link_type for packet in got} == {ETHERNET}
     assert all(packet.original == len(packet.data) for packet in got)
 
