@@ -21,7 +21,7 @@ CALM, LONGEST_CALM = 10, 600
 _CALM_SHARE = 0.6
 #: So much above the limit is too much at once; less has to last for so many seconds.
 _FAR, _LATELY = 1.25, 3
-_FULL_BUFFER = 0.5
+_FULL_BUFFER, _MORE = 0.5, 0.1
 SECOND = 1_000_000_000
 
 
@@ -39,6 +39,7 @@ class Governor:
         self.cpu = 0.0
         self._used = time.process_time_ns()
         self._at = time.monotonic_ns()
+        self._pressed = _FULL_BUFFER
         self._lately: deque[float] = deque(maxlen=_LATELY)
         self._calm = 0
         self._patience = CALM
@@ -84,8 +85,11 @@ class Governor:
         """The buffer of packets that wait is full to this part: from half of it on the next level does not wait for
         drops. Whether the level is another one now."""
         before = self.level
-        if backlog > _FULL_BUFFER and self.level < HEADERS:
+        if backlog < _FULL_BUFFER:
+            self._pressed = _FULL_BUFFER
+        if backlog > self._pressed and self.level < HEADERS:
             self.level += 1
+            self._pressed = backlog + _MORE  # what waits now has to be read first
             self.reason = f"packets wait in {backlog:.0%} of the buffer"
             self._calm = 0
         return self._changed(before, now)

@@ -153,7 +153,7 @@ def test_a_moment_above_the_limit_is_no_reason() -> None:
 def test_what_waits_in_the_buffer_leads_to_less_detail() -> None:
     source = FileSource(str(SAMPLES[0]))
     monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None))
-    for backlog, level in ((0.1, FULL), (0.6, LEAN), (0.2, LEAN), (0.9, HEADERS), (1.0, HEADERS)):
+    for backlog, level in ((0.1, FULL), (0.6, LEAN), (0.65, LEAN), (0.2, LEAN), (0.6, HEADERS), (1.0, HEADERS)):
         source.backlog = backlog
         source.wait(0.1)
         monitor.step()
