@@ -101,7 +101,7 @@ def clients(counts: ReportCounts, context: Context) -> Table:
     fetch_row = {key: i for i, key in enumerate(fetches.keys)}
     versions: dict[Who, set[tuple[int, int]]] = defaultdict(set)
     for g in range(groups):
-        if requests[g]:
+        if requests[g] and c["api_version"][g] >= 0:
             versions[who[g]].add((c["api_key"][g], c["api_version"][g]))
     wires = _wires(context, known)
     v, total = rolled.values, rolled.exchanges()
