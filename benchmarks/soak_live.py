@@ -33,7 +33,7 @@ IPV4_SOURCE = 14 + 12
 class Again:
     """A capture of Ethernet and IPv4, over and over. `clock` is that of its packets."""
 
-    names = ("memory",)
+    names: tuple[str, ...] = ("memory",)
 
     def __init__(self, path: Path, packets: int, rate: int, client: bytes, rounds_a_name: int) -> None:
         reader = CaptureReader(str(path), 1 << 20)

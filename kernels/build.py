@@ -17,7 +17,6 @@ from pathlib import Path
 from .decorator import Helper, Kernel
 from .store import object_digest
 
-
 #: Processes that compile at once.
 MOST = 4
 
