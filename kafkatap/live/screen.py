@@ -47,7 +47,7 @@ def run_screen(
 
     `window`: the one that is shown first, one of WINDOWS (seconds; None: since the start).
     """
-    with terminal.signals_kept():
+    with terminal.signals_kept(), terminal.size_asked():
         app = LiveApp(Live(monitor, recent), Shown(window=window, utc=utc), terminal.has_colors())
         if stop is not None:
             threading.Thread(target=_end_with, args=(app, stop), daemon=True, name="live-screen-stop").start()

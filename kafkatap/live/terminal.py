@@ -88,6 +88,17 @@ def moves_cursor() -> bool:
     return os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
+@contextmanager
+def size_asked() -> Iterator[None]:
+    """The size is the terminal's own. Shells may export the one that it had at the start, and textual would believe
+    them after it was resized."""
+    told = {name: os.environ.pop(name) for name in ("COLUMNS", "LINES") if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(told)
+
+
 def has_colors() -> bool:
     """Whether the terminal shows colours, and its user wants them."""
     if os.environ.get("NO_COLOR"):
