@@ -80,10 +80,11 @@ def test_interrupted_it_reports_what_was_read(
 def test_interrupted_twice_it_ends_at_once(
     captures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    before = signal.getsignal(signal.SIGINT)
     interrupt(monkeypatch, 2)
     assert main(["report", str(captures / "whole.pcap"), "--json"]) == 130
     assert capsys.readouterr() == ("", "")
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_interrupted_while_it_waits_for_a_pipe(sample: Path) -> None:

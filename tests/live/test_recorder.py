@@ -327,8 +327,8 @@ def test_no_packet_is_read_beyond_its_buffer(rows: list[tuple[int, ...]], form: 
     for ts, at, captured, original, link in rows:
         if link not in ring.links:
             continue
-        start = at if 0 <= at <= len(buffer) and captured >= 0 else 0
-        length = captured if start == at else 0
+        start = at if 0 <= at <= len(buffer) else 0
+        length = max(captured, 0) if start == at else 0
         bytes_ = buffer[start : start + length].tobytes()
         moment = max(ts % 2**61, 0)
         moment = moment if form == writer.NEXT_GENERATION else moment % (2**32 * SECOND)
