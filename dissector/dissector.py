@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import copied, grown, linked_free_list, taken, untouched
+from kafkatap.kernels.arrays import copied, grown, linked_free_list, new_numbers, taken, untouched
 
 from . import buffers, dialogs, exchanges, expiry, framing
 from .inspection import Frames, Inspector
@@ -137,15 +137,13 @@ class Dissector:
             values = table[name] if rows is None else table[name][rows]
             needed[values[values < count]] = True
         needed[-1] = False
-        old = np.flatnonzero(needed)
-        numbers = np.full(count + 1, -1, np.int64)
-        numbers[old] = np.arange(len(old))
+        numbers = new_numbers(needed)
         for table, name, rows in columns:
             at = slice(None) if rows is None else rows
             values = table[name][at]
             table[name][at] = numbers[np.where(values < count, values, -1)]
         self.topic_names = dict(zip(*numbers[topic_names].T.tolist(), strict=True)) if len(topic_names) else {}
-        self._keep_strings(old)
+        self._keep_strings(np.flatnonzero(needed))
         return numbers
 
     def _keep_strings(self, old: Array) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import taken
+from kafkatap.kernels.arrays import new_numbers, taken
 
 Array = np.ndarray[Any, Any]
 
@@ -45,12 +45,10 @@ class Endpoints:
         ends = self._ends[: 2 * len(open_)]
         needed[ends[np.repeat(open_, 2)[: len(ends)]][:, (0, 2)]] = True
         needed[-1] = False
-        old = np.flatnonzero(needed)
-        numbers = np.full(len(needed), -1, np.int64)
-        numbers[old] = np.arange(len(old))
+        numbers = new_numbers(needed)
         for column in (0, 2):
             self._ends[:, column] = numbers[self._ends[:, column]]
-        self.addresses[:] = [self.addresses[n] for n in old.tolist()]
+        self.addresses[:] = [self.addresses[n] for n in np.flatnonzero(needed).tolist()]
         self._numbers = {address: int(numbers[n]) for address, n in self._numbers.items() if needed[n]}
         return numbers
 

@@ -36,6 +36,13 @@ def taken(array: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray
     return picked
 
 
+def new_numbers(kept: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Numbers for what is kept (bool (n,)), in the same order: int64 (n,), -1 for what is not."""
+    numbers = np.full(len(kept), -1, np.int64)
+    numbers[kept] = np.arange(np.count_nonzero(kept))
+    return numbers
+
+
 def copied(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy of a contiguous array of records."""
     return as_bytes(array).copy().view(array.dtype)

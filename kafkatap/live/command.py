@@ -10,11 +10,12 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
+from kafkatap.__main__ import drop_output
 from kafkatap.asking import asked, asked_condition, incident_condition
 from kafkatap.console import DONE, WRONG, complain, no_kafka, reason_of, refuse
 from kafkatap.engine import Engine
@@ -57,7 +58,7 @@ def live(options: argparse.Namespace) -> int:
         _be_nice(options.nice)
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
-            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=_tell,
+            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=complain,
         )  # fmt: skip
     except PermissionError:
         return _refuse_without_capability()
@@ -98,7 +99,7 @@ def _watch(
     screen = _wants_screen(options)
     told: deque[str] = deque(maxlen=1_000)  # what is told while there is a screen, which has no place for it
     try:
-        closing = _outputs(options, monitor, capture, incident, told.append if screen else _tell)
+        closing = _outputs(options, monitor, capture, incident, told.append if screen else complain)
     except (ValueError, OSError) as error:
         return refuse(error)
     try:
@@ -117,7 +118,7 @@ def _watch(
         for close in closing:
             close()
         for text in told:
-            _tell(text)
+            complain(text)
     return _report(options, monitor)
 
 
@@ -170,12 +171,6 @@ def _engine(options: argparse.Namespace, conditions: list[Condition], definition
     options.topics |= any(condition.needs_results for condition in conditions)
     probes = [condition.probes for condition in conditions if condition.probes is not None]
     return Engine(options.topics, options.port or (), probes, definitions)
-
-
-def _tell(text: str) -> None:
-    """A line on standard error, if it is still there: what is recorded does not end with its reader."""
-    with suppress(OSError):
-        complain(text)
 
 
 def _outputs(
@@ -241,9 +236,8 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
 
 def print_no_more() -> None:
     """Let all that is left to say go nowhere, the interpreter's last flush too."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
+    drop_output()
+    os.dup2(1, 2)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from kafkatap.reports.rollup import api_label, group_columns
 
 from .families import BOUNDS, COUNTER, HISTOGRAM, Family, Point, ledger_families, process_families, status_families
 from .labels import Labels, label
+from .rows import names_of
 from .sinks import Sink
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Metrics(Sink):
 
     def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         """Add the counts of one second."""
-        names = Context(strings=engine.strings, addresses=engine.addresses, topic_names=engine.topic_names)
+        names = names_of(engine)
         ledger = engine.ledger()
         with self._lock:
             freed = self._add_groups(counts, names)

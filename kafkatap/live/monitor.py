@@ -180,9 +180,7 @@ class Monitor:
         self._second = now // SECOND
         self._add(self.engine.sweep(self.bounds.idle_now(self.engine), self.bounds.patience_now(self.engine)))
         self._keep_connections()
-        self._slice.seal()
-        for sink in self.sinks:
-            sink.second(now, self._slice, self.engine)
+        self._tell_slice(now)
         self.windows.add(self._slice)
         for _ in range(missed):
             nothing = self._counts()
@@ -191,6 +189,12 @@ class Monitor:
         self._bound()
         self._measure(now)
         self._slice = self._counts()
+
+    def _tell_slice(self, now: int) -> None:
+        """Have the sinks take what was counted since they were last told."""
+        self._slice.seal()
+        for sink in self.sinks:
+            sink.second(now, self._slice, self.engine)
 
     def _measure(self, now: int) -> None:
         """Make the status, and have the governor judge the second."""
@@ -270,9 +274,7 @@ class Monitor:
 
     def _reset(self) -> None:
         self._reset_asked = False
-        self._slice.seal()
-        for sink in self.sinks:  # for them it goes on
-            sink.second(self._clock(), self._slice, self.engine)
+        self._tell_slice(self._clock())  # for the sinks it goes on
         self.windows.reset()
         self._slice = self._counts()
         self._ended.clear()
@@ -291,9 +293,7 @@ class Monitor:
         with self.lock:
             self._add(self.engine.finish())
             self._keep_connections()
-            self._slice.finish()
-            for sink in self.sinks:
-                sink.second(self._clock(), self._slice, self.engine)
+            self._tell_slice(self._clock())
             self.windows.add(self._slice)
             self._slice = self._counts()
             for sink in self.sinks:

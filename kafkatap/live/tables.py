@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from kafkatap.analysis import error_counts
 from kafkatap.dissector.rows import ERROR_COUNT, EXCHANGE, RESULT
+from kafkatap.kernels.arrays import new_numbers
 from kafkatap.reports import tables
 from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context
 from kafkatap.running import as_results, joined
@@ -266,8 +267,7 @@ def _used(arrays: Sequence[Array], names: Sequence[str], count: int) -> Array:
 
 def _renumber(arrays: Sequence[Array], names: Sequence[str], used: Array) -> Array:
     """Give these columns the numbers that are left of those used; the new by the old ones, -1 for -1."""
-    place = np.full(len(used), -1, np.int64)
-    place[used] = np.arange(np.count_nonzero(used))
+    place = new_numbers(used)
     for rows, name in _columns(arrays, names):
         rows[name] = place[rows[name]]
     return place
