@@ -508,3 +508,4 @@ def test_a_killed_run_leaves_what_was_written(samples: Path, tmp_path: Path, nam
     once = read_capture(sample).packets
     assert len(found) >= sent
     assert same(Capture([], found), [once[n % len(once)] for n in range(len(found))])
+    assert kafkatap.analyze(tmp_path / name).files["packets"].to_pylist() == [len(found)]

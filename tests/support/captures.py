@@ -83,7 +83,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_capture(source: str | Path | bytes) -> Capture:
-    """Read a pcap or pcapng file, or the bytes of one."""
+    """Read a pcap or pcapng file, or the bytes of one; what its end cuts off is left out."""
     data = source if isinstance(source, bytes) else read_bytes(source)
     return _read_pcap(data) if data[:4] in _PCAP_MAGIC else _read_pcapng(data)
 
@@ -97,6 +97,8 @@ def _read_pcap(data: bytes) -> Capture:
     while at + 16 <= len(data):
         seconds, fraction, captured, original = record.unpack_from(data, at)
         at += 16
+        if at + captured > len(data):
+            break
         time_ns = seconds * 10**9 + fraction * nanoseconds
         capture.packets.append(Packet(time_ns, data[at : at + captured], original))
         at += captured
@@ -114,6 +116,8 @@ def _read_pcapng(data: bytes) -> Capture:
             order = "<" if data[at + 8 : at + 12] == b"\x4d\x3c\x2b\x1a" else ">"
             first = len(interfaces)
         kind, length = struct.unpack_from(order + "II", data, at)
+        if at + length > len(data):
+            break
         body = data[at + 8 : at + length - 4]
         if kind == 1:
             link_type, snap_length = struct.unpack_from(order + "HxxI", body)
