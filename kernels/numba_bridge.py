@@ -20,15 +20,17 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import types
-from numba.core import codegen, cpu
+from numba.core import cgutils, codegen, cpu
 from numba.core.ccallback import CFunc
+from numba.extending import intrinsic
 
 from .decorator import ArgType, Helper, Kernel
+from .hints import prefetch
 
 #: What is compiled in one thread must not see what `_inner_functions_only` does to numba for another one.
 _one_at_a_time = threading.RLock()
-_dispatchers: dict[Callable[..., Any], Any] = {}
 #: Without reference counts (`_nrt`): kernels allocate nothing, and counting costs tens of ns for each call of a helper.
 _OPTIONS = {
     "error_model": "numpy",
@@ -36,6 +38,29 @@ _OPTIONS = {
     "_nrt": False,
 }
 _HELPER_OPTIONS = {**_OPTIONS, "nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _prefetch(typing: Any, array: Any, at: Any) -> Any:
+    """LLVM's prefetch, for reading, into all levels of the cache."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
+        function = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        to_read, keep, is_data = number(0), number(3), number(1)
+        builder.call(
+            cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0"),
+            [place, to_read, keep, is_data],
+        )
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp), generate
+
+
+#: What is compiled in place of a function of ours, by that function.
+_dispatchers: dict[Callable[..., Any], Any] = {prefetch.function: _prefetch}
 
 
 def _compiled_globals(function: FunctionType) -> FunctionType:

@@ -14,6 +14,7 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.hints import prefetch
 from kafkatap.kernels.readers import be16, le16, le32
 
 from .headers import ETHERNET, RAW
@@ -30,6 +31,8 @@ _DOT1Q = 0x8100
 TAG, ADDRESSES = 4, 12
 #: Link type of a packet without link layer that is not IP: counted as such, never read.
 NOT_IP_LINK = -1
+#: Bytes that processors fetch at once, and how many of them hold a packet's headers, Kafka's too.
+LINE, HEADER_LINES = 64, 4
 #: State (int64): packets not yet taken of the block, offset of the next of them, packet number, and the packets and
 #: captured bytes taken.
 LEFT, POSITION, NEXT_NUMBER = range(3)
@@ -49,6 +52,33 @@ def put_tag_back(ring, at, first):  # type: ignore[no-untyped-def]
     ring[np.uintp(tag + 1)] = kind & 0xFF
     ring[np.uintp(tag + 2)] = tci >> 8
     ring[np.uintp(tag + 3)] = tci & 0xFF
+
+
+@kernel(np.uint8, np.int64, int)
+def fetch_headers(ring, places, count):  # type: ignore[no-untyped-def]
+    """Have the processor fetch the headers of all packets in the blocks at places[:count], which are lost; return how
+    many packets that is.
+
+    Another core wrote them, and each packet tells where the next one is: one block by itself waits for memory with
+    every packet. Side by side, blocks wait together.
+    """
+    for lane in range(count):
+        places[lane] += le32(ring, places[lane] + 16)
+    found = np.int64(0)
+    left = count
+    while left > 0:
+        left = np.int64(0)
+        for lane in range(count):
+            at = places[lane]
+            if at < 0 or at + 4 > ring.shape[0]:
+                continue
+            for line in range(1, HEADER_LINES):
+                prefetch(ring, at + line * LINE)
+            step = le32(ring, at)
+            places[lane] = at + step if step > 0 else np.int64(-1)
+            found += 1
+            left += 1
+    return found
 
 
 @kernel(np.uint8, int, int, int, np.int64, PACKET, int)

@@ -63,6 +63,7 @@ class Ring:
         self.packets: Array = untouched(PACKETS_AT_ONCE, PACKET)
         self._state = np.zeros(blocks.STATE_SIZE, np.int64)
         self._state[blocks.NEXT_NUMBER] = 1
+        self._places = np.zeros(BLOCKS_AT_ONCE, np.int64)
         self._next = 0  # the block that the kernel gives next
         self._held = 0  # blocks before it that are not handed back
         self._seen = self._dropped = 0
@@ -103,13 +104,22 @@ class Ring:
     @property
     def backlog(self) -> float:
         """The part of the ring's bytes that wait to be read. (Of its blocks more may be ours, with little in them.)"""
-        return float(self._lengths[self._status & blocks.OURS != 0].sum()) / self.buffer.size
+        waiting = 0
+        for n in range(self._count):  # they are filled in turn
+            block = (self._next + n) % self._count
+            if not self._status[block] & blocks.OURS:
+                break
+            waiting += int(self._lengths[block])
+        return waiting / self.buffer.size
 
     def scan(self, number: int) -> int:
         """Fill `packets`, counted from `number` on, with what is there; how many. Their bytes stay until `release`."""
         state, made = self._state, 0
         state[blocks.NEXT_NUMBER] = number
-        while self._held < min(BLOCKS_AT_ONCE, self._count) and self.ready:
+        most = min(BLOCKS_AT_ONCE, self._count)
+        if not state[blocks.POSITION]:
+            self._fetch_headers(most)
+        while self._held < most and self.ready:
             start = self._next * BLOCK
             made = blocks.scan_block(
                 self.buffer, start, start + BLOCK, self.interface.link_type, state, self.packets, made
@@ -120,6 +130,16 @@ class Ring:
             self._held += 1
             self._next = (self._next + 1) % self._count
         return made
+
+    def _fetch_headers(self, most: int) -> None:
+        """Of the blocks that are scanned next, `most` of them."""
+        count = 0
+        for block in range(self._next, self._next + most - self._held):
+            if not self._status[block % self._count] & blocks.OURS:
+                break
+            self._places[count] = block % self._count * BLOCK
+            count += 1
+        blocks.fetch_headers(self.buffer, self._places, count)
 
     def release(self) -> None:
         """Hand back the blocks whose packets were all given."""

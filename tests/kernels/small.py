@@ -1,4 +1,4 @@
-"""Kernels of the tests: a helper, an inlined helper, records, and a kernel that shares a helper with another one."""
+"""Kernels of the tests: hints, helpers, an inlined one, records, and a kernel that shares a helper with another one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from kafkatap.kernels import helper, kernel
 from kafkatap.kernels.decorator import inlined, record_dtype
+from kafkatap.kernels.hints import prefetch
 from kafkatap.kernels.readers import be32, signed32
 
 PAIR = record_dtype(("key", "i4"), ("value", "i8"))
@@ -31,6 +32,8 @@ def read_pairs(buf, pairs, factor):  # type: ignore[no-untyped-def]
     """Big-endian pairs of 32 bits, weighed; return the sum of keys."""
     total = 0
     for i in range(min(len(buf) // 8, len(pairs))):
+        prefetch(pairs, i + 4)  # the last ones lie outside
+        prefetch(buf, 1 << 62)
         row = pairs[i]
         row.key = signed32(be32(buf, 8 * i))
         row.value = signed32(be32(buf, 8 * i + 4))
