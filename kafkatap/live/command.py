@@ -8,9 +8,9 @@ import os
 import shlex
 import signal
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from .capture import Capture, open_capture
 from .governor import Governor
 from .memory import keep_flat
 from .monitor import Monitor
+from .notices import Notices
 
 if TYPE_CHECKING:
     from kafkatap.dissector.overlay import Definitions
@@ -47,6 +48,7 @@ GONE = (errno.EPIPE, errno.EIO)
 def live(options: argparse.Namespace) -> int:
     """Carry out `kafkatap live`; return its exit code."""
     store.verbose = options.verbose > 0
+    notices = Notices()
     if options.list_interfaces:
         print("\n".join([*interfaces.names(), interfaces.ANY]))
         return DONE
@@ -58,7 +60,7 @@ def live(options: argparse.Namespace) -> int:
         _be_nice(options.nice)
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
-            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=complain,
+            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=notices.tell,
         )  # fmt: skip
     except PermissionError:
         return _refuse_without_capability()
@@ -68,7 +70,7 @@ def live(options: argparse.Namespace) -> int:
     stop = Event()
     try:
         with signals(stop) as handlers:
-            return _watch(options, capture, engine, condition, incident, stop, handlers)
+            return _watch(options, capture, engine, condition, incident, stop, handlers, notices)
     except OSError as error:
         if error.errno in GONE:
             print_no_more()
@@ -87,6 +89,7 @@ def _watch(
     incident: Condition | None,
     stop: Event,
     handlers: list[Any],
+    notices: Notices,
 ) -> int:
     from .recent import Recent
 
@@ -97,9 +100,8 @@ def _watch(
         _stop_after(options.duration / 1e9, stop)
     recent = Recent()
     screen = _wants_screen(options)
-    told: deque[str] = deque(maxlen=1_000)  # what is told while there is a screen, which has no place for it
     try:
-        closing = _outputs(options, monitor, capture, incident, told.append if screen else complain)
+        closing = _outputs(options, monitor, capture, incident, notices.tell)
     except (ValueError, OSError) as error:
         return refuse(error)
     try:
@@ -107,7 +109,8 @@ def _watch(
             from .screen import run_screen
 
             monitor.sinks.append(recent)
-            _with_screen(monitor, recent, stop, options, run_screen)
+            with notices.on_screen():
+                _with_screen(monitor, recent, stop, options, partial(run_screen, notice=lambda: notices.newest))
         else:
             from .plain import Plain
 
@@ -117,8 +120,6 @@ def _watch(
     finally:
         for close in closing:
             close()
-        for text in told:
-            complain(text)
     return _report(options, monitor)
 
 

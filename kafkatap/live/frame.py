@@ -77,7 +77,8 @@ HELP_LINES: list[Line] = [[(line, "bold" if line[:1].strip() else "")] for line 
 
 @dataclass(slots=True)
 class Drawing:
-    """What the screen is to show. `held`: since when it stands still; `editing`: the filter is being typed."""
+    """What the screen is to show. `held`: since when it stands still; `editing`: the filter is being typed; `notice`:
+    what is to be told now."""
 
     page: Page
     depth: int
@@ -86,6 +87,7 @@ class Drawing:
     sections: Sequence[Section]
     held: int | None = None
     editing: bool = False
+    notice: str = ""
 
 
 def frame(drawing: Drawing, width: int, height: int) -> list[Line]:
@@ -94,6 +96,8 @@ def frame(drawing: Drawing, width: int, height: int) -> list[Line]:
     keep = 4 if height >= 14 else 2 if height >= 8 else 1
     head = head[:keep] if keep == 4 else [head[-1]] if keep == 1 else [head[2], head[3]]
     foot = [_foot(drawing, width)] if height >= 6 else []
+    if drawing.notice and height >= 6:
+        foot.insert(0, [(units.safe(drawing.notice), WARN)])
     body = _body(drawing, width, max(height - len(head) - len(foot), 1))
     return [cropped(line, width) for line in (*head, *body, *foot)][:height]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,14 +42,15 @@ SHARE = 0.03
 
 def run_screen(
     monitor: Monitor, recent: Recent, *, utc: bool = False, window: int | None = WINDOWS[0],
-    stop: threading.Event | None = None,
+    stop: threading.Event | None = None, notice: Callable[[], str] = str,
 ) -> None:  # fmt: skip
     """Show the screen in the main thread until q is pressed, `stop` is set, or the terminal is gone.
 
-    `window`: the one that is shown first, one of WINDOWS (seconds; None: since the start).
+    `window`: the one that is shown first, one of WINDOWS (seconds; None: since the start). `notice`: what is to be told
+    now, "" if nothing is.
     """
     with terminal.signals_kept(), terminal.size_asked():
-        app = LiveApp(Live(monitor, recent), Shown(window=window, utc=utc), terminal.has_colors())
+        app = LiveApp(Live(monitor, recent), Shown(window=window, utc=utc), terminal.has_colors(), notice)
         if stop is not None:
             threading.Thread(target=_end_with, args=(app, stop), daemon=True, name="live-screen-stop").start()
         app.run(mouse=False)
@@ -104,11 +106,12 @@ class LiveApp(App[None]):
     CSS = "Screen { background: ansi_default; color: ansi_default; overflow: hidden; }"
     BINDINGS: ClassVar[list[Any]] = []
 
-    def __init__(self, live: Live, shown: Shown, colors: bool) -> None:
+    def __init__(self, live: Live, shown: Shown, colors: bool, notice: Callable[[], str]) -> None:
         super().__init__(driver_class=terminal.Driver, ansi_color=True)
         self.animation_level = "none"
         self.live = live
         self.shown = shown
+        self._notice = notice
         self.pages: list[Page] = [Page("table")]
         self.frozen: Frozen | None = None
         self.editing = False
@@ -166,7 +169,9 @@ class LiveApp(App[None]):
             self._sections = sections(self.page, look, self.shown)
             self._next = time.monotonic() + (time.thread_time() - began) / SHARE
         held = None if self.frozen is None else self.frozen.status.now
-        drawing = Drawing(self.page, len(self.pages), self.shown, look.status, self._sections, held, self.editing)
+        drawing = Drawing(
+            self.page, len(self.pages), self.shown, look.status, self._sections, held, self.editing, self._notice()
+        )
         self.canvas.draw(frame(drawing, *self.canvas.size))
 
     def on_key(self, event: events.Key) -> None:

@@ -57,17 +57,19 @@ def live() -> Live:
     return Live(monitor, recent)
 
 
-def drawn(page: Page, width: int, height: int, status: Status = STATUS, **shown: Any) -> list[str]:
+def drawn(
+    page: Page, width: int, height: int, status: Status = STATUS, notice: str = "", **shown: Any
+) -> list[str]:  # fmt: skip
     how = Shown(window=None, utc=True, **shown)
     parts = sections(page, live(), how)
-    lines = frame(Drawing(page, 1, how, status, parts), width, height)
+    lines = frame(Drawing(page, 1, how, status, parts, notice=notice), width, height)
     return ["".join(text for text, _ in line) for line in lines]
 
 
 @given(st.sampled_from(PAGES), st.integers(1, 250), st.integers(1, 70), st.sampled_from(("", "a", NASTY)))
 def test_it_fits_any_terminal(page: Page, width: int, height: int, text: str) -> None:
     page = replace(page)
-    lines = drawn(page, width, height, filter=text)
+    lines = drawn(page, width, height, filter=text, notice=text)
     assert len(lines) == height
     assert all(units.cells(line) <= width for line in lines)
     assert not {c for line in lines for c in line if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Co", "Cn")}
@@ -128,6 +130,14 @@ def test_trouble_of_its_own_is_said_in_words(width: int) -> None:
     assert "DROPS 56 in 10 s" in text
     assert "LEVEL headers only" in text
     assert width < 60 or "since 22:14:10: too much" in text
+
+
+def test_what_is_told_stands_above_the_keys() -> None:
+    for page in PAGES:
+        without, lines = (drawn(replace(page), 100, 20, notice=notice) for notice in ("", "eth0: network is down"))
+        assert lines[-2].rstrip() == "eth0: network is down"
+        assert lines[-1] == without[-1]
+        assert len(lines) == 20
 
 
 def test_why_there_are_no_rows() -> None:

@@ -35,6 +35,7 @@ from tests.support.tcp import encode
 from tests.support.tcp import frame as kafka_frame
 from tests.wire.kafkatalk import METADATA, KafkaTalk, body
 
+from . import network
 from .on_screen import step_of
 from .pane import PATIENCE, Pane, pane, until_gone
 from .support import FileSource
@@ -326,3 +327,21 @@ def test_suspending(terminal: Pane) -> None:
     terminal.until_shown("kafkatap live", "[1 API]")
     terminal.press("q")
     terminal.until_shown("the screen has ended")
+
+
+@pytest.mark.skipif(bool(network.missing(admin=True)), reason=network.missing(admin=True))
+def test_what_is_told_meanwhile_is_shown_and_said_again_at_the_end(terminal: Pane) -> None:
+    with network.veth_pair() as veth:
+        command = [sys.executable, "-m", "kafkatap", "live", "-i", veth.far, "--no-report"]
+        terminal.start(shlex.join(command), 80, 24)
+        terminal.until_shown("kafkatap live", "[1 API]")
+        network.ip("link", "set", veth.far, "down")
+        told = f"{veth.far}: network is down; packets are taken again once it is back"
+        lines = terminal.until_shown(told)
+        assert lines[22].rstrip() == told
+        assert lines[23].startswith("1-4 view")
+        network.ip("link", "set", veth.far, "up")
+        terminal.until_shown(f"{veth.far} is up again")
+        terminal.press("q")
+        assert terminal.until_ended() == 0
+        terminal.until_shown(f"kafkatap: {told}", f"kafkatap: {veth.far} is up again")

@@ -1,0 +1,45 @@
+"""What is told while packets are captured: at once, or on the screen and when it has ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkatap.live import notices
+from kafkatap.live.notices import Notices
+
+
+def test_without_a_screen_it_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    told = Notices()
+    told.tell("eth0 is up again")
+    assert capsys.readouterr().err == "kafkatap: eth0 is up again\n"
+    assert told.newest == ""
+
+
+def test_a_screen_shows_it_for_a_while(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(notices.time, "monotonic", lambda: now)
+    told = Notices()
+    with told.on_screen():
+        assert told.newest == ""
+        told.tell("one")
+        told.tell("two\x1b[2J")
+        assert told.newest == "two\x1b[2J"
+        now += notices.SHOWN + 1
+        assert told.newest == ""
+        assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "kafkatap: one\nkafkatap: two\\x1b[2J\n"
+    told.tell("three")
+    assert capsys.readouterr().err == "kafkatap: three\n"
+
+
+def test_it_is_said_also_where_the_screen_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    told = Notices()
+
+    def fail() -> None:
+        with told.on_screen():
+            told.tell("one")
+            raise OSError("no terminal")
+
+    with pytest.raises(OSError, match="no terminal"):
+        fail()
+    assert capsys.readouterr().err == "kafkatap: one\n"
