@@ -67,7 +67,7 @@ def errors(counts: ReportCounts, context: Context) -> Table:
     merged: dict[tuple[int, int, str | None, str | None, str | None], list[int]] = {}
     found = counts.errors
     for key, value in zip(found.key_rows().tolist(), found.value_rows().tolist(), strict=True):
-        code, api_key, kind, topic, topic_id, name, client = key
+        code, api_key, kind, topic, topic_id, name, client, _, _ = key
         if kind in (R_GROUP, R_RESOURCE):
             where = context.text(name) if name >= 0 else context.topic(topic, topic_id)
         else:

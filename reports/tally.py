@@ -23,7 +23,9 @@ GROUP_KEY = (
 )  # fmt: skip
 TOPIC_KEY = ("api_key", "long_poll", "topic", "topic_id")
 TIMELINE_KEY = ("interval", "api_key")
-ERROR_KEY = ("error_code", "api_key", "kind", "topic", "topic_id", "name", "client_id")
+ERROR_KEY = (
+    "error_code", "api_key", "kind", "topic", "topic_id", "name", "client_id", "broker_ip", "broker_port",
+)  # fmt: skip
 
 #: Value columns of groups and topics, and how each is added up. ns, bytes or counts.
 GROUP_VALUES = {
@@ -272,7 +274,9 @@ def add_errors(  # type: ignore[no-untyped-def]
         probe[4] = r.topic_id
         probe[5] = r.name
         probe[6] = e.client_id
-        row = 4 * claim_row(e_keys, 7, e_slots, e_used, 0, probe, 0)
+        probe[7] = e.broker_ip
+        probe[8] = e.broker_port
+        row = 4 * claim_row(e_keys, 9, e_slots, e_used, 0, probe, 0)
         e_values[row] += 1
         at = e.response_first
         if at == NO_TIME:

@@ -27,7 +27,10 @@ _FOLDED: Mapping[tuple[str, ...], tuple[Mapping[str, int], Mapping[str, int]]] =
          "broker_ip": -1, "broker_port": 0, "api_version": -1},
     ),
     tally.TOPIC_KEY: ({"topic": _OTHER, "topic_id": -1}, {}),
-    tally.ERROR_KEY: ({"client_id": _OTHER, "topic": -1, "topic_id": -1, "name": -1}, {}),
+    tally.ERROR_KEY: (
+        {"client_id": _OTHER, "topic": -1, "topic_id": -1, "name": -1, "broker_ip": -1, "broker_port": 0},
+        {},
+    ),
 }  # fmt: skip
 #: Columns of CONNECTION_ROW that are numbers of strings, and of addresses.
 _CONNECTION_NAMES = (("client_id", "software", "software_version", "sasl_mechanism"), ("client_ip", "broker_ip"))

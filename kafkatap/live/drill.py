@@ -180,7 +180,7 @@ def _row_section(
     kept.sort(key=column.key, reverse=not ascending)
     if column.name in ("p50", "p99", "total"):  # what waits for something else is never among the slow or the fast
         kept.sort(key=lambda row: row.waits or row.broker_p99 is None)
-    columns = [_named(c, by) if c.name == "name" else c for c in ROWS if by != "broker" or c.name != "error"]
+    columns = [_named(c, by) if c.name == "name" else c for c in ROWS]
     keys = [(by, row.name) for row in kept]
     opens: list[Scope] = [(*scope, (by, row.name)) for row in kept]
     return Section(title, columns, kept, keys, opens, _none(empty, shown), len(rows) - len(kept))

@@ -65,7 +65,7 @@ class Row:
     quota_delay: int  # what quotas delayed on the wire, summed
     errors: int  # non-zero error codes
     error_rate: float
-    top_error: str | None  # the most frequent; None also by broker, as error codes are not counted by broker
+    top_error: str | None  # the most frequent
     unanswered: int  # or the response was lost
 
 
@@ -112,9 +112,7 @@ def _chosen(c: Mapping[str, Array], context: Context, within: Scope) -> Sequence
 
 
 def _top_errors(counts: ReportCounts, context: Context, by: str, within: Scope) -> dict[Label, str]:
-    """The most frequent error of each row, by name; error codes are not counted by broker."""
-    if "broker" in (by, *(kind for kind, _ in within)):
-        return {}
+    """The most frequent error of each row, by name."""
     # Error codes do not tell long polls apart: each stands for both.
     e = {name: np.tile(column, 2) for name, column in group_columns(counts.errors, tally.ERROR_KEY).items()}
     e["long_poll"] = np.repeat((0, 1), len(counts.errors))

@@ -12,9 +12,9 @@ import pytest
 
 from kafkatap.engine import Engine
 from kafkatap.live.rows import BY, SECOND, Row, names_of, total_row, window_rows
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import Context, endpoint
 from kafkatap.reports.counts import ReportCounts
-from kafkatap.reports.errors import errors
+from kafkatap.reports.errors import error_label, errors
 from kafkatap.reports.latency import WAITS, latency
 from kafkatap.reports.model import Table, Value
 from kafkatap.reports.throttle import throttle
@@ -29,6 +29,7 @@ class Counted:
     counts: ReportCounts
     context: Context
     exchanges: np.ndarray  # type: ignore[type-arg]
+    results: np.ndarray  # type: ignore[type-arg]
 
     def rows(self, by: str, **within: str | None) -> dict[str | None, Row]:
         found = window_rows(self.counts, self.context, by, LENGTH, tuple(within.items()))
@@ -41,12 +42,13 @@ class Counted:
 def counted(path: Path) -> Counted:
     engine = Engine(True)
     counts = ReportCounts(None, engine, by_topic=True)
-    parts = []
+    parts, results = [], []
     for batch in Run([str(path)], engine).batches():
         counts.add(batch)
         parts.append(batch.exchanges.copy())
+        results.append(batch.results.copy())
     counts.finish()
-    return Counted(counts, names_of(engine), np.concatenate(parts))
+    return Counted(counts, names_of(engine), np.concatenate(parts), np.concatenate(results))
 
 
 def dicts(table: Table) -> list[dict[str, Value]]:
@@ -133,8 +135,27 @@ def test_errors_and_throttling(path: Path) -> None:
         else:
             assert row.top_error is None
         assert row.throttled == throttled[name]
-    for by in ("api", "topic"):
+    for by in ("api", "topic", "broker"):
         assert all((row.top_error is not None) == (row.errors > 0) for row in run.rows(by).values())
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.name)
+def test_errors_of_a_broker(path: Path) -> None:
+    run = counted(path)
+    broker_of = {
+        int(e["exchange"]): endpoint(run.context.address(int(e["broker_ip"])), int(e["broker_port"]))
+        for e in run.exchanges
+    }
+    wanted: dict[str | None, Counter[str]] = defaultdict(Counter)
+    for result in run.results[run.results["error_code"] != 0]:
+        wanted[broker_of[int(result["exchange"])]][error_label(int(result["error_code"]))] += 1
+    for name, row in run.rows("broker").items():
+        assert row.errors == wanted[name].total()
+        if row.errors:
+            assert wanted[name][str(row.top_error)] == max(wanted[name].values())
+            inside = run.rows("client", broker=name).values()
+            assert {r.top_error for r in inside if r.errors} <= wanted[name].keys()
+            assert sum(r.errors for r in inside) == row.errors
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.name)

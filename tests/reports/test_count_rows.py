@@ -182,7 +182,7 @@ def test_rows_have_the_declared_columns_and_little_else() -> None:
     said = {name: value for name, value in error.items() if value is not None}
     assert said == {
         "counts": "errors", "measure": "count", "added": 1, "error_code": 3, "api_key": 1, "kind": "partition",
-        "topic": "orders", "client_id": "billing",
+        "topic": "orders", "client_id": "billing", "broker_ip": "10.0.0.2", "broker_port": 9092,
     }  # fmt: skip
     assert "unanswered" not in rows["measure"].to_pylist()  # zeros are left out
 
