@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.kernels.decorator import helper, inlined
-from kafkatap.kernels.readers import be16, be32, signed16, signed32
+from kafkatap.kernels.readers import be16, be32, same_bytes, signed16, signed32
 
 from .buffers import intern
 from .dialogs import (
@@ -239,6 +239,18 @@ def _note_request(x, size, first, last, packet_first, packet_last):  # type: ign
     x.request_bytes = size - 4
 
 
+@helper
+def _same_client(t, dialog, buf, at, end):  # type: ignore[no-untyped-def]
+    """Whether the client_id of a whole request, whose api_key is at `at`, is the one that its connection had before."""
+    if dialog.client_id < 0 or at + 10 > end:
+        return False
+    known = t.strings[dialog.client_id]
+    length = signed16(be16(buf, at + 8))
+    if np.int64(known.length) != length or at + 10 + length > end:
+        return False
+    return same_bytes(buf, at + 10, t.text, known.at, length)
+
+
 @inlined
 def take_request(t, c, source, at, captured, size, first, last, packet_first, packet_last):  # type: ignore[no-untyped-def]
     """A whole request frame at `at` of a source (with its size field): `captured` of its `size` bytes are there."""
@@ -275,7 +287,12 @@ def take_request(t, c, source, at, captured, size, first, last, packet_first, pa
     x.correlation_id = signed32(be32(buf, at + 8))
     program = program_of(t.index, 0, key, version)
     body = at + 12
-    if not (key == CONTROLLED_SHUTDOWN and version == 0):
+    if key == CONTROLLED_SHUTDOWN and version == 0:
+        pass  # its header has no client_id
+    elif captured == size and _same_client(t, dialog, buf, at + 4, end):
+        x.client_id = dialog.client_id
+        body = at + 14 + np.int64(t.strings[dialog.client_id].length)
+    else:
         length = client_id_length(buf, at + 4, end)
         if captured < 14 or (length < -1 and captured < size):
             program = np.int64(-1)

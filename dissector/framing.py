@@ -457,7 +457,7 @@ def take_chunks(  # type: ignore[no-untyped-def]
         if state[DONE] + np.int64(dialogs[c].pending_count) + frames > done.shape[0]:
             state[STOPPED] = DONE_FULL
             break
-        if state[POOL_TOP] + 8 * buffered + 4_096 > pool.shape[0]:
+        if state[POOL_TOP] + 16 * buffered + 4_096 > pool.shape[0]:
             state[STOPPED] = POOL_FULL
             break
         if state[FREE_MARKS_LEFT] < MARKS_ROOM:

@@ -64,3 +64,12 @@ def be64(buf, at):  # type: ignore[no-untyped-def]
     if high >= 2147483648:
         high -= 4294967296
     return high * 4294967296 + low
+
+
+@helper
+def same_bytes(one, at, other, there, length):  # type: ignore[no-untyped-def]
+    """Whether one[at:at+length] is other[there:there+length]."""
+    k = np.int64(0)
+    while k < length and one[np.uintp(at + k)] == other[np.uintp(there + k)]:
+        k += 1
+    return k == length

@@ -26,6 +26,8 @@ INTERVALS = tuple(s * SECOND for s in (1, 5, 10, 60, 300, 600, 3600, 86400))
 TIMELINE_LIMIT = 200_000
 #: Batches smaller than this are gathered.
 GATHER = 1024
+#: Exchange numbers that lie so close to each other are found by a table of all between.
+_DENSE = 16
 #: Key columns that are numbers of strings; those of addresses end in `_ip`.
 STRING_COLUMNS = frozenset(("client_id", "software", "software_version", "topic", "topic_id", "name"))
 
@@ -285,13 +287,17 @@ class ReportCounts:
 
 
 def rows_of(numbers: Array, wanted: Array) -> Array:
-    """Where each wanted exchange number stands in `numbers`: int64 (n,), -1 where it is not there."""
-    if np.all(numbers[1:] > numbers[:-1]):
-        at = np.searchsorted(numbers, wanted)
-        at = np.minimum(at, len(numbers) - 1)
-    else:
-        order = np.argsort(numbers, kind="stable")
-        at = order[np.minimum(np.searchsorted(numbers[order], wanted), len(numbers) - 1)]
+    """Where each wanted exchange number stands in `numbers`, which has each once: int64 (n,), -1 where it is not."""
+    if not len(numbers):
+        return np.full(len(wanted), -1, np.int64)
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low < _DENSE * len(numbers):
+        places = np.full(high - low + 2, -1, np.int64)
+        places[numbers - low] = np.arange(len(numbers))
+        found: Array = places[np.where((wanted >= low) & (wanted <= high), wanted - low, -1)]
+        return found
+    order = np.argsort(numbers, kind="stable")
+    at = order[np.minimum(np.searchsorted(numbers[order], wanted), len(numbers) - 1)]
     return np.where(numbers[at] == wanted, at, -1).astype(np.int64)
 
 

@@ -15,7 +15,7 @@ from kafkatap.reports import counts as counts_module
 from kafkatap.reports import tally
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
-from kafkatap.reports.counts import SECOND, ReportCounts
+from kafkatap.reports.counts import SECOND, ReportCounts, rows_of
 from kafkatap.reports.filters import Filters, split_broker
 from kafkatap.reports.model import Table
 
@@ -185,3 +185,16 @@ def test_counts_with_other_names_are_renumbered() -> None:
     wanted, got = build_report(mine, context()), build_report(turned, other)
     for name in ("latency", "throttle", "errors", "timeline"):
         assert got.table(name) == wanted.table(name)
+
+
+@given(
+    numbers=st.one_of(*(st.lists(st.integers(1, top), unique=True, max_size=40) for top in (60, 2**62))),
+    others=st.lists(st.integers(0, 2**62), max_size=10),
+    chance=st.randoms(use_true_random=False),
+)
+def test_rows_are_found_by_exchange_number(numbers: list[int], others: list[int], chance: Any) -> None:
+    wanted = [*others, *(chance.choices(numbers, k=50) if numbers else [])]
+    chance.shuffle(wanted)
+    found = rows_of(np.array(numbers, np.int64), np.array(wanted, np.int64))
+    assert found.tolist() == [numbers.index(number) if number in numbers else -1 for number in wanted]
+    assert found.dtype == np.int64
