@@ -71,6 +71,7 @@ class CaptureSocket:
         with suppress(OSError):  # without CAP_NET_ADMIN: as much as the system lets everybody have
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size // 2)
             link.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size // 2)
+        link.getsockopt(_SOL_PACKET, _STATISTICS, 8)  # starts anew: scapy's begins on all interfaces, with no room
 
     def fileno(self) -> int:
         return int(self._socket.fileno())

@@ -164,6 +164,29 @@ def test_filters_may_ask_for_tags(by_scapy: bool, by_tcpdump: bool, monkeypatch:
         assert capture.counters() == (10, 0)
 
 
+@both_ways
+def test_counts_begin_with_the_interface(by_scapy: bool) -> None:
+    """Whatever passes on others while a capture is opened."""
+    over = threading.Event()
+
+    def chatter() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+            link.bind(("127.0.0.1", 0))
+            while not over.is_set():
+                link.sendto(b"nobody reads this", link.getsockname())
+
+    thread = threading.Thread(target=chatter)
+    thread.start()
+    try:
+        with network.veth_pair() as veth:
+            for _ in range(10):
+                with capturing([veth.far], "udp", size=4 << 20, by_scapy=by_scapy) as capture:
+                    assert capture.counters() == (0, 0)
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_any_gives_every_interface_without_its_link_layer() -> None:
     """Both ends of a pair see a packet; what is not IP is told apart."""
     port = next(_ports)
