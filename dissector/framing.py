@@ -440,7 +440,8 @@ def take_chunks(  # type: ignore[no-untyped-def]
             i += 1
             continue
         # Room for the most that one chunk can make: see that nothing has to grow while it is taken.
-        # (A synced stream's buffer is part of one frame; a search buffer may hold many.)
+        # (A synced stream's buffer is part of one frame; a search buffer may hold many. All the buffers that one
+        # grows through are below sixteen times what is needed: a frame's grow eightfold or more, others double.)
         largest = np.int64(chunk.captured) + 65_536
         buffered = np.int64(chunk.captured)
         for side in range(2):

@@ -19,19 +19,17 @@ Array = np.ndarray[Any, Any]
 OTHER = b"(other)"
 SECOND = 1_000_000_000
 _OTHER = -2  # stands for the number of OTHER
-#: What small rows have in common once they are added up, by the key of their table; and where that is not enough.
-_FOLDED: Mapping[tuple[str, ...], tuple[Mapping[str, int], Mapping[str, int]]] = {
-    tally.GROUP_KEY: (
-        {"client_id": _OTHER, "software": -1, "software_version": -1, "client_ip": -1},
-        {"client_id": _OTHER, "software": -1, "software_version": -1, "client_ip": -1,
-         "broker_ip": -1, "broker_port": 0, "api_version": -1},
-    ),
-    tally.TOPIC_KEY: ({"topic": _OTHER, "topic_id": -1}, {}),
-    tally.ERROR_KEY: (
-        {"client_id": _OTHER, "topic": -1, "topic_id": -1, "name": -1, "broker_ip": -1, "broker_port": 0},
-        {},
-    ),
+_Folds = Mapping[tuple[str, ...], Mapping[str, int]]
+#: What small rows have in common once they are added up, by the key of their table.
+_FOLDED: _Folds = {
+    tally.GROUP_KEY: {"client_id": _OTHER, "software": -1, "software_version": -1, "client_ip": -1},
+    tally.TOPIC_KEY: {"topic": _OTHER, "topic_id": -1},
+    tally.ERROR_KEY: {
+        "client_id": _OTHER, "topic": -1, "topic_id": -1, "name": -1, "broker_ip": -1, "broker_port": 0,
+    },
 }  # fmt: skip
+#: ... where that is not enough: what is left has other reasons to be many, brokers and versions without number.
+_FURTHER: _Folds = {tally.GROUP_KEY: {**_FOLDED[tally.GROUP_KEY], "broker_ip": -1, "broker_port": 0, "api_version": -1}}
 #: Columns of CONNECTION_ROW that are numbers of strings, and of addresses.
 _CONNECTION_NAMES = (("client_id", "software", "software_version", "sasl_mechanism"), ("client_ip", "broker_ip"))
 #: The first values of groups and topics: exchanges by outcome.
@@ -91,20 +89,19 @@ def fold(counts: ReportCounts, bounds: Bounds, engine: Engine) -> ReportCounts:
         return counts
     other = engine.dissector.number_of(OTHER)
 
-    def fold_by(stage: int) -> Callable[[tuple[str, ...], Array, Array], None]:
+    def folding(folds: _Folds) -> Callable[[tuple[str, ...], Array, Array], None]:
         def change(names: tuple[str, ...], keys: Array, values: Array) -> None:
-            if names not in most:
+            if names not in most or names not in folds:
                 return
             weights = values[:, : 1 if names == tally.ERROR_KEY else _OUTCOMES].sum(axis=1)
             small = np.argsort(-weights, kind="stable")[most[names] // 2 :]
-            for name, number in _FOLDED[names][stage].items():
+            for name, number in folds[names].items():
                 keys[small, names.index(name)] = other if number == _OTHER else number
 
         return change
 
-    folded = counts.rekeyed(fold_by(0))
-    # What is left has other reasons to be many: brokers and versions without number.
-    return folded.rekeyed(fold_by(1)) if len(folded.groups) > most.get(tally.GROUP_KEY, NEVER) else folded
+    folded = counts.rekeyed(folding(_FOLDED))
+    return folded.rekeyed(folding(_FURTHER)) if len(folded.groups) > most.get(tally.GROUP_KEY, NEVER) else folded
 
 
 def forget_names(

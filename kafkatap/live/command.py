@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -48,10 +47,10 @@ GONE = (errno.EPIPE, errno.EIO)
 def live(options: argparse.Namespace) -> int:
     """Carry out `kafkatap live`; return its exit code."""
     store.verbose = options.verbose > 0
-    notices = Notices()
     if options.list_interfaces:
         print("\n".join([*interfaces.names(), interfaces.ANY]))
         return DONE
+    notices = Notices()
     try:
         definitions = chosen_definitions(options)
         condition = asked_condition(options, definitions)
@@ -106,11 +105,8 @@ def _watch(
         return refuse(error)
     try:
         if screen:
-            from .screen import run_screen
-
             monitor.sinks.append(recent)
-            with notices.on_screen():
-                _with_screen(monitor, recent, stop, options, partial(run_screen, notice=lambda: notices.newest))
+            _with_screen(monitor, recent, stop, options, notices)
         else:
             from .plain import Plain
 
@@ -130,8 +126,12 @@ def _governor(options: argparse.Namespace) -> Governor:
     return Governor(share / 100 or None, options.topics, strict=asked_for)
 
 
-def _with_screen(monitor: Monitor, recent: Recent, stop: Event, options: argparse.Namespace, run_screen: Any) -> None:
+def _with_screen(
+    monitor: Monitor, recent: Recent, stop: Event, options: argparse.Namespace, notices: Notices
+) -> None:  # fmt: skip
     """The monitor in a thread of its own, the screen in this one, until either ends."""
+    from .screen import run_screen
+
     failed: list[BaseException] = []
 
     def work() -> None:
@@ -143,12 +143,13 @@ def _with_screen(monitor: Monitor, recent: Recent, stop: Event, options: argpars
             stop.set()
 
     thread = Thread(target=work, name="kafkatap-live")
-    thread.start()
-    try:
-        run_screen(monitor, recent, stop=stop, utc=options.utc)
-    finally:
-        stop.set()
-        thread.join()
+    with notices.on_screen():
+        thread.start()
+        try:
+            run_screen(monitor, recent, stop=stop, utc=options.utc, notice=lambda: notices.newest)
+        finally:
+            stop.set()
+            thread.join()
     if failed:
         raise failed[0]
 

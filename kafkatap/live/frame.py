@@ -95,9 +95,7 @@ def frame(drawing: Drawing, width: int, height: int) -> list[Line]:
     head = list(_head(drawing, width))
     keep = 4 if height >= 14 else 2 if height >= 8 else 1
     head = head[:keep] if keep == 4 else [head[-1]] if keep == 1 else [head[2], head[3]]
-    foot = [_foot(drawing, width)] if height >= 6 else []
-    if drawing.notice and height >= 6:
-        foot.insert(0, [(units.safe(drawing.notice), WARN)])
+    foot = list(_foot(drawing, width)) if height >= 6 else []
     body = _body(drawing, width, max(height - len(head) - len(foot), 1))
     return [cropped(line, width) for line in (*head, *body, *foot)][:height]
 
@@ -213,11 +211,14 @@ def _tabs(by: str) -> list[Span]:
     return spans
 
 
-def _foot(drawing: Drawing, width: int) -> Line:
+def _foot(drawing: Drawing, width: int) -> Iterator[Line]:
+    if drawing.notice:
+        yield [(units.safe(drawing.notice), WARN)]
     if drawing.editing:
-        return _fields([(0, [("⏎", "bold"), (" keep", DIM)]), (0, [("esc", "bold"), (" clear", DIM)])], width, "  ")
+        yield _fields([(0, [("⏎", "bold"), (" keep", DIM)]), (0, [("esc", "bold"), (" clear", DIM)])], width, "  ")
+        return
     keys = KEYS if drawing.depth == 1 else KEYS_INSIDE
-    return _fields([(rank, [(key, "bold"), (f" {what}", DIM)]) for rank, key, what in keys], width, "  ")
+    yield _fields([(rank, [(key, "bold"), (f" {what}", DIM)]) for rank, key, what in keys], width, "  ")
 
 
 #: Lines of the body that are no row of a section.

@@ -11,8 +11,10 @@ import mmap
 import os
 import socket
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -104,22 +106,23 @@ class Ring:
     @property
     def backlog(self) -> float:
         """The part of the ring's bytes that wait to be read. (Of its blocks more may be ours, with little in them.)"""
-        waiting = 0
-        for n in range(self._count):  # they are filled in turn
-            block = (self._next + n) % self._count
+        return sum(int(self._lengths[block]) for block in self._waiting()) / self.buffer.size
+
+    def _waiting(self) -> Iterator[int]:
+        """The blocks that are ours and not held, in the order in which they were filled."""
+        for number in range(self._next, self._next + self._count - self._held):
+            block = number % self._count
             if not self._status[block] & blocks.OURS:
-                break
-            waiting += int(self._lengths[block])
-        return waiting / self.buffer.size
+                return
+            yield block
 
     def scan(self, number: int) -> int:
         """Fill `packets`, counted from `number` on, with what is there; how many. Their bytes stay until `release`."""
         state, made = self._state, 0
         state[blocks.NEXT_NUMBER] = number
-        most = min(BLOCKS_AT_ONCE, self._count)
         if not state[blocks.POSITION]:
-            self._fetch_headers(most)
-        while self._held < most and self.ready:
+            self._fetch_headers()
+        while self._held < min(BLOCKS_AT_ONCE, self._count) and self.ready:
             start = self._next * BLOCK
             made = blocks.scan_block(
                 self.buffer, start, start + BLOCK, self.interface.link_type, state, self.packets, made
@@ -131,14 +134,11 @@ class Ring:
             self._next = (self._next + 1) % self._count
         return made
 
-    def _fetch_headers(self, most: int) -> None:
-        """Of the blocks that are scanned next, `most` of them."""
+    def _fetch_headers(self) -> None:
+        """Of the blocks that are scanned next."""
         count = 0
-        for block in range(self._next, self._next + most - self._held):
-            if not self._status[block % self._count] & blocks.OURS:
-                break
-            self._places[count] = block % self._count * BLOCK
-            count += 1
+        for count, block in enumerate(islice(self._waiting(), BLOCKS_AT_ONCE), 1):
+            self._places[count - 1] = block * BLOCK
         blocks.fetch_headers(self.buffer, self._places, count)
 
     def release(self) -> None:

@@ -134,8 +134,6 @@ class _View:
     @cached_property
     def owner(self) -> Array:
         """Places in the batch of the results' exchanges, int64 (rows,)."""
-        if not len(self.batch.exchanges):
-            return np.zeros(0, np.int64)
         return rows_of(self.batch.exchanges["exchange"], self.batch.results["exchange"])
 
     def of_exchanges(self, atom: Atom) -> Array:
@@ -154,7 +152,7 @@ class _View:
         found = np.zeros(len(exchanges), bool)
         found[owner[self.condition.on_rows(atom, results, self.names)]] = True
         asked = self.batch.topics
-        if atom.name.asked and asked is not None and len(asked) and len(exchanges):
+        if atom.name.asked and asked is not None and len(asked):
             at = rows_of(exchanges["exchange"], asked["exchange"])
             passed = self.condition.on_rows(atom, asked, self.names) & (at >= 0)
             found[at[passed]] = True
