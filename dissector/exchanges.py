@@ -17,7 +17,7 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
-from kafkatap.kernels.readers import be32
+from kafkatap.kernels.readers import be32, be64
 
 from .buffers import intern
 from .dialogs import DIALOG, LINK, STRING
@@ -101,10 +101,7 @@ DONE, FULL = 0, 1
 @helper
 def _is_id(buf, at):  # type: ignore[no-untyped-def]
     """Whether the 16 bytes at `at` are a topic's id: all zeros stand for none."""
-    for k in range(16):
-        if buf[at + k] != 0:
-            return True
-    return False
+    return be64(buf, at) != 0 or be64(buf, at + 8) != 0
 
 
 @kernel(
