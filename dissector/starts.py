@@ -62,7 +62,7 @@ def _judge_answer(t, asked, stream, final):  # type: ignore[no-untyped-def]
     at = stream.buffer
     end = stream.buffer + stream.used
     if stream.used < 8:
-        return REJECT if final else WAIT
+        return WAIT
     size = be32(buf, at)
     if size < 4 or size > LONGEST_FRAME or be32(buf, at + 4) != be32(buf, asked.buffer + 8):
         return REJECT
@@ -101,7 +101,7 @@ def judge_start(t, c, d, stream, final):  # type: ignore[no-untyped-def]
     other = t.streams[2 * c + 1 - d]
     final = final or stream.used > SEARCH_LIMIT
     if d == np.int64(dialog.client):
-        if t.pool[stream.buffer] == 22 and looks_like_tls(t.pool, stream.buffer, stream.used):
+        if looks_like_tls(t.pool, stream.buffer, stream.used) and t.pool[stream.buffer] == 22:
             dialog.protocol = TLS
             return
         verdict = np.int64(_judge_requests(t, dialog, stream, final))
@@ -111,6 +111,8 @@ def judge_start(t, c, d, stream, final):  # type: ignore[no-untyped-def]
         verdict = np.int64(_judge_answer(t, other, stream, final))
         if verdict == REJECT:
             empty_search(t, other)
+        elif verdict == WAIT and final:
+            stream.mode = SEARCHING
     else:  # nothing was asked yet
         verdict = np.int64(WAIT)
         stream.mode = SEARCHING

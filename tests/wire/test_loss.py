@@ -7,6 +7,7 @@ a correlation_id that was asked for.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,3 +108,17 @@ def test_what_lost_no_packet_is_found(seed: int) -> None:
     for _ in range(4):
         missed, made_up, _ = compared(thinned(talk.segments, chance), talk)
         assert (missed, made_up) == ([], [])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_packets_cut_anywhere(seed: int) -> None:
+    """Whatever is captured of each packet, down to its headers alone: every byte is counted, no exchange is made up."""
+    chance = random.Random(seed)
+    talk = conversation(chance, 12)
+    sent = {(row["api_key"], row["correlation_id"]) for row in talk.wanted}
+    for low, high in ((54, 55), (54, 70), (54, 120), (54, 1_500)):
+        packets = [replace(p, data=p.data[: chance.randrange(low, high)]) for p in encode(talk.segments)]
+        for first in (0, chance.randrange(3, 12)):
+            seen = see(packets[first:])
+            asked = [x for x in seen.exchanges if x["outcome"] != "orphan_response"]
+            assert {(x["api_key"], x["correlation_id"]) for x in asked} <= sent
