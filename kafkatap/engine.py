@@ -54,13 +54,15 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.ring",
     "kafkatap.reassembly.boundaries",
     "kafkatap.reassembly.headers",
+    "kafkatap.reassembly.listeners",
     "kafkatap.reassembly.streams",
     "kafkatap.reports.count_table",
     "kafkatap.reports.histogram",
     "kafkatap.reports.tally",
 )
-#: Blocks between two looks for connections that are over.
+#: Blocks between two looks for connections that are over; how many that begin or close call for one sooner.
 REAP_EVERY = 16
+REAP_CHANGES = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ class Engine:
         self._topics: list[Array] = []
         self._open_topics = OpenTopics()
         self._blocks = 0
+        self._reaped_at = 0  # `Assembler.begun_and_closed` when connections that are over were last looked for
         self._now = 0  # the latest time that reassembly saw
         self._bytes = dict.fromkeys(
             ("kafka_frames", "sasl_tokens", "encrypted", "not_kafka", "skipped", "retransmitted", "out_of_window"), 0
@@ -199,7 +202,9 @@ class Engine:
             yield self._part(buffer, 0, _NONE, *told)
         assembler.end_block()
         self._blocks += 1
-        if self._blocks % REAP_EVERY == 0:
+        changes = assembler.begun_and_closed
+        if self._blocks % REAP_EVERY == 0 or changes - self._reaped_at > REAP_CHANGES:
+            self._reaped_at = changes
             yield from self._end(buffer, everything=False)
 
     def assemble_rest(self) -> Iterator[Assembled]:
