@@ -27,6 +27,7 @@ from kafkatap.kernels.arrays import copied, taken
 from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import CONNECTION_ROW, Batch, Context, FileInfo
+from kafkatap.reports.connection_counts import ConnectionCounts
 
 from .ahead import AHEAD
 from .endpoints import Endpoints
@@ -100,12 +101,14 @@ def engine_for(
     all_results: bool = False,
     ports: Sequence[int] = (),
     definitions: Definitions | None = None,
+    tables: bool = True,
 ) -> Engine:
     """An engine that decodes what a condition asks of exchanges, and for the rows of those that may match."""
     if condition is None:
-        return Engine(all_results, ports, definitions=definitions)
+        return Engine(all_results, ports, definitions=definitions, tables=tables)
     probes = () if condition.probes is None else (condition.probes,)
-    return Engine(all_results or condition.needs_results, ports, probes, definitions, condition.api_keys)
+    results = all_results or condition.needs_results
+    return Engine(results, ports, probes, definitions, condition.api_keys, tables=tables)
 
 
 class Strings(Sequence[bytes | None]):
@@ -143,7 +146,8 @@ class Engine:
     `all_results`: decode every body for its topics and results, not only what failed. `ports`: hints that brokers
     listen there, for connections that begin in the middle. `inspectors` see every message while its bytes are there.
     `definitions`: layouts of a newer Kafka, laid over the built-in ones. `apis`: only exchanges of these are to be
-    right in all columns; of others' bodies no more is read than these need.
+    right in all columns; of others' bodies no more is read than these need. `tables`: keep a row of each connection,
+    and the topics of requests, for tables; else connections are only counted.
     """
 
     def __init__(
@@ -154,6 +158,7 @@ class Engine:
         definitions: Definitions | None = None,
         apis: frozenset[int] | None = None,
         assembler: Assembler | None = None,
+        tables: bool = True,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = assembler or Assembler(pools=AHEAD)
@@ -168,6 +173,7 @@ class Engine:
         self.first: int | None = None
         self.last: int | None = None
         self._connections: list[Array] = []
+        self._counted = None if tables else ConnectionCounts()
         self._topics: list[Array] = []
         self._open_topics = OpenTopics()
         self._blocks = 0
@@ -282,7 +288,8 @@ class Engine:
         rows = finished.exchanges
         wanted = self.dissector.all_results
         if len(finished.topics):
-            self._topics.append(finished.topics)
+            if self._counted is None:
+                self._topics.append(finished.topics)
             if wanted:
                 self._open_topics.add(finished.topics)
         if not len(rows):
@@ -323,7 +330,10 @@ class Engine:
             ):  # fmt: skip
                 rows[prefix + name] = ways[name]
             rows[prefix + "bytes"] = ways["bytes"] - ways["retransmitted_bytes"] - ways["stray_bytes"]
-        self._connections.append(rows)
+        if self._counted is None:
+            self._connections.append(rows)
+        else:
+            self._counted.add(rows)
         encrypted = dialogs["protocol"] == dialog_rows.TLS
         kafka = dialogs["protocol"] == dialog_rows.KAFKA
         parts = self._bytes
@@ -415,6 +425,7 @@ class Engine:
             encrypted_share=self.encrypted_share,
             known_versions=self.dissector.programs.known_versions,
             not_captured=self.not_captured,
+            counted=self._counted if connections is None else None,
         )
 
     def ledger(self) -> dict[str, dict[str, int]]:

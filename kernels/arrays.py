@@ -80,8 +80,8 @@ def grown(array: np.ndarray[Any, Any], needed: int = 0, used: int | None = None)
 
 
 def moved(array: np.ndarray[Any, Any], used: int) -> np.ndarray[Any, Any]:
-    """An array of bytes twice as long with the first `used` of an `untouched` one, whose memory is given back meanwhile:
-    both together never take more than the one did. What reads as zeros takes none."""
+    """An array of bytes twice as long with the first `used` of an `untouched` one. That one's memory is given back
+    meanwhile, so both together never take more than it did. What reads as zeros takes none."""
     bigger = untouched(2 * len(array), np.uint8)
     for first in range(0, used, _STEP):
         end = min(first + _STEP, used)
