@@ -20,6 +20,10 @@ STATUSES = (
 )  # fmt: skip
 OK, TRAILING_BYTES, MALFORMED, INCOMPLETE, UNKNOWN_API, UNKNOWN_VERSION, NOT_DECODED, TOO_LARGE = range(8)
 
+#: Of a larger frame (bytes, with its size field) only the head is decoded, unless another bound is given: brokers'
+#: own default (socket.request.max.bytes).
+MAX_FRAME = 100 << 20
+
 #: A request with its response, or one without the other. -1 bytes: there is no such frame.
 EXCHANGE = record_dtype(
     ("exchange", "i8"),
