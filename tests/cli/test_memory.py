@@ -36,8 +36,8 @@ def peak(path: Path, *options: str) -> int:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> int:
-    """A report's memory for next to nothing."""
-    path = make(tmp_path_factory.mktemp("small") / "small.pcap", "connections", "--count", "10", "--fin")
+    """A report's memory for 40 MB of small messages."""
+    path = make(tmp_path_factory.mktemp("small") / "small.pcap", "connections", "--count", "1000", "--requests", "200")
     peak(path)  # fills the kernel store
     return peak(path)
 
