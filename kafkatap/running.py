@@ -13,7 +13,7 @@ from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .ahead import ahead
 from .engine import Assembled, Engine
-from .sources import BLOCK_SIZE, CaptureReader, FileReport, ordered
+from .sources import BLOCK_SIZE, FileReport, ordered
 
 #: Called once a block with the bytes of files read so far; True ends the reading there.
 Watch = Callable[[int], bool]
@@ -59,11 +59,14 @@ class Run:
 
     def _assembled(self) -> Generator[tuple[int, Assembled | None], None, None]:
         """The reading half: (bytes of files read so far, what reassembly made of them)."""
-        progress: dict[str, int] = {}
+        progress: dict[int, int] = {}
+        done = 0
         for reader, end in ordered(self.paths, self.block_size):
-            self._note(reader)
-            progress[reader.report.path] = reader.progress
-            done = sum(progress.values())
+            number = id(reader.report)
+            if number not in progress:
+                self.files.append(reader.report)
+            done += reader.progress - progress.get(number, 0)
+            progress[number] = reader.progress
             if end > reader.position:
                 for part in self.engine.assemble(reader.buffer, reader.packets, reader.position, end):
                     yield done, part
@@ -73,11 +76,7 @@ class Run:
             if self.interrupted:
                 break
         for part in self.engine.assemble_rest():
-            yield sum(progress.values()), part
-
-    def _note(self, reader: CaptureReader) -> None:
-        if reader.report not in self.files:
-            self.files.append(reader.report)
+            yield done, part
 
     @property
     def damaged(self) -> list[FileReport]:
