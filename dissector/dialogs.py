@@ -37,6 +37,9 @@ DIALOG = record_dtype(
 
 #: How a stream's bytes are read: as frames one behind the other; or in search of the next frame's start.
 SYNCED, SEARCHING, ANCHORED = range(3)  # ANCHORED: the first byte of a connection, where a frame has to start
+#: How far the current frame of a synced stream is believed. A later frame may contradict one that was found by its
+#: first bytes alone, where a segment starts (FIRM) or inside of one (LOOSE). CHECK: it is over, the next header tells.
+CERTAIN, FIRM, LOOSE, CHECK = range(4)
 
 #: One direction. While synced, the buffer holds what is captured of the current frame from its first byte on; while
 #: searching, all bytes in which a frame's start may still be.
@@ -61,6 +64,7 @@ STREAM = record_dtype(
     ("marks_last", "i4"),
     ("mode", "u1"),
     ("broken", "u1"),  # the buffer misses bytes of the current frame that went by
+    ("doubt", "u1"),  # CERTAIN, FIRM, LOOSE, CHECK
 )
 
 #: A piece of a search buffer: bytes of one chunk. `fresh`: it starts where the chunk (so the segment) starts.
