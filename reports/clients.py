@@ -12,8 +12,8 @@ The verdict is a plain rule, `verdict`:
               data, JoinGroup and SyncGroup for other members) is below 20 ms, and so is the mean of what quotas and
               transfer took of a Fetch, nothing is slow
 3. else the largest part of the summed total time:
-   throttled  delay by quotas
-   broker     broker time (without that of those requests) and queueing behind earlier requests
+   throttled  throttle wait, and head-of-line wait while a quota delayed the requests ahead
+   broker     broker time (without that of those requests), and head-of-line wait while the broker worked on others
    client     transfer, where the client's receive window was closed meanwhile
    network    transfer, else
 """
@@ -131,11 +131,11 @@ def clients(counts: ReportCounts, context: Context) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Where the total time of some answered exchanges went, ns."""
+    """Where the total time of some answered exchanges went, ns. A head-of-line wait is charged to what the request
+    ahead waited for; where that was data or other members of a group, to nobody."""
 
     count: int = 0
     broker: int = 0
-    queue: int = 0
     quota: int = 0
     transfer: int = 0
 
@@ -143,15 +143,22 @@ class Spent:
 def _spent(rolled: Rolled, row: int) -> Spent:
     if row < 0:
         return Spent()
-    v = rolled.values
-    broker, queue, quota = (int(v[name][row]) for name in ("broker_ns", "queue_ns", "wait_ns"))
-    return Spent(int(v["answered"][row]), broker, queue, quota, int(v["total_ns"][row]) - broker - queue - quota)
+    total, broker, queue, by_quota, by_wait, quota = (
+        int(rolled.values[name][row])
+        for name in ("total_ns", "broker_ns", "queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "wait_ns")
+    )
+    return Spent(
+        count=int(rolled.values["answered"][row]),
+        broker=broker + queue - by_quota - by_wait,
+        quota=quota + by_quota,
+        transfer=total - broker - queue - quota,
+    )
 
 
 def verdict(wire: _Wire, p99: int | None, prompt: Spent, fetches: Spent) -> str:
     """The rule of this module's docstring. `prompt`: exchanges that wait for nothing else; `fetches`: Fetches."""
     quota, transfer = prompt.quota + fetches.quota, prompt.transfer + fetches.transfer
-    broker = prompt.broker + prompt.queue
+    broker = prompt.broker
     slow_fetches = fetches.quota + fetches.transfer >= SLOW_NS * max(fetches.count, 1)
     slow = (p99 is not None and p99 >= SLOW_NS) or slow_fetches
     if slow and quota > broker + transfer:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kafkatap.dissector.rows import FETCHES as FETCHES
+from kafkatap.dissector.rows import WAITS as WAITS
+
 from . import tally
 from .batch import Array, Context, endpoint
 from .counts import ReportCounts
 from .model import Column, Table, Value
 from .rollup import PARTS, Rolled, api_label, group_columns, maybe, roll_up
 
-#: APIs whose requests wait at the broker for data: Fetch, ShareFetch.
-FETCHES = (1, 78)
-#: ... or for other members of a group as well: JoinGroup, SyncGroup.
-WAITS = (*FETCHES, 11, 14)
 BY = ("api", "client", "broker", "version", "topic")
 
 _BY_COLUMNS = {

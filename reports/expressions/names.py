@@ -96,7 +96,9 @@ def _exchange_names() -> list[Name]:
             found.append(Name(name, "number", f"packet of the {end}'s {part} byte",
                               ((partial(c.optional, name, 0), None),)))  # fmt: skip
         found.append(Name(f"{end}_bytes", "size", f"size of the {end}", ((partial(c.natural, f"{end}_bytes"), None),)))
-    for name in ("broker_ns", "queue_ns", "throttle_wait_ns", "total_ns"):
+    for name in (
+        "broker_ns", "queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
+    ):  # fmt: skip
         found.append(Name(name, "duration", "as in the table exchanges; without a unit ns",
                           ((partial(c.of_answer, name), None),)))  # fmt: skip
     status = _words(r.STATUSES)

@@ -128,6 +128,12 @@ def test_verdicts() -> None:
     assert verdict(again, quick) == "network"
     assert verdict(connection(), slow) == "broker"
     assert verdict(connection(), queued) == "broker"
+    behind = {**metadata, "broker": MS, "queue_ns": 80 * MS, "total_ns": 81 * MS}
+    assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=70 * MS)) == "throttled"
+    assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=30 * MS)) == "broker"
+    # Behind a Fetch that waits for data: what is left is slow for the network's sake.
+    polled = exchange(0, **{**behind, "total_ns": 83 * MS}, hol_poll_wait_ns=80 * MS)
+    assert verdict(connection(), polled) == "network"
     assert verdict(connection(), muted) == "throttled"
     assert verdict(again, muted) == "throttled"
     assert verdict(connection(client_retransmitted_bytes=100, client_retransmitted_packets=1), quick) == "-"
