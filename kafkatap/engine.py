@@ -53,6 +53,7 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.pcap_writer",
     "kafkatap.reassembly.ring",
     "kafkatap.reassembly.boundaries",
+    "kafkatap.reassembly.duplicates",
     "kafkatap.reassembly.headers",
     "kafkatap.reassembly.streams",
     "kafkatap.reports.count_table",

@@ -91,6 +91,7 @@ class FileInfo:
     last: int | None = None
     drops: int | None = None  # packets lost while capturing, where the file tells
     damage: str | None = None
+    duplicates: int = 0  # packets that a file before it holds too, with equal times and bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ Names are told apart by what they print as.
 The verdict is a plain rule, `verdict`:
 
 1. throttled  quotas took more than half of the total time, and that was felt (2.)
-   network    else, at least 1 % of the TCP payload, in at least RETRANSMITTED_PACKETS packets, was sent again
+   network    else, at least 1 % of the TCP payload, in at least RETRANSMITTED_PACKETS packets, was retransmitted;
+              not where captures hold duplicates, which look the same
 2. -          else, where the 99th percentile of total time (without requests that wait for something else: Fetch for
               data, JoinGroup and SyncGroup for other members) is below 20 ms, and so is the mean of what quotas and
               transfer took of a Fetch, nothing is slow
@@ -51,8 +52,16 @@ COLUMNS = (
     Column("total_p50_ns", "total\np50", "ns", "total time, median (without Fetch, JoinGroup, SyncGroup)", 4),
     Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile (without Fetch, JoinGroup, SyncGroup)"),
     Column("rtt_ns", "RTT", "ns", "TCP round trip in the handshakes, median", 1),
-    Column("retransmitted_packets", "retr.", "count", "packets with payload that was sent before, both ways", 4),
-    Column("retransmitted_share", "retr.", "share", "payload bytes sent again, both ways", 2),
+    Column(
+        "retransmitted_packets",
+        "retr.",
+        "count",
+        "packets with payload that was sent before, both ways; null: captures hold duplicates, which look the same",
+        4,
+    ),
+    Column(
+        "retransmitted_share", "retr.", "share", "payload bytes that were retransmitted, both ways; null as before", 2
+    ),
     Column("zero_windows", "zero\nwin.", "count", "times that the client's receive window was closed", 4),
     Column("verdict", "verdict", "text", "where the time goes: network, broker, client, throttled, or -"),
 )
@@ -104,13 +113,16 @@ def clients(counts: ReportCounts, context: Context) -> Table:
         if requests[g] and c["api_version"][g] >= 0:
             versions[who[g]].add((c["api_key"][g], c["api_version"][g]))
     wires = _wires(context, known)
+    repeated = any(f.duplicates for f in context.files)
     v, total = rolled.values, rolled.exchanges()
     rows: list[tuple[Value, ...]] = []
     for i in sorted(range(len(rolled)), key=lambda i: (-int(total[i]), str(rolled.keys[i]))):
         key: Who = rolled.keys[i]  # type: ignore[assignment]
         wire, t = wires.get(key, _Wire()), time_row.get(key, -1)
         p50, p99 = (maybe(p) for p in percentiles[t]) if t >= 0 else (None, None)
-        share = wire.again_bytes / wire.bytes if wire.bytes else None
+        if repeated:
+            wire.again_packets = wire.again_bytes = 0
+        share = wire.again_bytes / wire.bytes if wire.bytes and not repeated else None
         gone = {(k, n) for k, n in versions[key] if (removed_in(k, n) or "").startswith("4.0")}
         rows.append((
             key[0], key[1], _software_text(key),
@@ -118,7 +130,7 @@ def clients(counts: ReportCounts, context: Context) -> Table:
             oldest_release_for(versions[key]) or None, versions_text(gone) or None, versions_text(versions[key]),
             *(int(v[n][i]) for n in ("request_bytes", "response_bytes", "errors", "throttled", "wait_ns")),
             p50, p99, sorted(wire.rtts)[len(wire.rtts) // 2] if wire.rtts else None,
-            wire.again_packets, share, wire.zero_windows,
+            None if repeated else wire.again_packets, share, wire.zero_windows,
             verdict(wire, p99, _spent(times, t), _spent(fetches, fetch_row.get(key, -1))),
         ))  # fmt: skip
     notes = (

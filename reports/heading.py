@@ -69,6 +69,7 @@ FILE_COLUMNS = (
     Column("first", "from", "time", "time of its first packet"),
     Column("last", "to", "time", "time of its last packet"),
     Column("drops", "drops", "count", "packets lost while capturing, as the file tells; null: it does not tell", 1),
+    Column("duplicates", "dupli-\ncates", "count", "packets that a file above holds too: equal times, equal bytes", 1),
     Column("damage", "damage", "text", "what of it could not be read", 1),
 )
 
@@ -78,7 +79,7 @@ def files(context: Context) -> Table:
     rows: list[tuple[Value, ...]] = [
         (
             f.path, f.kind or None, f.first_packet, f.packets, f.bytes, ", ".join(f.link_types) or None, f.first,
-            f.last, f.drops, f.damage,
+            f.last, f.drops, f.duplicates, f.damage,
         )
         for f in context.files
     ]  # fmt: skip

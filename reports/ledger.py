@@ -30,7 +30,7 @@ WORDS = {
         "encrypted": "encrypted (TLS)",
         "not_kafka": "not Kafka",
         "skipped": "Kafka, outside of known messages",
-        "retransmitted": "sent again",
+        "retransmitted": "retransmitted",
         "out_of_window": "far outside of the window",
     },
     "requests": {
@@ -49,6 +49,10 @@ WORDS = {
     },
 }
 
+_DUPLICATES = (
+    "{n} packet{s} {are} in a file before it too. Duplicates look like retransmissions, so no verdict of this report "
+    "counts those."
+)
 #: What a part means to a user, where it is a loss.
 _SENTENCES = {
     ("requests", "unanswered"): "{n} request{s} {have} no response in this capture.",
@@ -92,6 +96,8 @@ def loss_sentences(context: Context) -> tuple[str, ...]:
             said.append(f"{f.path}: {f.damage}.")
         if f.drops:
             said.append(f"{f.path}: {_say('{n} packet{s} {were} dropped while capturing.', f.drops)}")
+        if f.duplicates:
+            said.append(f"{f.path}: {_say(_DUPLICATES, f.duplicates)}")
     connections = context.connections
     holes = int(connections["client_hole_bytes"].sum()) + int(connections["broker_hole_bytes"].sum())
     if holes:
