@@ -10,6 +10,7 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.hashing import hash_start, mix, spread
 from kafkatap.kernels.readers import be32, same_bytes
 
 from .dialogs import (
@@ -20,6 +21,7 @@ from .dialogs import (
     LIVE_BUFFERS,
     POOL_LISTS,
     POOL_TOP,
+    SEED,
     SMALLEST_CLASS,
     STRING,
     STRINGS,
@@ -149,17 +151,16 @@ def drop_mark(t, stream):  # type: ignore[no-untyped-def]
 
 
 @helper
-def hash_bytes(buf, at, length):  # type: ignore[no-untyped-def]
-    """A 30-bit hash of buf[at:at+length], four bytes at a time. Products stay below 2^63."""
-    h = np.int64(length) & 0x3FFFFFFF
+def hash_bytes(buf, at, length, seed):  # type: ignore[no-untyped-def]
+    """A hash of buf[at:at+length], 30 bits, four bytes at a time."""
+    h = mix(hash_start(seed), length, seed)
     words = length >> 2
     for k in range(words):
-        mixed = (h * 0x2C1B3C6D) ^ be32(buf, at + 4 * k)
-        h = (mixed ^ (mixed >> 30)) & 0x3FFFFFFF
+        h = mix(h, be32(buf, at + 4 * k), seed)
+    rest = np.int64(0)
     for k in range(4 * words, length):
-        mixed = (h * 0x2C1B3C6D) ^ np.int64(buf[np.uintp(at + k)])
-        h = (mixed ^ (mixed >> 30)) & 0x3FFFFFFF
-    return (h ^ (h >> 13)) & 0x3FFFFFFF
+        rest = (rest << 8) | np.int64(buf[np.uintp(at + k)])
+    return spread(mix(h, rest, seed))
 
 
 @helper
@@ -168,7 +169,7 @@ def intern(buf, at, length, strings, text, buckets, state):  # type: ignore[no-u
     if length < 0:
         return np.int64(-1)
     mask = buckets.shape[0] - 1
-    h = hash_bytes(buf, at, length)
+    h = hash_bytes(buf, at, length, np.int64(state[SEED]))
     slot = h & mask
     while True:
         number = np.int64(buckets[slot]) - 1

@@ -133,8 +133,8 @@ BLOCK, HELD, POOL = range(3)
 #: State (int64): counters and free lists of the tables, then the ledger's counts of frames.
 (
     STOPPED, JOBS, DONE, FREE_EXCHANGES, NEXT_EXCHANGE, POOL_TOP, FREE_MARKS, STRINGS, TEXT, DEFERRED, LIVE_BUFFERS,
-    FREE_MARKS_LEFT, POOL_LISTS,
-) = range(13)  # fmt: skip
+    FREE_MARKS_LEFT, SEED, POOL_LISTS,
+) = range(14)  # fmt: skip
 #: Free lists of the pool: one for each size class 2^6 … 2^40.
 SMALLEST_CLASS, CLASSES = 6, 34
 COUNTS = POOL_LISTS + CLASSES + 1

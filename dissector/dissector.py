@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kafkatap.kernels.arrays import copied, grown, linked_free_list, new_numbers, taken, untouched
+from kafkatap.kernels.hashing import new_seed
 
 from . import buffers, dialogs, exchanges, expiry, framing
 from .inspection import Frames, Inspector
@@ -82,6 +83,7 @@ class Dissector:
         self._scratch = np.zeros(SCRATCH_SIZE + 8, np.int64)
         self._pieces = np.zeros(2, dialogs.PIECE)
         self.state = np.zeros(dialogs.STATE_SIZE, np.int64)
+        self.state[dialogs.SEED] = new_seed()
         self.state[dialogs.FREE_EXCHANGES] = len(self._free)
         self.state[dialogs.NEXT_EXCHANGE] = 1
         self.state[dialogs.FREE_MARKS] = linked_free_list(self.marks, 0, -1)

@@ -59,7 +59,8 @@ def report(options: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         return refuse(error)
     topics = options.by == "topic" or bool(options.topic)
-    engine = engine_for(condition, topics or bool(options.parquet), options.port or (), definitions)
+    tables = bool(options.parquet)
+    engine = engine_for(condition, topics or tables, options.port or (), definitions, tables)
     counts = ReportCounts(filters, engine, by_topic=topics, interval=options.interval)
     kept: list[Batch] = []
     with interrupts() as stop, progress(options) as show:
@@ -76,7 +77,7 @@ def report(options: argparse.Namespace) -> int:
         if not (run.interrupted and file.path == STANDARD_INPUT):
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file)}")
     if run.files and all(f.fatal for f in run.files):
-        return WRONG
+        return INTERRUPTED if run.interrupted else WRONG
     context = run.context()
     result = build_report(counts, context, by=options.by, curves=bool(options.plots), asked=asked(options))
     found = any(context.ledger["requests"].values())

@@ -27,6 +27,7 @@ from kafkatap.kernels.arrays import copied, taken
 from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import CONNECTION_ROW, Batch, Context, FileInfo
+from kafkatap.reports.connection_counts import ConnectionCounts
 
 from .ahead import AHEAD
 from .endpoints import Endpoints
@@ -55,13 +56,15 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.boundaries",
     "kafkatap.reassembly.duplicates",
     "kafkatap.reassembly.headers",
+    "kafkatap.reassembly.listeners",
     "kafkatap.reassembly.streams",
     "kafkatap.reports.count_table",
     "kafkatap.reports.histogram",
     "kafkatap.reports.tally",
 )
-#: Blocks between two looks for connections that are over.
+#: Blocks between two looks for connections that are over; how many that begin or close call for one sooner.
 REAP_EVERY = 16
+REAP_CHANGES = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +102,14 @@ def engine_for(
     all_results: bool = False,
     ports: Sequence[int] = (),
     definitions: Definitions | None = None,
+    tables: bool = True,
 ) -> Engine:
     """An engine that decodes what a condition asks of exchanges, and for the rows of those that may match."""
     if condition is None:
-        return Engine(all_results, ports, definitions=definitions)
+        return Engine(all_results, ports, definitions=definitions, tables=tables)
     probes = () if condition.probes is None else (condition.probes,)
-    return Engine(all_results or condition.needs_results, ports, probes, definitions, condition.api_keys)
+    results = all_results or condition.needs_results
+    return Engine(results, ports, probes, definitions, condition.api_keys, tables=tables)
 
 
 class Strings(Sequence[bytes | None]):
@@ -142,7 +147,8 @@ class Engine:
     `all_results`: decode every body for its topics and results, not only what failed. `ports`: hints that brokers
     listen there, for connections that begin in the middle. `inspectors` see every message while its bytes are there.
     `definitions`: layouts of a newer Kafka, laid over the built-in ones. `apis`: only exchanges of these are to be
-    right in all columns; of others' bodies no more is read than these need.
+    right in all columns; of others' bodies no more is read than these need. `tables`: keep a row of each connection,
+    and the topics of requests, for tables; else connections are only counted.
     """
 
     def __init__(
@@ -153,6 +159,7 @@ class Engine:
         definitions: Definitions | None = None,
         apis: frozenset[int] | None = None,
         assembler: Assembler | None = None,
+        tables: bool = True,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = assembler or Assembler(pools=AHEAD)
@@ -167,9 +174,11 @@ class Engine:
         self.first: int | None = None
         self.last: int | None = None
         self._connections: list[Array] = []
+        self._counted = None if tables else ConnectionCounts()
         self._topics: list[Array] = []
         self._open_topics = OpenTopics()
         self._blocks = 0
+        self._reaped_at = 0  # `Assembler.begun_and_closed` when connections that are over were last looked for
         self._now = 0  # the latest time that reassembly saw
         self._bytes = dict.fromkeys(
             ("kafka_frames", "sasl_tokens", "encrypted", "not_kafka", "skipped", "retransmitted", "out_of_window"), 0
@@ -200,7 +209,9 @@ class Engine:
             yield self._part(buffer, 0, _NONE, *told)
         assembler.end_block()
         self._blocks += 1
-        if self._blocks % REAP_EVERY == 0:
+        changes = assembler.begun_and_closed
+        if self._blocks % REAP_EVERY == 0 or changes - self._reaped_at > REAP_CHANGES:
+            self._reaped_at = changes
             yield from self._end(buffer, everything=False)
 
     def assemble_rest(self) -> Iterator[Assembled]:
@@ -278,7 +289,8 @@ class Engine:
         rows = finished.exchanges
         wanted = self.dissector.all_results
         if len(finished.topics):
-            self._topics.append(finished.topics)
+            if self._counted is None:
+                self._topics.append(finished.topics)
             if wanted:
                 self._open_topics.add(finished.topics)
         if not len(rows):
@@ -319,7 +331,10 @@ class Engine:
             ):  # fmt: skip
                 rows[prefix + name] = ways[name]
             rows[prefix + "bytes"] = ways["bytes"] - ways["retransmitted_bytes"] - ways["stray_bytes"]
-        self._connections.append(rows)
+        if self._counted is None:
+            self._connections.append(rows)
+        else:
+            self._counted.add(rows)
         encrypted = dialogs["protocol"] == dialog_rows.TLS
         kafka = dialogs["protocol"] == dialog_rows.KAFKA
         parts = self._bytes
@@ -411,6 +426,7 @@ class Engine:
             encrypted_share=self.encrypted_share,
             known_versions=self.dissector.programs.known_versions,
             not_captured=self.not_captured,
+            counted=self._counted if connections is None else None,
         )
 
     def ledger(self) -> dict[str, dict[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -95,7 +95,7 @@ class Run:
     def context(self) -> Context:
         """What the reports and tables need beside the rows."""
         files = sorted(self.files, key=lambda f: f.first_packet)
-        return self.engine.context([self._info(f) for f in files])
+        return replace(self.engine.context([self._info(f) for f in files]), interrupted=self.interrupted)
 
     def _info(self, f: FileReport) -> FileInfo:
         duplicates = 0 if self._duplicates is None else self._duplicates.of(f)

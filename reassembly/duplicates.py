@@ -1,7 +1,7 @@
 """Duplicates, which several captures hold: packets of equal time, length and bytes, and read close to each other.
 
 A packet's fingerprint takes in its time stamp, its length on the wire and its first bytes. The table keeps those of the
-latest packets, so its size is fixed: captures that overlap are read in order of time, so duplicates come close together.
+latest packets, so its size is fixed: captures that overlap are read in order of time, and duplicates come soon after.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def _fingerprint(buf, packet):  # type: ignore[no-untyped-def]
     for word in (packet.ts & 0xFFFFFFFF, (packet.ts >> 32) & 0xFFFFFFFF, np.int64(packet.original)):
         low = _mixed(low, word)
         high = _mixed(high, low ^ word)
-    head = min(np.int64(packet.captured), HEAD) - 3
+    head = np.int64(min(np.int64(packet.captured), HEAD))
     at = packet.at
-    for k in range(0, head, 4):
+    for k in range(0, head - 3, 4):
         word = be32(buf, at + k)
         low = _mixed(low, word)
         high = _mixed(high, low ^ word)

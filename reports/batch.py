@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from kafkatap.kernels.decorator import record_dtype
+
+if TYPE_CHECKING:
+    from .connection_counts import ConnectionCounts
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -101,6 +104,7 @@ class Context:
     `ledger` has a section for packets, payload bytes, requests and responses; the parts of a section (all but "total")
     sum to its "total". `known_versions`: the lowest and highest version of each API's requests that can be decoded, by
     api_key, None where it is not known. `encrypted_share` is the part of the TCP payload that was TLS, 0 to 1.
+    `connections`: rows for tables; a run that makes none has only `counted`, their counts.
     """
 
     strings: Sequence[bytes | None] = ()
@@ -115,6 +119,21 @@ class Context:
     encrypted_share: float = 0.0
     known_versions: Mapping[int, tuple[int, int]] | None = None
     not_captured: int = 0  # bytes of TCP payload that the snap length cut off
+    interrupted: bool = False  # reading ended before the input did, as the user wanted
+
+    def __repr__(self) -> str:
+        return f"<Context of {len(self.files):,} files, {self.packets:,} packets, {len(self.strings):,} strings>"
+
+    counted: ConnectionCounts | None = None
+
+    @property
+    def connection_counts(self) -> ConnectionCounts:
+        """What reports say of the connections."""
+        if self.counted is not None:
+            return self.counted
+        from .connection_counts import count_connections
+
+        return count_connections(self.connections)
 
     def text(self, number: int) -> str | None:
         """A string from the wire by its number, None for null; not escaped."""

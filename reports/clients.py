@@ -23,16 +23,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import numpy as np
 
 from kafkatap.dissector.releases import oldest_release_for, removed_in
 
 from . import tally
 from .batch import Context
+from .connection_counts import KEY, VALUES
 from .counts import ReportCounts
 from .histogram import P50, P99
 from .latency import FETCHES, WAITS
-from .model import Column, Table, Value
+from .model import Column, Table, Value, Versions
 from .rollup import Rolled, api_label, group_columns, maybe, roll_up
 
 COLUMNS = (
@@ -42,13 +45,27 @@ COLUMNS = (
     Column("connections", "conns", "count", "TCP connections, by their last client_id", 1),
     Column("requests", "requests", "count", "requests"),
     Column("oldest_release", "needs\nKafka", "text", "oldest Kafka release that knows all API versions used"),
-    Column("removed", "gone\nin 4.0", "text", "API versions used that Kafka 4.0 no longer knows", 3),
-    Column("api_versions", "API versions", "text", "all API versions used", 9),
+    Column("removed", "gone\nin 4.0", "versions", "API versions used that Kafka 4.0 no longer knows", 3),
+    Column("api_versions", "API versions", "versions", "all API versions used", 9),
     Column("request_bytes", "sent", "bytes", "size of the requests", 2),
     Column("response_bytes", "received", "bytes", "size of the responses", 2),
     Column("errors", "errors", "count", "non-zero error codes in the responses"),
     Column("throttled", "throt-\ntled", "count", "responses with throttle_time_ms above zero", 1),
-    Column("wait_sum_ns", "quota\ndelay", "ns", "delay by quotas on the wire, summed", 3),
+    Column("wait_sum_ns", "throttle\nwait", "ns", "time that quotas delayed its requests on the wire, summed", 1),
+    Column(
+        "hol_throttle_wait_sum_ns",
+        "HOL\nthrottle",
+        "ns",
+        "time that its requests waited behind throttled ones of their connection, summed",
+        9,
+    ),
+    Column(
+        "hol_poll_wait_sum_ns",
+        "HOL\npoll",
+        "ns",
+        "time that they waited behind Fetch, ShareFetch, JoinGroup and SyncGroup requests of their connection, summed",
+        9,
+    ),
     Column("total_p50_ns", "total\np50", "ns", "total time, median (without Fetch, JoinGroup, SyncGroup)", 4),
     Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile (without Fetch, JoinGroup, SyncGroup)"),
     Column("rtt_ns", "RTT", "ns", "TCP round trip in the handshakes, median", 1),
@@ -79,7 +96,7 @@ class _Wire:
     """What the connections of one client add up to."""
 
     connections: int = 0
-    rtts: list[int] = field(default_factory=list)
+    rtt: int | None = None
     bytes: int = 0
     again_bytes: int = 0
     again_packets: int = 0
@@ -127,16 +144,20 @@ def clients(counts: ReportCounts, context: Context) -> Table:
         rows.append((
             key[0], key[1], _software_text(key),
             wire.connections, int(total[i]),
-            oldest_release_for(versions[key]) or None, versions_text(gone) or None, versions_text(versions[key]),
-            *(int(v[n][i]) for n in ("request_bytes", "response_bytes", "errors", "throttled", "wait_ns")),
-            p50, p99, sorted(wire.rtts)[len(wire.rtts) // 2] if wire.rtts else None,
+            oldest_release_for(versions[key]) or None, _by_api(gone), _by_api(versions[key]),
+            *(int(v[n][i]) for n in (
+                "request_bytes", "response_bytes", "errors", "throttled", "wait_ns", "hol_throttle_wait_ns",
+                "hol_poll_wait_ns",
+            )),
+            p50, p99, wire.rtt,
             None if repeated else wire.again_packets, share, wire.zero_windows,
             verdict(wire, p99, _spent(times, t), _spent(fetches, fetch_row.get(key, -1))),
         ))  # fmt: skip
     notes = (
         "needs Kafka: the oldest release that knows all API versions used.",
         "total p99: without Fetch, JoinGroup and SyncGroup, which wait for data and for other members.",
-        "verdict: network (1 % or more sent again), - (nothing slower than 20 ms), else where most of the time went.",
+        "verdict: network (1 % or more retransmitted), - (nothing slower than 20 ms), else where most time went. "
+        "Waiting behind a request counts as what that request waited for.",
     )
     return Table("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
 
@@ -186,22 +207,12 @@ def verdict(wire: _Wire, p99: int | None, prompt: Spent, fetches: Spent) -> str:
     return "client" if wire.zero_windows else "network"
 
 
-def versions_text(pairs: set[tuple[int, int]]) -> str:
-    """`Fetch 4, 11-12; Metadata 9`."""
+def _by_api(pairs: set[tuple[int, int]]) -> tuple[Versions, ...]:
+    """(api_key, version) pairs as names of APIs with their versions, ascending by key."""
     by_api: dict[int, list[int]] = defaultdict(list)
     for api_key, version in sorted(pairs):
         by_api[api_key].append(version)
-    return "; ".join(f"{api_label(k)} {_ranges(v)}" for k, v in sorted(by_api.items()))
-
-
-def _ranges(numbers: list[int]) -> str:
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return tuple((api_label(key), tuple(versions)) for key, versions in by_api.items())
 
 
 def _texts(numbers: Sequence[Sequence[int]], context: Context) -> list[Who]:
@@ -237,21 +248,18 @@ def _software_text(who: Who) -> str | None:
 
 
 def _wires(context: Context, known: dict[Software, set[Software]]) -> dict[Who, _Wire]:
-    wires: dict[Who, _Wire] = defaultdict(_Wire)
-    c = context.connections
-    people = _texts([c[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")], context)
-    names = (
-        "handshake_rtt_ns", "client_bytes", "broker_bytes", "client_retransmitted_bytes", "broker_retransmitted_bytes",
-        "client_retransmitted_packets", "broker_retransmitted_packets", "client_zero_windows",
-    )  # fmt: skip
-    columns = (c[name].tolist() for name in names)
-    for who, rtt, sent, got, again, again_got, packets, packets_got, zero in zip(people, *columns, strict=True):
-        wire = wires[_settle(who, known)]
-        wire.connections += 1
-        if rtt >= 0:
-            wire.rtts.append(rtt)
-        wire.bytes += sent + got
-        wire.again_bytes += again + again_got
-        wire.again_packets += packets + packets_got
-        wire.zero_windows += zero
+    counts = context.connection_counts
+    keys = group_columns(counts.table, KEY)
+    people = _texts([keys[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")], context)
+    numbers: dict[Who, int] = {}
+    groups = np.array([numbers.setdefault(_settle(who, known), len(numbers)) for who in people], np.int64)
+    wires = {who: _Wire(rtt=rtt) for who, rtt in zip(numbers, counts.median_rtts(groups, len(numbers)), strict=True)}
+    each = list(wires.values())
+    for group, values in zip(groups.tolist(), counts.table.value_rows().tolist(), strict=True):
+        wire, value = each[group], dict(zip(VALUES, values, strict=True))
+        wire.connections += value["connections"]
+        wire.bytes += value["bytes"]
+        wire.again_bytes += value["retransmitted_bytes"]
+        wire.again_packets += value["retransmitted_packets"]
+        wire.zero_windows += value["client_zero_windows"]
     return wires

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import units
 from .batch import Context
 from .model import Column, Table, Value
 
@@ -91,6 +92,9 @@ def ledger(context: Context) -> Table:
 def loss_sentences(context: Context) -> tuple[str, ...]:
     """What was lost, damaged or not understood: one sentence each."""
     said: list[str] = []
+    if context.interrupted:
+        until = "" if context.last is None else f" (packets until {units.iso(context.last)})"
+        said.append(f"Interrupted: this report covers what was read before{until}, not the whole input.")
     for f in context.files:
         if f.damage:
             said.append(f"{f.path}: {f.damage}.")
@@ -98,10 +102,10 @@ def loss_sentences(context: Context) -> tuple[str, ...]:
             said.append(f"{f.path}: {_say('{n} packet{s} {were} dropped while capturing.', f.drops)}")
         if f.duplicates:
             said.append(f"{f.path}: {_say(_DUPLICATES, f.duplicates)}")
-    connections = context.connections
-    holes = int(connections["client_hole_bytes"].sum()) + int(connections["broker_hole_bytes"].sum())
+    connections = context.connection_counts
+    holes = connections.total("hole_bytes")
     if holes:
-        torn = int(((connections["client_holes"] > 0) | (connections["broker_holes"] > 0)).sum())
+        torn = connections.total("torn")
         where = "1 connection" if torn == 1 else f"{torn:,} connections"
         said.append(_say(f"{{n}} byte{{s}} of {where} {{are}} in no packet of this capture.", holes))
     if context.not_captured:
@@ -116,7 +120,7 @@ def loss_sentences(context: Context) -> tuple[str, ...]:
             if template and count:
                 said.append(_say(template, count))
     if context.encrypted_share >= 0.005:
-        said.append(f"{context.encrypted_share:.0%} of the payload is encrypted (TLS) and cannot be read.")
+        said.append(f"{units.share(context.encrypted_share)} of the payload is encrypted (TLS) and cannot be read.")
     return tuple(said)
 
 

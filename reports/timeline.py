@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import tally
+from . import tally, units
 from .batch import Array, Context
 from .counts import INTERVALS, SECOND, ReportCounts
 from .histogram import P50, P99
@@ -19,7 +19,7 @@ COLUMNS = (
     Column("unanswered", "un-\nanswered", "count", "those without a response, or whose response was lost", 1),
     Column("errors", "errors", "count", "non-zero error codes in their responses"),
     Column("throttled", "throttled", "count", "their responses with throttle_time_ms above zero"),
-    Column("wait_sum_ns", "quota\ndelay", "ns", "delay by quotas on the wire, summed", 2),
+    Column("wait_sum_ns", "throttle\nwait", "ns", "time that quotas delayed them on the wire, summed", 2),
     Column(
         "broker_p50_ns",
         "broker\np50",
@@ -98,10 +98,12 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
             int(v["wait_ns"][i]), p50, p99, None if p50 is None else int(prompt.values["broker_max"][at]),
             int(v["bytes"][i]),
         ))  # fmt: skip
-    seconds = interval / SECOND
-    title = f"Timeline, {seconds:g} s each"
+    title = f"Timeline, {units.step(interval)} each"
     notes = (
         "An exchange counts where its request began. Broker times are "
         + (f"{WITHOUT_WAITS}, which wait for data or for other members." if mixed and waits.any() else LONG_POLLS),
     )
-    return Table("timeline", title, COLUMNS, out, notes, whole=not counts.fixed_interval, empty="no requests")
+    return Table(
+        "timeline", title, COLUMNS, out, notes, whole=not counts.fixed_interval, empty="no requests",
+        chosen_by="requests",
+    )  # fmt: skip

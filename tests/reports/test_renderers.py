@@ -91,7 +91,12 @@ def test_json_is_what_was_counted() -> None:
     assert out.getvalue().isascii()
     read = json.loads(out.getvalue())
     assert read == report_object(report(), "1.2.3")
-    assert read["schema_version"] == 1
+    assert read["schema_version"] == 2
+    assert read["capture"]["brokers"] == ["10.0.0.2:9092"]
+    assert read["capture"]["link_types"] == ["Ethernet"] == read["reports"]["files"][0]["link_types"]
+    clients = read["reports"]["clients"]
+    assert clients[1]["api_versions"] == clients[1]["removed"] == [{"api": "Produce", "versions": [2]}]
+    assert clients[0]["removed"] == []
     assert read["capture"]["first"] == "2026-11-21T04:43:59.000000000Z"
     fetch = read["reports"]["latency"][1]
     assert (fetch["api"], fetch["count"], fetch["broker_max_ns"]) == ("Fetch", 3, 100_000_000)
@@ -113,8 +118,8 @@ def test_json_has_the_fields_of_its_schema() -> None:
 def test_csv_files(tmp_path: Path) -> None:
     paths = write_csv(report(), tmp_path / "new")
     names = [
-        "capture", "latency", "throttle", "error_totals", "errors", "clients", "timeline", "not_decoded", "files",
-        "ledger",
+        "capture", "warnings", "latency", "throttle", "error_totals", "errors", "clients", "timeline", "not_decoded",
+        "files", "ledger",
     ]  # fmt: skip
     assert [p.name for p in paths] == [f"{n}.csv" for n in names]
     with open(tmp_path / "new" / "clients.csv", encoding="utf-8", newline="") as file:

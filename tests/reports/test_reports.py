@@ -101,7 +101,7 @@ def test_clients() -> None:
     assert column(table, "requests") == [4, 2, 1]
     assert column(table, "connections") == [1, 0, 0]
     assert column(table, "oldest_release")[0] == "2.3"
-    assert column(table, "removed") == [None, "Produce 2", None]
+    assert column(table, "removed") == [(), (("Produce", (2,)),), ()]
     assert column(table, "rtt_ns") == [150_000, None, None]
     assert column(table, "errors") == [2, 1, 2]
 
@@ -178,7 +178,7 @@ def test_ledger_and_sentences() -> None:
     many = report(ledger={"requests": {"unanswered": 31, "total": 31}}, encrypted_share=0.25)
     assert many.sentences == (
         "31 requests have no response in this capture.",
-        "25% of the payload is encrypted (TLS) and cannot be read.",
+        "25.0 % of the payload is encrypted (TLS) and cannot be read.",
     )
 
 
