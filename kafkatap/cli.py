@@ -175,7 +175,8 @@ def _write_files(options: argparse.Namespace, result: Report) -> None:
 
 
 def _told(written: list[Path], folder: str) -> None:
-    complain(f"wrote {', '.join(p.name for p in written)} to {folder}")
+    names = ", ".join(p.name for p in written)
+    complain(f"wrote {names} to {folder}" if written else f"no plot is in {folder}: there is nothing to show")
 
 
 def _write_parquet(folder: str, kept: list[Batch], run: Run, context: Context) -> None:

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 Versions = tuple[str, tuple[int, ...]]
 Value = int | float | str | bool | None | tuple[str, ...] | tuple[Versions, ...]
 
+#: A distribution: label, count, broker times in ns ascending, share of the exchanges at or below each.
+Curve = tuple[str, int, list[int], list[float]]
+
 #: What a column's values are: text; texts (any number of them); versions (of APIs); a count; ns (a duration); ms;
 #: bytes; share (0 to 1); time (ns since the epoch); packet (its number); flag (true or false).
 KINDS = ("text", "texts", "versions", "count", "ns", "ms", "bytes", "share", "time", "packet", "flag")
@@ -84,7 +87,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What plots need beyond the tables: for each API (label, count, broker times in ns ascending, share of the
-    exchanges at or below each)."""
+    """What plots need beyond the tables: a curve for each row of the latency table, the most frequent one first."""
 
-    latency: tuple[tuple[str, int, list[int], list[float]], ...] = ()
+    latency: tuple[Curve, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Curves of {', '.join(label for label, *_ in self.latency) or 'nothing'}>"
