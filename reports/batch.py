@@ -122,7 +122,8 @@ class Context:
     interrupted: bool = False  # reading ended before the input did, as the user wanted
 
     def __repr__(self) -> str:
-        return f"<Context of {len(self.files):,} files, {self.packets:,} packets, {len(self.strings):,} strings>"
+        files = f"{len(self.files):,} file{'' if len(self.files) == 1 else 's'}"
+        return f"<Context of {files}, {self.packets:,} packets, {len(self.strings):,} strings>"
 
     counted: ConnectionCounts | None = None
 

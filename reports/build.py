@@ -11,7 +11,7 @@ from .counts import ReportCounts
 from .errors import error_totals, errors
 from .heading import files, heading
 from .histogram import middle
-from .latency import BY, latency, roll_latency
+from .latency import check_by, latency, roll_latency
 from .ledger import ledger, loss_sentences
 from .model import Curves, Report
 from .not_decoded import not_decoded
@@ -32,8 +32,7 @@ def build_report(
 ) -> Report:
     """The reports of finished counts. `by`: api, client, broker, version or topic; `curves`: what plots need too;
     `asked`: the filters in words, for the heading."""
-    if by not in BY:
-        raise ValueError(f"reports are by one of {', '.join(BY)}, not by {by!r}")
+    check_by(by)
     counts.finish()
     detail = errors(counts, context)
     undecoded = not_decoded(counts, context)

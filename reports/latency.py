@@ -61,6 +61,12 @@ _VALUES = (
 )
 
 
+def check_by(by: str) -> None:
+    """ValueError where a report cannot be by this."""
+    if by not in BY:
+        raise ValueError(f"a report is by one of {', '.join(BY)}, not by {by!r}")
+
+
 def latency_columns(by: str) -> tuple[Column, ...]:
     return (_API, *_BY_COLUMNS[by], *_VALUES)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -136,6 +137,19 @@ def test_filters(filters: Filters, wanted: int) -> None:
 )
 def test_brokers_are_addresses_and_ports(text: str, wanted: tuple[str, int]) -> None:
     assert split_broker(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("9092", "a port alone is written :9092"), ("kafka-1:9092", "holds no host names"), ("10.0.0.1:x", "no port"),
+        ("10.0.0.1:", "no address and port"), (":", "no address and port"), ("[::1", "no address and port"),
+        ("[::1]9092", "no address and port"), ("", "no address and port"), ("10.0.0.1:0", "no port number"),
+    ],
+)  # fmt: skip
+def test_what_is_no_broker(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        split_broker(text)
 
 
 def test_topics_named_later_by_their_id() -> None:
