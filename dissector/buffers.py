@@ -1,7 +1,8 @@
 """Buffers for frames that span segments, marks of search buffers, and interned strings: what framing keeps bytes in.
 
 A buffer is a piece of the pool of size 2^class. One that a finished frame lies in is given back only after the frame
-was decoded (`defer`), as its job still points there.
+was decoded (`defer`), as its job still points there; one that a frame has outgrown is given back at once. Large buffers
+that are free give their memory back to the system (`Dissector`), so the pool takes what its frames take.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .dialogs import (
     FREE_MARKS,
     FREE_MARKS_LEFT,
     LIVE_BUFFERS,
+    POOL_DIRTY,
     POOL_LISTS,
     POOL_TOP,
     SEED,
@@ -27,6 +29,11 @@ from .dialogs import (
     STRINGS,
     TEXT,
 )
+
+#: Buffers for less than this grow in large steps.
+SMALL = 1 << 16
+#: From this class on (1 MiB) free buffers give their memory back.
+LARGE = 20
 
 
 @helper
@@ -49,6 +56,8 @@ def take_buffer(t, number):  # type: ignore[no-untyped-def]
         for k in range(8):
             following |= np.int64(t.pool[at + k]) << (8 * k)
         t.state[POOL_LISTS + number - SMALLEST_CLASS] = following
+        if number >= LARGE:
+            t.state[POOL_DIRTY] = max(np.int64(0), t.state[POOL_DIRTY] - (np.int64(1) << number))
         return at
     at = np.int64(t.state[POOL_TOP])
     t.state[POOL_TOP] = at + (np.int64(1) << number)
@@ -62,6 +71,8 @@ def _give_back(pool, state, at, number):  # type: ignore[no-untyped-def]
         pool[at + k] = (head >> (8 * k)) & 255
     state[POOL_LISTS + number - SMALLEST_CLASS] = at + 1
     state[LIVE_BUFFERS] -= 1
+    if number >= LARGE:
+        state[POOL_DIRTY] += np.int64(1) << number
 
 
 @helper
@@ -89,19 +100,20 @@ def release_buffers(pool, deferred, state):  # type: ignore[no-untyped-def]
 
 @helper
 def append(t, stream, buf, at, length):  # type: ignore[no-untyped-def]
-    """Append buf[at:at+length] to a stream's buffer. It grows to less than eight times what is needed, no further than
-    the frame that it is to hold."""
+    """Append buf[at:at+length] to a stream's buffer. It grows to less than twice what is needed, a small one to less
+    than eight times, but no further than what is kept of its frame."""
     needed = stream.used + length
     if stream.capacity < 0 or (np.int64(1) << np.int64(stream.capacity)) < needed:
         number = buffer_class(needed)
-        if stream.frame_size > needed:
-            number = min(number + 2, buffer_class(stream.frame_size))
+        if stream.kept > needed and needed < SMALL:
+            number = min(number + 2, buffer_class(stream.kept))
         bigger = take_buffer(t, number)
         used = stream.used
         old = stream.buffer
         for k in range(used):
             t.pool[np.uintp(bigger + k)] = t.pool[np.uintp(old + k)]
-        defer_buffer(t, stream)
+        if stream.capacity >= 0:
+            _give_back(t.pool, t.state, old, np.int64(stream.capacity))
         stream.buffer = bigger
         stream.capacity = number
         stream.used = used

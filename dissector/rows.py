@@ -15,8 +15,14 @@ NO_INT16 = -(2**15)
 OUTCOMES = ("answered", "no_reply_expected", "unanswered", "response_lost", "orphan_response")
 ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, RESPONSE_LOST, ORPHAN_RESPONSE = range(5)
 
-STATUSES = ("ok", "trailing_bytes", "malformed", "incomplete", "unknown_api", "unknown_version", "not_decoded")
-OK, TRAILING_BYTES, MALFORMED, INCOMPLETE, UNKNOWN_API, UNKNOWN_VERSION, NOT_DECODED = range(7)
+STATUSES = (
+    "ok", "trailing_bytes", "malformed", "incomplete", "unknown_api", "unknown_version", "not_decoded", "too_large",
+)  # fmt: skip
+OK, TRAILING_BYTES, MALFORMED, INCOMPLETE, UNKNOWN_API, UNKNOWN_VERSION, NOT_DECODED, TOO_LARGE = range(8)
+
+#: Of a larger frame (bytes, with its size field) only the head is decoded, unless another bound is given: brokers'
+#: own default (socket.request.max.bytes).
+MAX_FRAME = 100 << 20
 
 #: APIs whose requests wait at the broker for data (Fetch, ShareFetch), or for other members (JoinGroup, SyncGroup).
 FETCHES = (1, 78)

@@ -52,11 +52,13 @@ class Analysis:
         block_size: int | None = None,
         definitions: Definitions | None = None,
         filter: str | None = None,
+        max_frame: int | None = None,
     ) -> None:
         self.captures = tuple(os.fspath(c) for c in captures)
         self._ports = tuple(ports)
         self._block_size = block_size
         self._definitions = definitions
+        self._max_frame = max_frame
         self._expression = self._parsed(filter)
 
     def __repr__(self) -> str:
@@ -140,7 +142,9 @@ class Analysis:
         self._check(found.run)
         viewer = None
         if body:
-            viewer = MessageViewer(Known(found.topic_names, found.nodes), self._definitions, secrets, records)
+            viewer = MessageViewer(
+                Known(found.topic_names, found.nodes), self._definitions, secrets, records, self._max_frame
+            )
         collector = Collector(found.order, with_frames=body, definitions=self._definitions)
         for message in read_messages(found, self._engine, collector):
             yield message_json(message, found.topic_names, viewer)
@@ -202,7 +206,7 @@ class Analysis:
     def _engine(self, **options: Any) -> Any:
         from .engine import Engine
 
-        return Engine(ports=self._ports, definitions=self._definitions, **options)
+        return Engine(ports=self._ports, definitions=self._definitions, max_frame=self._max_frame, **options)
 
     def _parsed(self, filter: str | None) -> Expression | None:
         if filter is None:
@@ -230,7 +234,7 @@ class Analysis:
         if condition is None:
             engine = self._engine(all_results=all_results, inspectors=inspectors)
         else:
-            engine = engine_for(condition, all_results, self._ports, self._definitions)
+            engine = engine_for(condition, all_results, self._ports, self._definitions, max_frame=self._max_frame)
         return Run(self.captures, engine, block_size=self._block_size or BLOCK_SIZE)
 
     def _check(self, run: Any) -> None:
@@ -267,19 +271,21 @@ def analyze(
     ports: Iterable[int] = (),
     definitions: Path | None = None,
     filter: str | None = None,
+    max_frame: int | None = None,
 ) -> Analysis:
     """Analyze one capture or many (pcap or pcapng, also .gz and .zst), put in order of time by their packets.
 
     Nothing is read before a table is asked for. `ports`: hints that brokers listen there; Kafka is found without them.
     `definitions`: a folder of a newer Kafka's own message definitions (.json), laid over the built-in ones; read at
     once, ValueError where it holds none, or a malformed one. `filter`: an expression (docs/filters.md) for which the
-    exchanges hold; ValueError where it is wrong, with the place.
+    exchanges hold; ValueError where it is wrong, with the place. `max_frame`: messages larger than this many bytes
+    (None: 100 MiB) are measured, and only their heads decoded.
     OSError where a file cannot be opened, `UnreadableCaptureError` where none is a capture.
     """
     if isinstance(captures, (str, os.PathLike)):
         captures = [captures]
     if definitions is None:
-        return Analysis(captures, ports, filter=filter)
+        return Analysis(captures, ports, filter=filter, max_frame=max_frame)
     from .engine import open_definitions
 
-    return Analysis(captures, ports, definitions=open_definitions(definitions), filter=filter)
+    return Analysis(captures, ports, definitions=open_definitions(definitions), filter=filter, max_frame=max_frame)

@@ -60,7 +60,7 @@ def report(options: argparse.Namespace) -> int:
         return refuse(error)
     topics = options.by == "topic" or bool(options.topic)
     tables = bool(options.parquet)
-    engine = engine_for(condition, topics or tables, options.port or (), definitions, tables)
+    engine = engine_for(condition, topics or tables, options.port or (), definitions, tables, options.max_frame)
     counts = ReportCounts(filters, engine, by_topic=topics, interval=options.interval)
     kept: list[Batch] = []
     with interrupts() as stop, progress(options) as show:

@@ -22,6 +22,7 @@ from kafkatap.dissector.dissector import Dissector, Finished
 from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.program import Programs, load_programs
+from kafkatap.dissector.rows import MAX_FRAME
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
 from kafkatap.reassembly import headers
@@ -103,13 +104,14 @@ def engine_for(
     ports: Sequence[int] = (),
     definitions: Definitions | None = None,
     tables: bool = True,
+    max_frame: int | None = None,
 ) -> Engine:
     """An engine that decodes what a condition asks of exchanges, and for the rows of those that may match."""
     if condition is None:
-        return Engine(all_results, ports, definitions=definitions, tables=tables)
+        return Engine(all_results, ports, definitions=definitions, tables=tables, max_frame=max_frame)
     probes = () if condition.probes is None else (condition.probes,)
     results = all_results or condition.needs_results
-    return Engine(results, ports, probes, definitions, condition.api_keys, tables=tables)
+    return Engine(results, ports, probes, definitions, condition.api_keys, tables=tables, max_frame=max_frame)
 
 
 class Strings(Sequence[bytes | None]):
@@ -148,7 +150,8 @@ class Engine:
     listen there, for connections that begin in the middle. `inspectors` see every message while its bytes are there.
     `definitions`: layouts of a newer Kafka, laid over the built-in ones. `apis`: only exchanges of these are to be
     right in all columns; of others' bodies no more is read than these need. `tables`: keep a row of each connection,
-    and the topics of requests, for tables; else connections are only counted.
+    and the topics of requests, for tables; else connections are only counted. `max_frame`: as of `Dissector`, bytes
+    (None: MAX_FRAME).
     """
 
     def __init__(
@@ -160,12 +163,13 @@ class Engine:
         apis: frozenset[int] | None = None,
         assembler: Assembler | None = None,
         tables: bool = True,
+        max_frame: int | None = None,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = assembler or Assembler(pools=AHEAD)
         programs, details = _programs("summary", definitions), _programs("results", definitions)
         head = None if apis is None else _programs("head", definitions)
-        self.dissector = Dissector(programs, details, all_results, inspectors, apis, head)
+        self.dissector = Dissector(programs, details, all_results, inspectors, apis, head, max_frame or MAX_FRAME)
         self._endpoints = Endpoints(len(self.assembler.connections))
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)

@@ -63,7 +63,9 @@ class _Task:
         self.definitions = chosen_definitions(options)
         self.condition = asked_condition(options, self.definitions)
         check_captures(options.captures, "show")
-        self.make_engine = partial(Engine, ports=options.port or (), definitions=self.definitions)
+        self.make_engine = partial(
+            Engine, ports=options.port or (), definitions=self.definitions, max_frame=options.max_frame
+        )
         self.must_stream = options.stream or not all(os.path.isfile(path) for path in options.captures)
         self.directions = _DIRECTIONS[options.only]
 

@@ -106,11 +106,13 @@ NOT_STATE = {
     "directions": {
         "held", "held_last", "held_bytes", "held_count", "packets", "bytes", "retransmitted_packets",
         "retransmitted_bytes", "out_of_order", "hole_bytes", "cut_bytes", "stray_bytes", "holes", "zero_windows",
+        "gap_previous", "gap_next",
         "started", "delivered", "acked", "fin",  # tested below
     },
     "held": {"next", "at"},
     "connections": {
         "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used",
+        "closed_number", "last_serial", "only_syn",  # what bounds go by: each split counts its own connections
         "syn_at", "syn_ack_at", "client",  # of a handshake that is under way: tested below
     },
 }  # fmt: skip
