@@ -120,6 +120,8 @@ def _new_exchange(t, c):  # type: ignore[no-untyped-def]
     x.response_bytes = -1
     x.broker_ns = 0
     x.queue_ns = 0
+    x.hol_throttle_wait_ns = 0
+    x.hol_poll_wait_ns = 0
     x.throttle_wait_ns = 0
     x.total_ns = 0
     x.client_id = -1

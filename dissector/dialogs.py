@@ -15,6 +15,13 @@ DIALOG = record_dtype(
     ("serial", "i8"),
     ("previous_response", "i8"),  # first byte's time of the last response; NO_TIME
     ("mute_end", "i8"),  # until when the broker does not read this connection because of a quota; NO_TIME
+    # Where the time of the exchange with that response went, latest part first, ns: for what waited behind it.
+    ("ahead_late", "i8"),  # its response held back because of a quota
+    ("ahead_broker", "i8"),
+    ("ahead_mute", "i8"),  # its request not read because of a quota
+    ("ahead_hol_wait", "i8"),
+    ("ahead_hol_throttle_wait", "i8"),  # two parts of that
+    ("ahead_hol_poll_wait", "i8"),
     ("requests", "i8"),
     ("responses", "i8"),
     ("ready", "i8"),  # the packet that completed the first answered exchange, or with which it settled as TLS; 0
@@ -31,6 +38,7 @@ DIALOG = record_dtype(
     ("client", "i1"),
     ("protocol", "u1"),
     ("raw_sasl", "u1"),  # after SaslHandshake v0: frames are bare tokens until a request header is seen again
+    ("ahead_polls", "u1"),  # 1: its broker time was a wait for data or for other members of a group
     ("answers_at_once", "i1"),  # KIP-219: 1 the broker mutes after its response, 0 it answers late, -1 not known
     ("open", "u1"),
 )

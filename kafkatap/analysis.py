@@ -66,6 +66,11 @@ class Analysis:
         self._expression = self._parsed(filter)
         self._is_read = False
 
+    def __repr__(self) -> str:
+        captures = ", ".join(map(repr, self.captures[:3])) + (", …" if len(self.captures) > 3 else "")
+        only = "" if self._expression is None else f", filter={self._expression.text!r}"
+        return f"<Analysis of {captures}{only}>"
+
     @property
     def exchanges(self) -> pa.Table:
         return self._decoded[0]
@@ -188,10 +193,12 @@ class Analysis:
 
     def report(self, by: str = "api", filter: str | None = None) -> Report:
         """The reports of `kafkatap report` as tables of plain rows. `by`: api, client, broker, version or topic.
-        `filter`: an expression as of `analyze`, instead of the one given there."""
+        `filter`: an expression as of `analyze`, instead of the one given there. ValueError where either is wrong."""
         from kafkatap.reports.build import build_report
         from kafkatap.reports.counts import ReportCounts
+        from kafkatap.reports.latency import check_by
 
+        check_by(by)
         expression = self._expression if filter is None else self._parsed(filter)
         condition = self._condition(expression)
         run = self._run(all_results=by == "topic", condition=condition)

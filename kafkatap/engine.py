@@ -55,6 +55,7 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.pcap_writer",
     "kafkatap.reassembly.ring",
     "kafkatap.reassembly.boundaries",
+    "kafkatap.reassembly.duplicates",
     "kafkatap.reassembly.headers",
     "kafkatap.reassembly.listeners",
     "kafkatap.reassembly.streams",
