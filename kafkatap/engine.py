@@ -284,7 +284,7 @@ class Engine:
             return
         self._set_endpoints(rows, finished.owners)
         topics = self._open_topics.take(rows["exchange"]) if wanted else None
-        yield Batch(rows, finished.results, finished.marks, topics)
+        yield Batch(rows, finished.results, finished.marks, topics, finished.provisional)
 
     def endpoints(self, connections: Array) -> Array:
         """Addresses and ports (int32, n x 4: client's address number and port, broker's) of connections by number; of
@@ -390,10 +390,40 @@ class Engine:
         if not all_results:
             self._open_topics.clear()
 
+    def foretell(self, before: int) -> Batch | None:
+        """Provisional rows, each given once, of requests that will most likely end without an answer: with acks=0 that
+        came before a time (ns since the epoch), and those of connections that are closed. Their final rows come with
+        the others; `Batch.provisional` tells which they are."""
+        found = self.dissector.foretell(before, self._closed())
+        rows = found.exchanges
+        if not len(rows):
+            return None
+        self._set_endpoints(rows, found.owners)
+        topics = self._open_topics.look(rows["exchange"]) if self.dissector.all_results else None
+        return Batch(rows, found.results, found.marks, topics)
+
+    @property
+    def next_exchange(self) -> int:
+        """The number of the next request's exchange."""
+        return int(self.dissector.state[dialog_rows.NEXT_EXCHANGE])
+
     @property
     def requests_waiting(self) -> int:
-        """Requests that may still be answered."""
-        return int(self.dissector.dialogs["pending_count"].sum())
+        """Requests that a response is expected to, of connections that are not closed."""
+        return self.dissector.count_waiting(self._closed())
+
+    @property
+    def connections_open(self) -> int:
+        """Connections that are there: not closed, and not only asked for by a SYN."""
+        assembler = self.assembler
+        rows, bytes_ = assembler.connections, assembler.directions["bytes"]
+        asked = (rows["syn_at"] != 0) & (rows["syn_ack_at"] == 0) & (bytes_[::2] + bytes_[1::2] == 0)
+        return int(((rows["used"] == 1) & (rows["closed_at"] == 0) & ~asked).sum())
+
+    def _closed(self) -> Array:
+        """Which connections are closed by FINs or a RST, by number: uint8."""
+        closed: Array = (self.assembler.connections["closed_at"] != 0).view(np.uint8)
+        return closed
 
     def context(self, files: Sequence[FileInfo] = (), connections: Array | None = None) -> Context:
         """What the reports and tables need beside the rows. `connections`: CONNECTION_ROW; None: all that are over."""

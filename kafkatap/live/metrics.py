@@ -103,6 +103,7 @@ class _Table:
         self.columns = (*columns, "first")
         self._ops = [SUM] * len(columns) + [MIN]
         self._counts = CountTable(len(dimensions), self._ops, 16)
+        self._shown = np.zeros((0, len(columns)), np.int64)
 
     def add(self, slots: Mapping[str, Array], values: Mapping[str, Array]) -> None:
         """Add rows: by name of dimension and of column, int64 (n,) each."""
@@ -118,10 +119,17 @@ class _Table:
         if not kept.all():
             self._counts = CountTable(len(self.dimensions), self._ops, max(16, int(kept.sum())))
             self._counts.add(old.key_rows()[kept], old.value_rows()[kept])
+            self._shown = self._shown[kept[: len(self._shown)]]
 
     def rows(self) -> tuple[Array, Array]:
-        """A copy of the keys and values: int64 (rows, dimensions) and (rows, columns)."""
-        return self._counts.key_rows().copy(), self._counts.value_rows().copy()
+        """A copy of the keys and values: int64 (rows, dimensions) and (rows, columns). No sum is less than it was in
+        the copy before: where an outcome that was foretold did not come, it waits for the next of its kind."""
+        keys, values = self._counts.key_rows().copy(), self._counts.value_rows().copy()
+        sums = values[:, :-1]
+        before = len(self._shown)
+        np.maximum(sums[:before], self._shown, out=sums[:before])
+        self._shown = sums.copy()
+        return keys, values
 
 
 class Metrics(Sink):

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from threading import RLock
 from typing import Protocol
 
@@ -23,6 +22,7 @@ from kafkatap.running import joined
 from .bounds import Bounds, fold, forget_names
 from .governor import HEADER_BYTES, HEADERS, Governor
 from .memory import resident
+from .provisional import without_counted, wrongly_counted
 from .sinks import Sink
 from .windows import KEPT, Windows
 
@@ -31,6 +31,8 @@ SECOND = 1_000_000_000
 LAST_PACKETS = 2.0
 #: ns for which a source may keep packets to itself: somewhat more than ring.RETIRE_MS.
 LAST_BLOCK = 100_000_000
+#: ns for which a request with acks=0 may be answered all the same before it counts: brokers that do so are fast.
+ANSWERED_ALL_THE_SAME = 100_000_000
 
 
 class Source(Protocol):
@@ -111,6 +113,7 @@ class Monitor:
         now = clock()
         self._second = now // SECOND
         self._base = _Base()
+        self._counted_from = 0  # the first exchange whose provisional row may be among the counts
         self._last = (0, 0, 0)  # packets, payload bytes and drops at the end of the last second
         self._drops: deque[int] = deque(maxlen=10)
         self.status = Status(
@@ -161,24 +164,43 @@ class Monitor:
         return taken
 
     def _add(self, batches: Iterable[Batch]) -> None:
-        for batch in self._matching(batches):
-            for sink in self.sinks:
-                sink.batch(batch, self.engine)
-            condition = self.condition
-            self._slice.add(batch if condition is None else condition.narrowed(batch, self.engine))
+        for whole in batches:
+            for batch in self._matching(whole):
+                for sink in self.sinks:
+                    sink.batch(batch, self.engine)
+                self._count(self._slice, without_counted(batch))
+            for wrong in wrongly_counted(whole, self._counted_from):
+                counts = self._counts()
+                for batch in self._matching(wrong):
+                    self._count(counts, batch)
+                self._slice.subtract(counts)
 
-    def _matching(self, batches: Iterable[Batch]) -> Iterable[Batch]:
+    def _foretell(self, now: int) -> None:
+        """Count the requests that will most likely end without an answer, now and not when they end."""
+        whole = self.engine.foretell(now - ANSWERED_ALL_THE_SAME)
+        if whole is None:
+            return
+        for batch in self._matching(whole):
+            for sink in self.sinks:
+                sink.provisional(batch, self.engine)
+            self._count(self._slice, batch)
+
+    def _count(self, counts: ReportCounts, batch: Batch) -> None:
+        counts.add(batch if self.condition is None else self.condition.narrowed(batch, self.engine))
+
+    def _matching(self, batch: Batch) -> Iterable[Batch]:
         if self.condition is None:
-            return batches
+            return (batch,)
         from kafkatap.reports.expressions.sieve import sift
 
         # Batch by batch: what is held back for names would be held until the end.
-        return chain.from_iterable(sift((batch,), self.condition, self.engine) for batch in batches)
+        return sift((batch,), self.condition, self.engine)
 
     def _end_second(self, now: int) -> None:
         missed = min(now // SECOND - self._second - 1, KEPT)
         self._second = now // SECOND
         self._add(self.engine.sweep(self.bounds.idle_now(self.engine), self.bounds.patience_now(self.engine)))
+        self._foretell(now)
         self._keep_connections()
         self._tell_slice(now)
         self.windows.add(self._slice)
@@ -221,7 +243,7 @@ class Monitor:
             reason=governor.reason,
             cpu=governor.cpu,
             memory=resident(),
-            connections=int((engine.assembler.connections["used"] == 1).sum()),
+            connections=engine.connections_open,
             waiting=engine.requests_waiting,
             encrypted_share=engine.encrypted_share,
         )
@@ -281,6 +303,7 @@ class Monitor:
         self._ended_rows = self.forgotten = 0
         engine = self.engine
         engine.first = engine.last = None
+        self._counted_from = engine.next_exchange
         # What is under way counts from now on: so totals start from the parts that are told already.
         ledger = {
             name: {**parts, "total": sum(parts.values()) - parts["total"]} for name, parts in engine.ledger().items()

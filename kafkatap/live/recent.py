@@ -15,11 +15,10 @@ import numpy as np
 
 from kafkatap.dissector.rows import EXCHANGE, NO_INT32, NO_TIME, ORPHAN_RESPONSE, OUTCOMES, RESULT
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import Array, Batch, endpoint, uuid_text
+from kafkatap.reports.batch import Array, Batch, as_results, endpoint, uuid_text
 from kafkatap.reports.errors import error_label
 from kafkatap.reports.latency import WAITS
 from kafkatap.reports.rollup import api_label, maybe
-from kafkatap.running import as_results
 
 from .rows import Scope
 from .sinks import Sink
