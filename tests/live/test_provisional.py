@@ -2,102 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kafkatap.engine import Engine
-from kafkatap.live.governor import Governor
-from kafkatap.live.metrics import Metrics
-from kafkatap.live.monitor import Monitor
-from kafkatap.live.rows import names_of, window_rows
 from kafkatap.reports.build import build_report
 from kafkatap.reports.expressions import Condition, parse_expression
-from tests.support.captures import pcap_bytes
-from tests.support.tcp import START_NS, Segment, encode, merge
-from tests.wire.kafkatalk import API_VERSIONS, FETCH, MS, PRODUCE, KafkaTalk, small_talk
+from tests.support.tcp import START_NS, Segment, merge
+from tests.wire.kafkatalk import FETCH, MS, KafkaTalk, small_talk
 
 from .metered import by_name
-from .support import SECOND, FileSource
+from .support import SECOND
 from .test_monitor import WANTED, reported
-
-TOPIC = [{"Name": "orders", "PartitionData": [{"Index": 0, "Records": b""}]}]
-
-
-def produce(talk: KafkaTalk, number: int, acks: int = 0) -> None:
-    talk.ask(PRODUCE, 3, number, Acks=acks, TimeoutMs=1000, TopicData=TOPIC)
+from .watched import Seen, answering, sending, ticking
 
 
-def sending(count: int, pause: int = 10 * MS, **options: object) -> KafkaTalk:
-    """A client that sends with acks=0, and whose connection stays open."""
-    talk = KafkaTalk(client_id="sensor", **options)  # type: ignore[arg-type]
-    talk.tcp.open()
-    talk.exchange(API_VERSIONS, 0, 0)
-    for number in range(1, count + 1):
-        produce(talk, number)
-        talk.tcp.wait(pause - 2 * talk.step_ns)
-    return talk
-
-
-def answering(count: int, after: int, pause: int) -> KafkaTalk:
-    """A broker that answers acks=0 all the same: so long afterwards."""
-    talk = KafkaTalk(client_id="sensor")
-    talk.tcp.open()
-    for number in range(1, count + 1):
-        asked = talk.ask(PRODUCE, 3, number, Acks=0, TimeoutMs=1000, TopicData=TOPIC)
-        talk.tcp.wait(after)
-        talk.answer(asked, Responses=[{"Name": "orders", "PartitionResponses": [{"Index": 0, "ErrorCode": 0}]}])
-        talk.tcp.wait(pause)
-    return talk
-
-
-def ticking(seconds: int) -> list[Segment]:
-    """Other packets, so that time goes on."""
-    talk = KafkaTalk(client=("10.0.0.9", 50_000), client_id="clock")
-    talk.tcp.open()
-    for number in range(seconds * 10):
-        talk.exchange(API_VERSIONS, 0, number)
-        talk.tcp.wait(100 * MS - 4 * talk.step_ns)
-    return talk.segments
-
-
-class Seen:
-    """A monitor over these segments, second by second."""
-
-    def __init__(self, path: Path, segments: Sequence[Segment], condition: Condition | None = None) -> None:
-        path.write_bytes(pcap_bytes(encode(segments)))
-        self.source = FileSource(str(path))
-        self.metrics = Metrics()
-        self.monitor = Monitor(
-            self.source, Engine(True), condition=condition, sinks=[self.metrics], clock=self.source.clock,
-            governor=Governor(None),
-        )  # fmt: skip
-
-    def seconds(self) -> Iterator[int]:
-        """The number of each second when it has ended."""
-        ended = len(self.monitor.windows.seconds)
-        while not self.source.over:
-            self.source.wait(0.1)
-            self.monitor.step()
-            if len(self.monitor.windows.seconds) > ended:
-                ended = len(self.monitor.windows.seconds)
-                yield (self.source.now - START_NS) // SECOND
-
-    def counted(self, by: str, name: str, what: str = "requests") -> int:
-        """What was counted since the start under a name."""
-        with self.monitor.reading(None) as counts:
-            rows = window_rows(counts, names_of(self.monitor.engine), by, SECOND)
-        return sum(getattr(row, what) for row in rows if row.name == name)
-
-    def same_as_report(self, path: Path) -> None:
-        self.monitor.finish()
-        made = build_report(self.monitor.windows.start, self.monitor.context(), by="topic")
-        wanted, context = reported(path, "topic")
-        for name in WANTED:
-            assert made.table(name).rows == wanted.table(name).rows
-        assert self.monitor.context().ledger == context.ledger
+def assert_same_as_report(seen: Seen, path: Path) -> None:
+    seen.monitor.finish()
+    made = build_report(seen.monitor.windows.start, seen.monitor.context(), by="topic")
+    wanted, context = reported(path, "topic")
+    for name in WANTED:
+        assert made.table(name).rows == wanted.table(name).rows
+    assert seen.monitor.context().ledger == context.ledger
 
 
 @pytest.fixture
@@ -116,7 +43,7 @@ def test_requests_without_acks_count_at_once(path: Path) -> None:
             assert sent - 12 <= seen.counted(by, name) - others <= sent
         assert seen.monitor.status.waiting == 0
     assert second == 7
-    seen.same_as_report(path)
+    assert_same_as_report(seen, path)
 
 
 @pytest.mark.parametrize("after", [2 * MS, 700 * MS, 2_300 * MS])
@@ -135,7 +62,7 @@ def test_a_broker_may_answer_all_the_same(path: Path, after: int) -> None:
         foretold = max(foretold, int(seen.monitor.windows.start.groups.value_rows()[:, 1].sum()))
     assert (foretold > 0) == (after > SECOND // 2)
     assert seen.counted("api", "Produce") == 8
-    seen.same_as_report(path)
+    assert_same_as_report(seen, path)
 
 
 @pytest.mark.parametrize("end", ["fin", "reset by client", "reset by broker"])
@@ -156,7 +83,7 @@ def test_unanswered_requests_count_when_their_connection_ends(path: Path, end: s
         assert seen.monitor.status.connections == (1 if closed else 2)
         assert seen.counted("client", "app", "unanswered") == (3 if closed else 0)
     assert second == 4
-    seen.same_as_report(path)
+    assert_same_as_report(seen, path)
 
 
 def test_a_response_may_follow_a_reset(path: Path) -> None:
@@ -170,7 +97,7 @@ def test_a_response_may_follow_a_reset(path: Path) -> None:
     seen = Seen(path, merge(talk.segments, ticking(4)))
     counted = [seen.counted("client", "app", "unanswered") for _ in seen.seconds()]
     assert counted == [1, 0, 0, 0]
-    seen.same_as_report(path)
+    assert_same_as_report(seen, path)
 
 
 def test_a_connection_is_there_once_it_is_answered(path: Path) -> None:
@@ -195,7 +122,7 @@ def test_names_may_be_forgotten_meanwhile(path: Path) -> None:
     monitor.bounds = type(monitor.bounds)(strings=1, text=1, addresses=1)
     for _ in seen.seconds():
         pass
-    seen.same_as_report(path)
+    assert_same_as_report(seen, path)
 
 
 @pytest.mark.parametrize(
