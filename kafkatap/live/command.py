@@ -229,6 +229,8 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
         sys.stdout.flush()
         if not any(context.ledger["requests"].values()):
             complain(no_kafka(context))
+        if monitor.unread:
+            complain(f"{monitor.unread:,} packets that waited at the end were not read in time; they count as dropped")
         if monitor.forgotten:
             complain(f"the {monitor.forgotten:,} connections that ended first are not among the connections above")
     except OSError:

@@ -28,9 +28,9 @@ from .windows import KEPT, Windows
 
 SECOND = 1_000_000_000
 #: Seconds at most for packets that wait when the end is asked for.
-LAST_PACKETS = 2.0
-#: ns for which a source may keep packets to itself: somewhat more than ring.RETIRE_MS.
-LAST_BLOCK = 100_000_000
+LAST_PACKETS = 10.0
+#: Seconds for which a source may keep packets to itself: somewhat more than ring.RETIRE_MS.
+LAST_BLOCK = 0.1
 #: ns for which a request with acks=0 may be answered all the same before it counts: brokers that do so are fast.
 ANSWERED_ALL_THE_SAME = 100_000_000
 
@@ -55,6 +55,12 @@ class Source(Protocol):
 
     def trim(self, length: int | None) -> None:
         """Take no more than so many bytes of each packet from now on; None: all."""
+
+    def stop(self) -> None:
+        """Let no more packets in; those that are there can still be taken."""
+
+    def unread(self) -> int:
+        """Packets that are there and were not taken."""
 
     def close(self) -> None: ...
 
@@ -108,6 +114,7 @@ class Monitor:
         self._slice = self._counts()
         self._ended: deque[Array] = deque()  # CONNECTION_ROW, of connections that are over
         self._ended_rows = 0
+        self.unread = 0  # packets that waited at the end, and were not taken in time
         self.forgotten = 0  # connections of which no row is kept
         self._reset_asked = False
         now = clock()
@@ -139,10 +146,11 @@ class Monitor:
 
     def _take_rest(self) -> None:
         """What came before the end was asked for; some of it shows only when its block of the ring is given up."""
-        asked, until = self._clock(), time.monotonic() + LAST_PACKETS
-        while time.monotonic() < until and (self.engine.last or 0) < asked:
+        self.source.stop()
+        asked = time.monotonic()
+        while (waited := time.monotonic() - asked) < LAST_PACKETS:
             self.source.wait(0.05)
-            if not self.step() and self._clock() - asked > LAST_BLOCK:
+            if not self.step() and waited > LAST_BLOCK:
                 return
 
     def step(self) -> int:
@@ -314,6 +322,8 @@ class Monitor:
     def finish(self) -> None:
         """End all connections, and tell the sinks."""
         with self.lock:
+            self.source.stop()
+            self.unread = self.source.unread()
             self._add(self.engine.finish())
             self._keep_connections()
             self._tell_slice(self._clock())
@@ -332,7 +342,7 @@ class Monitor:
         packets = engine.packets - base.packets
         info = FileInfo(
             ", ".join(self.source.names), LIVE, base.packets + 1, packets, payload, (), engine.first, engine.last,
-            dropped - base.counters[1],
+            dropped - base.counters[1] + self.unread,
         )  # fmt: skip
         context = engine.context([info], connections)
         ledger = {

@@ -91,7 +91,7 @@ NOT_STATE = {
         "retry",  # tested below
     },
     "marks": {"next"},
-    "links": {"dialog", "next", "parts", "offered", "name"},
+    "links": {"dialog", "next", "parts", "offered", "name", "provisional"},
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
         # not known before there is an answer
