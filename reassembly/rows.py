@@ -75,6 +75,7 @@ CONNECTION = record_dtype(
     ("previous", "i4"),
     ("client", "i1"),
     ("used", "u1"),
+    ("reset_by", "i1"),  # the direction of the RST that closed it; -1: none did
 )
 
 #: One direction of a connection: direction 0 is sent by end a, 1 by end b; row = 2 * connection + direction.

@@ -226,6 +226,7 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
         connections[row.previous].closed_at = ts  # its end was not captured
     row.client = client if known != 0 else -1
     row.used = 1
+    row.reset_by = -1
     flows[flow].connection = c
     for d in range(2):
         way = directions[2 * c + d]
@@ -401,6 +402,8 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
             way.fin = way.next + _distance(way, seq) + np.int64(segment.wire)
         if row.closed_at == 0 and (flags & RST or (way.fin >= 0 and other.fin >= 0)):
             row.closed_at = ts
+            if flags & RST:
+                row.reset_by = d
     return i
 
 

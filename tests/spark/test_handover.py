@@ -107,7 +107,7 @@ NOT_STATE = {
     },
     "held": {"next", "at"},
     "connections": {
-        "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used",
+        "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
         "syn_at", "syn_ack_at", "client",  # of a handshake that is under way: tested below
     },
 }  # fmt: skip
