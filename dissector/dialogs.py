@@ -44,6 +44,7 @@ STREAM = record_dtype(
     ("buffer", "i8"),
     ("used", "i8"),
     ("frame_size", "i8"),  # length of the current frame with its size field; 0: size field not read yet
+    ("kept", "i8"),  # how many of its bytes, from the first on, are wanted
     ("have", "i8"),  # bytes of it that went by
     ("first", "i8"),
     ("packet_first", "i8"),
@@ -126,8 +127,11 @@ BLOCK, HELD, POOL = range(3)
 #: State (int64): counters and free lists of the tables, then the ledger's counts of frames.
 (
     STOPPED, JOBS, DONE, FREE_EXCHANGES, NEXT_EXCHANGE, POOL_TOP, FREE_MARKS, STRINGS, TEXT, DEFERRED, LIVE_BUFFERS,
-    FREE_MARKS_LEFT, POOL_LISTS,
-) = range(13)  # fmt: skip
+    FREE_MARKS_LEFT, SEED, MAX_FRAME, SHED_FRAME, POOL_DIRTY, POOL_LISTS,
+) = range(17)  # fmt: skip
+#: MAX_FRAME: of a longer frame only HEAD_KEPT leading bytes are kept. SHED_FRAME: no more than that is kept of any.
+#: POOL_DIRTY: bytes of free buffers that may take memory.
+HEAD_KEPT = 1 << 16
 #: Free lists of the pool: one for each size class 2^6 … 2^40.
 SMALLEST_CLASS, CLASSES = 6, 34
 COUNTS = POOL_LISTS + CLASSES + 1

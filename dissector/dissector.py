@@ -13,15 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import copied, grown, linked_free_list, new_numbers, taken, untouched
+from kafkatap.kernels.arrays import copied, drop_pages, grown, linked_free_list, moved, new_numbers, taken, untouched
+from kafkatap.kernels.hashing import new_seed
 
-from . import buffers, dialogs, exchanges, expiry, framing
+from . import buffers, correlation, dialogs, exchanges, expiry, framing
 from .inspection import Frames, Inspector
 from .machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
 from .program import Programs
 from .rows import EXCHANGE, RESULT
 
 Array = np.ndarray[Any, Any]
+#: A frame larger than this is measured, and no more than its head decoded: socket.request.max.bytes, of brokers.
+MAX_FRAME = 100 << 20
+#: Free buffers may take that much memory.
+_POOL_SLACK = 64 << 20
 #: The one topic whose id is fixed, and that no Metadata response names (KIP-500).
 METADATA_TOPIC, METADATA_TOPIC_ID = b"__cluster_metadata", bytes(15) + b"\1"
 
@@ -43,7 +48,8 @@ class Dissector:
     """Kafka's side of the engine. `programs` are what bodies are decoded by; `details` (the RESULTS profile) is run
     over responses with error codes, or over every body when `all_results` is set. `inspectors` see each drain's
     messages. `apis`: of other APIs than these only the `head` of bodies is read, which is what it takes for the rows of
-    these to stay the same.
+    these to stay the same. `max_frame`: of a larger frame (with its size field) only the first 64 KiB are decoded; its
+    status is then `too_large`.
 
     The large tables are not touched before they are used, so until then they take no memory."""
 
@@ -55,11 +61,16 @@ class Dissector:
         inspectors: Sequence[Inspector] = (),
         apis: frozenset[int] | None = None,
         head: Programs | None = None,
+        max_frame: int = MAX_FRAME,
     ) -> None:
         self.programs = programs
         self.bodies, self.details = programs, details
+        self._index = programs.index
         if apis is not None and head is not None:
-            self.bodies, self.details = (each.only_for(apis | exchanges.TELLING, head) for each in (programs, details))
+            whole = apis | exchanges.TELLING
+            self.bodies, self.details = (each.only_for(whole, head) for each in (programs, details))
+            only_head = (self.bodies.index != programs.index) & head.short_heads()
+            self._index = np.where(only_head, programs.index | correlation.ONLY_HEAD, programs.index)
         self.all_results = all_results
         self.inspectors = tuple(inspectors)
         self.dialogs = np.zeros(256, dialogs.DIALOG)
@@ -83,6 +94,9 @@ class Dissector:
         self._scratch = np.zeros(SCRATCH_SIZE + 8, np.int64)
         self._pieces = np.zeros(2, dialogs.PIECE)
         self.state = np.zeros(dialogs.STATE_SIZE, np.int64)
+        self.state[dialogs.SEED] = new_seed()
+        self.state[dialogs.MAX_FRAME] = max_frame
+        self.shed(None)
         self.state[dialogs.FREE_EXCHANGES] = len(self._free)
         self.state[dialogs.NEXT_EXCHANGE] = 1
         self.state[dialogs.FREE_MARKS] = linked_free_list(self.marks, 0, -1)
@@ -164,6 +178,11 @@ class Dissector:
         self.buckets = untouched(max(1 << 17, 1 << (4 * len(entries)).bit_length()), np.int32)
         buffers.rehash_strings(self.strings, len(entries), self.buckets)
 
+    def shed(self, kept: int | None) -> None:
+        """From the next frames on keep no more than `kept` leading bytes of each (None: all): where the boundaries lie
+        is known by arithmetic all the same, but bodies beyond are `incomplete`."""
+        self.state[dialogs.SHED_FRAME] = 2**62 if kept is None else kept
+
     def make_room(self, connections: int) -> None:
         """Have rows for connections numbered below `connections`."""
         if connections > len(self.dialogs):
@@ -179,7 +198,7 @@ class Dissector:
             taken = framing.take_chunks(
                 block, held, self.pool, chunks, taken, count, self.dialogs, self.streams, self.marks, self.exchanges,
                 self.links, self._free, self._done, self.jobs, self.strings, self.text, self.buckets,
-                self.programs.code, self.programs.index, self.tape, self._scratch, self._deferred, self._pieces, state,
+                self.programs.code, self._index, self.tape, self._scratch, self._deferred, self._pieces, state,
             )  # fmt: skip
             if taken == count:
                 return
@@ -196,7 +215,7 @@ class Dissector:
             elif stopped == dialogs.EXCHANGES_FULL:
                 self._grow_exchanges()
             elif stopped == dialogs.POOL_FULL:
-                self.pool = grown(self.pool)
+                self.pool = moved(self.pool, int(state[dialogs.POOL_TOP]))
             elif stopped == dialogs.MARKS_FULL:
                 first = len(self.marks)
                 self.marks = grown(self.marks)
@@ -267,7 +286,7 @@ class Dissector:
         state[dialogs.FREE_EXCHANGES] = free + count
         state[dialogs.DONE] = 0
         state[dialogs.JOBS] = 0
-        buffers.release_buffers(self.pool, self._deferred, state)
+        self._release_buffers()
         return Finished(
             taken(self.exchanges, rows[:made]),
             copied(self._results[: self._state[exchanges.RESULTS]]),
@@ -276,6 +295,24 @@ class Dissector:
             bits,
             provisional,
         )
+
+    def _release_buffers(self) -> None:
+        """Give back the buffers of frames that were decoded, and the memory of large ones that are free."""
+        state = self.state
+        top = int(state[dialogs.POOL_TOP])
+        buffers.release_buffers(self.pool, self._deferred, state)
+        if state[dialogs.POOL_DIRTY] < _POOL_SLACK:
+            return
+        state[dialogs.POOL_DIRTY] = 0
+        if not state[dialogs.LIVE_BUFFERS]:
+            drop_pages(self.pool, _POOL_SLACK, top)
+            return
+        for place in range(buffers.LARGE - dialogs.SMALLEST_CLASS, dialogs.CLASSES):
+            following = int(state[dialogs.POOL_LISTS + place])
+            while following:
+                at = following - 1
+                following = int(self.pool[at : at + 8].view(np.int64)[0])
+                drop_pages(self.pool, at + 8, at + (1 << place + dialogs.SMALLEST_CLASS))
 
     def _inspect(self, block: Array, held: Array, count: int) -> None:
         programs = self.details if self.all_results else self.bodies
@@ -365,13 +402,13 @@ class Dissector:
     def _room_for_strings(self, count: int, size: int) -> None:
         used = int(self.state[dialogs.STRINGS])
         if used + count > len(self.strings):
-            self.strings = grown(self.strings, used + count)
+            self.strings = grown(self.strings, used + count, used)
         if 2 * (used + count) > len(self.buckets):
             self.buckets = np.zeros(1 << (4 * (used + count)).bit_length(), np.int32)
             buffers.rehash_strings(self.strings, used, self.buckets)
         text = int(self.state[dialogs.TEXT])
         if text + size > len(self.text):
-            self.text = grown(self.text, text + size)
+            self.text = grown(self.text, text + size, text)
 
     def _grow_exchanges(self) -> None:
         old = len(self.exchanges)

@@ -20,7 +20,7 @@ from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be32
 
 from .buffers import intern
-from .dialogs import DIALOG, LINK, STRING
+from .dialogs import DIALOG, LINK, MAX_FRAME, STRING
 from .machine import JOB, TAPE
 from .roles import (
     R_ACKS,
@@ -48,6 +48,7 @@ from .roles import (
 from .rows import (
     ANSWERED,
     EXCHANGE,
+    INCOMPLETE,
     NO_INT32,
     NO_TIME,
     R_GROUP,
@@ -56,6 +57,7 @@ from .rows import (
     R_RESPONSE,
     R_TOPIC,
     RESULT,
+    TOO_LARGE,
 )
 from .rows import R_PARTITION as KIND_PARTITION
 
@@ -98,6 +100,12 @@ STATE_SIZE = 8
 DONE, FULL = 0, 1
 
 
+@helper
+def _status_of(job, size, state):  # type: ignore[no-untyped-def]
+    """The status of a decoded body whose size field says `size`."""
+    return TOO_LARGE if job.status == INCOMPLETE and size + 4 > state[MAX_FRAME] else np.int64(job.status)
+
+
 @kernel(
     JOB, int, np.uint8, np.uint8, np.uint8, TAPE, np.uint8, EXCHANGE, LINK, DIALOG, STRING, np.uint8, np.int32,
     TOPIC_NAME, np.int32, np.int64, np.int64,
@@ -124,7 +132,7 @@ def collect(  # type: ignore[no-untyped-def]
             x.client_software = dialogs[links[slot].dialog].software
             x.client_software_version = dialogs[links[slot].dialog].software_version
             if job.program >= 0:
-                x.request_status = job.status
+                x.request_status = _status_of(job, x.request_bytes, string_state)
             for r in range(first, last):
                 row = tape[r]
                 role = np.int64(roles[row.field])
@@ -151,7 +159,7 @@ def collect(  # type: ignore[no-untyped-def]
                     else:
                         dialog.mechanism = number
         elif job.program >= 0:
-            x.response_status = job.status
+            x.response_status = _status_of(job, x.response_bytes, string_state)
             failed = False
             key = np.int64(-1)
             produce = np.int64(-1)

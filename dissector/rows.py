@@ -15,8 +15,10 @@ NO_INT16 = -(2**15)
 OUTCOMES = ("answered", "no_reply_expected", "unanswered", "response_lost", "orphan_response")
 ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, RESPONSE_LOST, ORPHAN_RESPONSE = range(5)
 
-STATUSES = ("ok", "trailing_bytes", "malformed", "incomplete", "unknown_api", "unknown_version", "not_decoded")
-OK, TRAILING_BYTES, MALFORMED, INCOMPLETE, UNKNOWN_API, UNKNOWN_VERSION, NOT_DECODED = range(7)
+STATUSES = (
+    "ok", "trailing_bytes", "malformed", "incomplete", "unknown_api", "unknown_version", "not_decoded", "too_large",
+)  # fmt: skip
+OK, TRAILING_BYTES, MALFORMED, INCOMPLETE, UNKNOWN_API, UNKNOWN_VERSION, NOT_DECODED, TOO_LARGE = range(8)
 
 #: A request with its response, or one without the other. -1 bytes: there is no such frame.
 EXCHANGE = record_dtype(

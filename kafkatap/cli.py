@@ -59,7 +59,8 @@ def report(options: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         return refuse(error)
     topics = options.by == "topic" or bool(options.topic)
-    engine = engine_for(condition, topics or bool(options.parquet), options.port or (), definitions)
+    tables = bool(options.parquet)
+    engine = engine_for(condition, topics or tables, options.port or (), definitions, tables)
     counts = ReportCounts(filters, engine, by_topic=topics, interval=options.interval)
     kept: list[Batch] = []
     with interrupts() as stop, progress(options) as show:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from kafkatap.dissector import dialogs as dialog_rows
-from kafkatap.dissector.dissector import Dissector, Finished
+from kafkatap.dissector.dissector import MAX_FRAME, Dissector, Finished
 from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.program import Programs, load_programs
@@ -27,6 +27,7 @@ from kafkatap.kernels.arrays import copied, taken
 from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import CONNECTION_ROW, Batch, Context, FileInfo
+from kafkatap.reports.connection_counts import ConnectionCounts
 
 from .ahead import AHEAD
 from .endpoints import Endpoints
@@ -54,13 +55,15 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.ring",
     "kafkatap.reassembly.boundaries",
     "kafkatap.reassembly.headers",
+    "kafkatap.reassembly.listeners",
     "kafkatap.reassembly.streams",
     "kafkatap.reports.count_table",
     "kafkatap.reports.histogram",
     "kafkatap.reports.tally",
 )
-#: Blocks between two looks for connections that are over.
+#: Blocks between two looks for connections that are over; how many that begin or close call for one sooner.
 REAP_EVERY = 16
+REAP_CHANGES = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +101,15 @@ def engine_for(
     all_results: bool = False,
     ports: Sequence[int] = (),
     definitions: Definitions | None = None,
+    tables: bool = True,
+    max_frame: int = MAX_FRAME,
 ) -> Engine:
     """An engine that decodes what a condition asks of exchanges, and for the rows of those that may match."""
     if condition is None:
-        return Engine(all_results, ports, definitions=definitions)
+        return Engine(all_results, ports, definitions=definitions, tables=tables, max_frame=max_frame)
     probes = () if condition.probes is None else (condition.probes,)
-    return Engine(all_results or condition.needs_results, ports, probes, definitions, condition.api_keys)
+    results = all_results or condition.needs_results
+    return Engine(results, ports, probes, definitions, condition.api_keys, tables=tables, max_frame=max_frame)
 
 
 class Strings(Sequence[bytes | None]):
@@ -141,7 +147,8 @@ class Engine:
     `all_results`: decode every body for its topics and results, not only what failed. `ports`: hints that brokers
     listen there, for connections that begin in the middle. `inspectors` see every message while its bytes are there.
     `definitions`: layouts of a newer Kafka, laid over the built-in ones. `apis`: only exchanges of these are to be
-    right in all columns; of others' bodies no more is read than these need.
+    right in all columns; of others' bodies no more is read than these need. `tables`: keep a row of each connection,
+    and the topics of requests, for tables; else connections are only counted. `max_frame`: as of `Dissector`.
     """
 
     def __init__(
@@ -152,12 +159,14 @@ class Engine:
         definitions: Definitions | None = None,
         apis: frozenset[int] | None = None,
         assembler: Assembler | None = None,
+        tables: bool = True,
+        max_frame: int = MAX_FRAME,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = assembler or Assembler(pools=AHEAD)
         programs, details = _programs("summary", definitions), _programs("results", definitions)
         head = None if apis is None else _programs("head", definitions)
-        self.dissector = Dissector(programs, details, all_results, inspectors, apis, head)
+        self.dissector = Dissector(programs, details, all_results, inspectors, apis, head, max_frame)
         self._endpoints = Endpoints(len(self.assembler.connections))
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)
@@ -166,9 +175,11 @@ class Engine:
         self.first: int | None = None
         self.last: int | None = None
         self._connections: list[Array] = []
+        self._counted = None if tables else ConnectionCounts()
         self._topics: list[Array] = []
         self._open_topics = OpenTopics()
         self._blocks = 0
+        self._reaped_at = 0  # `Assembler.begun_and_closed` when connections that are over were last looked for
         self._now = 0  # the latest time that reassembly saw
         self._bytes = dict.fromkeys(
             ("kafka_frames", "sasl_tokens", "encrypted", "not_kafka", "skipped", "retransmitted", "out_of_window"), 0
@@ -199,7 +210,9 @@ class Engine:
             yield self._part(buffer, 0, _NONE, *told)
         assembler.end_block()
         self._blocks += 1
-        if self._blocks % REAP_EVERY == 0:
+        changes = assembler.begun_and_closed
+        if self._blocks % REAP_EVERY == 0 or changes - self._reaped_at > REAP_CHANGES:
+            self._reaped_at = changes
             yield from self._end(buffer, everything=False)
 
     def assemble_rest(self) -> Iterator[Assembled]:
@@ -277,7 +290,8 @@ class Engine:
         rows = finished.exchanges
         wanted = self.dissector.all_results
         if len(finished.topics):
-            self._topics.append(finished.topics)
+            if self._counted is None:
+                self._topics.append(finished.topics)
             if wanted:
                 self._open_topics.add(finished.topics)
         if not len(rows):
@@ -318,7 +332,10 @@ class Engine:
             ):  # fmt: skip
                 rows[prefix + name] = ways[name]
             rows[prefix + "bytes"] = ways["bytes"] - ways["retransmitted_bytes"] - ways["stray_bytes"]
-        self._connections.append(rows)
+        if self._counted is None:
+            self._connections.append(rows)
+        else:
+            self._counted.add(rows)
         encrypted = dialogs["protocol"] == dialog_rows.TLS
         kafka = dialogs["protocol"] == dialog_rows.KAFKA
         parts = self._bytes
@@ -415,10 +432,8 @@ class Engine:
     @property
     def connections_open(self) -> int:
         """Connections that are there: not closed, and not only asked for by a SYN."""
-        assembler = self.assembler
-        rows, bytes_ = assembler.connections, assembler.directions["bytes"]
-        asked = (rows["syn_at"] != 0) & (rows["syn_ack_at"] == 0) & (bytes_[::2] + bytes_[1::2] == 0)
-        return int(((rows["used"] == 1) & (rows["closed_at"] == 0) & ~asked).sum())
+        rows = self.assembler.connections
+        return int(((rows["used"] == 1) & (rows["closed_at"] == 0) & (rows["only_syn"] == 0)).sum())
 
     def _closed(self) -> Array:
         """Which connections are closed by FINs or a RST, by number: uint8."""
@@ -440,6 +455,7 @@ class Engine:
             encrypted_share=self.encrypted_share,
             known_versions=self.dissector.programs.known_versions,
             not_captured=self.not_captured,
+            counted=self._counted if connections is None else None,
         )
 
     def ledger(self) -> dict[str, dict[str, int]]:

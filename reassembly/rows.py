@@ -71,10 +71,13 @@ CONNECTION = record_dtype(
     ("handshake_rtt_ns", "i8"),
     ("packets", "i8"),
     ("first_packet", "i8"),
+    ("closed_number", "i8"),  # how many were closed before it
+    ("last_serial", "i8"),  # the serial of the connection that began next after its last packet
     ("flow", "i4"),
     ("previous", "i4"),
     ("client", "i1"),
-    ("used", "u1"),
+    ("used", "u1"),  # 1 in use, 2 ended, 0 free
+    ("only_syn", "u1"),  # nothing but its SYN was seen
     ("reset_by", "i1"),  # the direction of the RST that closed it; -1: none did
 )
 
@@ -97,6 +100,8 @@ DIRECTION = record_dtype(
     ("held", "i4"),  # first held segment, in order of offset; -1
     ("held_last", "i4"),  # the last of them
     ("held_count", "i4"),
+    ("gap_previous", "i4"),  # while something is held: the directions whose gaps began before and after this one's; -1
+    ("gap_next", "i4"),
     ("holes", "i4"),
     ("zero_windows", "i4"),
     ("started", "u1"),  # base is known

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from kafkatap.dissector.rows import RESULT
 from kafkatap.kernels.arrays import taken
 from kafkatap.kernels.decorator import record_dtype
+
+if TYPE_CHECKING:
+    from .connection_counts import ConnectionCounts
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -127,6 +130,7 @@ class Context:
     `ledger` has a section for packets, payload bytes, requests and responses; the parts of a section (all but "total")
     sum to its "total". `known_versions`: the lowest and highest version of each API's requests that can be decoded, by
     api_key, None where it is not known. `encrypted_share` is the part of the TCP payload that was TLS, 0 to 1.
+    `connections`: rows for tables; a run that makes none has only `counted`, their counts.
     """
 
     strings: Sequence[bytes | None] = ()
@@ -141,6 +145,16 @@ class Context:
     encrypted_share: float = 0.0
     known_versions: Mapping[int, tuple[int, int]] | None = None
     not_captured: int = 0  # bytes of TCP payload that the snap length cut off
+    counted: ConnectionCounts | None = None
+
+    @property
+    def connection_counts(self) -> ConnectionCounts:
+        """What reports say of the connections."""
+        if self.counted is not None:
+            return self.counted
+        from .connection_counts import count_connections
+
+        return count_connections(self.connections)
 
     def text(self, number: int) -> str | None:
         """A string from the wire by its number, None for null; not escaped."""

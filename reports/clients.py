@@ -22,12 +22,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import numpy as np
 
 from kafkatap.dissector.releases import oldest_release_for, removed_in
 
 from . import tally
 from .batch import Context
+from .connection_counts import KEY, VALUES
 from .counts import ReportCounts
 from .histogram import P50, P99
 from .latency import FETCHES, WAITS
@@ -70,7 +73,7 @@ class _Wire:
     """What the connections of one client add up to."""
 
     connections: int = 0
-    rtts: list[int] = field(default_factory=list)
+    rtt: int | None = None
     bytes: int = 0
     again_bytes: int = 0
     again_packets: int = 0
@@ -117,7 +120,7 @@ def clients(counts: ReportCounts, context: Context) -> Table:
             wire.connections, int(total[i]),
             oldest_release_for(versions[key]) or None, versions_text(gone) or None, versions_text(versions[key]),
             *(int(v[n][i]) for n in ("request_bytes", "response_bytes", "errors", "throttled", "wait_ns")),
-            p50, p99, sorted(wire.rtts)[len(wire.rtts) // 2] if wire.rtts else None,
+            p50, p99, wire.rtt,
             wire.again_packets, share, wire.zero_windows,
             verdict(wire, p99, _spent(times, t), _spent(fetches, fetch_row.get(key, -1))),
         ))  # fmt: skip
@@ -218,21 +221,18 @@ def _software_text(who: Who) -> str | None:
 
 
 def _wires(context: Context, known: dict[Software, set[Software]]) -> dict[Who, _Wire]:
-    wires: dict[Who, _Wire] = defaultdict(_Wire)
-    c = context.connections
-    people = _texts([c[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")], context)
-    names = (
-        "handshake_rtt_ns", "client_bytes", "broker_bytes", "client_retransmitted_bytes", "broker_retransmitted_bytes",
-        "client_retransmitted_packets", "broker_retransmitted_packets", "client_zero_windows",
-    )  # fmt: skip
-    columns = (c[name].tolist() for name in names)
-    for who, rtt, sent, got, again, again_got, packets, packets_got, zero in zip(people, *columns, strict=True):
-        wire = wires[_settle(who, known)]
-        wire.connections += 1
-        if rtt >= 0:
-            wire.rtts.append(rtt)
-        wire.bytes += sent + got
-        wire.again_bytes += again + again_got
-        wire.again_packets += packets + packets_got
-        wire.zero_windows += zero
+    counts = context.connection_counts
+    keys = group_columns(counts.table, KEY)
+    people = _texts([keys[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")], context)
+    numbers: dict[Who, int] = {}
+    groups = np.array([numbers.setdefault(_settle(who, known), len(numbers)) for who in people], np.int64)
+    wires = {who: _Wire(rtt=rtt) for who, rtt in zip(numbers, counts.median_rtts(groups, len(numbers)), strict=True)}
+    each = list(wires.values())
+    for group, values in zip(groups.tolist(), counts.table.value_rows().tolist(), strict=True):
+        wire, value = each[group], dict(zip(VALUES, values, strict=True))
+        wire.connections += value["connections"]
+        wire.bytes += value["bytes"]
+        wire.again_bytes += value["retransmitted_bytes"]
+        wire.again_packets += value["retransmitted_packets"]
+        wire.zero_windows += value["client_zero_windows"]
     return wires

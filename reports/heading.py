@@ -44,15 +44,15 @@ def heading(counts: ReportCounts, context: Context, asked: str | None = None) ->
             used[broker] = used.get(broker, 0) + n
     brokers = sorted(used, key=lambda broker: (-used[broker], broker))
     told = [f.drops for f in context.files if f.drops is not None]
-    protocols = context.connections["protocol"]
+    connections = context.connection_counts
     links = dict.fromkeys(link for f in context.files for link in f.link_types)
     first, last = context.first, context.last
     row: tuple[Value, ...] = (
         len(context.files), sum(f.bytes for f in context.files), first, last,
         None if first is None or last is None else last - first, context.packets, ", ".join(links) or None,
         ", ".join(f.path for f in context.files if f.kind == LIVE) or None,
-        sum(told) if told else None, len(context.connections),
-        *(int((protocols == p).sum()) for p in (P_KAFKA, P_TLS, P_FOREIGN)),
+        sum(told) if told else None, connections.total("connections"),
+        *(connections.of_protocol(p) for p in (P_KAFKA, P_TLS, P_FOREIGN)),
         context.encrypted_share, asked, int(requests.sum()), ", ".join(brokers) or None, len(brokers),
         len(set(c["client_id"][requests > 0].tolist())),
     )  # fmt: skip

@@ -92,10 +92,10 @@ def loss_sentences(context: Context) -> tuple[str, ...]:
             said.append(f"{f.path}: {f.damage}.")
         if f.drops:
             said.append(f"{f.path}: {_say('{n} packet{s} {were} dropped while capturing.', f.drops)}")
-    connections = context.connections
-    holes = int(connections["client_hole_bytes"].sum()) + int(connections["broker_hole_bytes"].sum())
+    connections = context.connection_counts
+    holes = connections.total("hole_bytes")
     if holes:
-        torn = int(((connections["client_holes"] > 0) | (connections["broker_holes"] > 0)).sum())
+        torn = connections.total("torn")
         where = "1 connection" if torn == 1 else f"{torn:,} connections"
         said.append(_say(f"{{n}} byte{{s}} of {where} {{are}} in no packet of this capture.", holes))
     if context.not_captured:

@@ -206,13 +206,13 @@ def add_exchanges(  # type: ignore[no-untyped-def]
         probe[6] = e.broker_ip
         probe[7] = e.broker_port
         probe[8] = e.long_poll
-        group = claim_row(g_keys, 9, g_slots, g_used, 0, probe, 0)
+        group = claim_row(g_keys, 9, g_slots, g_used, probe, 0)
         group_of[i] = group
         _tally(e, at, group, g_values, noted, used)
 
         probe[0] = at // options[O_INTERVAL]
         probe[1] = e.api_key
-        interval = claim_row(t_keys, 2, t_slots, t_used, 0, probe, 0)
+        interval = claim_row(t_keys, 2, t_slots, t_used, probe, 0)
         interval_of[i] = interval
         t = interval * TIMELINE_COLUMNS
         if e.outcome != ORPHAN:
@@ -276,7 +276,7 @@ def add_errors(  # type: ignore[no-untyped-def]
         probe[6] = e.client_id
         probe[7] = e.broker_ip
         probe[8] = e.broker_port
-        row = 4 * claim_row(e_keys, 9, e_slots, e_used, 0, probe, 0)
+        row = 4 * claim_row(e_keys, 9, e_slots, e_used, probe, 0)
         e_values[row] += 1
         at = e.response_first
         if at == NO_TIME:
@@ -316,7 +316,7 @@ def add_topics(  # type: ignore[no-untyped-def]
         probe[1] = e.long_poll
         probe[2] = r.topic
         probe[3] = r.topic_id
-        row = claim_row(k_keys, 4, k_slots, k_used, 0, probe, 0)
+        row = claim_row(k_keys, 4, k_slots, k_used, probe, 0)
         if stamps[row] != 1 + e.exchange:
             stamps[row] = 1 + e.exchange
             _tally(e, began(e), row, k_values, noted, used)
