@@ -10,7 +10,7 @@ a thread of its own: `assemble` and `assemble_rest` on this side of them, `disse
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, overload
@@ -178,6 +178,8 @@ class Engine:
         self._counted = None if tables else ConnectionCounts()
         self._topics: list[Array] = []
         self._open_topics = OpenTopics()
+        #: Is called with connections that end, before they do: their numbers, CONNECTION and (two each) DIRECTION rows.
+        self.watcher: Callable[[Engine, Array, Array, Array], None] | None = None
         self._blocks = 0
         self._reaped_at = 0  # `Assembler.begun_and_closed` when connections that are over were last looked for
         self._now = 0  # the latest time that reassembly saw
@@ -313,6 +315,8 @@ class Engine:
     def _close(self, part: Assembled) -> None:
         """Keep a row of each connection that is over, and count its bytes in the ledger."""
         ended, table = part.ended, part.ended_rows
+        if self.watcher is not None:
+            self.watcher(self, ended, table, part.ended_ways)
         dialogs = self.dissector.dialogs[ended]
         rows = np.zeros(len(ended), CONNECTION_ROW)
         rows["connection"] = dialogs["serial"]
@@ -418,6 +422,11 @@ class Engine:
         self._set_endpoints(rows, found.owners)
         topics = self._open_topics.look(rows["exchange"]) if self.dissector.all_results else None
         return Batch(rows, found.results, found.marks, topics)
+
+    @property
+    def latest(self) -> int:
+        """The latest time of all packets so far, ns since the epoch."""
+        return self._now
 
     @property
     def next_exchange(self) -> int:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Protocol
 
+import numpy as np
+
 from kafkatap.engine import Engine
 from kafkatap.reports.batch import CONNECTION_ROW, LIVE, Array, Batch, Context, FileInfo
 from kafkatap.reports.counts import ReportCounts
@@ -20,6 +22,7 @@ from kafkatap.reports.expressions import Condition
 from kafkatap.running import joined
 
 from .bounds import Bounds, fold, forget_names
+from .broker_health import VALUES, BrokerHealth, added
 from .governor import HEADER_BYTES, HEADERS, Governor
 from .memory import resident
 from .provisional import without_counted, wrongly_counted
@@ -85,6 +88,7 @@ class Status:
     connections: int  # open
     waiting: int  # requests without a response so far
     encrypted_share: float
+    troubles: Array = field(default_factory=lambda: np.zeros(len(VALUES), np.int64))  # of connections, in the last 10 s
 
 
 class Monitor:
@@ -119,6 +123,8 @@ class Monitor:
         self._reset_asked = False
         now = clock()
         self._second = now // SECOND
+        self.health = BrokerHealth()
+        engine.watcher = self.health.ended
         self._base = _Base()
         self._counted_from = 0  # the first exchange whose provisional row may be among the counts
         self._last = (0, 0, 0)  # packets, payload bytes and drops at the end of the last second
@@ -212,6 +218,7 @@ class Monitor:
         self._keep_connections()
         self._tell_slice(now)
         self.windows.add(self._slice)
+        self.health.skip(missed)
         for _ in range(missed):
             nothing = self._counts()
             nothing.seal()
@@ -223,7 +230,9 @@ class Monitor:
     def _tell_slice(self, now: int) -> None:
         """Have the sinks take what was counted since they were last told."""
         self._slice.seal()
+        health = self.health.second(self.engine, now)
         for sink in self.sinks:
+            sink.health(health)
             sink.second(now, self._slice, self.engine)
 
     def _measure(self, now: int) -> None:
@@ -254,6 +263,7 @@ class Monitor:
             connections=engine.connections_open,
             waiting=engine.requests_waiting,
             encrypted_share=engine.encrypted_share,
+            troubles=added(self.health.last(len(self._drops))),
         )
 
     def _follow(self) -> None:
@@ -306,6 +316,7 @@ class Monitor:
         self._reset_asked = False
         self._tell_slice(self._clock())  # for the sinks it goes on
         self.windows.reset()
+        self.health.reset()
         self._slice = self._counts()
         self._ended.clear()
         self._ended_rows = self.forgotten = 0

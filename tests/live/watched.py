@@ -11,7 +11,7 @@ from kafkatap.live.metrics import Metrics
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.rows import names_of, window_rows
 from kafkatap.reports.expressions import Condition
-from tests.support.captures import pcap_bytes
+from tests.support.captures import Packet, pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode
 from tests.wire.kafkatalk import API_VERSIONS, MS, PRODUCE, KafkaTalk
 
@@ -58,10 +58,12 @@ def ticking(seconds: int) -> list[Segment]:
 
 
 class Seen:
-    """A monitor over these segments, second by second."""
+    """A monitor over these segments or packets, second by second."""
 
-    def __init__(self, path: Path, segments: Sequence[Segment], condition: Condition | None = None) -> None:
-        path.write_bytes(pcap_bytes(encode(segments)))
+    def __init__(
+        self, path: Path, what: Sequence[Segment] | Sequence[Packet], condition: Condition | None = None
+    ) -> None:
+        path.write_bytes(pcap_bytes([p if isinstance(p, Packet) else encode([p])[0] for p in what]))
         self.source = FileSource(str(path))
         self.metrics = Metrics()
         self.monitor = Monitor(
