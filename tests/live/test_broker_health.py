@@ -105,9 +105,8 @@ def test_retransmissions_and_zero_windows_by_who_sent_them(path: Path) -> None:
 
 def test_nothing_is_counted_twice_or_lost_whatever_ends_connections(path: Path) -> None:
     """More than the tables keep for long: what ends meanwhile is read when it ends."""
-    talks = [
-        small_talk(1, client=(f"10.1.{n >> 8}.{n & 255}", 1), time_ns=START_NS + n * 100_000) for n in range(2_000)
-    ]
+    times = [START_NS + n * 100_000 for n in range(2_000)]
+    talks = [small_talk(1, client=(f"10.1.{n >> 8}.{n & 255}", 1), time_ns=at) for n, at in enumerate(times)]
     lost = [asking(f"10.2.{n >> 8}.{n & 255}", at) for n, at in enumerate(times)]
     watched = seen(path, merge(*(talk.segments for talk in talks), *lost, ticking(2)))
     for _ in watched.seconds():
