@@ -146,6 +146,7 @@ def _new_exchange(t, c):  # type: ignore[no-untyped-def]
     link.no_reply = 0
     link.token = 0
     link.offered = -1
+    link.provisional = 0
     link.losses = t.streams[2 * c + 1 - np.int64(dialog.client)].losses if dialog.client >= 0 else 0
     return slot
 
@@ -196,22 +197,30 @@ def _unqueue(t, dialog):  # type: ignore[no-untyped-def]
 
 
 @helper
+def outcome_without_answer(link, dialog, streams, c):  # type: ignore[no-untyped-def]
+    """The outcome of a waiting request of connection `c` that nothing will answer."""
+    if link.no_reply:
+        return np.int64(NO_REPLY_EXPECTED)
+    if streams[2 * c + 1 - np.int64(dialog.client)].losses != link.losses:
+        return np.int64(RESPONSE_LOST)
+    return np.int64(UNANSWERED)
+
+
+@helper
 def give_up(t, c, until):  # type: ignore[no-untyped-def]
     """Take waiting requests from a connection's queue up to `until` (-1: all): nothing will answer them."""
     dialog = t.dialogs[c]
     while np.int64(dialog.pending_first) != until:
         slot = _unqueue(t, dialog)
         link = t.links[slot]
-        x = t.exchanges[slot]
         if link.token == 0:
-            if link.no_reply:
-                x.outcome = NO_REPLY_EXPECTED
+            outcome = outcome_without_answer(link, dialog, t.streams, c)
+            t.exchanges[slot].outcome = outcome
+            if outcome == NO_REPLY_EXPECTED:
                 t.state[NO_REPLY_COUNT] += 1
-            elif t.streams[2 * c + 1 - np.int64(dialog.client)].losses != link.losses:
-                x.outcome = RESPONSE_LOST
+            elif outcome == RESPONSE_LOST:
                 t.state[LOST_COUNT] += 1
             else:
-                x.outcome = UNANSWERED
                 t.state[UNANSWERED_COUNT] += 1
         _finish(t, slot)
 

@@ -96,6 +96,7 @@ LINK = record_dtype(
     ("no_reply", "u1"),
     ("token", "u1"),
     ("offered", "i1"),  # what an ApiVersions response told: 1 a broker with KIP-219, 0 an older one, -1 nothing
+    ("provisional", "u1"),  # 1 + the outcome under which a provisional row of it was given; 0: none was
 )
 
 #: Bytes that come to a stream at once: a chunk, or a part of a search buffer that is read again.

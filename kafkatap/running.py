@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kafkatap.dissector.rows import RESULT
-from kafkatap.reports.batch import Batch, Context, FileInfo
+from kafkatap.reports.batch import Batch, Context, FileInfo, as_results
 
 from .ahead import ahead
 from .duplicates import DuplicateCounter
@@ -114,11 +113,3 @@ def joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
 def topics_asked(engine: Engine) -> np.ndarray:
     """The topics that requests were about, as RESULT rows that say nothing else: for the column `topics`."""
     return as_results(engine.topics)
-
-
-def as_results(topics: np.ndarray) -> np.ndarray:
-    """EXCHANGE_TOPIC rows as RESULT rows that say nothing else."""
-    rows = np.zeros(len(topics), RESULT)
-    for name in ("exchange", "topic", "topic_id"):
-        rows[name] = topics[name]
-    return rows
