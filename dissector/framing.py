@@ -18,7 +18,7 @@ from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.readers import be16, be32, signed32
 
 from .buffers import add_mark, append, defer_buffer, free_mark
-from .correlation import find_pending, give_up, take_request, take_response
+from .correlation import DEPTH, find_pending, give_up, only_head, take_request, take_response
 from .dialogs import (
     ALL_TAKEN,
     ANCHORED,
@@ -37,6 +37,7 @@ from .dialogs import (
     FOREIGN,
     FREE_EXCHANGES,
     FREE_MARKS_LEFT,
+    HEAD_KEPT,
     HOLE,
     JOBS,
     JOBS_FULL,
@@ -45,6 +46,7 @@ from .dialogs import (
     MARK,
     MARKS_FULL,
     MARKS_ROOM,
+    MAX_FRAME,
     PIECE,
     POOL,
     POOL_FULL,
@@ -53,6 +55,7 @@ from .dialogs import (
     RESYNCS,
     SEARCHING,
     SETTLED,
+    SHED_FRAME,
     START,
     STOPPED,
     STREAM,
@@ -88,6 +91,7 @@ SUSPICIOUS = 1 << 20
 @helper
 def _forget_frame(stream):  # type: ignore[no-untyped-def]
     stream.frame_size = 0
+    stream.kept = 0
     stream.have = 0
     stream.seen = 0
     stream.broken = 0
@@ -119,6 +123,25 @@ def _believable(t, c, d, buf, at, available, size):  # type: ignore[no-untyped-d
     if available < 8:
         return False
     return find_pending(t, dialog, signed32(be32(buf, at + 4)), SEARCH_DEPTH) >= 0
+
+
+@helper
+def _kept(state, size):  # type: ignore[no-untyped-def]
+    """How many bytes of a frame are kept, from its first on."""
+    kept = size if size <= state[MAX_FRAME] else np.int64(HEAD_KEPT)
+    return min(kept, np.int64(state[SHED_FRAME]))
+
+
+@helper
+def _wants_head(t, c, d, stream):  # type: ignore[no-untyped-def]
+    """Whether nobody asks for more than the head of the frame whose first bytes are in a stream's buffer."""
+    at = stream.buffer
+    if d == np.int64(t.dialogs[c].client):
+        return only_head(t.index, 0, be16(t.pool, at + 4), be16(t.pool, at + 6))
+    slot = find_pending(t, t.dialogs[c], signed32(be32(t.pool, at + 4)), DEPTH)
+    return slot >= 0 and only_head(
+        t.index, 1, np.int64(t.exchanges[slot].api_key), np.int64(t.exchanges[slot].api_version)
+    )
 
 
 @helper
@@ -173,6 +196,7 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
                 if stream.doubt == CHECK:
                     stream.doubt = CERTAIN
                 stream.frame_size = size
+                stream.kept = _kept(t.state, size)
                 if left >= size:
                     whole = size
                     direct = True
@@ -185,8 +209,12 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
             rest = (stream.frame_size if stream.frame_size > 0 else np.int64(4)) - stream.have
             take = min(wire - taken, rest)
             have = max(np.int64(0), min(take, left))
+            if stream.frame_size > 0:
+                have = min(have, stream.kept - stream.used)
             if have > 0 and stream.broken == 0:
                 append(t, stream, buf, position, have)
+                if stream.used >= HEAD_KEPT > stream.used - have and _wants_head(t, c, d, stream):
+                    stream.kept = stream.used
             if have < take:
                 stream.broken = 1
             stream.have += take
@@ -200,6 +228,7 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
                         stream.seen -= take if seen else 0  # this piece's part is searched again
                         continue
                     stream.frame_size = size
+                    stream.kept = _kept(t.state, size)
                     if size == 4:
                         whole = size
             elif stream.have == stream.frame_size:
@@ -211,7 +240,7 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
         taken += take
         if whole > 0:
             at = position if direct else stream.buffer
-            have = whole if direct else stream.used
+            have = stream.kept if direct else stream.used
             where = source if direct else np.int64(POOL)
             if d == np.int64(t.dialogs[c].client):
                 take_request(t, c, where, at, have, whole, stream.first, ts, stream.packet_first, piece.packet)
@@ -484,8 +513,8 @@ def take_chunks(  # type: ignore[no-untyped-def]
             i += 1
             continue
         # Room for the most that one chunk can make: see that nothing has to grow while it is taken.
-        # (A synced stream's buffer is part of one frame; a search buffer may hold many. All the buffers that one
-        # grows through are below sixteen times what is needed: a frame's grow eightfold or more, others double.)
+        # (A synced stream's buffer is part of one frame; a search buffer may hold many. A buffer that doubles takes
+        # less than four times what is needed, with all that it grew through; a small one less than sixteen times.)
         largest = np.int64(chunk.captured) + 65_536
         buffered = np.int64(chunk.captured)
         for side in range(2):
@@ -502,7 +531,7 @@ def take_chunks(  # type: ignore[no-untyped-def]
         if state[DONE] + np.int64(dialogs[c].pending_count) + frames > done.shape[0]:
             state[STOPPED] = DONE_FULL
             break
-        if state[POOL_TOP] + 16 * buffered + 4_096 > pool.shape[0]:
+        if state[POOL_TOP] + 4 * buffered + 16 * min(buffered, np.int64(1) << 20) + 4_096 > pool.shape[0]:
             state[STOPPED] = POOL_FULL
             break
         if state[FREE_MARKS_LEFT] < MARKS_ROOM:

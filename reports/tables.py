@@ -62,6 +62,8 @@ EXCHANGES = _columns(
     f"response_last {TIME}?",
     "broker_ns int64?",
     "queue_ns int64?",
+    "hol_throttle_wait_ns int64?",
+    "hol_poll_wait_ns int64?",
     "throttle_wait_ns int64?",
     "total_ns int64?",
     "request_packet_first int64?",
@@ -302,7 +304,9 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
         columns[name] = texts.string(e[name])
     for name in ("request_first", "request_last", "response_first", "response_last"):
         columns[name] = masked(e[name], TIME, e[name] == r.NO_TIME)
-    for name in ("broker_ns", "queue_ns", "throttle_wait_ns", "total_ns"):
+    for name in (
+        "broker_ns", "queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
+    ):  # fmt: skip
         columns[name] = masked(e[name], "int64", untimed)
     for name in ("request_packet_first", "request_packet_last", "response_packet_first", "response_packet_last"):
         columns[name] = masked(e[name], "int64", e[name] == 0)
