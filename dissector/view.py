@@ -307,7 +307,7 @@ class _Frame:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Reason:
     """Why the machine stopped, in words: the reference decoder knows. Asked for only where it is told."""
 

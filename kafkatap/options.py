@@ -344,7 +344,8 @@ def add_captures(command: argparse.ArgumentParser) -> None:
     """The captures, the same for every command that reads them."""
     command.add_argument(
         "captures", nargs="+", metavar="CAPTURE",
-        help="files (pcap or pcapng, also .gz and .zst), folders, globs, pipes (- for standard input); many are put in the order of their packets",
+        help="pcap or pcapng files, also .gz and .zst; folders and globs of them; pipes (- for standard input); many "
+        "are put in the order of their packets",
     )  # fmt: skip
 
 
