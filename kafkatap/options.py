@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .command_parser import Command
 from .values import (
     parse_apis,
     parse_broker,
@@ -165,7 +166,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and end")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Command)
     _add_report(commands.add_parser(
         "report", help="latency, throttling, errors, clients and a timeline of a capture",
         description="Report what the Kafka traffic of one or many captures adds up to.",

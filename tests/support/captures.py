@@ -164,8 +164,8 @@ def pcap_bytes(
     modified: bool = False,
     snap_length: int = 262144,
 ) -> bytes:
-    """A classic pcap: `order` is "<" or ">"; times in µs (what is finer is cut off) or ns. `modified`: the variant whose
-    records also tell of an interface."""
+    """A classic pcap: `order` is "<" or ">"; times in µs (what is finer is cut off) or ns. `modified`: the variant
+    whose records also tell of an interface."""
     unit = 1 if nanoseconds else 1000
     magic = 0xA1B23C4D if nanoseconds else 0xA1B2CD34 if modified else 0xA1B2C3D4
     parts = [struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, snap_length, link_type)]
