@@ -19,6 +19,9 @@ def install_command(extra: str) -> str:
 
 def _installed_from() -> tuple[str, bool]:
     """The folder that it was installed from, "" where that is not there; whether it is run from there (PEP 610)."""
+    clone = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.isfile(os.path.join(clone, "pyproject.toml")):
+        return clone, True
     try:
         origin = json.loads(distribution("kafkatap").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
