@@ -58,8 +58,8 @@ def chunks_of(run: Run, collector: RecordCollector) -> Iterator[Chunk]:
 
 
 class RecordReader:
-    """Reads the records of captures. `tables()` is read once; then `run` and `tally` say what there was: `run` of all of
-    the captures where they are read twice, also if the tables are not read to their end.
+    """Reads the records of captures. `tables()` is read once; then `run` and `tally` say what there was. Of captures
+    that are read twice `run` is of all, also where the tables were not read to their end.
 
     ValueError for a condition on what can be read only once: whether it holds is known too late.
     """

@@ -20,6 +20,12 @@ def test_in_a_clone_it_is_the_clone() -> None:
     assert extras.install_command("plots") == f"{sys.executable} -m pip install -e '{ROOT}[plots]'"
 
 
+def install(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
+    """Let it look as if it was installed, from where the text (direct_url.json) says."""
+    monkeypatch.setattr(extras, "__file__", "/usr/lib/python3/site-packages/kafkatap/extras.py")
+    monkeypatch.setattr(extras, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
+
+
 @pytest.mark.parametrize(
     "origin", [None, "{}", "no json", {"url": "https://example.org/x.whl"}, {"url": "file:///gone"}]
 )
