@@ -31,7 +31,7 @@ def install(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
 )
 def test_elsewhere_it_is_the_package(origin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     text = json.dumps(origin) if isinstance(origin, dict) else origin
-    monkeypatch.setattr(extras, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
+    install(monkeypatch, text)
     assert extras.install_command("plots") == "pip install 'kafkatap[plots]'"
 
 
@@ -40,7 +40,7 @@ def test_installed_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     folder.mkdir()
     (folder / "pyproject.toml").touch()
     text = json.dumps({"url": folder.as_uri(), "dir_info": {}})
-    monkeypatch.setattr(extras, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
+    install(monkeypatch, text)
     assert extras.install_command("live") == f"{sys.executable} -m pip install '{folder}[live]'"
 
 
