@@ -119,6 +119,8 @@ class RecordCollector:
         parts = np.zeros(len(fields), b.PART)
         parts["exchange"] = rows["exchange"][slots]
         parts["message_first"] = np.where(fetch, rows["response_first"][slots], rows["request_first"][slots])
+        parts["packet"] = np.where(fetch, rows["response_packet_first"][slots], rows["request_packet_first"][slots])
+        parts["client_id"] = rows["client_id"][slots]
         parts["fetch"] = fetch
         parts["cut"] = ends < fields["value"] + fields["length"]
         parts["topic"], parts["partition"] = topics, partitions

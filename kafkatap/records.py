@@ -108,7 +108,7 @@ class RecordReader:
             self._names = LiveTopics(engine)
             self.run = run
         for chunk in chunks_of(run, self.collector):
-            yield records_table(chunk, self._names)
+            yield records_table(chunk, self._names, engine.strings)
         self.run = run
 
     def _choose(self, frames: Frames, numbers: Array) -> Array:
