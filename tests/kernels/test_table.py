@@ -58,13 +58,14 @@ def test_moving_an_array_gives_back_what_it_leaves() -> None:
     array[32 << 20 : 40 << 20] = 2
     before = resident(array)
     bigger = moved(array, 48 << 20)
+    taken = resident(bigger)  # before it is read: pages of zeros count once they were
     assert len(bigger) == 128 << 20
     assert np.count_nonzero(bigger == 1) == 24 << 20
     assert (bigger[32 << 20 : 40 << 20] == 2).all()
     assert not bigger[40 << 20 :].any()
     assert before >= 32 << 20
     assert resident(array[: 24 << 20]) < 4 << 20
-    assert resident(bigger) <= before + (8 << 20)
+    assert taken <= before + (8 << 20)
 
 
 @pytest.mark.parametrize("array", [np.zeros(1 << 20, np.uint8), untouched(1 << 20, np.uint8)[100:]])
