@@ -45,6 +45,9 @@ DIALOG = record_dtype(
 
 #: How a stream's bytes are read: as frames one behind the other; or in search of the next frame's start.
 SYNCED, SEARCHING, ANCHORED = range(3)  # ANCHORED: the first byte of a connection, where a frame has to start
+#: How far the current frame of a synced stream is believed. A later frame may contradict one that was found by its
+#: first bytes alone, where a segment starts (FIRM) or inside of one (LOOSE). CHECK: it is over, the next header tells.
+CERTAIN, FIRM, LOOSE, CHECK = range(4)
 
 #: One direction. While synced, the buffer holds what is captured of the current frame from its first byte on; while
 #: searching, all bytes in which a frame's start may still be.
@@ -69,6 +72,7 @@ STREAM = record_dtype(
     ("marks_last", "i4"),
     ("mode", "u1"),
     ("broken", "u1"),  # the buffer misses bytes of the current frame that went by
+    ("doubt", "u1"),  # CERTAIN, FIRM, LOOSE, CHECK
 )
 
 #: A piece of a search buffer: bytes of one chunk. `fresh`: it starts where the chunk (so the segment) starts.
@@ -92,6 +96,7 @@ LINK = record_dtype(
     ("no_reply", "u1"),
     ("token", "u1"),
     ("offered", "i1"),  # what an ApiVersions response told: 1 a broker with KIP-219, 0 an older one, -1 nothing
+    ("provisional", "u1"),  # 1 + the outcome under which a provisional row of it was given; 0: none was
 )
 
 #: Bytes that come to a stream at once: a chunk, or a part of a search buffer that is read again.

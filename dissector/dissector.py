@@ -31,14 +31,15 @@ METADATA_TOPIC, METADATA_TOPIC_ID = b"__cluster_metadata", bytes(15) + b"\1"
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What one drain gives. `owners[i]` is the dialog (so connection) number of `exchanges[i]`; `client` its client's
-    direction. Arrays are the receiver's own."""
+    """What one drain gives. `owners[i]` is the dialog (so connection) number of `exchanges[i]`. Arrays are the
+    receiver's own."""
 
     exchanges: Array  # EXCHANGE
     results: Array  # RESULT
     topics: Array  # EXCHANGE_TOPIC
     owners: Array  # int32
     marks: Array | None  # uint64, by exchange: bits that inspectors set; None without inspectors
+    provisional: Array | None = None  # uint8, by exchange: 1 + the outcome of its provisional row, 0; None without any
 
 
 class Dissector:
@@ -98,6 +99,7 @@ class Dissector:
         self.state[dialogs.NEXT_EXCHANGE] = 1
         self.state[dialogs.FREE_MARKS] = linked_free_list(self.marks, 0, -1)
         self.state[dialogs.FREE_MARKS_LEFT] = len(self.marks)
+        self._foretold = False  # whether any provisional row was given
         self._names = np.zeros(1_024, exchanges.TOPIC_NAME)
         self._again = np.zeros(len(self.jobs), np.int32)
         self._contexts = np.zeros(1_024, exchanges.CONTEXT)
@@ -231,6 +233,30 @@ class Dissector:
             )
             yield self.drain(block, block)
 
+    def foretell(self, before: int, closed: Array) -> Finished:
+        """Provisional rows of requests that will most likely end without an answer (`expiry`): with acks=0 that came
+        before a time, and all of `closed` connections (uint8, by number). Each is given once."""
+        slots = []
+        while True:
+            count = expiry.foretell(
+                before, closed, self.dialogs, self.streams, self.exchanges, self.links, self._rows
+            )  # fmt: skip
+            slots.append(self._rows[:count].copy())
+            if count < len(self._rows):
+                break
+        chosen = np.concatenate(slots)
+        rows = taken(self.exchanges, chosen)
+        rows["outcome"] = self.links["provisional"][chosen] - 1
+        self._foretold = self._foretold or len(chosen) > 0
+        return Finished(
+            rows, np.zeros(0, RESULT), np.zeros(0, exchanges.EXCHANGE_TOPIC), self.links["dialog"][chosen],
+            self._bits[chosen] if self.inspectors else None,
+        )  # fmt: skip
+
+    def count_waiting(self, closed: Array) -> int:
+        """Requests that a response is expected to, of connections that are not `closed` (uint8, by number)."""
+        return int(expiry.count_waiting(closed, self.dialogs, self.links))
+
     def drain(self, block: Array, held: Array) -> Finished:
         """Decode the frames found so far; give the exchanges that are finished, and free what they held."""
         state = self.state
@@ -252,6 +278,7 @@ class Dissector:
         if self.inspectors:
             bits = self._bits[rows[:made]]
             self._bits[self._done[:count]] = 0
+        provisional = self.links["provisional"][rows[:made]] if self._foretold else None
         free = int(state[dialogs.FREE_EXCHANGES])
         self._free[free : free + count] = self._done[:count]
         state[dialogs.FREE_EXCHANGES] = free + count
@@ -264,6 +291,7 @@ class Dissector:
             copied(self._topics[: self._state[exchanges.TOPICS]]),
             owners[:made].copy(),
             bits,
+            provisional,
         )
 
     def _release_buffers(self) -> None:

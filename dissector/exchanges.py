@@ -108,6 +108,15 @@ def _status_of(job, size, state):  # type: ignore[no-untyped-def]
     return TOO_LARGE if job.status == INCOMPLETE and size + 4 > state[MAX_FRAME] else np.int64(job.status)
 
 
+@helper
+def _is_id(buf, at):  # type: ignore[no-untyped-def]
+    """Whether the 16 bytes at `at` are a topic's id: all zeros stand for none."""
+    for k in range(16):
+        if buf[at + k] != 0:
+            return True
+    return False
+
+
 @kernel(
     JOB, int, np.uint8, np.uint8, np.uint8, TAPE, np.uint8, EXCHANGE, LINK, DIALOG, STRING, np.uint8, np.int32,
     TOPIC_NAME, np.int32, np.int64, np.int64,
@@ -188,6 +197,8 @@ def collect(  # type: ignore[no-untyped-def]
                         parent = np.int64(row.parent)
                         topic_id = np.int64(-1)
                         topic = np.int64(-1)
+                    if role == R_TOPIC_ID and not _is_id(buf, row.value):
+                        continue
                     number = intern(buf, row.value, np.int64(row.length), strings, text, buckets, string_state)
                     if role == R_TOPIC_ID:
                         topic_id = number
@@ -267,11 +278,12 @@ def _read_context(buf, tape, first, last, roles, contexts, strings, text, bucket
             context.records_length = row.length
         elif role == R_TOPIC_NAME or role == R_TOPIC_ID:
             if np.int64(row.length) >= 0:
-                number = intern(buf, row.value, np.int64(row.length), strings, text, buckets, string_state)
-                if role == R_TOPIC_NAME:
-                    context.topic = number
-                else:
-                    context.topic_id = number
+                if role == R_TOPIC_NAME or _is_id(buf, row.value):
+                    number = intern(buf, row.value, np.int64(row.length), strings, text, buckets, string_state)
+                    if role == R_TOPIC_NAME:
+                        context.topic = number
+                    else:
+                        context.topic_id = number
                 if context.kind == R_OTHER:
                     context.kind = R_TOPIC
         elif np.int64(row.length) >= 0 and (
@@ -458,11 +470,11 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
         mute = np.int64(0)
         if x.outcome == ANSWERED:
             if x.request_first != NO_TIME and x.response_last != NO_TIME:
-                x.total_ns = x.response_last - x.request_first
+                x.total_ns = max(np.int64(0), x.response_last - x.request_first)
             if x.request_last != NO_TIME and x.response_first != NO_TIME:
                 start = x.request_last
                 if dialog.previous_response > start:
-                    x.queue_ns = min(dialog.previous_response, x.response_first) - start
+                    x.queue_ns = max(np.int64(0), min(dialog.previous_response, x.response_first) - start)
                     start += x.queue_ns
                     if x.queue_ns > 0:
                         _charge_hol_wait(x, dialog)
@@ -486,6 +498,8 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
                         broker -= late
                 x.broker_ns = broker
                 x.throttle_wait_ns = mute + late
+                # Where the clock stepped back in between, the parts may be longer than the whole.
+                x.total_ns = max(x.total_ns, x.queue_ns + x.throttle_wait_ns + broker)
                 waits = (x.api_key == FETCH or x.api_key == SHARE_FETCH) and x.max_wait_ms > 0
                 longest = np.int64(x.max_wait_ms) * 1_000_000
                 slack = max(np.int64(LONG_POLL_SLACK_NS), longest // LONG_POLL_SLACK_PART)

@@ -25,20 +25,20 @@ from .console import (
     INTERRUPTED,
     WRONG,
     advice_on,
-    check_captures,
     complain,
     interrupts,
     moment_of,
     name_of,
     no_kafka,
     progress,
+    readable_captures,
     reason_of,
     refuse,
 )
 from .engine import Engine, engine_for
 from .options import own_version
+from .pipes import is_pipe
 from .running import Run
-from .sources import STANDARD_INPUT
 from .values import api_keys, chosen_definitions
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def report(options: argparse.Namespace) -> int:
         definitions = chosen_definitions(options)
         filters = _filters(options)
         condition = filter_condition(options, definitions)
-        check_captures(options.captures)
+        options.captures = readable_captures(options.captures)
         _check_outputs(options)
     except (ValueError, OSError) as error:
         return refuse(error)
@@ -74,7 +74,7 @@ def report(options: argparse.Namespace) -> int:
             complain(reason_of(error))
             return WRONG
     for file in run.damaged:
-        if not (run.interrupted and file.path == STANDARD_INPUT):
+        if not (run.interrupted and is_pipe(file.path)):
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file)}")
     if run.files and all(f.fatal for f in run.files):
         return INTERRUPTED if run.interrupted else WRONG

@@ -10,7 +10,7 @@ a thread of its own: `assemble` and `assemble_rest` on this side of them, `disse
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, overload
@@ -181,6 +181,8 @@ class Engine:
         self._counted = None if tables else ConnectionCounts()
         self._topics: list[Array] = []
         self._open_topics = OpenTopics()
+        #: Is called with connections that end, before they do: their numbers, CONNECTION and (two each) DIRECTION rows.
+        self.watcher: Callable[[Engine, Array, Array, Array], None] | None = None
         self._blocks = 0
         self._reaped_at = 0  # `Assembler.begun_and_closed` when connections that are over were last looked for
         self._now = 0  # the latest time that reassembly saw
@@ -301,7 +303,7 @@ class Engine:
             return
         self._set_endpoints(rows, finished.owners)
         topics = self._open_topics.take(rows["exchange"]) if wanted else None
-        yield Batch(rows, finished.results, finished.marks, topics)
+        yield Batch(rows, finished.results, finished.marks, topics, finished.provisional)
 
     def endpoints(self, connections: Array) -> Array:
         """Addresses and ports (int32, n x 4: client's address number and port, broker's) of connections by number; of
@@ -316,6 +318,8 @@ class Engine:
     def _close(self, part: Assembled) -> None:
         """Keep a row of each connection that is over, and count its bytes in the ledger."""
         ended, table = part.ended, part.ended_rows
+        if self.watcher is not None:
+            self.watcher(self, ended, table, part.ended_ways)
         dialogs = self.dissector.dialogs[ended]
         rows = np.zeros(len(ended), CONNECTION_ROW)
         rows["connection"] = dialogs["serial"]
@@ -410,10 +414,43 @@ class Engine:
         if not all_results:
             self._open_topics.clear()
 
+    def foretell(self, before: int) -> Batch | None:
+        """Provisional rows, each given once, of requests that will most likely end without an answer: with acks=0 that
+        came before a time (ns since the epoch), and those of connections that are closed. Their final rows come with
+        the others; `Batch.provisional` tells which they are."""
+        found = self.dissector.foretell(before, self._closed())
+        rows = found.exchanges
+        if not len(rows):
+            return None
+        self._set_endpoints(rows, found.owners)
+        topics = self._open_topics.look(rows["exchange"]) if self.dissector.all_results else None
+        return Batch(rows, found.results, found.marks, topics)
+
+    @property
+    def latest(self) -> int:
+        """The latest time of all packets so far, ns since the epoch."""
+        return self._now
+
+    @property
+    def next_exchange(self) -> int:
+        """The number of the next request's exchange."""
+        return int(self.dissector.state[dialog_rows.NEXT_EXCHANGE])
+
     @property
     def requests_waiting(self) -> int:
-        """Requests that may still be answered."""
-        return int(self.dissector.dialogs["pending_count"].sum())
+        """Requests that a response is expected to, of connections that are not closed."""
+        return self.dissector.count_waiting(self._closed())
+
+    @property
+    def connections_open(self) -> int:
+        """Connections that are there: not closed, and not only asked for by a SYN."""
+        rows = self.assembler.connections
+        return int(((rows["used"] == 1) & (rows["closed_at"] == 0) & (rows["only_syn"] == 0)).sum())
+
+    def _closed(self) -> Array:
+        """Which connections are closed by FINs or a RST, by number: uint8."""
+        closed: Array = (self.assembler.connections["closed_at"] != 0).view(np.uint8)
+        return closed
 
     def context(self, files: Sequence[FileInfo] = (), connections: Array | None = None) -> Context:
         """What the reports and tables need beside the rows. `connections`: CONNECTION_ROW; None: all that are over."""

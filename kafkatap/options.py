@@ -348,7 +348,7 @@ def add_captures(command: argparse.ArgumentParser) -> None:
     """The captures, the same for every command that reads them."""
     command.add_argument(
         "captures", nargs="+", metavar="CAPTURE",
-        help="pcap or pcapng, also .gz and .zst; - for standard input; many are put in the order of their packets",
+        help="files (pcap or pcapng, also .gz and .zst), folders, globs, pipes (- for standard input); many are put in the order of their packets",
     )  # fmt: skip
 
 

@@ -24,12 +24,12 @@ from .console import (
     INTERRUPTED,
     WRONG,
     advice_on,
-    check_captures,
     complain,
     interrupts,
     name_of,
     no_kafka,
     progress,
+    readable_captures,
     refuse,
 )
 from .engine import Engine
@@ -46,7 +46,7 @@ def records(options: argparse.Namespace) -> int:
     """Carry out `kafkatap records`; return its exit code."""
     store.verbose = options.verbose > 0
     try:
-        check_captures(options.captures, "records")
+        options.captures = readable_captures(options.captures, "records")
         target = None if options.parquet is None else parquet_path(options.parquet)
         with interrupts() as stop, progress(options) as drawn:
             reader = _reader(options, watch=lambda done: drawn(done) or bool(stop))

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kafkatap.dissector.rows import RESULT
-from kafkatap.reports.batch import Batch, Context, FileInfo
+from kafkatap.reports.batch import Batch, Context, FileInfo, as_results
 
 from .ahead import ahead
 from .duplicates import DuplicateCounter
 from .engine import Assembled, Engine
-from .sources import BLOCK_SIZE, CaptureReader, FileReport, ordered
+from .sources import BLOCK_SIZE, FileReport, ordered
 
 #: Called once a block with the bytes of files read so far; True ends the reading there.
 Watch = Callable[[int], bool]
@@ -65,11 +64,14 @@ class Run:
 
     def _assembled(self) -> Generator[tuple[int, Assembled | None], None, None]:
         """The reading half: (bytes of files read so far, what reassembly made of them)."""
-        progress: dict[str, int] = {}
+        progress: dict[int, int] = {}
+        done = 0
         for reader, end in ordered(self.paths, self.block_size):
-            self._note(reader)
-            progress[reader.report.path] = reader.progress
-            done = sum(progress.values())
+            number = id(reader.report)
+            if number not in progress:
+                self.files.append(reader.report)
+            done += reader.progress - progress.get(number, 0)
+            progress[number] = reader.progress
             if end > reader.position:
                 if self._duplicates is not None:
                     self._duplicates.look(reader, end)
@@ -81,11 +83,7 @@ class Run:
             if self.interrupted:
                 break
         for part in self.engine.assemble_rest():
-            yield sum(progress.values()), part
-
-    def _note(self, reader: CaptureReader) -> None:
-        if reader.report not in self.files:
-            self.files.append(reader.report)
+            yield done, part
 
     @property
     def damaged(self) -> list[FileReport]:
@@ -115,11 +113,3 @@ def joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
 def topics_asked(engine: Engine) -> np.ndarray:
     """The topics that requests were about, as RESULT rows that say nothing else: for the column `topics`."""
     return as_results(engine.topics)
-
-
-def as_results(topics: np.ndarray) -> np.ndarray:
-    """EXCHANGE_TOPIC rows as RESULT rows that say nothing else."""
-    rows = np.zeros(len(topics), RESULT)
-    for name in ("exchange", "topic", "topic_id"):
-        rows[name] = topics[name]
-    return rows

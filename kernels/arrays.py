@@ -37,7 +37,7 @@ def drop_pages(array: np.ndarray[Any, Any], first: int, end: int) -> None:
     while isinstance(pages, np.ndarray):
         pages = pages.base  # type: ignore[assignment]
     if isinstance(pages, memoryview):
-        pages = pages.obj  # type: ignore[assignment]
+        pages = pages.obj
     first = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
     end = end // mmap.PAGESIZE * mmap.PAGESIZE
     whole = isinstance(pages, _Pages) and len(pages) == array.nbytes

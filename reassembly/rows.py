@@ -94,6 +94,7 @@ CONNECTION = record_dtype(
     ("client", "i1"),
     ("used", "u1"),  # 1 in use, 2 ended, 0 free
     ("only_syn", "u1"),  # nothing but its SYN was seen
+    ("reset_by", "i1"),  # the direction of the RST that closed it; -1: none did
 )
 
 #: One direction of a connection: direction 0 is sent by end a, 1 by end b; row = 2 * connection + direction.

@@ -242,6 +242,7 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
         _close(connections[row.previous], state, ts)  # its end was not captured
     row.client = client if known != 0 else -1
     row.used = 1
+    row.reset_by = -1
     row.only_syn = only_syn
     flows[flow].connection = c
     for d in range(2):
@@ -449,6 +450,8 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
             way.fin = way.next + _distance(way, seq) + np.int64(segment.wire)
         if row.closed_at == 0 and (flags & RST or (way.fin >= 0 and other.fin >= 0)):
             _close(row, state, ts)
+            if flags & RST:
+                row.reset_by = d
     return i
 
 

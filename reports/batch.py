@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from kafkatap.dissector.rows import RESULT
+from kafkatap.kernels.arrays import taken
 from kafkatap.kernels.decorator import record_dtype
 
 if TYPE_CHECKING:
@@ -57,12 +59,37 @@ class Batch:
     """Finished rows: EXCHANGE and RESULT records. A result's exchange is in the same batch, and the results of one
     exchange follow each other. In a run that asks for no topics, `results` holds non-zero error codes only. `marks`
     (uint64, beside the exchanges): what inspectors found in the messages; None in a run without any. `topics`:
-    EXCHANGE_TOPIC records, what the requests of these exchanges are about; None in a run that asks for no topics."""
+    EXCHANGE_TOPIC records, what the requests of these exchanges are about; None in a run that asks for no topics.
+    `provisional` (uint8, beside the exchanges): 1 + the outcome under which an earlier, provisional row was given, 0
+    where there was none; None in a run without any."""
 
     exchanges: Array
     results: Array
     marks: Array | None = None
     topics: Array | None = None
+    provisional: Array | None = None
+
+    def picked(self, mask: Array) -> Batch:
+        """Copies of the exchanges in `mask` (bool, beside them), with all that is theirs."""
+        exchanges = taken(self.exchanges, np.flatnonzero(mask))
+        numbers, topics = exchanges["exchange"], self.topics
+        if topics is not None:
+            topics = taken(topics, np.flatnonzero(np.isin(topics["exchange"], numbers)))
+        return Batch(
+            exchanges,
+            taken(self.results, np.flatnonzero(np.isin(self.results["exchange"], numbers))),
+            None if self.marks is None else self.marks[mask],
+            topics,
+            None if self.provisional is None else self.provisional[mask],
+        )
+
+
+def as_results(topics: Array) -> Array:
+    """EXCHANGE_TOPIC rows as RESULT rows that say nothing else."""
+    rows = np.zeros(len(topics), RESULT)
+    for name in ("exchange", "topic", "topic_id"):
+        rows[name] = topics[name]
+    return rows
 
 
 class Names(Protocol):

@@ -21,6 +21,8 @@ from kafkatap.reassembly.headers import ETHERNET, RAW
 WHOLE = 262_144
 _INSTRUCTION = struct.Struct("HBBI")
 _RETURN_CONSTANT = 0x06
+#: The program that lets nothing pass.
+NOTHING = _INSTRUCTION.pack(_RETURN_CONSTANT, 0, 0, 0)
 _SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>
 #: libpcap's own numbers of link types.
 _DLT = {ETHERNET: 1, RAW: 12}

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
 from kafkatap.values import chosen_definitions
 
-from . import interfaces
+from . import interfaces, privileges
 from .capture import Capture, open_capture
 from .governor import Governor
 from .memory import keep_flat
@@ -57,6 +58,8 @@ def live(options: argparse.Namespace) -> int:
         incident = incident_condition(options, condition, definitions)
         engine = _engine(options, [c for c in (condition, incident) if c is not None], definitions)
         _be_nice(options.nice)
+        kept = _kept_capabilities(options)
+        privileges.keep_only({*kept, *privileges.TO_OPEN})
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
             promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=notices.tell,
@@ -68,6 +71,7 @@ def live(options: argparse.Namespace) -> int:
     keep_flat()
     stop = Event()
     try:
+        privileges.keep_only(kept)
         with signals(stop) as handlers:
             return _watch(options, capture, engine, condition, incident, stop, handlers, notices)
     except OSError as error:
@@ -229,6 +233,8 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
         sys.stdout.flush()
         if not any(context.ledger["requests"].values()):
             complain(no_kafka(context))
+        if monitor.unread:
+            complain(f"{monitor.unread:,} packets that waited at the end were not read in time; they count as dropped")
         if monitor.forgotten:
             complain(f"the {monitor.forgotten:,} connections that ended first are not among the connections above")
     except OSError:
@@ -274,6 +280,15 @@ def _stop_after(seconds: float, stop: Event) -> None:
         stop.set()
 
     Thread(target=wait, name="kafkatap-duration", daemon=True).start()
+
+
+def _kept_capabilities(options: argparse.Namespace) -> set[int]:
+    """What is needed while packets are read. Taking them from open sockets, and binding these to an interface that was
+    made anew, needs nothing; root may need a capability for files that belong to others, or for a low port."""
+    places = [options.write_pcap and Path(options.write_pcap).parent, options.write_parquet]
+    kept = privileges.to_write(Path(place) for place in places if place)
+    kept |= privileges.to_read(privileges.installation())
+    return kept | ({privileges.NET_BIND_SERVICE} if options.prometheus and 0 < options.prometheus[1] < 1024 else set())
 
 
 def _be_nice(nice: int) -> None:

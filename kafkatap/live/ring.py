@@ -61,6 +61,7 @@ class Ring:
             raise
         self.buffer: Array = np.frombuffer(self._memory, np.uint8)
         self._status = self.buffer.view(np.uint32)[blocks.STATUS // 4 :: BLOCK // 4]
+        self._counts = self.buffer.view(np.uint32)[blocks.COUNT // 4 :: BLOCK // 4]
         self._lengths = self.buffer.view(np.uint32)[blocks.LENGTH // 4 :: BLOCK // 4]
         self.packets: Array = untouched(PACKETS_AT_ONCE, PACKET)
         self._state = np.zeros(blocks.STATE_SIZE, np.int64)
@@ -157,6 +158,17 @@ class Ring:
 
     def trim(self, length: int | None) -> None:
         bpf.attach(self._socket, bpf.keeping(self._program, length or bpf.WHOLE))
+
+    def stop(self) -> None:
+        """Let no more packets in; those that are there can still be taken."""
+        bpf.attach(self._socket, bpf.NOTHING)
+
+    def unread(self) -> int:
+        """Packets that are there and were not given by `scan`. After `stop` they are all that ever will be, once
+        RETIRE_MS have gone by."""
+        begun = bool(self._state[blocks.POSITION])
+        counts = [int(self._counts[block]) for block in self._waiting()]
+        return sum(counts[1:] if begun else counts) + (int(self._state[blocks.LEFT]) if begun else 0)
 
     def error(self) -> str | None:
         """What the socket has to say, if anything: that the interface went down, for example."""

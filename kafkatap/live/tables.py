@@ -28,8 +28,8 @@ from kafkatap.analysis import error_counts
 from kafkatap.dissector.rows import ERROR_COUNT, EXCHANGE, RESULT
 from kafkatap.kernels.arrays import new_numbers
 from kafkatap.reports import tables
-from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context
-from kafkatap.running import as_results, joined
+from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results
+from kafkatap.running import joined
 from kafkatap.spark.partitions import to_microseconds
 
 from .sinks import Sink

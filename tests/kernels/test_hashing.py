@@ -9,7 +9,9 @@ from kafkatap.kernels import hashing
 from kafkatap.reassembly.headers import hash_flow
 
 CLIENT, BROKER = 0xFFFF_0A00_0001, 0xFFFF_0A00_0101
-SEEDS = [hashing.new_seed() for _ in range(4)]
+SEEDS = [
+    (number * 0x1234567 << 31 | number * 0x2545F491 & 0x3FFFFFFF | 0x40000001) & (1 << 62) - 1 for number in range(4)
+]
 
 
 def most_in_a_bucket(hashes: list[int], buckets: int) -> int:

@@ -56,6 +56,12 @@ class FileSource:
     def trim(self, length: int | None) -> None:
         self.trimmed.append(length)
 
+    def stop(self) -> None:
+        self._step = 0
+
+    def unread(self) -> int:
+        return 0
+
     def close(self) -> None:
         self.closed = True
         self._reader.close()

@@ -93,7 +93,7 @@ NOT_STATE = {
         "retry",  # tested below
     },
     "marks": {"next"},
-    "links": {"dialog", "next", "parts", "offered", "name"},
+    "links": {"dialog", "next", "parts", "offered", "name", "provisional"},
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
         # not known before there is an answer
@@ -111,7 +111,7 @@ NOT_STATE = {
     },
     "held": {"next", "at"},
     "connections": {
-        "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used",
+        "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
         "closed_number", "last_serial", "only_syn",  # what bounds go by: each split counts its own connections
         "syn_at", "syn_ack_at", "client",  # of a handshake that is under way: tested below
     },
