@@ -108,7 +108,7 @@ examples:
 #: What the latency is broken down by.
 BREAKDOWNS = ("api", "client", "broker", "version", "topic")
 BY_HELP = "break the latency down further (default: by API alone)"
-TOP_HELP = "rows of each table on the terminal; 0 for all (default: 12)"
+TOP_HELP = "rows of each table as text; 0 for all (default: 12)"
 #: --progress of a command that writes it as lines: True and False are those of a terminal.
 LINES = "lines"
 
@@ -214,7 +214,8 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     add_selection(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
-                      help="length of the timeline's intervals: 100ms, 5m (default: what fits a screen)")  # fmt: skip
+                      help="length of the timeline's intervals, of which the busiest are shown (see --top): 100ms, 5m "
+                           "(default: what fits a screen)")  # fmt: skip
     add_reading(what)
     add_max_frame(what)
     how = report.add_argument_group("how it is shown")
