@@ -190,6 +190,7 @@ def _outputs(
 
         monitor.sinks.append(Recorder(
             options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
+            cool_down=options.cool_down,
             links=capture.links, counters=capture.counters, tell=tell,
         ))  # fmt: skip
     if options.write_parquet:
