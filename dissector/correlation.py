@@ -91,17 +91,12 @@ def _status_unread(t, key, captured, size):  # type: ignore[no-untyped-def]
 
 @helper
 def client_id_length(buf, at, end):  # type: ignore[no-untyped-def]
-    """Length of the client_id of a request header whose api_key is at `at` (-1 null), or -2 where it makes no sense."""
+    """Length of the client_id of a request header whose api_key is at `at` (-1 null), or -2 where it goes beyond `end`,
+    the frame's or what is captured of it. Its bytes may be anything: clients choose them."""
     if at + 10 > end:
         return np.int64(-2)
     length = signed16(be16(buf, at + 8))
-    if length < -1 or at + 10 + length > end:
-        return np.int64(-2)
-    for k in range(length):
-        byte = buf[at + 10 + k]
-        if byte < 32 or byte == 127:
-            return np.int64(-2)
-    return length
+    return length if length >= -1 and at + 10 + length <= end else np.int64(-2)
 
 
 @helper
@@ -125,6 +120,8 @@ def _new_exchange(t, c):  # type: ignore[no-untyped-def]
     x.response_bytes = -1
     x.broker_ns = 0
     x.queue_ns = 0
+    x.hol_throttle_wait_ns = 0
+    x.hol_poll_wait_ns = 0
     x.throttle_wait_ns = 0
     x.total_ns = 0
     x.client_id = -1
@@ -229,7 +226,7 @@ def give_up(t, c, until):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _acks(buf, at, end, version):  # type: ignore[no-untyped-def]
+def acks_of(buf, at, end, version):  # type: ignore[no-untyped-def]
     """acks of a Produce request's body at `at` (with its header's tag section in flexible versions), or NO_INT16."""
     if version >= 9:
         if at + 2 > end or buf[at] != 0:
@@ -264,7 +261,7 @@ def _note_request(x, size, first, last, packet_first, packet_last):  # type: ign
 
 @helper
 def _same_client(t, dialog, buf, at, end):  # type: ignore[no-untyped-def]
-    """Whether the client_id of a whole request, whose api_key is at `at`, is the one that its connection had before."""
+    """Whether the client_id of a request, whose api_key is at `at`, is the one that its connection had before."""
     if dialog.client_id < 0 or at + 10 > end:
         return False
     known = t.strings[dialog.client_id]
@@ -321,10 +318,6 @@ def take_request(t, c, source, at, captured, size, first, last, packet_first, pa
             program = np.int64(-1)
             body = end
         else:
-            if length < -1:  # not text, or longer than the frame: shown as it is where it fits
-                length = signed16(be16(buf, at + 12))
-                if length < 0 or at + 14 + length > end:
-                    length = np.int64(-1)
             x.client_id = intern(buf, at + 14, length, t.strings, t.text, t.buckets, t.state)
             dialog.client_id = x.client_id
             body = at + 14 + max(np.int64(0), length)
@@ -332,7 +325,7 @@ def take_request(t, c, source, at, captured, size, first, last, packet_first, pa
     if program < 0:
         x.request_status = _status_unread(t, key, captured, size)
     if key == PRODUCE and program >= 0:
-        acks = _acks(buf, body, end, version)
+        acks = acks_of(buf, body, end, version)
         x.acks = acks
         if acks == 0:
             t.links[slot].no_reply = 1
@@ -355,13 +348,11 @@ def find_pending(t, dialog, correlation_id, depth):  # type: ignore[no-untyped-d
 
 
 @helper
-def response_program(t, x, buf, body, end):  # type: ignore[no-untyped-def]
-    """The program for the response to request `x`: a broker that does not know an ApiVersions version answers in v0."""
-    key = np.int64(x.api_key)
-    version = np.int64(x.api_version)
+def response_program(index, key, version, buf, body, end):  # type: ignore[no-untyped-def]
+    """The program for the response to a request: a broker that does not know an ApiVersions version answers in v0."""
     if key == API_VERSIONS and version > 0 and body + 2 <= end and be16(buf, body) == UNSUPPORTED_VERSION:
         version = np.int64(0)
-    return program_of(t.index, 1, key, version)
+    return program_of(index, 1, key, version)
 
 
 @inlined
@@ -414,7 +405,7 @@ def take_response(t, c, source, at, captured, size, first, last, packet_first, p
         dialog.ready = packet_last
     t.state[ANSWERED_COUNT] += 1
     body = at + 8
-    program = response_program(t, x, buf, body, end)
+    program = response_program(t.index, np.int64(x.api_key), np.int64(x.api_version), buf, body, end)
     _add_job(t, source, body, end, at + size, program, slot * 2 + 1)
     if program < 0:
         x.response_status = _status_unread(t, np.int64(x.api_key), captured, size)

@@ -15,6 +15,13 @@ DIALOG = record_dtype(
     ("serial", "i8"),
     ("previous_response", "i8"),  # first byte's time of the last response; NO_TIME
     ("mute_end", "i8"),  # until when the broker does not read this connection because of a quota; NO_TIME
+    # Where the time of the exchange with that response went, latest part first, ns: for what waited behind it.
+    ("ahead_late", "i8"),  # its response held back because of a quota
+    ("ahead_broker", "i8"),
+    ("ahead_mute", "i8"),  # its request not read because of a quota
+    ("ahead_hol_wait", "i8"),
+    ("ahead_hol_throttle_wait", "i8"),  # two parts of that
+    ("ahead_hol_poll_wait", "i8"),
     ("requests", "i8"),
     ("responses", "i8"),
     ("ready", "i8"),  # the packet that completed the first answered exchange, or with which it settled as TLS; 0
@@ -31,12 +38,16 @@ DIALOG = record_dtype(
     ("client", "i1"),
     ("protocol", "u1"),
     ("raw_sasl", "u1"),  # after SaslHandshake v0: frames are bare tokens until a request header is seen again
+    ("ahead_polls", "u1"),  # 1: its broker time was a wait for data or for other members of a group
     ("answers_at_once", "i1"),  # KIP-219: 1 the broker mutes after its response, 0 it answers late, -1 not known
     ("open", "u1"),
 )
 
 #: How a stream's bytes are read: as frames one behind the other; or in search of the next frame's start.
 SYNCED, SEARCHING, ANCHORED = range(3)  # ANCHORED: the first byte of a connection, where a frame has to start
+#: How far the current frame of a synced stream is believed. A later frame may contradict one that was found by its
+#: first bytes alone, where a segment starts (FIRM) or inside of one (LOOSE). CHECK: it is over, the next header tells.
+CERTAIN, FIRM, LOOSE, CHECK = range(4)
 
 #: One direction. While synced, the buffer holds what is captured of the current frame from its first byte on; while
 #: searching, all bytes in which a frame's start may still be.
@@ -61,6 +72,7 @@ STREAM = record_dtype(
     ("marks_last", "i4"),
     ("mode", "u1"),
     ("broken", "u1"),  # the buffer misses bytes of the current frame that went by
+    ("doubt", "u1"),  # CERTAIN, FIRM, LOOSE, CHECK
 )
 
 #: A piece of a search buffer: bytes of one chunk. `fresh`: it starts where the chunk (so the segment) starts.

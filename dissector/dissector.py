@@ -20,13 +20,11 @@ from . import buffers, correlation, dialogs, exchanges, expiry, framing
 from .inspection import Frames, Inspector
 from .machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
 from .program import Programs
-from .rows import EXCHANGE, RESULT
+from .rows import EXCHANGE, MAX_FRAME, RESULT
 
 Array = np.ndarray[Any, Any]
-#: A frame larger than this is measured, and no more than its head decoded: socket.request.max.bytes, of brokers.
-MAX_FRAME = 100 << 20
 #: Free buffers may take that much memory.
-_POOL_SLACK = 64 << 20
+_POOL_SLACK = 32 << 20
 #: The one topic whose id is fixed, and that no Metadata response names (KIP-500).
 METADATA_TOPIC, METADATA_TOPIC_ID = b"__cluster_metadata", bytes(15) + b"\1"
 

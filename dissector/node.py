@@ -64,6 +64,17 @@ def walk(node: Node, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ..
         yield from walk(child, (*path, child.name))
 
 
+def has_problem(node: Node) -> bool:
+    """Whether anything is wrong in a tree."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if node.problem:
+            return True
+        waiting += node.children
+    return False
+
+
 def problems(node: Node) -> list[str]:
     """All that is wrong in a tree, as `path: problem`."""
     return [f"{path_text(path)}: {n.problem}" if path else n.problem for path, n in walk(node) if n.problem]

@@ -8,8 +8,9 @@ layout nested in its bytes). Made once for each (message, version).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 
 from .enums import enum_in_layout, enum_of, is_operations, is_time, names_of, operations_text, time_text
 from .fields import HEADER_TAGS, TAGS, FieldTable
@@ -51,11 +52,31 @@ class FieldPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Numbers and booleans that follow each other: their nodes are made together. Most nodes of a tree are such.
+
+    `ids` of their rows; of each where it begins from the first one on, and its width; `size` is that of all. `texts`:
+    (place in the run, note) of those of which something is known; a note of None looks up brokers.
+    """
+
+    fields: tuple[FieldPlan, ...]
+    ids: list[int]
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    starts: tuple[int, ...]
+    widths: tuple[int, ...]
+    size: int
+    bools: tuple[int, ...]
+    texts: tuple[tuple[int, Note | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StructPlan:
-    """`tags` is the id of unknown tags, -1 where there is no tag section; `tagged` the known ones by number."""
+    """`parts` are its fields in order, some of them in runs; `tags` is the id of unknown tags, -1 where there is no tag
+    section; `tagged` the known ones by number."""
 
     name: str
-    fields: tuple[FieldPlan, ...]
+    parts: tuple[FieldPlan | Run, ...]
     tagged: Mapping[int, FieldPlan]
     tags: int
     guard: Guard | None
@@ -101,7 +122,7 @@ class _Maker:
                     fields.append(plan)
         tags = self.id(prefix + TAGS) if self.flexible else -1
         guard = guard_of(self.message.api_key, self.message.direction, path) if self.message.has_header else None
-        return StructPlan(layout.name, tuple(fields), tagged, tags, guard)
+        return StructPlan(layout.name, _in_runs(fields), tagged, tags, guard)
 
     def field(self, item: Field, path: str) -> FieldPlan:
         key, direction = self.message.api_key, self.message.direction
@@ -138,6 +159,36 @@ class _Maker:
         return None if names is None else lambda value: names.get(value, "")
 
 
+def _in_runs(fields: Sequence[FieldPlan]) -> tuple[FieldPlan | Run, ...]:
+    parts: list[FieldPlan | Run] = []
+    for alike, group in groupby(fields, _is_of_run):
+        parts += [_run(tuple(group))] if alike else group
+    return tuple(parts)
+
+
+def _is_of_run(field: FieldPlan) -> bool:
+    return field.count < 0 and field.struct is None and field.form in (INTEGER, BOOL)
+
+
+def _run(fields: tuple[FieldPlan, ...]) -> Run:
+    widths = tuple(FIXED_WIDTHS[field.type] for field in fields)
+    return Run(
+        fields=fields,
+        ids=[field.id for field in fields],
+        names=tuple(field.name for field in fields),
+        types=tuple(field.type for field in fields),
+        starts=tuple(accumulate(widths, initial=0))[:-1],
+        widths=widths,
+        size=sum(widths),
+        bools=tuple(place for place, field in enumerate(fields) if field.form == BOOL),
+        texts=tuple(
+            (place, None if field.lookup == BROKERS else field.note)
+            for place, field in enumerate(fields)
+            if field.lookup == BROKERS or field.note is not None
+        ),
+    )
+
+
 def float_of(bits: int) -> float:
     """The float64 of these bits."""
     return float(struct.unpack(">d", bits.to_bytes(8, "big", signed=True))[0])
@@ -145,5 +196,5 @@ def float_of(bits: int) -> float:
 
 __all__ = [
     "BOOL", "BROKERS", "BYTES", "FLOAT", "INTEGER", "RECORD_SET", "STRING", "TOPICS", "UUID", "FieldPlan", "Plan",
-    "StructPlan", "float_of", "make_plan",
+    "Run", "StructPlan", "float_of", "make_plan",
 ]  # fmt: skip

@@ -10,24 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import repeat
+from typing import Any, Protocol
 
 from . import node as n
 from .batch_heads import view_batches
 from .node import Node
-from .plans import BOOL, BROKERS, FLOAT, INTEGER, RECORD_SET, STRING, TOPICS, UUID, FieldPlan, StructPlan, float_of
-from .schema import REQUEST
+from .plans import BOOL, BROKERS, FLOAT, INTEGER, RECORD_SET, STRING, TOPICS, UUID, FieldPlan, Run, StructPlan, float_of
+from .schema import FIXED_WIDTHS, REQUEST
 from .secrets import Guard, is_secret_name
-
-#: A row of the tape: `machine.TAPE` as a tuple.
-Row = tuple[int, int, int, int, int, int]
-VALUE_AT, FRAME, PARENT, LENGTH, FIELD, STOP = range(6)
+from .tape import Rows
 
 #: The nodes of a `records` field: its bytes, their place in the frame, whether the capture ends before they do.
 ReadRecords = Callable[[bytes, int, bool], Sequence[Node]]
 #: Whose record batches are whole; in responses the last one may be cut.
 _PRODUCE = ((0, REQUEST),)
 _NULL = "null where none may be"
+#: Names of the first elements of arrays.
+_ELEMENTS = tuple(f"[{index}]" for index in range(256))
+#: For nodes that are made together.
+_VALUES, _NO_CHILDREN = repeat(n.VALUE), repeat(())
 
 
 class Context(Protocol):
@@ -39,6 +41,8 @@ class Context(Protocol):
     def topic(self, topic_id: bytes) -> str: ...
 
     def broker(self, node_id: int) -> str: ...
+
+    def why_missing(self, size: int) -> str: ...
 
     def nested(self, walk: TreeWalk, field: FieldPlan, at: int, end: int) -> Nested | None: ...
 
@@ -61,10 +65,11 @@ class TreeWalk:
     ended the rows early; with `remember` strings are kept in `seen`."""
 
     def __init__(
-        self, data: bytes, rows: Sequence[Row], first: int, captured: int, limit: int,
+        self, data: bytes, rows: Rows, first: int, captured: int, limit: int,
         context: Context, owner: tuple[int, int] | str, careful: bool, why: Callable[[], str], remember: bool = False,
     ) -> None:  # fmt: skip
-        self.data, self.rows, self.first, self.captured, self.limit = data, rows, first, captured, limit
+        self.data, self.captured, self.limit = data, captured, limit
+        self.values, self.lengths, self.fields, self.stops = rows.values, rows.lengths, rows.fields, rows.stops
         self.context, self.owner, self.careful, self.why = context, owner, careful, why
         self.remember = remember
         self.seen: dict[str, str] = {}  # strings by path, where what is nested depends on them
@@ -73,15 +78,14 @@ class TreeWalk:
         self.next = 0
         self.stopped = False
 
-    def row(self, field: int) -> Row | None:
-        """The next row, if it is of this field."""
-        if self.next < len(self.rows):
-            row = self.rows[self.next]
-            if row[FIELD] == field:
-                self.next += 1
-                self.at = self.first + row[STOP]
-                return row
-        return None
+    def row(self, field: int) -> int:
+        """The number of the next row, if it is of this field, else -1."""
+        number = self.next
+        if self.fields[number] != field:
+            return -1
+        self.next = number + 1
+        self.at = self.stops[number]
+        return number
 
     def stop(self, name: str, type_name: str, start: int) -> Node:
         """The node of what should have come now; the walk is over."""
@@ -92,8 +96,11 @@ class TreeWalk:
     def struct(self, plan: StructPlan) -> tuple[Node, ...]:
         """All that lies in a struct, its tag section included."""
         children: list[Node] = []
-        for field in plan.fields:
-            children.append(self.field(field, self.at))
+        for part in plan.parts:
+            if type(part) is FieldPlan:
+                children.append(self.field(part, self.at))
+            else:
+                self.run(part, children)  # type: ignore[arg-type]
             if self.stopped:
                 break
         if plan.tags >= 0 and not self.stopped:
@@ -102,61 +109,89 @@ class TreeWalk:
             children = guarded(children, plan.guard)
         return tuple(children)
 
+    def run(self, run: Run, into: list[Node]) -> None:
+        """Numbers and booleans that follow each other."""
+        number, at = self.next, self.at
+        stop = number + len(run.ids)
+        if self.remember or self.fields[number:stop] != run.ids:
+            for field in run.fields:
+                into.append(self.scalar(field, field.name, field.type, self.at))
+                if self.stopped:
+                    return
+            return
+        values: list[Any] = self.values[number:stop]
+        for place in run.bools:
+            values[place] = values[place] != 0
+        starts = [at + start for start in run.starts]
+        if run.texts:
+            texts = [""] * len(values)
+            for place, note in run.texts:
+                texts[place] = self.context.broker(values[place]) if note is None else note(values[place])
+            into += map(Node, run.names, run.types, starts, run.widths, _VALUES, values, _NO_CHILDREN, texts)
+        else:
+            into += map(Node, run.names, run.types, starts, run.widths, _VALUES, values)
+        self.next = stop
+        self.at = at + run.size
+
     def field(self, field: FieldPlan, start: int) -> Node:
         if field.count >= 0:
             return self.array(field, start)
         if field.struct is None:
             return self.scalar(field, field.name, field.type, start)
         row = self.row(field.id)
-        if row is None:
+        if row < 0:
             return self.stop(field.name, field.type, start)
-        if row[LENGTH] < 0:
+        if self.lengths[row] < 0:
             return Node(field.name, field.type, start, self.at - start, n.NULL)
         children = self.struct(field.struct)
         return Node(field.name, field.type, start, self.at - start, n.STRUCT, None, children)
 
     def array(self, field: FieldPlan, start: int) -> Node:
         row = self.row(field.count)
-        if row is None:
+        if row < 0:
             return self.stop(field.name, field.type, start)
-        count = row[LENGTH]
+        count = self.lengths[row]
         if count < 0:
             problem = "" if field.may_be_null else _NULL
             return Node(field.name, field.type, start, self.at - start, n.NULL, None, (), "", problem)
+        struct, element = field.struct, field.type[2:]
         children: list[Node] = []
-        element = field.type[2:]
-        if field.form == INTEGER and field.struct is None and not field.note and not field.lookup:
-            self.integers(field.id, element, count, children)
+        if struct is None and field.form == INTEGER and not self.remember:
+            self.numbers_of(field, element, count, children)
         for index in range(len(children), count):
-            name = f"[{index}]"
+            name = _ELEMENTS[index] if index < len(_ELEMENTS) else f"[{index}]"
             begin = self.at
-            if field.struct is None:
+            if struct is None:
                 children.append(self.scalar(field, name, element, begin))
-            elif self.row(field.id) is None:
+            elif self.row(field.id) < 0:
                 children.append(self.stop(name, element, begin))
             else:
-                inner = self.struct(field.struct)
+                inner = self.struct(struct)
                 children.append(Node(name, element, begin, self.at - begin, n.STRUCT, None, inner))
             if self.stopped:
                 break
         return Node(field.name, field.type, start, self.at - start, n.ARRAY, count, tuple(children))
 
-    def integers(self, field: int, type_name: str, count: int, into: list[Node]) -> None:
-        """Elements of a plain array of numbers, of which nothing more is known; as many as there are rows of."""
-        at, number = self.at, self.next
-        for row in self.rows[number : number + count]:
-            if row[FIELD] != field:
-                break
-            stop = self.first + row[STOP]
-            into.append(Node(f"[{len(into)}]", type_name, at, stop - at, n.VALUE, row[VALUE_AT]))
-            at = stop
-        self.at, self.next = at, number + len(into)
+    def numbers_of(self, field: FieldPlan, type_name: str, count: int, into: list[Node]) -> None:
+        """Elements of an array of numbers; as many as there are rows of."""
+        number, at, width = self.next, self.at, FIXED_WIDTHS[type_name]
+        there = self.fields[number : number + count]
+        if there.count(field.id) < count:
+            count = next((place for place, other in enumerate(there) if other != field.id), len(there))
+        names = _ELEMENTS[:count] if count <= len(_ELEMENTS) else [f"[{index}]" for index in range(count)]
+        values, stop = self.values[number : number + count], at + width * count
+        say = self.context.broker if field.lookup == BROKERS else field.note
+        texts = repeat("") if say is None else map(say, values)
+        into += map(
+            Node, names, repeat(type_name), range(at, stop, width), repeat(width), _VALUES, values, _NO_CHILDREN, texts
+        )
+        self.next, self.at = number + count, stop
 
     def scalar(self, field: FieldPlan, name: str, type_name: str, start: int) -> Node:
         row = self.row(field.id)
-        if row is None:
+        if row < 0:
             return self.stop(name, type_name, start)
-        value, form = row[VALUE_AT], field.form
+        value, form = self.values[row], field.form
         length = self.at - start
         if form == INTEGER:
             text = field.note(value) if field.note else ""
@@ -170,10 +205,11 @@ class TreeWalk:
             return Node(name, type_name, start, length, n.VALUE, value != 0, (), text)
         if form == FLOAT:
             return Node(name, type_name, start, length, n.VALUE, float_of(value))
-        if row[LENGTH] < 0:
+        size = self.lengths[row]
+        if size < 0:
             problem = "" if field.may_be_null and not field.is_array else _NULL
             return Node(name, type_name, start, length, n.NULL, None, (), "", problem)
-        return self.variable(field, name, type_name, start, value, value + row[LENGTH])
+        return self.variable(field, name, type_name, start, value, value + size)
 
     def variable(self, field: FieldPlan, name: str, type_name: str, start: int, at: int, end: int) -> Node:
         """A value whose bytes are data[at:end]."""
@@ -207,7 +243,7 @@ class TreeWalk:
         problem = ""
         if there < end:  # the machine stopped behind the length
             self.at, self.stopped = end, True
-            problem = f"{end - there} of {end - at} bytes were not captured"
+            problem = f"{end - there} of {end - at} bytes were not {self.context.why_missing(self.limit)}"
         whole = self.data[at:there]
         give = self.context.records
         cut = there < end
@@ -216,7 +252,8 @@ class TreeWalk:
         else:
             children = view_batches(whole, at, cut, partial=self.owner not in _PRODUCE)
         if cut:
-            children.append(Node("not captured", "bytes", there, end - there, n.MISSING, end - there))
+            missing = f"not {self.context.why_missing(self.limit)}"
+            children.append(Node(missing, "bytes", there, end - there, n.MISSING, end - there))
         return Node(name, "records", start, end - start, n.RECORDS, end - at, tuple(children), "", problem)
 
     def tags(self, known: Mapping[int, FieldPlan], unknown: int, into: list[Node]) -> None:
@@ -256,7 +293,7 @@ class TreeWalk:
                 )  # fmt: skip
             self.limit = outer
             return found
-        if self.row(unknown) is None:
+        if self.row(unknown) < 0:
             return self.stop(f"tag {number}", "tag", start)
         if self.careful and not self.context.secrets:
             return Node(f"tag {number}", "tag", start, self.at - start, n.HIDDEN, size)

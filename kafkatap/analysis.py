@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from kafkatap.reports.expressions import Condition, Expression
     from kafkatap.reports.model import Report
 
+    from .messages import Message
     from .running import Run
+    from .show.viewing import Known
 
 Path = str | os.PathLike[str]
 
@@ -52,12 +54,22 @@ class Analysis:
         block_size: int | None = None,
         definitions: Definitions | None = None,
         filter: str | None = None,
+        max_frame: int | None = None,
     ) -> None:
-        self.captures = tuple(os.fspath(c) for c in captures)
+        from .capture_paths import find_captures
+
+        self.captures = tuple(find_captures(os.fspath(c) for c in captures))
         self._ports = tuple(ports)
         self._block_size = block_size
         self._definitions = definitions
+        self._max_frame = max_frame
         self._expression = self._parsed(filter)
+        self._is_read = False
+
+    def __repr__(self) -> str:
+        captures = ", ".join(map(repr, self.captures[:3])) + (", …" if len(self.captures) > 3 else "")
+        only = "" if self._expression is None else f", filter={self._expression.text!r}"
+        return f"<Analysis of {captures}{only}>"
 
     @property
     def exchanges(self) -> pa.Table:
@@ -114,6 +126,7 @@ class Analysis:
         read twice, so that topic ids have names; of pipes those that were told before their records are."""
         from .records import Asked, RecordReader
 
+        self._read_once()
         reader = RecordReader(self.captures, self._engine, self._definitions, Asked(self._condition()))
         yield from reader.tables()
         self._check(reader.run)
@@ -122,23 +135,48 @@ class Analysis:
         """Every request and response, in order of time, as `kafkatap show --json` gives them (docs/show.schema.json).
 
         `body` False: without header and body. `records`: the records in bodies too; `secrets`: what is hidden otherwise
-        (SASL tokens, passwords, keys). Captures that are files are read twice, so that ids have names; pipes cannot be.
+        (SASL tokens, passwords, keys). Captures that are files are read twice, so that ids have names. Pipes are read
+        once: messages come as they are read, and ids have names once these were seen.
         """
+        from .show.message_json import message_json
+        from .show.viewing import MessageViewer
+
+        known, made = self._streamed(body) if self._has_pipes else self._surveyed(body)
+        viewer = MessageViewer(known, self._definitions, secrets, records, self._max_frame) if body else None
+        for message in made:
+            yield message_json(message, known.topics, viewer)
+
+    def _surveyed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
+        """The messages of captures that are read twice, and what numbers in them are called."""
         from .messages import Collector, read_messages
         from .nodes import NodeFinder
-        from .show.message_json import message_json
-        from .show.viewing import Known, MessageViewer
+        from .show.viewing import Known
         from .survey import survey
 
-        nodes = NodeFinder(self._definitions)
-        found = survey(self.captures, self._engine, nodes=nodes, condition=self._condition())
+        found = survey(
+            self.captures, self._engine, nodes=NodeFinder(self._definitions), condition=self._condition()
+        )  # fmt: skip
         self._check(found.run)
-        viewer = None
-        if body:
-            viewer = MessageViewer(Known(found.topic_names, found.nodes), self._definitions, secrets, records)
-        collector = Collector(found.order, with_frames=body, definitions=self._definitions)
-        for message in read_messages(found, self._engine, collector):
-            yield message_json(message, found.topic_names, viewer)
+        collector = Collector(found.order, with_frames, self._definitions)
+        return Known(found.topic_names, found.nodes), read_messages(found, self._engine, collector)
+
+    def _streamed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
+        """The same of captures that are read once; what numbers are called is known as far as they are read."""
+        from .messages import Collector, LiveTopics, stream_messages, streaming_engine
+        from .nodes import NodeFinder
+        from .running import Run
+        from .show.viewing import Known
+
+        self._read_once()
+        nodes, condition = NodeFinder(self._definitions), self._condition()
+        collector = Collector(None, with_frames, self._definitions)
+        run = Run(self.captures, streaming_engine(self._engine, collector, nodes, condition))
+
+        def made() -> Iterator[Message]:
+            yield from stream_messages(run, collector, condition)
+            self._check(run)
+
+        return Known(LiveTopics(run.engine), nodes.found), made()
 
     @cached_property
     def context(self) -> Context:
@@ -155,10 +193,12 @@ class Analysis:
 
     def report(self, by: str = "api", filter: str | None = None) -> Report:
         """The reports of `kafkatap report` as tables of plain rows. `by`: api, client, broker, version or topic.
-        `filter`: an expression as of `analyze`, instead of the one given there."""
+        `filter`: an expression as of `analyze`, instead of the one given there. ValueError where either is wrong."""
         from kafkatap.reports.build import build_report
         from kafkatap.reports.counts import ReportCounts
+        from kafkatap.reports.latency import check_by
 
+        check_by(by)
         expression = self._expression if filter is None else self._parsed(filter)
         condition = self._condition(expression)
         run = self._run(all_results=by == "topic", condition=condition)
@@ -195,7 +235,7 @@ class Analysis:
     def _engine(self, **options: Any) -> Any:
         from .engine import Engine
 
-        return Engine(ports=self._ports, definitions=self._definitions, **options)
+        return Engine(ports=self._ports, definitions=self._definitions, max_frame=self._max_frame, **options)
 
     def _parsed(self, filter: str | None) -> Expression | None:
         if filter is None:
@@ -220,16 +260,31 @@ class Analysis:
         from .running import Run
         from .sources import BLOCK_SIZE
 
+        self._read_once()
         if condition is None:
             engine = self._engine(all_results=all_results, inspectors=inspectors)
         else:
-            engine = engine_for(condition, all_results, self._ports, self._definitions)
+            engine = engine_for(condition, all_results, self._ports, self._definitions, max_frame=self._max_frame)
         return Run(self.captures, engine, block_size=self._block_size or BLOCK_SIZE)
+
+    @property
+    def _has_pipes(self) -> bool:
+        from .pipes import is_pipe
+
+        return any(map(is_pipe, self.captures))
+
+    def _read_once(self) -> None:
+        """ValueError where pipes are among the captures that were read before."""
+        if self._is_read and self._has_pipes:
+            raise ValueError("what is read from a pipe can be read only once (save it to a file first)")
+        self._is_read = True
 
     def _check(self, run: Any) -> None:
         unreadable = [f for f in run.files if f.fatal]
         if unreadable and len(unreadable) == len(run.files):
             raise UnreadableCaptureError("; ".join(f"{f.path}: {f.damage}" for f in unreadable))
+        if self._has_pipes:  # what comes from them cannot be read again for it
+            self.__dict__.setdefault("context", run.context())
 
 
 def error_counts(results: Any) -> Any:
@@ -260,19 +315,23 @@ def analyze(
     ports: Iterable[int] = (),
     definitions: Path | None = None,
     filter: str | None = None,
+    max_frame: int | None = None,
 ) -> Analysis:
     """Analyze one capture or many (pcap or pcapng, also .gz and .zst), put in order of time by their packets.
 
-    Nothing is read before a table is asked for. `ports`: hints that brokers listen there; Kafka is found without them.
-    `definitions`: a folder of a newer Kafka's own message definitions (.json), laid over the built-in ones; read at
-    once, ValueError where it holds none, or a malformed one. `filter`: an expression (docs/filters.md) for which the
-    exchanges hold; ValueError where it is wrong, with the place.
-    OSError where a file cannot be opened, `UnreadableCaptureError` where none is a capture.
+    `captures`: files; folders, of which all captures are read; globs; pipes, which are read only once: one table (or
+    iterator) can be had, and `files`, `connections` and `ledger` with it. Nothing is read before a table is asked for.
+    `ports`: hints that brokers listen there; Kafka is found without them. `definitions`: a folder of a newer Kafka's
+    own message definitions (.json), laid over the built-in ones; read at once, ValueError where it holds none, or a
+    malformed one. `filter`: an expression (docs/filters.md) for which the exchanges hold; ValueError where it is wrong,
+    with the place. `max_frame`: messages larger than this many bytes (None: 100 MiB) are measured, and only their heads
+    decoded.
+    OSError where a file cannot be opened or there is none, `UnreadableCaptureError` where none is a capture.
     """
     if isinstance(captures, (str, os.PathLike)):
         captures = [captures]
     if definitions is None:
-        return Analysis(captures, ports, filter=filter)
+        return Analysis(captures, ports, filter=filter, max_frame=max_frame)
     from .engine import open_definitions
 
-    return Analysis(captures, ports, definitions=open_definitions(definitions), filter=filter)
+    return Analysis(captures, ports, definitions=open_definitions(definitions), filter=filter, max_frame=max_frame)

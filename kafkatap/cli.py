@@ -25,20 +25,20 @@ from .console import (
     INTERRUPTED,
     WRONG,
     advice_on,
-    check_captures,
     complain,
     interrupts,
     moment_of,
     name_of,
     no_kafka,
     progress,
+    readable_captures,
     reason_of,
     refuse,
 )
 from .engine import Engine, engine_for
 from .options import own_version
+from .pipes import is_pipe
 from .running import Run
-from .sources import STANDARD_INPUT
 from .values import api_keys, chosen_definitions
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ def report(options: argparse.Namespace) -> int:
         definitions = chosen_definitions(options)
         filters = _filters(options)
         condition = filter_condition(options, definitions)
-        check_captures(options.captures)
+        options.captures = readable_captures(options.captures)
         _check_outputs(options)
     except (ValueError, OSError) as error:
         return refuse(error)
     topics = options.by == "topic" or bool(options.topic)
     tables = bool(options.parquet)
-    engine = engine_for(condition, topics or tables, options.port or (), definitions, tables)
+    engine = engine_for(condition, topics or tables, options.port or (), definitions, tables, options.max_frame)
     counts = ReportCounts(filters, engine, by_topic=topics, interval=options.interval)
     kept: list[Batch] = []
     with interrupts() as stop, progress(options) as show:
@@ -74,10 +74,10 @@ def report(options: argparse.Namespace) -> int:
             complain(reason_of(error))
             return WRONG
     for file in run.damaged:
-        if not (run.interrupted and file.path == STANDARD_INPUT):
+        if not (run.interrupted and is_pipe(file.path)):
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file)}")
     if run.files and all(f.fatal for f in run.files):
-        return WRONG
+        return INTERRUPTED if run.interrupted else WRONG
     context = run.context()
     result = build_report(counts, context, by=options.by, curves=bool(options.plots), asked=asked(options))
     found = any(context.ledger["requests"].values())
@@ -175,7 +175,8 @@ def _write_files(options: argparse.Namespace, result: Report) -> None:
 
 
 def _told(written: list[Path], folder: str) -> None:
-    complain(f"wrote {', '.join(p.name for p in written)} to {folder}")
+    names = ", ".join(p.name for p in written)
+    complain(f"wrote {names} to {folder}" if written else f"no plot is in {folder}: there is nothing to show")
 
 
 def _write_parquet(folder: str, kept: list[Batch], run: Run, context: Context) -> None:

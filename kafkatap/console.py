@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import P_KAFKA, Context
 
-from .sources import STANDARD_INPUT, FileReport, Interrupted, Pipe
+from .capture_paths import find_captures
+from .pipes import STANDARD_INPUT, Interrupted, Pipe, is_pipe
+from .sources import FileReport
+from .storage import is_uri
 from .values import When
 
 DONE, DAMAGED, WRONG, INTERRUPTED = 0, 1, 2, 130
@@ -59,25 +62,26 @@ def reason_of(error: Exception) -> str:
     return f"{name_of(str(error.filename))}: {what}" if error.filename is not None else what
 
 
-def check_captures(captures: list[str], command: str = "report") -> None:
-    """ValueError or OSError for what cannot be read, before anything is read."""
-    if captures.count(STANDARD_INPUT) > 1:
+def readable_captures(named: list[str], command: str = "report") -> list[str]:
+    """The captures that are named, folders and globs expanded. ValueError or OSError for what cannot be read, before
+    anything is read."""
+    if named.count(STANDARD_INPUT) > 1:
         raise ValueError("standard input (-) can be read only once")
+    captures = find_captures(named)
     for path in captures:
         if path == STANDARD_INPUT:
             if sys.stdin is None or sys.stdin.isatty():
                 raise ValueError(
                     f"standard input is a terminal; pipe a capture into it (tcpdump -w - | kafkatap {command} -)"
                 )
-        elif os.path.isdir(path):
-            raise ValueError(f"{path} is a directory; name the captures in it ({path.rstrip('/')}/*.pcap)")
-        else:
+        elif not is_uri(path) and not is_pipe(path):  # a writer would notice that its pipe was opened and closed
             try:
                 os.close(os.open(path, os.O_RDONLY))
             except PermissionError:
                 raise ValueError(
                     f"{path}: permission denied (what root captured is often for root alone: sudo)"
                 ) from None
+    return captures
 
 
 @contextmanager
@@ -107,7 +111,7 @@ def progress(options: argparse.Namespace) -> Iterator[Any]:
         return
     from .progress import Bar
 
-    sizes = [0 if c == STANDARD_INPUT else os.stat(c).st_size for c in options.captures]
+    sizes = [0 if is_pipe(c) or is_uri(c) else os.stat(c).st_size for c in options.captures]
     bar = Bar(sum(sizes) if all(sizes) else None)
     try:
         yield bar.update
@@ -124,6 +128,10 @@ def moment_of(when: When | None, first: int, otherwise: int) -> int:
 def no_kafka(context: Context) -> str:
     if not context.packets:
         return "there are no packets in this input (did the capture's filter let none pass?)"
+    kafka = context.connection_counts.of_protocol(P_KAFKA)
+    if kafka:
+        many = "1 connection speaks" if kafka == 1 else f"{kafka:,} connections speak"
+        return f"{many} Kafka, but no whole request is in this input"
     if context.encrypted_share > 0:
         return "no readable Kafka in this input: its connections are encrypted (TLS)"
     return "no Kafka found in this input (if its connections began before the capture, --port may help)"

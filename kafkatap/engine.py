@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from kafkatap.dissector import dialogs as dialog_rows
-from kafkatap.dissector.dissector import MAX_FRAME, Dissector, Finished
+from kafkatap.dissector.dissector import Dissector, Finished
 from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.program import Programs, load_programs
+from kafkatap.dissector.rows import MAX_FRAME
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
 from kafkatap.reassembly import headers
@@ -54,6 +55,7 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.pcap_writer",
     "kafkatap.reassembly.ring",
     "kafkatap.reassembly.boundaries",
+    "kafkatap.reassembly.duplicates",
     "kafkatap.reassembly.headers",
     "kafkatap.reassembly.listeners",
     "kafkatap.reassembly.streams",
@@ -102,7 +104,7 @@ def engine_for(
     ports: Sequence[int] = (),
     definitions: Definitions | None = None,
     tables: bool = True,
-    max_frame: int = MAX_FRAME,
+    max_frame: int | None = None,
 ) -> Engine:
     """An engine that decodes what a condition asks of exchanges, and for the rows of those that may match."""
     if condition is None:
@@ -148,7 +150,8 @@ class Engine:
     listen there, for connections that begin in the middle. `inspectors` see every message while its bytes are there.
     `definitions`: layouts of a newer Kafka, laid over the built-in ones. `apis`: only exchanges of these are to be
     right in all columns; of others' bodies no more is read than these need. `tables`: keep a row of each connection,
-    and the topics of requests, for tables; else connections are only counted. `max_frame`: as of `Dissector`.
+    and the topics of requests, for tables; else connections are only counted. `max_frame`: as of `Dissector`, bytes
+    (None: MAX_FRAME).
     """
 
     def __init__(
@@ -160,13 +163,13 @@ class Engine:
         apis: frozenset[int] | None = None,
         assembler: Assembler | None = None,
         tables: bool = True,
-        max_frame: int = MAX_FRAME,
+        max_frame: int | None = None,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = assembler or Assembler(pools=AHEAD)
         programs, details = _programs("summary", definitions), _programs("results", definitions)
         head = None if apis is None else _programs("head", definitions)
-        self.dissector = Dissector(programs, details, all_results, inspectors, apis, head, max_frame)
+        self.dissector = Dissector(programs, details, all_results, inspectors, apis, head, max_frame or MAX_FRAME)
         self._endpoints = Endpoints(len(self.assembler.connections))
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)

@@ -25,6 +25,7 @@ from kafkatap.reports.batch import Batch, endpoint
 
 from .engine import Engine
 from .envelopes import EnvelopeReader
+from .nodes import NodeFinder
 from .running import Run
 from .survey import MakeEngine, Survey, message_ids, message_times, named_topics
 
@@ -272,6 +273,15 @@ def read_messages(survey: Survey, make_engine: MakeEngine, collector: Collector)
             return
     for place in sorted(waiting):  # a capture that grew or shrank between the passes
         yield waiting[place]
+
+
+def streaming_engine(
+    make_engine: MakeEngine, collector: Collector, nodes: NodeFinder, condition: Condition | None
+) -> Engine:
+    """The engine for `stream_messages`."""
+    probes = [] if condition is None or condition.probes is None else [condition.probes]
+    needs_results = condition is not None and condition.needs_results
+    return collector.bind(make_engine(all_results=needs_results, inspectors=[*probes, nodes, collector]))
 
 
 def stream_messages(run: Run, collector: Collector, condition: Condition | None = None) -> Iterator[Message]:

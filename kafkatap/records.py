@@ -6,7 +6,6 @@ exchanges are finished. So captures that are files are read twice, first as a re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from kafkatap.dissector.program import load_programs
 from kafkatap.dissector.records import Chunk, RecordCollector, Tally, Topic
 
 from .messages import LiveTopics
+from .pipes import is_pipe
 from .running import Run, Watch, never
 from .survey import MakeEngine, message_ids, message_times, survey
 
@@ -46,7 +46,7 @@ EVERYTHING = Asked()
 
 def may_read_twice(captures: Sequence[str]) -> bool:
     """Whether these are files: pipes can be read only once."""
-    return all(os.path.isfile(path) for path in captures)
+    return not any(map(is_pipe, captures))
 
 
 def chunks_of(run: Run, collector: RecordCollector) -> Iterator[Chunk]:

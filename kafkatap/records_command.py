@@ -24,12 +24,12 @@ from .console import (
     INTERRUPTED,
     WRONG,
     advice_on,
-    check_captures,
     complain,
     interrupts,
     name_of,
     no_kafka,
     progress,
+    readable_captures,
     refuse,
 )
 from .engine import Engine
@@ -46,7 +46,7 @@ def records(options: argparse.Namespace) -> int:
     """Carry out `kafkatap records`; return its exit code."""
     store.verbose = options.verbose > 0
     try:
-        check_captures(options.captures, "records")
+        options.captures = readable_captures(options.captures, "records")
         target = None if options.parquet is None else parquet_path(options.parquet)
         with interrupts() as stop, progress(options) as drawn:
             reader = _reader(options, watch=lambda done: drawn(done) or bool(stop))
@@ -66,7 +66,7 @@ def _reader(options: argparse.Namespace, watch: Callable[[int], bool]) -> Record
     if condition is not None and not may_read_twice(options.captures):
         raise ValueError("what is piped in can be filtered by --topic, --from and --to alone (save it to a file first)")
     asked_for = Asked(condition, asked_window(options), _topic_test(options.topic))
-    make_engine = partial(Engine, ports=options.port or (), definitions=definitions)
+    make_engine = partial(Engine, ports=options.port or (), definitions=definitions, max_frame=options.max_frame)
     return RecordReader(options.captures, make_engine, definitions, asked_for, watch=watch)
 
 

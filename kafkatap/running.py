@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from kafkatap.reports.batch import Batch, Context, FileInfo, as_results
 
 from .ahead import ahead
+from .duplicates import DuplicateCounter
 from .engine import Assembled, Engine
-from .sources import BLOCK_SIZE, CaptureReader, FileReport, ordered
+from .sources import BLOCK_SIZE, FileReport, ordered
 
 #: Called once a block with the bytes of files read so far; True ends the reading there.
 Watch = Callable[[int], bool]
@@ -36,6 +37,11 @@ class Run:
     threaded: bool = True
     interrupted: bool = False
     files: list[FileReport] = field(default_factory=list)
+    _duplicates: DuplicateCounter | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if len(self.paths) > 1:
+            self._duplicates = DuplicateCounter(len(self.paths))
 
     def batches(self) -> Iterator[Batch]:
         """Read all captures, in the order of their packets; yield finished rows."""
@@ -58,12 +64,17 @@ class Run:
 
     def _assembled(self) -> Generator[tuple[int, Assembled | None], None, None]:
         """The reading half: (bytes of files read so far, what reassembly made of them)."""
-        progress: dict[str, int] = {}
+        progress: dict[int, int] = {}
+        done = 0
         for reader, end in ordered(self.paths, self.block_size):
-            self._note(reader)
-            progress[reader.report.path] = reader.progress
-            done = sum(progress.values())
+            number = id(reader.report)
+            if number not in progress:
+                self.files.append(reader.report)
+            done += reader.progress - progress.get(number, 0)
+            progress[number] = reader.progress
             if end > reader.position:
+                if self._duplicates is not None:
+                    self._duplicates.look(reader, end)
                 for part in self.engine.assemble(reader.buffer, reader.packets, reader.position, end):
                     yield done, part
                 reader.position = end
@@ -72,11 +83,7 @@ class Run:
             if self.interrupted:
                 break
         for part in self.engine.assemble_rest():
-            yield sum(progress.values()), part
-
-    def _note(self, reader: CaptureReader) -> None:
-        if reader.report not in self.files:
-            self.files.append(reader.report)
+            yield done, part
 
     @property
     def damaged(self) -> list[FileReport]:
@@ -85,14 +92,15 @@ class Run:
 
     def context(self) -> Context:
         """What the reports and tables need beside the rows."""
-        return self.engine.context(
-            [
-                FileInfo(
-                    f.path, f.kind, f.first_packet, f.packets, f.bytes, f.link_types, f.first, f.last, f.drops, f.damage
-                )
-                for f in sorted(self.files, key=lambda f: f.first_packet)
-            ]
-        )
+        files = sorted(self.files, key=lambda f: f.first_packet)
+        return replace(self.engine.context([self._info(f) for f in files]), interrupted=self.interrupted)
+
+    def _info(self, f: FileReport) -> FileInfo:
+        duplicates = 0 if self._duplicates is None else self._duplicates.of(f)
+        return FileInfo(
+            f.path, f.kind, f.first_packet, f.packets, f.bytes, f.link_types, f.first, f.last, f.drops, f.damage,
+            duplicates,
+        )  # fmt: skip
 
 
 def joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Where captures come from: files (plain, gzip, zstd: told by their first bytes), and standard input.
+"""Where captures come from: files (plain, gzip, zstd: told by their first bytes), and pipes.
 
 `CaptureReader` gives one capture's packets block by block. `ordered` puts several captures into one sequence in order
 of time, by their packets and not their names, merging those that overlap; only captures whose turn has come are open.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 import os
-import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush, heapreplace
+from itertools import islice
 from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
@@ -22,47 +24,15 @@ from kafkatap.reassembly.scanner import HEADER_SIZE, NOWHERE, Scanner
 
 from .ahead import AHEAD
 from .decompression import open_stream
+from .pipes import Pipe, is_pipe
 from .storage import open_input
 
 Array = np.ndarray[Any, Any]
 BLOCK_SIZE = 4 * 1024 * 1024
-STANDARD_INPUT = "-"
 #: Captures overlap only if they do so by more than this: time stamps step back a little within one file as well.
 SLACK_NS = 1_000_000
-
-
-class Interrupted(Exception):  # no error: the end of a pipe, by Ctrl-C
-    """Raised by a signal handler while `Pipe.waiting`: the input ends here."""
-
-
-class Pipe(io.RawIOBase):
-    """Standard input. Ctrl-C while it waits for more ends it like the end of the input: nothing read is lost."""
-
-    waiting = False
-
-    def __init__(self, raw: io.RawIOBase) -> None:
-        self._raw = raw
-        self._head = 24  # the first read gives no less, as long as there is more: formats are told by it
-        self._over = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, view: Any) -> int:
-        done = 0
-        wanted, self._head = max(self._head, 1), 0
-        while done < min(wanted, len(view)) and not self._over:
-            try:
-                Pipe.waiting = True
-                count = self._raw.readinto(view[done:]) or 0
-                Pipe.waiting = False
-            except Interrupted:
-                count = 0
-            finally:
-                Pipe.waiting = False
-            self._over = count == 0
-            done += count
-        return done
+#: How many packets a pipe may hold that other captures overlap, for theirs to have other numbers.
+PIPE_PACKETS = 1_000_000_000
 
 
 class Source(Protocol):
@@ -85,9 +55,11 @@ class Reading:
         self.path = path
         self.compression = ""
         self.bytes_read = 0
-        self._file = self._open(path)
-        self.size = self._file.seek(0, os.SEEK_END) if path != STANDARD_INPUT else None
-        if path != STANDARD_INPUT:
+        raw = Pipe(path) if is_pipe(path) else cast(io.RawIOBase, open_input(path))
+        self._file = io.BufferedReader(raw, 65_536)
+        self.size: int | None = None
+        if self._file.seekable():
+            self.size = self._file.seek(0, os.SEEK_END)
             self._file.seek(0)
         self._compressed: BinaryIO | None = None
         self._progress = 0
@@ -101,15 +73,9 @@ class Reading:
         if stream is not None:
             self._stream = stream
             self._compressed = self._file
-        elif path != STANDARD_INPUT and self._file.seekable():
+        elif self._file.seekable():
             self._stream = self._file.raw
             self._stream.seek(0)
-
-    @staticmethod
-    def _open(path: str) -> io.BufferedReader:
-        if path == STANDARD_INPUT:
-            return io.BufferedReader(Pipe(cast(Any, sys.stdin.buffer).raw), 65_536)
-        return io.BufferedReader(cast(io.RawIOBase, open_input(path)), 65_536)
 
     def readinto(self, view: memoryview) -> int:
         """Read up to len(view) bytes; 0 at the end. Raises CaptureError where decompression fails or is not known."""
@@ -127,8 +93,7 @@ class Reading:
         return self._progress if self._compressed is not None else self.bytes_read
 
     def close(self) -> None:
-        if self.path != STANDARD_INPUT:
-            self._file.close()
+        self._file.close()
 
 
 @dataclass(slots=True)
@@ -316,53 +281,77 @@ def ordered(paths: Sequence[str], block_size: int = BLOCK_SIZE) -> Iterator[tupl
     Every capture is yielded once more with end == position when it is over, so that its report is complete. OSError of
     a file that cannot be opened is the caller's.
     """
-    waiting: list[tuple[int, int, CaptureReader | None, str]] = []
+    waiting: list[_Waiting] = []
     finished: list[CaptureReader] = []
     for order, path in enumerate(paths):
-        reader = CaptureReader(path, block_size if path == STANDARD_INPUT or len(paths) == 1 else 65_536)
+        keep = is_pipe(path) or len(paths) == 1
+        reader = CaptureReader(path, block_size if keep else 65_536)
         if not reader.fill():
             finished.append(reader)
             reader.close()
             continue
-        keep = path == STANDARD_INPUT or len(paths) == 1
         waiting.append((reader.head_time(), order, reader if keep else None, path))
         if not keep:
             reader.close()
     for reader in finished:
         yield reader, reader.position
     waiting.sort(key=lambda w: w[:2])
-    active: list[CaptureReader] = []
+    merge = _Merge(deque(waiting), block_size)
     try:
-        yield from _merged(waiting, active, block_size)
+        yield from merge.runs()
     finally:  # also where the reading is given up
-        for reader in active:
-            reader.close()
+        merge.close()
 
 
-def _merged(
-    waiting: list[tuple[int, int, CaptureReader | None, str]], active: list[CaptureReader], block_size: int
-) -> Iterator[tuple[CaptureReader, int]]:
-    """`ordered` for captures of which each has packets: (its first time, order, reader or None, path)."""
-    following = 1  # the number of the next capture's first packet
-    while waiting or active:
-        if not active or (waiting and waiting[0][0] < min(r.head_time() for r in active)):
-            _, _, kept, path = waiting.pop(0)
-            for other in active:  # they overlap: how far the numbers of the others go has to be known
-                following = max(following, other.report.first_packet + count_packets(other.report.path))
-            opened = kept if kept is not None else CaptureReader(path, block_size)
-            opened.number_from(following)
-            if opened.fill():
-                active.append(opened)
-            continue
-        active.sort(key=CaptureReader.head_time)
-        reader = active[0]
-        others = [r.head_time() for r in active[1:]] + [w[0] for w in waiting[:1]]
-        end = reader.take_until(min(others) + SLACK_NS if others else None)
-        if end == reader.position:
-            end += 1
-        yield reader, end
-        if not reader.fill():
-            following = max(following, reader.report.first_packet + reader.report.packets)
+#: A capture that has packets: (its first time, order, reader or None, path).
+_Waiting = tuple[int, int, CaptureReader | None, str]
+
+
+class _Merge:
+    """`ordered` for captures that have packets, which are `waiting` in order of time. Those that are being read are in
+    a heap: (time of the next packet, order, reader)."""
+
+    def __init__(self, waiting: deque[_Waiting], block_size: int) -> None:
+        self._waiting = waiting
+        self._block_size = block_size
+        self._active: list[tuple[int, int, CaptureReader]] = []
+        self._uncounted: list[CaptureReader] = []  # of these: `_following` is not yet behind their last packet
+        self._following = 1  # the number of the next capture's first packet
+
+    def runs(self) -> Iterator[tuple[CaptureReader, int]]:
+        active = self._active
+        while self._waiting or active:
+            if not active or (self._waiting and self._waiting[0][0] < active[0][0]):
+                self._open_next()
+                continue
+            _, order, reader = active[0]
+            others = [other[0] for other in (*active[1:3], *islice(self._waiting, 1))]
+            end = reader.take_until(min(others) + SLACK_NS if others else None)
+            if end == reader.position:
+                end += 1
+            yield reader, end
+            if reader.fill():
+                heapreplace(active, (reader.head_time(), order, reader))
+                continue
+            self._following = max(self._following, reader.report.first_packet + reader.report.packets)
+            self._uncounted = [other for other in self._uncounted if other is not reader]
             yield reader, reader.position
-            active.remove(reader)
+            heappop(active)
             reader.close()
+
+    def _open_next(self) -> None:
+        _, order, kept, path = self._waiting.popleft()
+        for other in self._uncounted:  # they overlap: how far the numbers of the others go has to be known
+            first, path_of_other = other.report.first_packet, other.report.path
+            count = PIPE_PACKETS if is_pipe(path_of_other) else count_packets(path_of_other)
+            self._following = max(self._following, first + count)
+        opened = kept if kept is not None else CaptureReader(path, self._block_size)
+        opened.number_from(self._following)
+        self._uncounted = [opened]
+        if opened.fill():
+            heappush(self._active, (opened.head_time(), order, opened))
+
+    def close(self) -> None:
+        for reader in (*(a[2] for a in self._active), *(w[2] for w in self._waiting)):
+            if reader is not None:
+                reader.close()

@@ -37,10 +37,11 @@ def drop_pages(array: np.ndarray[Any, Any], first: int, end: int) -> None:
     while isinstance(pages, np.ndarray):
         pages = pages.base  # type: ignore[assignment]
     if isinstance(pages, memoryview):
-        pages = pages.obj  # type: ignore[assignment]
+        pages = pages.obj
     first = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
     end = end // mmap.PAGESIZE * mmap.PAGESIZE
-    if isinstance(pages, _Pages) and hasattr(mmap, "MADV_DONTNEED") and first < end:
+    whole = isinstance(pages, _Pages) and len(pages) == array.nbytes
+    if whole and hasattr(mmap, "MADV_DONTNEED") and first < end:
         pages.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 

@@ -12,7 +12,7 @@ from kafkatap.kernels.hashing import new_seed
 from kafkatap.kernels.table import Table
 
 from . import headers, listeners, streams
-from .rows import CHUNK, CONNECTION, DIRECTION, FLOW, HELD, LISTENER, SEGMENT
+from .rows import CHUNK, CONNECTION, DIRECTION, FLOW, HELD, LISTENER, SEGMENT, Bounds
 
 Array = np.ndarray[Any, Any]
 #: A pool is written anew once this much of it is no longer needed, or as much as is.
@@ -26,7 +26,9 @@ class Assembler:
     `end_block` was called that often.
     """
 
-    def __init__(self, connections: int = 256, chunks: int = 16_384, pools: int = 1) -> None:
+    def __init__(
+        self, connections: int = 256, chunks: int = 16_384, pools: int = 1, bounds: Bounds | None = None
+    ) -> None:
         self.counts = np.zeros(headers.STATE_SIZE, dtype=np.int64)
         self.counts[headers.SEED] = new_seed()
         self.flows = np.zeros(2 * connections, dtype=FLOW)
@@ -41,8 +43,16 @@ class Assembler:
         self._ended = np.zeros(4_096, dtype=np.int32)
         self._state = np.zeros(streams.STATE_SIZE, dtype=np.int64)
         self._state[listeners.LISTENER_SEED] = new_seed()
+        self.bound(bounds or Bounds())
         self._state[streams.GAPS_FIRST] = self._state[streams.GAPS_LAST] = -1
         self._state[streams.FREE_HELD] = linked_free_list(self.held, 0, -1)
+
+    def bound(self, bounds: Bounds) -> None:
+        """Keep no more than this from now on."""
+        state = self._state
+        state[streams.CLOSED_KEPT], state[streams.SYN_KEPT] = bounds.closed, bounds.syns
+        state[streams.IDLE_KEPT] = bounds.idle
+        state[streams.HELD_LIMIT_ALL], state[streams.HELD_SEGMENTS_ALL] = bounds.held_bytes, bounds.held_segments
 
     @property
     def connections(self) -> Array:

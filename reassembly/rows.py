@@ -7,7 +7,23 @@ the SYN (or the first byte seen) and do not wrap.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kafkatap.kernels.decorator import record_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What reassembly keeps at most. `closed`, `syns`, `idle`: connections that may begin (or close) after one was
+    closed, after a SYN that nothing followed, after its last segment, before it is over. `held_bytes`,
+    `held_segments`: what may wait behind gaps, of all connections together."""
+
+    closed: int = 65_536
+    syns: int = 65_536
+    idle: int = 262_144
+    held_bytes: int = 64 << 20
+    held_segments: int = 262_144
+
 
 #: One captured packet: `at` is where its captured bytes start in the block.
 PACKET = record_dtype(

@@ -7,15 +7,15 @@ missing before it becomes a HOLE when it is known not to come any more:
 * the other end answers with data and acknowledges bytes beyond the gap (it has them, so they passed unrecorded),
 * they were acknowledged and PATIENCE_NS went by, or IMPATIENCE_NS without any acknowledgement,
 * more than HELD_LIMIT bytes or HELD_SEGMENTS segments wait behind it, or the connection or the input ends,
-* all connections together hold more than HELD_LIMIT_ALL bytes or HELD_SEGMENTS_ALL segments, and no gap is older.
+* all connections together hold too much (`Bounds.held_bytes`, `held_segments`), and no gap is older.
 
 A SYN with another sequence number, or a segment REST_NS after the close, starts a new connection on the same 4-tuple;
 segments of the old one that are still under way go to it as long as its sequence numbers are the nearer ones.
 
-Memory is bounded by the number of connections too. A connection is over, and its next segment starts a new one, when
-CLOSED_KEPT others were closed after it, when SYN_KEPT others began after a SYN that nothing followed, or when IDLE_KEPT
-others began after its last segment. These rules count connections, not time or blocks, so that the same packets always
-give the same connections.
+Memory is bounded by the number of connections too (`Bounds`). A connection is over, and its next segment starts a new
+one, when `closed` others were closed after it, when `syns` others began after a SYN that nothing followed, or when
+`idle` others began after its last segment. These rules count connections, not time or blocks, so that the same packets
+always give the same connections.
 
 Who opened a connection is told by its SYN or SYN-ACK; where neither was captured, by an end that answered the SYN of
 another connection (`listeners`).
@@ -55,12 +55,7 @@ PATIENCE_NS = 50_000_000
 IMPATIENCE_NS = 5_000_000_000
 HELD_LIMIT = 16 * 1024 * 1024
 HELD_SEGMENTS = 16_384
-HELD_LIMIT_ALL = 64 * 1024 * 1024
-HELD_SEGMENTS_ALL = 262_144
 REST_NS = 5_000_000_000
-CLOSED_KEPT = 65_536
-SYN_KEPT = 65_536
-IDLE_KEPT = 262_144
 #: A segment farther than this from the expected byte is not of this connection (windows end at 1 GiB).
 FAR = 1 << 30
 #: Farther than this, an older connection of the same 4-tuple is asked first.
@@ -68,11 +63,12 @@ DOUBTFUL = 1 << 26
 
 #: State (int64) of the kernels; `listeners` has the first two places. HELD_AT is where the pool is written next;
 #: HELD_BYTES and HELD_USED are what is held of all connections, in bytes and segments; GAPS_FIRST and GAPS_LAST the
-#: directions with a gap, in the order in which their gaps began (-1: none).
+#: directions with a gap, in the order in which their gaps began (-1: none). The last five are bounds (`rows.Bounds`).
 (
     CHUNKS, NEXT_SERIAL, CLOSED, HELD_AT, HELD_BYTES, HELD_USED, FREE_HELD, GAPS_FIRST, GAPS_LAST, STOPPED,
-) = range(2, 12)  # fmt: skip
-STATE_SIZE = 12
+    CLOSED_KEPT, SYN_KEPT, IDLE_KEPT, HELD_LIMIT_ALL, HELD_SEGMENTS_ALL,
+) = range(2, 17)  # fmt: skip
+STATE_SIZE = 17
 DONE, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL = range(6)
 
 
@@ -284,11 +280,11 @@ def _distance(way, seq):  # type: ignore[no-untyped-def]
 @helper
 def _is_past(row, state):  # type: ignore[no-untyped-def]
     """Whether a connection is over because so many others came after it."""
-    if row.closed_at != 0 and state[CLOSED] - row.closed_number > CLOSED_KEPT:
+    if row.closed_at != 0 and state[CLOSED] - row.closed_number > state[CLOSED_KEPT]:
         return True
-    if row.only_syn and state[NEXT_SERIAL] - row.serial > SYN_KEPT:
+    if row.only_syn and state[NEXT_SERIAL] - row.serial > state[SYN_KEPT]:
         return True
-    return state[NEXT_SERIAL] - row.last_serial > IDLE_KEPT
+    return state[NEXT_SERIAL] - row.last_serial > state[IDLE_KEPT]
 
 
 @helper
@@ -307,7 +303,7 @@ def _starts_anew(row, way, segment, state):  # type: ignore[no-untyped-def]
 @helper
 def _bound_held(chunks, state, directions, held, ts):  # type: ignore[no-untyped-def]
     """Give up the oldest gaps while all connections together hold too much behind theirs."""
-    while state[HELD_BYTES] > HELD_LIMIT_ALL or state[HELD_USED] > HELD_SEGMENTS_ALL:
+    while state[HELD_BYTES] > state[HELD_LIMIT_ALL] or state[HELD_USED] > state[HELD_SEGMENTS_ALL]:
         number = state[GAPS_FIRST]
         _skip_gap(chunks, state, directions, number >> 1, number & 1, held, ts)
 

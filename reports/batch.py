@@ -121,6 +121,7 @@ class FileInfo:
     last: int | None = None
     drops: int | None = None  # packets lost while capturing, where the file tells
     damage: str | None = None
+    duplicates: int = 0  # packets that a file before it holds too, with equal times and bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,12 @@ class Context:
     encrypted_share: float = 0.0
     known_versions: Mapping[int, tuple[int, int]] | None = None
     not_captured: int = 0  # bytes of TCP payload that the snap length cut off
+    interrupted: bool = False  # reading ended before the input did, as the user wanted
+
+    def __repr__(self) -> str:
+        files = f"{len(self.files):,} file{'' if len(self.files) == 1 else 's'}"
+        return f"<Context of {files}, {self.packets:,} packets, {len(self.strings):,} strings>"
+
     counted: ConnectionCounts | None = None
 
     @property

@@ -47,6 +47,8 @@ GROUP_VALUES = {
     "queued": SUM,
     "queue_ns": SUM,
     "queue_max": MAX,
+    "hol_throttle_wait_ns": SUM,  # of queue_ns, while the requests ahead were delayed by a quota
+    "hol_poll_wait_ns": SUM,  # of queue_ns, while the requests ahead waited for data or for other members
     "waited": SUM,  # exchanges that a quota delayed on the wire
     "wait_ns": SUM,
     "wait_max": MAX,
@@ -59,7 +61,7 @@ GROUP_VALUES = {
     V_ANSWERED, _V_NO_REPLY, _V_UNANSWERED, _V_LOST, _V_ORPHAN,
     V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_MS, V_THROTTLE_MS_MAX,
     V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_QUEUED, V_QUEUE, V_QUEUE_MAX,
-    V_WAITED, V_WAIT, V_WAIT_MAX, V_WITH_ERRORS, V_ERRORS, V_FIRST, V_LAST,
+    V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_WAITED, V_WAIT, V_WAIT_MAX, V_WITH_ERRORS, V_ERRORS, V_FIRST, V_LAST,
 ) = range(len(GROUP_VALUES))  # fmt: skip
 GROUP_COLUMNS = len(GROUP_VALUES)
 
@@ -160,6 +162,8 @@ def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
             values[v + V_QUEUED] += 1
             values[v + V_QUEUE] += queue
             values[v + V_QUEUE_MAX] = max(values[v + V_QUEUE_MAX], queue)
+            values[v + V_HOL_THROTTLE_WAIT] += e.hol_throttle_wait_ns
+            values[v + V_HOL_POLL_WAIT] += e.hol_poll_wait_ns
             _add_bucket(noted, used, row, M_QUEUE, queue)
         wait = e.throttle_wait_ns
         if wait > 0:

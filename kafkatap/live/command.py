@@ -176,7 +176,7 @@ def _engine(options: argparse.Namespace, conditions: list[Condition], definition
     """An engine that decodes what the report needs, and these conditions."""
     options.topics |= any(condition.needs_results for condition in conditions)
     probes = [condition.probes for condition in conditions if condition.probes is not None]
-    return Engine(options.topics, options.port or (), probes, definitions)
+    return Engine(options.topics, options.port or (), probes, definitions, max_frame=options.max_frame)
 
 
 def _outputs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kafkatap.options import BREAKDOWNS, BY_HELP, TOP_HELP, add_color, add_reading, add_selection
+from kafkatap.options import BREAKDOWNS, BY_HELP, TOP_HELP, add_color, add_max_frame, add_reading, add_selection
 from kafkatap.values import (
     parse_collector,
     parse_count,
@@ -51,6 +51,7 @@ def add_live(live: argparse.ArgumentParser) -> None:
     what.add_argument("--no-topics", dest="topics", action="store_false",
                       help="decode of bodies only what failed: half the work")  # fmt: skip
     add_reading(what)
+    add_max_frame(what)
     how = live.add_argument_group("how it is shown")
     how.add_argument("--plain", action="store_true",
                      help="a line an interval instead of the screen (default where there is no terminal)")  # fmt: skip

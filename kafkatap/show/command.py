@@ -7,7 +7,6 @@ Files are read twice: once for what is asked for and what topics are called, onc
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,18 +20,19 @@ from kafkatap.console import (
     INTERRUPTED,
     WRONG,
     advice_on,
-    check_captures,
     complain,
     interrupts,
     name_of,
     no_kafka,
     progress,
+    readable_captures,
     refuse,
 )
 from kafkatap.engine import Engine
 from kafkatap.kernels import store
-from kafkatap.messages import Collector, LiveTopics, Message, read_messages, stream_messages
+from kafkatap.messages import Collector, LiveTopics, Message, read_messages, stream_messages, streaming_engine
 from kafkatap.nodes import NodeFinder
+from kafkatap.pipes import is_pipe
 from kafkatap.running import Run
 from kafkatap.survey import Survey, survey
 from kafkatap.values import chosen_definitions
@@ -62,9 +62,11 @@ class _Task:
         self.options = options
         self.definitions = chosen_definitions(options)
         self.condition = asked_condition(options, self.definitions)
-        check_captures(options.captures, "show")
-        self.make_engine = partial(Engine, ports=options.port or (), definitions=self.definitions)
-        self.must_stream = options.stream or not all(os.path.isfile(path) for path in options.captures)
+        options.captures = readable_captures(options.captures, "show")
+        self.make_engine = partial(
+            Engine, ports=options.port or (), definitions=self.definitions, max_frame=options.max_frame
+        )
+        self.must_stream = options.stream or any(map(is_pipe, options.captures))
         self.directions = _DIRECTIONS[options.only]
 
     def collector(self, survey: Survey | None) -> Collector:
@@ -96,13 +98,7 @@ class _Task:
     def in_one_pass(self) -> int:
         options = self.options
         collector, nodes = self.collector(None), NodeFinder(self.definitions)
-        probes = [] if self.condition is None or self.condition.probes is None else [self.condition.probes]
-        engine = collector.bind(
-            self.make_engine(
-                all_results=self.condition is not None and self.condition.needs_results,
-                inspectors=[*probes, nodes, collector],
-            )
-        )
+        engine = streaming_engine(self.make_engine, collector, nodes, self.condition)
         with interrupts() as stop:
             run = Run(options.captures, engine, watch=lambda done: bool(stop))
             printer = make_printer(options, Known(LiveTopics(engine), nodes.found), self.definitions)

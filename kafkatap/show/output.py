@@ -35,6 +35,13 @@ class Output:
             text = text.encode(self._encoding, "backslashreplace").decode(self._encoding)
         self._file.write(text + "\n")
 
+    def begin_and_end(self, style: str) -> tuple[str, str]:
+        """What stands before and behind text of this style."""
+        if not self.colored:
+            return "", ""
+        begin, _, end = _ansi(style).partition("\0")
+        return begin, end
+
     def flush(self) -> None:
         self._file.flush()
 

@@ -14,7 +14,7 @@ from .hexdump import hexdump
 from .lines import LineMaker
 from .message_json import message_json
 from .output import Output
-from .tree_text import tree_lines
+from .tree_text import terminal_paint, tree_text
 from .viewing import Known, MessageViewer
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class WholePrinter(Printer):
     def __init__(self, options: argparse.Namespace, known: Known, viewer: MessageViewer) -> None:
         super().__init__(options, known)
         self._viewer = viewer
+        self._paint = terminal_paint(self._output.begin_and_end)
         self._with_tree, self._with_bytes = bool(options.verbose), options.hex
         self._records, self._secrets = options.records, options.show_secrets
 
@@ -67,8 +68,7 @@ class WholePrinter(Printer):
         super().print(message)
         tree = self._viewer.view(message)
         if self._with_tree:
-            for line in tree_lines(tree):
-                self._output.write([("  ", ""), *line])
+            self._output.write_text("\n".join(tree_text(tree, self._paint, margin="  ")))
         if self._with_bytes:
             for line in hexdump(message.frame, tree, self._records, self._secrets):
                 self._output.write([("  ", ""), *line])
@@ -91,5 +91,5 @@ def make_printer(options: argparse.Namespace, known: Known, definitions: Definit
     """What writes messages in the form that the options ask for."""
     if not Printer.needs_frames(options):
         return JsonPrinter(options, known, None) if options.json else Printer(options, known)
-    viewer = MessageViewer(known, definitions, options.show_secrets, options.records)
+    viewer = MessageViewer(known, definitions, options.show_secrets, options.records, options.max_frame)
     return JsonPrinter(options, known, viewer) if options.json else WholePrinter(options, known, viewer)

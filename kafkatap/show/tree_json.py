@@ -11,7 +11,7 @@ import base64
 from typing import Any
 
 from kafkatap.dissector import node as n
-from kafkatap.dissector.node import Node, path_text, walk
+from kafkatap.dissector.node import Node, has_problem, path_text, walk
 from kafkatap.reports.batch import uuid_text
 
 #: A key that no field has.
@@ -30,11 +30,13 @@ def tree_json(node: Node) -> dict[str, Any]:
             found[child.name.lower()] = value_json(child)
         elif child.name != "Size":
             rest.append({"what": child.name, "offset": child.offset, "size": child.length})
-    wrong = [
-        {"path": path_text(path), "offset": inner.offset, "problem": printable(inner.problem)}
-        for path, inner in walk(node)
-        if inner.problem
-    ]
+    wrong = []
+    if has_problem(node):
+        wrong = [
+            {"path": path_text(path), "offset": inner.offset, "problem": printable(inner.problem)}
+            for path, inner in walk(node)
+            if inner.problem
+        ]
     if node.text:
         found["note"] = printable(node.text)
     for key, told in (("problems", wrong), ("rest", rest)):
@@ -47,7 +49,13 @@ def struct_json(node: Node) -> dict[str, Any]:
     """The fields of a struct by name."""
     found: dict[str, Any] = {}
     for child in node.children:
-        put(found, child)
+        if child.kind != n.VALUE:
+            put(found, child)
+            continue
+        value = child.value  # most nodes by far
+        found[child.name] = value if type(value) is int else _plain(child, value)
+        if child.text:
+            found[f"{child.name}_name"] = printable(child.text)
     return found
 
 
@@ -73,16 +81,25 @@ def put(into: dict[str, Any], node: Node) -> None:
 def value_json(node: Node) -> Any:
     """A value: number, boolean, string, null, list, dict; bytes, and what is hidden, as a dict that says so."""
     kind, value = node.kind, node.value
-    if kind in (n.STRUCT, n.NESTED, n.BATCH):
+    if kind == n.STRUCT or kind == n.NESTED or kind == n.BATCH:
         return struct_json(node)
     if kind == n.ARRAY:
-        return [value_json(child) for child in node.children if not _is_stop(child)]
+        return [
+            child.value if child.kind == n.VALUE and type(child.value) is int else value_json(child)
+            for child in node.children
+            if not _is_stop(child)
+        ]
     if kind == n.RECORDS:
         return {"size": value, "batches": [value_json(child) for child in node.children]}
     if kind == n.HIDDEN:
         return {"hidden": True, "size": value, **({"note": printable(node.text)} if node.text else {})}
     if kind in (n.RAW, n.MISSING):
         return {"undecoded": True, "size": value}
+    return _plain(node, value)
+
+
+def _plain(node: Node, value: Any) -> Any:
+    """The value of a VALUE or NULL node."""
     if isinstance(value, bytes):
         if node.type == "uuid":
             return uuid_text(value)
@@ -95,8 +112,9 @@ def value_json(node: Node) -> Any:
 def _name(node: Node) -> Any:
     """What is known of a value beyond itself; of an array of plain values a list, if it is known of any."""
     if node.kind == n.ARRAY:
-        plain = [child.text if child.kind == n.VALUE else "" for child in node.children]
-        return [printable(text) or None for text in plain] if any(plain) else None
+        if not any(child.text and child.kind == n.VALUE for child in node.children):
+            return None
+        return [printable(child.text) or None if child.kind == n.VALUE else None for child in node.children]
     return printable(node.text) if node.kind in (n.VALUE, n.NESTED) and node.text else None
 
 
@@ -112,4 +130,4 @@ def _tag(node: Node) -> dict[str, Any]:
 
 def printable(text: str) -> str:
     """A string without lone surrogates, which JSON readers refuse: each byte that is not UTF-8 as U+FFFD."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

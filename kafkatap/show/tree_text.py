@@ -1,95 +1,137 @@
 """The tree of a message as lines of text: each field's offset and size, its name, its value, what is known of it.
 
-Lines are spans (text, style), as `lines` makes them. Everything that came from the wire is escaped for a terminal.
+A message has dozens of lines and captures have millions of messages, so each line is made in one go, colours and all.
+Everything that came from the wire is escaped for a terminal.
 Arrays of plain values stand in one line, broken where it becomes long; nothing is left out but the content of bytes
 behind their first few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from kafkatap.dissector import node as n
 from kafkatap.dissector.node import Node
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.units import safe
 
-from .lines import Span
-
-_INDENT = 2
+_INDENT = "  "
 #: Bytes of a value that are shown, in hexadecimal.
 _BYTES_SHOWN = 32
 #: Where the line of an array of plain values is broken.
 _WIDTH = 100
 
-_NAME, _NUMBER, _FAINT, _TEXT, _PROBLEM = "", "cyan", "dim", "green", "bold red"
+
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """What begins each kind of text in a line, and what ends it: escape sequences of a terminal, or nothing."""
+
+    number: str = ""
+    faint: str = ""
+    text: str = ""
+    problem: str = ""
+    end: str = ""
 
 
-def render_tree(node: Node, offsets: bool = True) -> Iterator[str]:
-    """The lines of a tree as plain text."""
-    for line in tree_lines(node, offsets):
-        yield "".join(text for text, _ in line).rstrip()
+PLAIN = Paint()
+_STYLES = ("cyan", "dim", "green", "bold red")
 
 
-def tree_lines(node: Node, offsets: bool = True) -> Iterator[list[Span]]:
+def terminal_paint(styled: Callable[[str], tuple[str, str]]) -> Paint:
+    """Colours; `styled` gives what a terminal takes to begin and to end a style."""
+    return Paint(*(styled(style)[0] for style in _STYLES), styled(_STYLES[0])[1])
+
+
+def tree_text(node: Node, paint: Paint = PLAIN, offsets: bool = True, margin: str = "") -> list[str]:
     """The lines of what lies in a node, the node itself left out: with `offsets` first each one's place and size."""
-    width = max(4, len(str(node.end)))
+    writer = _Writer(paint, max(4, len(str(node.end))) if offsets else 0, margin)
     for child in node.children:
-        for place, line in _lines(child, 0):
-            if not offsets:
-                yield line
-                continue
-            told = f"{place.offset:>{width}} {place.length:>{width}}" if place else " " * (2 * width + 1)
-            yield [(told + "  ", _FAINT), *line]
+        writer.write(child, "")
+    return writer.lines
 
 
-def _lines(node: Node, depth: int) -> Iterator[tuple[Node | None, list[Span]]]:
-    """(what the line is about, spans) of a node and all below it."""
-    margin = " " * (_INDENT * depth)
-    if node.kind == n.ARRAY and node.children and not any(c.children or c.problem for c in node.children):
-        yield from _plain_array(node, margin)
-        return
-    yield node, [(margin + _label(node), _NAME), *value_spans(node)]
-    for child in node.children:
-        if node.kind != n.BATCH or child.kind == n.ARRAY:  # a batch's head is told in its line
-            yield from _lines(child, depth + 1)
+class _Writer:
+    """Collects the lines of a tree. `width`: of offsets and sizes; 0: without them."""
+
+    def __init__(self, paint: Paint, width: int, margin: str) -> None:
+        self.lines: list[str] = []
+        self._paint = paint
+        self._place = f"{margin}{paint.faint}%{width}d %{width}d  {paint.end}" if width else f"{margin}%.0s%.0s"
+
+    def write(self, node: Node, margin: str) -> None:
+        """The lines of a node and all below it."""
+        kind, children = node.kind, node.children
+        if kind == n.ARRAY and children and _is_plain(children):
+            self._plain_array(node, margin)
+            return
+        self.lines.append(self._place % (node.offset, node.length) + margin + safe(node.name) + self._value(node))
+        if children:
+            margin += _INDENT
+            for child in children:
+                if kind != n.BATCH or child.kind == n.ARRAY:  # a batch's head is told in its line
+                    self.write(child, margin)
+
+    def _value(self, node: Node) -> str:
+        """What stands behind a node's name: its value, what is known of it, what is wrong with it."""
+        paint, kind = self._paint, node.kind
+        if kind == n.STRUCT or kind == n.NESTED:
+            told = node.text if kind == n.NESTED else "" if node.name in ("Header", "tags") else node.type
+            shown = f"{paint.faint} {safe(told)}{paint.end}" if told else ""
+        elif kind == n.RAW and not node.length:
+            shown = ""  # where decoding stopped: the problem says it
+        elif kind == n.BATCH:
+            shown = f"{paint.faint} {node.type}{paint.end}{paint.text}: {safe(node.text)}{paint.end}"
+        else:
+            color = paint.faint if kind == n.NULL or kind == n.HIDDEN else paint.number
+            shown = f"{paint.faint}: {paint.end}{color}{value_text(node)}{paint.end}"
+            if node.text:
+                shown += f"{paint.text} ({safe(node.text)}){paint.end}"
+        if node.problem:
+            shown += f"{paint.problem}  <- {safe(node.problem)}{paint.end}"
+        return shown
+
+    def _plain_array(self, node: Node, margin: str) -> None:
+        """`Name: [1, 2, 3]`, in as many lines as it takes."""
+        paint, name = self._paint, margin + safe(node.name)
+        begin = " " * (len(name) + 3)
+        used = len(begin)
+        line = f"{name}{paint.faint}: {paint.end}{paint.faint}[{paint.end}"
+        about, last = node, len(node.children) - 1
+        for number, child in enumerate(node.children):
+            value = value_text(child)
+            told = f" ({safe(child.text)})" if child.text else ""
+            size = len(value) + len(told) + 2
+            if used + size > _WIDTH and number:
+                self.lines.append(self._place % (about.offset, about.length) + line)
+                about, line, used = child, begin, len(begin)
+            elif number:
+                line += " "
+            comma = "," if number < last else "]"
+            line += f"{paint.number}{value}{paint.end}{paint.text}{told}{paint.end}{paint.faint}{comma}{paint.end}"
+            used += size
+        self.lines.append(self._place % (about.offset, about.length) + line)
 
 
-def _label(node: Node) -> str:
-    return safe(node.name)
-
-
-def value_spans(node: Node) -> list[Span]:
-    """What stands behind a node's name: its value, what is known of it, what is wrong with it."""
-    spans: list[Span] = []
-    if node.kind in (n.STRUCT, n.NESTED):
-        told = node.text if node.kind == n.NESTED else "" if node.name in ("Header", "tags") else node.type
-        if told:
-            spans.append((f" {safe(told)}", _FAINT))
-    elif node.kind == n.RAW and not node.length:
-        pass  # where decoding stopped: the problem says it
-    elif node.kind == n.BATCH:
-        spans += [(f" {node.type}", _FAINT), (f": {safe(node.text)}", _TEXT)]
-    else:
-        spans.append((": ", _FAINT))
-        spans.append((value_text(node), _FAINT if node.kind in (n.NULL, n.HIDDEN) else _NUMBER))
-        if node.text:
-            spans.append((f" ({safe(node.text)})", _TEXT))
-    if node.problem:
-        spans.append((f"  <- {safe(node.problem)}", _PROBLEM))
-    return spans
+def _is_plain(children: tuple[Node, ...]) -> bool:
+    for child in children:
+        if child.children or child.problem:
+            return False
+    return True
 
 
 def value_text(node: Node) -> str:
     """A value by itself: `5`, `true`, `"orders"`, `null`, a uuid as Kafka writes it, bytes in hexadecimal."""
-    value = node.value
-    if node.kind == n.NULL:
+    value, kind = node.value, node.kind
+    if type(value) is int and kind == n.VALUE:
+        return str(value)
+    if kind == n.NULL:
         return "null"
-    if node.kind == n.HIDDEN:
+    if kind == n.HIDDEN:
         return f"hidden, {_bytes(value)}"
-    if node.kind in (n.RAW, n.MISSING, n.RECORDS):
+    if kind in (n.RAW, n.MISSING, n.RECORDS):
         return _bytes(value)
-    if node.kind == n.ARRAY:
+    if kind == n.ARRAY:
         return f"{value!s} element" + ("" if value == 1 else "s") if value else "[]"
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -111,25 +153,3 @@ def quoted(text: str) -> str:
 
 def _bytes(count: object) -> str:
     return f"{count} byte" + ("" if count == 1 else "s")
-
-
-def _plain_array(node: Node, margin: str) -> Iterator[tuple[Node | None, list[Span]]]:
-    """`Name: [1, 2, 3]`, in as many lines as it takes."""
-    spans: list[Span] = [(margin + _label(node), _NAME), (": ", _FAINT), ("[", _FAINT)]
-    begin = " " * (sum(len(text) for text, _ in spans))
-    used = len(begin)
-    about: Node | None = node
-    last = len(node.children) - 1
-    for number, child in enumerate(node.children):
-        value = value_text(child)
-        told = f" ({safe(child.text)})" if child.text else ""
-        comma = "," if number < last else "]"
-        size = len(value) + len(told) + 2
-        if used + size > _WIDTH and number:
-            yield about, spans
-            about, spans, used = child, [(begin, "")], len(begin)
-        elif number:
-            spans.append((" ", ""))
-        spans += [(value, _NUMBER), (told, _TEXT), (comma, _FAINT)]
-        used += size
-    yield about, spans

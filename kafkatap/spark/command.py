@@ -15,8 +15,8 @@ from kafkatap.analysis import UnreadableCaptureError
 from kafkatap.console import DAMAGED, DONE, INTERRUPTED, WRONG, complain, refuse
 from kafkatap.kernels import store
 from kafkatap.options import LINES, own_version
+from kafkatap.pipes import STANDARD_INPUT
 from kafkatap.reports.units import safe, share, size
-from kafkatap.sources import STANDARD_INPUT
 from kafkatap.storage import expand
 from kafkatap.values import chosen_definitions
 

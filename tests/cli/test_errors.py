@@ -26,7 +26,7 @@ def line_of(done: Done) -> str:
     ("name", "said"),
     [
         ("missing.pcap", "missing.pcap: no such file or directory"),
-        ("folder", r"folder is a directory; name the captures in it (folder/*.pcap)"),
+        ("folder", "folder: there is no capture in this folder"),
         ("empty.pcap", "empty.pcap: the file is empty (0 bytes); is it still being written, or was it copied in part?"),
         ("tiny.pcap", "tiny.pcap: cut short: only 10 of the 24 bytes of a pcap header are there at byte 10; is it "
          "still being written, or was it copied in part?"),

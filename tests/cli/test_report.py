@@ -55,6 +55,22 @@ def test_the_numbers_are_the_truth_s(sample: Path, truth: Any) -> None:
     assert any(row["long_poll"] for row in report["reports"]["latency"])
 
 
+def test_a_capture_and_its_copy(captures: Path, tmp_path: Path) -> None:
+    """What is captured twice is not retransmitted: no verdict changes, and the report says why."""
+    copy = tmp_path / "copy.pcap"
+    copy.write_bytes((captures / "whole.pcap").read_bytes())
+    one, both = reported(captures / "whole.pcap"), reported(captures / "whole.pcap", copy)
+    packets = one["capture"]["packets"]
+    assert [file["duplicates"] for file in both["reports"]["files"]] == [0, packets]
+    assert any(f"{packets:,} packets are in a file before it too" in sentence for sentence in both["warnings"])
+
+    def verdicts(report: dict[str, Any]) -> dict[str, str]:
+        return {row["client_id"]: row["verdict"] for row in report["reports"]["clients"]}
+
+    assert verdicts(both) == verdicts(one)
+    assert {row["retransmitted_share"] for row in both["reports"]["clients"]} == {None}
+
+
 def test_all_ways_in_give_the_same(captures: Path, sample: Path) -> None:
     def of(*arguments: str | Path, stdin: bytes | None = None) -> Any:
         report = reported(*arguments, stdin=stdin, cwd=captures)
