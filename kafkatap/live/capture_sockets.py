@@ -60,7 +60,6 @@ class CaptureSocket:
         self.packets: Array = untouched(PACKETS_AT_ONCE, PACKET)
         self._bytes = memoryview(self.buffer)  # type: ignore[arg-type]
         self._blocks = not (_LINUX or self._socket.nonblocking_socket)
-        self._kept = bpf.WHOLE
         self._full = self._stopped = False
         self._received = 0  # with those on their way out of loopback
         self._seen = self._dropped = 0
@@ -100,13 +99,12 @@ class CaptureSocket:
             if got is None:
                 break
             data, seconds = got
-            kept = data[: self._kept]
-            self._bytes[at : at + len(kept)] = kept
+            self._bytes[at : at + len(data)] = data
             times.append(time.time_ns() if seconds is None else round(seconds * 1e9))
             starts.append(at)
-            captured.append(len(kept))
+            captured.append(len(data))
             original.append(len(data))
-            at += len(kept)
+            at += len(data)
         count = len(times)
         self._full = count == PACKETS_AT_ONCE or at + bpf.WHOLE > BLOCK
         rows = self.packets[:count]
@@ -149,9 +147,6 @@ class CaptureSocket:
         elif hasattr(self._socket, "get_stats"):  # BSD and macOS
             self._dropped = self._socket.get_stats()[1] or 0
         return self._seen + (0 if _LINUX else self._dropped), self._dropped
-
-    def trim(self, length: int | None) -> None:
-        self._kept = length or bpf.WHOLE
 
     def stop(self) -> None:
         """Let no more packets in; those that are there can still be taken."""
