@@ -13,7 +13,8 @@ nested, sasl, telemetry     what lies in byte fields: layouts of data/*.kmsg; wh
 enums, secrets              what numbers are called; which fields are not shown
 reference                   the slow and obvious decoder that the machine is tested against
 dialogs, buffers            the tables of framing: what connections and streams keep between blocks
-framing, search             chunks to frames; the search for a boundary that was lost
+framing, search, starts     chunks to frames; the search for a boundary that was lost; what a connection carries
+evidence                    what the first bytes of a frame say for it
 correlation                 requests and responses of a connection, paired
 exchanges, rows             what reports need of the bodies, the times told apart; the rows that come out
 batches, record_reader, codecs, checksums  record batches and message sets: kernels, decompression, CRCs

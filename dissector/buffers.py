@@ -1,7 +1,8 @@
 """Buffers for frames that span segments, marks of search buffers, and interned strings: what framing keeps bytes in.
 
 A buffer is a piece of the pool of size 2^class. One that a finished frame lies in is given back only after the frame
-was decoded (`defer`), as its job still points there.
+was decoded (`defer`), as its job still points there; one that a frame has outgrown is given back at once. Large buffers
+that are free give their memory back to the system (`Dissector`), so the pool takes what its frames take.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.hashing import hash_start, mix, spread
 from kafkatap.kernels.readers import be32, same_bytes
 
 from .dialogs import (
@@ -18,13 +20,20 @@ from .dialogs import (
     FREE_MARKS,
     FREE_MARKS_LEFT,
     LIVE_BUFFERS,
+    POOL_DIRTY,
     POOL_LISTS,
     POOL_TOP,
+    SEED,
     SMALLEST_CLASS,
     STRING,
     STRINGS,
     TEXT,
 )
+
+#: Buffers for less than this grow in large steps.
+SMALL = 1 << 16
+#: From this class on (1 MiB) free buffers give their memory back.
+LARGE = 20
 
 
 @helper
@@ -47,6 +56,8 @@ def take_buffer(t, number):  # type: ignore[no-untyped-def]
         for k in range(8):
             following |= np.int64(t.pool[at + k]) << (8 * k)
         t.state[POOL_LISTS + number - SMALLEST_CLASS] = following
+        if number >= LARGE:
+            t.state[POOL_DIRTY] = max(np.int64(0), t.state[POOL_DIRTY] - (np.int64(1) << number))
         return at
     at = np.int64(t.state[POOL_TOP])
     t.state[POOL_TOP] = at + (np.int64(1) << number)
@@ -60,6 +71,8 @@ def _give_back(pool, state, at, number):  # type: ignore[no-untyped-def]
         pool[at + k] = (head >> (8 * k)) & 255
     state[POOL_LISTS + number - SMALLEST_CLASS] = at + 1
     state[LIVE_BUFFERS] -= 1
+    if number >= LARGE:
+        state[POOL_DIRTY] += np.int64(1) << number
 
 
 @helper
@@ -87,19 +100,20 @@ def release_buffers(pool, deferred, state):  # type: ignore[no-untyped-def]
 
 @helper
 def append(t, stream, buf, at, length):  # type: ignore[no-untyped-def]
-    """Append buf[at:at+length] to a stream's buffer. It grows to less than eight times what is needed, no further than
-    the frame that it is to hold."""
+    """Append buf[at:at+length] to a stream's buffer. It grows to less than twice what is needed, a small one to less
+    than eight times, but no further than what is kept of its frame."""
     needed = stream.used + length
     if stream.capacity < 0 or (np.int64(1) << np.int64(stream.capacity)) < needed:
         number = buffer_class(needed)
-        if stream.frame_size > needed:
-            number = min(number + 2, buffer_class(stream.frame_size))
+        if stream.kept > needed and needed < SMALL:
+            number = min(number + 2, buffer_class(stream.kept))
         bigger = take_buffer(t, number)
         used = stream.used
         old = stream.buffer
         for k in range(used):
             t.pool[np.uintp(bigger + k)] = t.pool[np.uintp(old + k)]
-        defer_buffer(t, stream)
+        if stream.capacity >= 0:
+            _give_back(t.pool, t.state, old, np.int64(stream.capacity))
         stream.buffer = bigger
         stream.capacity = number
         stream.used = used
@@ -149,17 +163,16 @@ def drop_mark(t, stream):  # type: ignore[no-untyped-def]
 
 
 @helper
-def hash_bytes(buf, at, length):  # type: ignore[no-untyped-def]
-    """A 30-bit hash of buf[at:at+length], four bytes at a time. Products stay below 2^63."""
-    h = np.int64(length) & 0x3FFFFFFF
+def hash_bytes(buf, at, length, seed):  # type: ignore[no-untyped-def]
+    """A hash of buf[at:at+length], 30 bits, four bytes at a time."""
+    h = mix(hash_start(seed), length, seed)
     words = length >> 2
     for k in range(words):
-        mixed = (h * 0x2C1B3C6D) ^ be32(buf, at + 4 * k)
-        h = (mixed ^ (mixed >> 30)) & 0x3FFFFFFF
+        h = mix(h, be32(buf, at + 4 * k), seed)
+    rest = np.int64(0)
     for k in range(4 * words, length):
-        mixed = (h * 0x2C1B3C6D) ^ np.int64(buf[np.uintp(at + k)])
-        h = (mixed ^ (mixed >> 30)) & 0x3FFFFFFF
-    return (h ^ (h >> 13)) & 0x3FFFFFFF
+        rest = (rest << 8) | np.int64(buf[np.uintp(at + k)])
+    return spread(mix(h, rest, seed))
 
 
 @helper
@@ -168,7 +181,7 @@ def intern(buf, at, length, strings, text, buckets, state):  # type: ignore[no-u
     if length < 0:
         return np.int64(-1)
     mask = buckets.shape[0] - 1
-    h = hash_bytes(buf, at, length)
+    h = hash_bytes(buf, at, length, np.int64(state[SEED]))
     slot = h & mask
     while True:
         number = np.int64(buckets[slot]) - 1

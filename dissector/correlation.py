@@ -20,6 +20,7 @@ from .dialogs import (
     FREE_EXCHANGES,
     JOBS,
     LOST_COUNT,
+    MAX_FRAME,
     NEXT_EXCHANGE,
     NO_REPLY_COUNT,
     ORPHANS,
@@ -41,6 +42,7 @@ from .rows import (
     NOT_DECODED,
     ORPHAN_RESPONSE,
     RESPONSE_LOST,
+    TOO_LARGE,
     UNANSWERED,
     UNKNOWN_API,
     UNKNOWN_VERSION,
@@ -50,6 +52,8 @@ PRODUCE, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 7, 17, 18
 UNSUPPORTED_VERSION = 35
 #: Keys and versions below these bounds are looked up in the programs' index.
 KEYS, VERSIONS = 128, 32
+#: A flag of the programs' index: only the head of these bodies is read.
+ONLY_HEAD = 1 << 30
 #: Requests with acks=0 that are kept at most, in case that a broker answers them all the same.
 SILENT_LIMIT = 1_024
 #: How deep in the queue a response's correlation_id is looked for.
@@ -61,33 +65,38 @@ def program_of(index, direction, key, version):  # type: ignore[no-untyped-def]
     """The program for a body, or -1."""
     if key < 0 or key >= KEYS or version < 0 or version >= VERSIONS:
         return np.int64(-1)
-    return np.int64(index[(direction * KEYS + key) * VERSIONS + version])
+    program = np.int64(index[(direction * KEYS + key) * VERSIONS + version])
+    return program & ~ONLY_HEAD if program >= 0 else program
 
 
 @helper
-def _status_unread(index, key, whole):  # type: ignore[no-untyped-def]
+def only_head(index, direction, key, version):  # type: ignore[no-untyped-def]
+    """Whether no more is read of a body than what lies in the first HEAD_KEPT bytes of its frame."""
+    if key < 0 or key >= KEYS or version < 0 or version >= VERSIONS:
+        return False
+    program = np.int64(index[(direction * KEYS + key) * VERSIONS + version])
+    return program >= 0 and program & ONLY_HEAD != 0
+
+
+@helper
+def _status_unread(t, key, captured, size):  # type: ignore[no-untyped-def]
     """The status of a body without a program."""
-    if not whole:
-        return np.int64(INCOMPLETE)
+    if captured < size:
+        return np.int64(TOO_LARGE if size > t.state[MAX_FRAME] else INCOMPLETE)
     for program in range(2 * VERSIONS):
-        if program_of(index, program // VERSIONS, key, np.int64(program % VERSIONS)) >= 0:
+        if program_of(t.index, program // VERSIONS, key, np.int64(program % VERSIONS)) >= 0:
             return np.int64(UNKNOWN_VERSION)
     return np.int64(UNKNOWN_API)
 
 
 @helper
 def client_id_length(buf, at, end):  # type: ignore[no-untyped-def]
-    """Length of the client_id of a request header whose api_key is at `at` (-1 null), or -2 where it makes no sense."""
+    """Length of the client_id of a request header whose api_key is at `at` (-1 null), or -2 where it goes beyond `end`,
+    the frame's or what is captured of it. Its bytes may be anything: clients choose them."""
     if at + 10 > end:
         return np.int64(-2)
     length = signed16(be16(buf, at + 8))
-    if length < -1 or at + 10 + length > end:
-        return np.int64(-2)
-    for k in range(length):
-        byte = buf[at + 10 + k]
-        if byte < 32 or byte == 127:
-            return np.int64(-2)
-    return length
+    return length if length >= -1 and at + 10 + length <= end else np.int64(-2)
 
 
 @helper
@@ -111,6 +120,8 @@ def _new_exchange(t, c):  # type: ignore[no-untyped-def]
     x.response_bytes = -1
     x.broker_ns = 0
     x.queue_ns = 0
+    x.hol_throttle_wait_ns = 0
+    x.hol_poll_wait_ns = 0
     x.throttle_wait_ns = 0
     x.total_ns = 0
     x.client_id = -1
@@ -135,6 +146,7 @@ def _new_exchange(t, c):  # type: ignore[no-untyped-def]
     link.no_reply = 0
     link.token = 0
     link.offered = -1
+    link.provisional = 0
     link.losses = t.streams[2 * c + 1 - np.int64(dialog.client)].losses if dialog.client >= 0 else 0
     return slot
 
@@ -185,28 +197,36 @@ def _unqueue(t, dialog):  # type: ignore[no-untyped-def]
 
 
 @helper
+def outcome_without_answer(link, dialog, streams, c):  # type: ignore[no-untyped-def]
+    """The outcome of a waiting request of connection `c` that nothing will answer."""
+    if link.no_reply:
+        return np.int64(NO_REPLY_EXPECTED)
+    if streams[2 * c + 1 - np.int64(dialog.client)].losses != link.losses:
+        return np.int64(RESPONSE_LOST)
+    return np.int64(UNANSWERED)
+
+
+@helper
 def give_up(t, c, until):  # type: ignore[no-untyped-def]
     """Take waiting requests from a connection's queue up to `until` (-1: all): nothing will answer them."""
     dialog = t.dialogs[c]
     while np.int64(dialog.pending_first) != until:
         slot = _unqueue(t, dialog)
         link = t.links[slot]
-        x = t.exchanges[slot]
         if link.token == 0:
-            if link.no_reply:
-                x.outcome = NO_REPLY_EXPECTED
+            outcome = outcome_without_answer(link, dialog, t.streams, c)
+            t.exchanges[slot].outcome = outcome
+            if outcome == NO_REPLY_EXPECTED:
                 t.state[NO_REPLY_COUNT] += 1
-            elif t.streams[2 * c + 1 - np.int64(dialog.client)].losses != link.losses:
-                x.outcome = RESPONSE_LOST
+            elif outcome == RESPONSE_LOST:
                 t.state[LOST_COUNT] += 1
             else:
-                x.outcome = UNANSWERED
                 t.state[UNANSWERED_COUNT] += 1
         _finish(t, slot)
 
 
 @helper
-def _acks(buf, at, end, version):  # type: ignore[no-untyped-def]
+def acks_of(buf, at, end, version):  # type: ignore[no-untyped-def]
     """acks of a Produce request's body at `at` (with its header's tag section in flexible versions), or NO_INT16."""
     if version >= 9:
         if at + 2 > end or buf[at] != 0:
@@ -241,7 +261,7 @@ def _note_request(x, size, first, last, packet_first, packet_last):  # type: ign
 
 @helper
 def _same_client(t, dialog, buf, at, end):  # type: ignore[no-untyped-def]
-    """Whether the client_id of a whole request, whose api_key is at `at`, is the one that its connection had before."""
+    """Whether the client_id of a request, whose api_key is at `at`, is the one that its connection had before."""
     if dialog.client_id < 0 or at + 10 > end:
         return False
     known = t.strings[dialog.client_id]
@@ -298,18 +318,14 @@ def take_request(t, c, source, at, captured, size, first, last, packet_first, pa
             program = np.int64(-1)
             body = end
         else:
-            if length < -1:  # not text, or longer than the frame: shown as it is where it fits
-                length = signed16(be16(buf, at + 12))
-                if length < 0 or at + 14 + length > end:
-                    length = np.int64(-1)
             x.client_id = intern(buf, at + 14, length, t.strings, t.text, t.buckets, t.state)
             dialog.client_id = x.client_id
             body = at + 14 + max(np.int64(0), length)
     _add_job(t, source, body, end, at + size, program, slot * 2)
     if program < 0:
-        x.request_status = _status_unread(t.index, key, captured == size)
+        x.request_status = _status_unread(t, key, captured, size)
     if key == PRODUCE and program >= 0:
-        acks = _acks(buf, body, end, version)
+        acks = acks_of(buf, body, end, version)
         x.acks = acks
         if acks == 0:
             t.links[slot].no_reply = 1
@@ -332,13 +348,11 @@ def find_pending(t, dialog, correlation_id, depth):  # type: ignore[no-untyped-d
 
 
 @helper
-def response_program(t, x, buf, body, end):  # type: ignore[no-untyped-def]
-    """The program for the response to request `x`: a broker that does not know an ApiVersions version answers in v0."""
-    key = np.int64(x.api_key)
-    version = np.int64(x.api_version)
+def response_program(index, key, version, buf, body, end):  # type: ignore[no-untyped-def]
+    """The program for the response to a request: a broker that does not know an ApiVersions version answers in v0."""
     if key == API_VERSIONS and version > 0 and body + 2 <= end and be16(buf, body) == UNSUPPORTED_VERSION:
         version = np.int64(0)
-    return program_of(t.index, 1, key, version)
+    return program_of(index, 1, key, version)
 
 
 @inlined
@@ -391,9 +405,9 @@ def take_response(t, c, source, at, captured, size, first, last, packet_first, p
         dialog.ready = packet_last
     t.state[ANSWERED_COUNT] += 1
     body = at + 8
-    program = response_program(t, x, buf, body, end)
+    program = response_program(t.index, np.int64(x.api_key), np.int64(x.api_version), buf, body, end)
     _add_job(t, source, body, end, at + size, program, slot * 2 + 1)
     if program < 0:
-        x.response_status = _status_unread(t.index, np.int64(x.api_key), captured == size)
+        x.response_status = _status_unread(t, np.int64(x.api_key), captured, size)
     if x.api_key == SASL_HANDSHAKE and x.api_version == 0 and body + 2 <= end and be16(buf, body) == 0:
         dialog.raw_sasl = 1

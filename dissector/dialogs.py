@@ -15,6 +15,13 @@ DIALOG = record_dtype(
     ("serial", "i8"),
     ("previous_response", "i8"),  # first byte's time of the last response; NO_TIME
     ("mute_end", "i8"),  # until when the broker does not read this connection because of a quota; NO_TIME
+    # Where the time of the exchange with that response went, latest part first, ns: for what waited behind it.
+    ("ahead_late", "i8"),  # its response held back because of a quota
+    ("ahead_broker", "i8"),
+    ("ahead_mute", "i8"),  # its request not read because of a quota
+    ("ahead_hol_wait", "i8"),
+    ("ahead_hol_throttle_wait", "i8"),  # two parts of that
+    ("ahead_hol_poll_wait", "i8"),
     ("requests", "i8"),
     ("responses", "i8"),
     ("ready", "i8"),  # the packet that completed the first answered exchange, or with which it settled as TLS; 0
@@ -31,12 +38,16 @@ DIALOG = record_dtype(
     ("client", "i1"),
     ("protocol", "u1"),
     ("raw_sasl", "u1"),  # after SaslHandshake v0: frames are bare tokens until a request header is seen again
+    ("ahead_polls", "u1"),  # 1: its broker time was a wait for data or for other members of a group
     ("answers_at_once", "i1"),  # KIP-219: 1 the broker mutes after its response, 0 it answers late, -1 not known
     ("open", "u1"),
 )
 
 #: How a stream's bytes are read: as frames one behind the other; or in search of the next frame's start.
 SYNCED, SEARCHING, ANCHORED = range(3)  # ANCHORED: the first byte of a connection, where a frame has to start
+#: How far the current frame of a synced stream is believed. A later frame may contradict one that was found by its
+#: first bytes alone, where a segment starts (FIRM) or inside of one (LOOSE). CHECK: it is over, the next header tells.
+CERTAIN, FIRM, LOOSE, CHECK = range(4)
 
 #: One direction. While synced, the buffer holds what is captured of the current frame from its first byte on; while
 #: searching, all bytes in which a frame's start may still be.
@@ -44,6 +55,7 @@ STREAM = record_dtype(
     ("buffer", "i8"),
     ("used", "i8"),
     ("frame_size", "i8"),  # length of the current frame with its size field; 0: size field not read yet
+    ("kept", "i8"),  # how many of its bytes, from the first on, are wanted
     ("have", "i8"),  # bytes of it that went by
     ("first", "i8"),
     ("packet_first", "i8"),
@@ -60,6 +72,7 @@ STREAM = record_dtype(
     ("marks_last", "i4"),
     ("mode", "u1"),
     ("broken", "u1"),  # the buffer misses bytes of the current frame that went by
+    ("doubt", "u1"),  # CERTAIN, FIRM, LOOSE, CHECK
 )
 
 #: A piece of a search buffer: bytes of one chunk. `fresh`: it starts where the chunk (so the segment) starts.
@@ -83,6 +96,7 @@ LINK = record_dtype(
     ("no_reply", "u1"),
     ("token", "u1"),
     ("offered", "i1"),  # what an ApiVersions response told: 1 a broker with KIP-219, 0 an older one, -1 nothing
+    ("provisional", "u1"),  # 1 + the outcome under which a provisional row of it was given; 0: none was
 )
 
 #: Bytes that come to a stream at once: a chunk, or a part of a search buffer that is read again.
@@ -125,8 +139,11 @@ BLOCK, HELD, POOL = range(3)
 #: State (int64): counters and free lists of the tables, then the ledger's counts of frames.
 (
     STOPPED, JOBS, DONE, FREE_EXCHANGES, NEXT_EXCHANGE, POOL_TOP, FREE_MARKS, STRINGS, TEXT, DEFERRED, LIVE_BUFFERS,
-    FREE_MARKS_LEFT, POOL_LISTS,
-) = range(13)  # fmt: skip
+    FREE_MARKS_LEFT, SEED, MAX_FRAME, SHED_FRAME, POOL_DIRTY, POOL_LISTS,
+) = range(17)  # fmt: skip
+#: MAX_FRAME: of a longer frame only HEAD_KEPT leading bytes are kept. SHED_FRAME: no more than that is kept of any.
+#: POOL_DIRTY: bytes of free buffers that may take memory.
+HEAD_KEPT = 1 << 16
 #: Free lists of the pool: one for each size class 2^6 … 2^40.
 SMALLEST_CLASS, CLASSES = 6, 34
 COUNTS = POOL_LISTS + CLASSES + 1

@@ -13,36 +13,41 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import copied, grown, linked_free_list, new_numbers, taken, untouched
+from kafkatap.kernels.arrays import copied, drop_pages, grown, linked_free_list, moved, new_numbers, taken, untouched
+from kafkatap.kernels.hashing import new_seed
 
-from . import buffers, dialogs, exchanges, expiry, framing
+from . import buffers, correlation, dialogs, exchanges, expiry, framing
 from .inspection import Frames, Inspector
 from .machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
 from .program import Programs
-from .rows import EXCHANGE, RESULT
+from .rows import EXCHANGE, MAX_FRAME, RESULT
 
 Array = np.ndarray[Any, Any]
+#: Free buffers may take that much memory.
+_POOL_SLACK = 16 << 20
 #: The one topic whose id is fixed, and that no Metadata response names (KIP-500).
 METADATA_TOPIC, METADATA_TOPIC_ID = b"__cluster_metadata", bytes(15) + b"\1"
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What one drain gives. `owners[i]` is the dialog (so connection) number of `exchanges[i]`; `client` its client's
-    direction. Arrays are the receiver's own."""
+    """What one drain gives. `owners[i]` is the dialog (so connection) number of `exchanges[i]`. Arrays are the
+    receiver's own."""
 
     exchanges: Array  # EXCHANGE
     results: Array  # RESULT
     topics: Array  # EXCHANGE_TOPIC
     owners: Array  # int32
     marks: Array | None  # uint64, by exchange: bits that inspectors set; None without inspectors
+    provisional: Array | None = None  # uint8, by exchange: 1 + the outcome of its provisional row, 0; None without any
 
 
 class Dissector:
     """Kafka's side of the engine. `programs` are what bodies are decoded by; `details` (the RESULTS profile) is run
     over responses with error codes, or over every body when `all_results` is set. `inspectors` see each drain's
     messages. `apis`: of other APIs than these only the `head` of bodies is read, which is what it takes for the rows of
-    these to stay the same.
+    these to stay the same. `max_frame`: of a larger frame (with its size field) only the first 64 KiB are decoded; its
+    status is then `too_large`.
 
     The large tables are not touched before they are used, so until then they take no memory."""
 
@@ -54,11 +59,16 @@ class Dissector:
         inspectors: Sequence[Inspector] = (),
         apis: frozenset[int] | None = None,
         head: Programs | None = None,
+        max_frame: int = MAX_FRAME,
     ) -> None:
         self.programs = programs
         self.bodies, self.details = programs, details
+        self._index = programs.index
         if apis is not None and head is not None:
-            self.bodies, self.details = (each.only_for(apis | exchanges.TELLING, head) for each in (programs, details))
+            whole = apis | exchanges.TELLING
+            self.bodies, self.details = (each.only_for(whole, head) for each in (programs, details))
+            only_head = (self.bodies.index != programs.index) & head.short_heads()
+            self._index = np.where(only_head, programs.index | correlation.ONLY_HEAD, programs.index)
         self.all_results = all_results
         self.inspectors = tuple(inspectors)
         self.dialogs = np.zeros(256, dialogs.DIALOG)
@@ -82,10 +92,14 @@ class Dissector:
         self._scratch = np.zeros(SCRATCH_SIZE + 8, np.int64)
         self._pieces = np.zeros(2, dialogs.PIECE)
         self.state = np.zeros(dialogs.STATE_SIZE, np.int64)
+        self.state[dialogs.SEED] = new_seed()
+        self.state[dialogs.MAX_FRAME] = max_frame
+        self.shed(None)
         self.state[dialogs.FREE_EXCHANGES] = len(self._free)
         self.state[dialogs.NEXT_EXCHANGE] = 1
         self.state[dialogs.FREE_MARKS] = linked_free_list(self.marks, 0, -1)
         self.state[dialogs.FREE_MARKS_LEFT] = len(self.marks)
+        self._foretold = False  # whether any provisional row was given
         self._names = np.zeros(1_024, exchanges.TOPIC_NAME)
         self._again = np.zeros(len(self.jobs), np.int32)
         self._contexts = np.zeros(1_024, exchanges.CONTEXT)
@@ -162,6 +176,11 @@ class Dissector:
         self.buckets = untouched(max(1 << 17, 1 << (4 * len(entries)).bit_length()), np.int32)
         buffers.rehash_strings(self.strings, len(entries), self.buckets)
 
+    def shed(self, kept: int | None) -> None:
+        """From the next frames on keep no more than `kept` leading bytes of each (None: all): where the boundaries lie
+        is known by arithmetic all the same, but bodies beyond are `incomplete`."""
+        self.state[dialogs.SHED_FRAME] = 2**62 if kept is None else kept
+
     def make_room(self, connections: int) -> None:
         """Have rows for connections numbered below `connections`."""
         if connections > len(self.dialogs):
@@ -177,7 +196,7 @@ class Dissector:
             taken = framing.take_chunks(
                 block, held, self.pool, chunks, taken, count, self.dialogs, self.streams, self.marks, self.exchanges,
                 self.links, self._free, self._done, self.jobs, self.strings, self.text, self.buckets,
-                self.programs.code, self.programs.index, self.tape, self._scratch, self._deferred, self._pieces, state,
+                self.programs.code, self._index, self.tape, self._scratch, self._deferred, self._pieces, state,
             )  # fmt: skip
             if taken == count:
                 return
@@ -194,7 +213,7 @@ class Dissector:
             elif stopped == dialogs.EXCHANGES_FULL:
                 self._grow_exchanges()
             elif stopped == dialogs.POOL_FULL:
-                self.pool = grown(self.pool)
+                self.pool = moved(self.pool, int(state[dialogs.POOL_TOP]))
             elif stopped == dialogs.MARKS_FULL:
                 first = len(self.marks)
                 self.marks = grown(self.marks)
@@ -213,6 +232,30 @@ class Dissector:
                 before, connection, self.dialogs, self.streams, self.exchanges, self.links, self._done, self.state
             )
             yield self.drain(block, block)
+
+    def foretell(self, before: int, closed: Array) -> Finished:
+        """Provisional rows of requests that will most likely end without an answer (`expiry`): with acks=0 that came
+        before a time, and all of `closed` connections (uint8, by number). Each is given once."""
+        slots = []
+        while True:
+            count = expiry.foretell(
+                before, closed, self.dialogs, self.streams, self.exchanges, self.links, self._rows
+            )  # fmt: skip
+            slots.append(self._rows[:count].copy())
+            if count < len(self._rows):
+                break
+        chosen = np.concatenate(slots)
+        rows = taken(self.exchanges, chosen)
+        rows["outcome"] = self.links["provisional"][chosen] - 1
+        self._foretold = self._foretold or len(chosen) > 0
+        return Finished(
+            rows, np.zeros(0, RESULT), np.zeros(0, exchanges.EXCHANGE_TOPIC), self.links["dialog"][chosen],
+            self._bits[chosen] if self.inspectors else None,
+        )  # fmt: skip
+
+    def count_waiting(self, closed: Array) -> int:
+        """Requests that a response is expected to, of connections that are not `closed` (uint8, by number)."""
+        return int(expiry.count_waiting(closed, self.dialogs, self.links))
 
     def drain(self, block: Array, held: Array) -> Finished:
         """Decode the frames found so far; give the exchanges that are finished, and free what they held."""
@@ -235,19 +278,39 @@ class Dissector:
         if self.inspectors:
             bits = self._bits[rows[:made]]
             self._bits[self._done[:count]] = 0
+        provisional = self.links["provisional"][rows[:made]] if self._foretold else None
         free = int(state[dialogs.FREE_EXCHANGES])
         self._free[free : free + count] = self._done[:count]
         state[dialogs.FREE_EXCHANGES] = free + count
         state[dialogs.DONE] = 0
         state[dialogs.JOBS] = 0
-        buffers.release_buffers(self.pool, self._deferred, state)
+        self._release_buffers()
         return Finished(
             taken(self.exchanges, rows[:made]),
             copied(self._results[: self._state[exchanges.RESULTS]]),
             copied(self._topics[: self._state[exchanges.TOPICS]]),
             owners[:made].copy(),
             bits,
+            provisional,
         )
+
+    def _release_buffers(self) -> None:
+        """Give back the buffers of frames that were decoded, and the memory of large ones that are free."""
+        state = self.state
+        top = int(state[dialogs.POOL_TOP])
+        buffers.release_buffers(self.pool, self._deferred, state)
+        if state[dialogs.POOL_DIRTY] < _POOL_SLACK:
+            return
+        state[dialogs.POOL_DIRTY] = 0
+        if not state[dialogs.LIVE_BUFFERS]:
+            drop_pages(self.pool, _POOL_SLACK, top)
+            return
+        for place in range(buffers.LARGE - dialogs.SMALLEST_CLASS, dialogs.CLASSES):
+            following = int(state[dialogs.POOL_LISTS + place])
+            while following:
+                at = following - 1
+                following = int(self.pool[at : at + 8].view(np.int64)[0])
+                drop_pages(self.pool, at + 8, at + (1 << place + dialogs.SMALLEST_CLASS))
 
     def _inspect(self, block: Array, held: Array, count: int) -> None:
         programs = self.details if self.all_results else self.bodies
@@ -337,13 +400,13 @@ class Dissector:
     def _room_for_strings(self, count: int, size: int) -> None:
         used = int(self.state[dialogs.STRINGS])
         if used + count > len(self.strings):
-            self.strings = grown(self.strings, used + count)
+            self.strings = grown(self.strings, used + count, used)
         if 2 * (used + count) > len(self.buckets):
             self.buckets = np.zeros(1 << (4 * (used + count)).bit_length(), np.int32)
             buffers.rehash_strings(self.strings, used, self.buckets)
         text = int(self.state[dialogs.TEXT])
         if text + size > len(self.text):
-            self.text = grown(self.text, text + size)
+            self.text = grown(self.text, text + size, text)
 
     def _grow_exchanges(self) -> None:
         old = len(self.exchanges)

@@ -9,6 +9,8 @@ mute window is the throttle_time_ms after a throttled response, for brokers sinc
 and then do not read that connection; older ones answer late, so that the throttling lies inside the response's own
 time. Which one a broker is: the versions that it offers or answers, else whether a throttled response came earlier
 than its throttle_time_ms.
+
+A head-of-line wait is charged to what the request ahead was waiting for at that time: a quota, data, or the broker.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
-from kafkatap.kernels.readers import be32
+from kafkatap.kernels.readers import be32, be64
 
 from .buffers import intern
-from .dialogs import DIALOG, LINK, STRING
+from .dialogs import DIALOG, LINK, MAX_FRAME, STRING
 from .machine import JOB, TAPE
 from .roles import (
     R_ACKS,
@@ -48,6 +50,7 @@ from .roles import (
 from .rows import (
     ANSWERED,
     EXCHANGE,
+    INCOMPLETE,
     NO_INT32,
     NO_TIME,
     R_GROUP,
@@ -56,10 +59,11 @@ from .rows import (
     R_RESPONSE,
     R_TOPIC,
     RESULT,
+    TOO_LARGE,
 )
 from .rows import R_PARTITION as KIND_PARTITION
 
-FETCH, SHARE_FETCH, PRODUCE = 1, 78, 0
+FETCH, SHARE_FETCH, PRODUCE, JOIN_GROUP, SYNC_GROUP = 1, 78, 0, 11, 14
 #: APIs whose bodies tell about exchanges of all others: Metadata and CreateTopics (names of topic ids), SaslHandshake,
 #: ApiVersions (client software, what the broker knows).
 TELLING = frozenset((3, 19, 17, 18))
@@ -98,6 +102,18 @@ STATE_SIZE = 8
 DONE, FULL = 0, 1
 
 
+@helper
+def _status_of(job, size, state):  # type: ignore[no-untyped-def]
+    """The status of a decoded body whose size field says `size`."""
+    return TOO_LARGE if job.status == INCOMPLETE and size + 4 > state[MAX_FRAME] else np.int64(job.status)
+
+
+@helper
+def _is_id(buf, at):  # type: ignore[no-untyped-def]
+    """Whether the 16 bytes at `at` are a topic's id: all zeros stand for none."""
+    return be64(buf, at) != 0 or be64(buf, at + 8) != 0
+
+
 @kernel(
     JOB, int, np.uint8, np.uint8, np.uint8, TAPE, np.uint8, EXCHANGE, LINK, DIALOG, STRING, np.uint8, np.int32,
     TOPIC_NAME, np.int32, np.int64, np.int64,
@@ -124,7 +140,7 @@ def collect(  # type: ignore[no-untyped-def]
             x.client_software = dialogs[links[slot].dialog].software
             x.client_software_version = dialogs[links[slot].dialog].software_version
             if job.program >= 0:
-                x.request_status = job.status
+                x.request_status = _status_of(job, x.request_bytes, string_state)
             for r in range(first, last):
                 row = tape[r]
                 role = np.int64(roles[row.field])
@@ -151,7 +167,7 @@ def collect(  # type: ignore[no-untyped-def]
                     else:
                         dialog.mechanism = number
         elif job.program >= 0:
-            x.response_status = job.status
+            x.response_status = _status_of(job, x.response_bytes, string_state)
             failed = False
             key = np.int64(-1)
             produce = np.int64(-1)
@@ -178,6 +194,8 @@ def collect(  # type: ignore[no-untyped-def]
                         parent = np.int64(row.parent)
                         topic_id = np.int64(-1)
                         topic = np.int64(-1)
+                    if role == R_TOPIC_ID and not _is_id(buf, row.value):
+                        continue
                     number = intern(buf, row.value, np.int64(row.length), strings, text, buckets, string_state)
                     if role == R_TOPIC_ID:
                         topic_id = number
@@ -257,11 +275,12 @@ def _read_context(buf, tape, first, last, roles, contexts, strings, text, bucket
             context.records_length = row.length
         elif role == R_TOPIC_NAME or role == R_TOPIC_ID:
             if np.int64(row.length) >= 0:
-                number = intern(buf, row.value, np.int64(row.length), strings, text, buckets, string_state)
-                if role == R_TOPIC_NAME:
-                    context.topic = number
-                else:
-                    context.topic_id = number
+                if role == R_TOPIC_NAME or _is_id(buf, row.value):
+                    number = intern(buf, row.value, np.int64(row.length), strings, text, buckets, string_state)
+                    if role == R_TOPIC_NAME:
+                        context.topic = number
+                    else:
+                        context.topic_id = number
                 if context.kind == R_OTHER:
                     context.kind = R_TOPIC
         elif np.int64(row.length) >= 0 and (
@@ -378,6 +397,47 @@ def collect_results(  # type: ignore[no-untyped-def]
     return i
 
 
+@helper
+def _waits(api_key):  # type: ignore[no-untyped-def]
+    """Whether an API is one of WAITS."""
+    return api_key == FETCH or api_key == SHARE_FETCH or api_key == JOIN_GROUP or api_key == SYNC_GROUP
+
+
+@helper
+def _charge_hol_wait(x, dialog):  # type: ignore[no-untyped-def]
+    """Split the head-of-line wait of an exchange by what the exchange ahead of it was waiting for.
+
+    The wait ends with the response ahead, so it covers that exchange's parts from the latest one back. What is left
+    lies in the head-of-line wait of the exchange ahead, and is split as that one was.
+    """
+    left = x.queue_ns
+    late = min(left, dialog.ahead_late)
+    left -= late
+    broker = min(left, dialog.ahead_broker)
+    left -= broker
+    mute = min(left, dialog.ahead_mute)
+    left -= mute
+    x.hol_throttle_wait_ns = late + mute
+    if dialog.ahead_polls:
+        x.hol_poll_wait_ns = broker
+    if left > 0 and dialog.ahead_hol_wait > 0:
+        part = min(1.0, left / dialog.ahead_hol_wait)
+        x.hol_throttle_wait_ns += np.int64(part * dialog.ahead_hol_throttle_wait)
+        x.hol_poll_wait_ns += np.int64(part * dialog.ahead_hol_poll_wait)
+
+
+@helper
+def _note_ahead(dialog, x, late, mute):  # type: ignore[no-untyped-def]
+    """Keep where the time of an exchange with a response went. `late`, `mute`: the two parts of its throttle wait."""
+    dialog.ahead_late = late
+    dialog.ahead_broker = x.broker_ns
+    dialog.ahead_mute = mute
+    dialog.ahead_hol_wait = x.queue_ns
+    dialog.ahead_hol_throttle_wait = x.hol_throttle_wait_ns
+    dialog.ahead_hol_poll_wait = x.hol_poll_wait_ns
+    dialog.ahead_polls = 1 if _waits(x.api_key) else 0
+
+
 @kernel(np.int32, int, EXCHANGE, LINK, DIALOG, PART, np.int32, np.int32, np.int64)
 def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state):  # type: ignore[no-untyped-def]
     """Work out the times of done[:count], in order; rows[:n] are those that are exchanges (not bare tokens), owners
@@ -403,18 +463,21 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
         rows[made] = slot
         owners[made] = link.dialog
         made += 1
+        late = np.int64(0)
+        mute = np.int64(0)
         if x.outcome == ANSWERED:
             if x.request_first != NO_TIME and x.response_last != NO_TIME:
-                x.total_ns = x.response_last - x.request_first
+                x.total_ns = max(np.int64(0), x.response_last - x.request_first)
             if x.request_last != NO_TIME and x.response_first != NO_TIME:
                 start = x.request_last
                 if dialog.previous_response > start:
-                    x.queue_ns = min(dialog.previous_response, x.response_first) - start
+                    x.queue_ns = max(np.int64(0), min(dialog.previous_response, x.response_first) - start)
                     start += x.queue_ns
-                wait = np.int64(0)
+                    if x.queue_ns > 0:
+                        _charge_hol_wait(x, dialog)
                 if dialog.mute_end > start:
-                    wait = max(np.int64(0), min(dialog.mute_end, x.response_first) - start)
-                broker = max(np.int64(0), x.response_first - start - wait)
+                    mute = max(np.int64(0), min(dialog.mute_end, x.response_first) - start)
+                broker = max(np.int64(0), x.response_first - start - mute)
                 throttled = np.int64(0)
                 if x.throttle_time_ms > 0:
                     throttled = np.int64(x.throttle_time_ms) * 1_000_000
@@ -428,11 +491,12 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
                     if dialog.answers_at_once == 1:
                         dialog.mute_end = max(dialog.mute_end, x.response_first + throttled)
                     else:
-                        inside = min(throttled, max(np.int64(0), broker))
-                        wait += inside
-                        broker -= inside
+                        late = min(throttled, broker)
+                        broker -= late
                 x.broker_ns = broker
-                x.throttle_wait_ns = wait
+                x.throttle_wait_ns = mute + late
+                # Where the clock stepped back in between, the parts may be longer than the whole.
+                x.total_ns = max(x.total_ns, x.queue_ns + x.throttle_wait_ns + broker)
                 waits = (x.api_key == FETCH or x.api_key == SHARE_FETCH) and x.max_wait_ms > 0
                 longest = np.int64(x.max_wait_ms) * 1_000_000
                 slack = max(np.int64(LONG_POLL_SLACK_NS), longest // LONG_POLL_SLACK_PART)
@@ -440,4 +504,5 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
                     x.long_poll = 1
         if x.response_first != NO_TIME:
             dialog.previous_response = x.response_first
+            _note_ahead(dialog, x, late, mute)
     return made

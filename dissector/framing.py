@@ -15,13 +15,15 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined
-from kafkatap.kernels.readers import be16, be32, signed16, signed32
+from kafkatap.kernels.readers import be16, be32, signed32
 
 from .buffers import add_mark, append, defer_buffer, free_mark
-from .correlation import find_pending, give_up, take_request, take_response
+from .correlation import DEPTH, find_pending, give_up, only_head, take_request, take_response
 from .dialogs import (
     ALL_TAKEN,
     ANCHORED,
+    CERTAIN,
+    CHECK,
     CHUNK,
     DATA,
     DEFERRED,
@@ -31,9 +33,11 @@ from .dialogs import (
     DONE_FULL,
     END,
     EXCHANGES_FULL,
+    FIRM,
     FOREIGN,
     FREE_EXCHANGES,
     FREE_MARKS_LEFT,
+    HEAD_KEPT,
     HOLE,
     JOBS,
     JOBS_FULL,
@@ -42,6 +46,7 @@ from .dialogs import (
     MARK,
     MARKS_FULL,
     MARKS_ROOM,
+    MAX_FRAME,
     PIECE,
     POOL,
     POOL_FULL,
@@ -50,6 +55,7 @@ from .dialogs import (
     RESYNCS,
     SEARCHING,
     SETTLED,
+    SHED_FRAME,
     START,
     STOPPED,
     STREAM,
@@ -64,17 +70,19 @@ from .dialogs import (
     UNKNOWN,
     Tables,
 )
+from .evidence import (
+    ACCEPT,
+    APACHE_KEYS,
+    LONGEST_FRAME,
+    REJECT,
+    SEARCH_DEPTH,
+    may_be_same_client,
+    plausible_key,
+)
 from .machine import JOB, TAPE
 from .rows import EXCHANGE, NO_TIME
-from .search import (
-    LONGEST_FRAME,
-    SEARCH_DEPTH,
-    empty_search,
-    judge_start,
-    looks_like_tls,
-    plausible_key,
-    search_frame,
-)
+from .search import contradicts, empty_search, search_frame
+from .starts import judge_start, looks_like_tls
 
 #: A size field this large is believed at once only if the frame's header makes sense.
 SUSPICIOUS = 1 << 20
@@ -83,6 +91,7 @@ SUSPICIOUS = 1 << 20
 @helper
 def _forget_frame(stream):  # type: ignore[no-untyped-def]
     stream.frame_size = 0
+    stream.kept = 0
     stream.have = 0
     stream.seen = 0
     stream.broken = 0
@@ -94,15 +103,66 @@ def _believable(t, c, d, buf, at, available, size):  # type: ignore[no-untyped-d
     if size < 4 or size > LONGEST_FRAME:
         return False  # 4: an empty token
     dialog = t.dialogs[c]
+    doubted = t.streams[2 * c + d].doubt == CHECK
     if d == np.int64(dialog.client):
         if dialog.raw_sasl:
             return size <= SUSPICIOUS
         if size < 12:
             return False
-        return available < 8 or plausible_key(signed16(be16(buf, at + 4)), signed16(be16(buf, at + 6)))
-    if size <= SUSPICIOUS or available < 8:
+        if available < 8:
+            return not doubted
+        key = be16(buf, at + 4)
+        if not plausible_key(key, be16(buf, at + 6)):
+            return False
+        # An API that only some vendor knows is believed of the client that the connection had so far.
+        if key <= APACHE_KEYS or dialog.requests == 0:
+            return True
+        return size <= SUSPICIOUS and may_be_same_client(t, dialog, buf, at, at + available)
+    if not doubted and (size <= SUSPICIOUS or available < 8):
         return True
+    if available < 8:
+        return False
     return find_pending(t, dialog, signed32(be32(buf, at + 4)), SEARCH_DEPTH) >= 0
+
+
+@helper
+def _kept(state, size):  # type: ignore[no-untyped-def]
+    """How many bytes of a frame are kept, from its first on."""
+    kept = size if size <= state[MAX_FRAME] else np.int64(HEAD_KEPT)
+    return min(kept, np.int64(state[SHED_FRAME]))
+
+
+@helper
+def _wants_head(t, c, d, stream):  # type: ignore[no-untyped-def]
+    """Whether nobody asks for more than the head of the frame whose first bytes are in a stream's buffer."""
+    at = stream.buffer
+    if d == np.int64(t.dialogs[c].client):
+        return only_head(t.index, 0, be16(t.pool, at + 4), be16(t.pool, at + 6))
+    slot = find_pending(t, t.dialogs[c], signed32(be32(t.pool, at + 4)), DEPTH)
+    return slot >= 0 and only_head(
+        t.index, 1, np.int64(t.exchanges[slot].api_key), np.int64(t.exchanges[slot].api_version)
+    )
+
+
+@helper
+def _lose_frame(t, stream):  # type: ignore[no-untyped-def]
+    """The current frame is none, or its rest is missing."""
+    stream.losses += 1
+    stream.skipped_bytes += stream.seen
+    defer_buffer(t, stream)
+    _forget_frame(stream)
+
+
+@helper
+def _settle_doubt(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
+    """Give up the current frame, which was doubtful, where a piece that comes in the middle of it starts another."""
+    source = np.int64(piece.source)
+    buf = t.block if source == 0 else (t.held if source == 1 else t.pool)
+    verdict = contradicts(t, c, buf, piece, d != np.int64(t.dialogs[c].client), np.int64(stream.doubt))
+    if verdict != REJECT:
+        _lose_frame(t, stream)
+        stream.doubt = CERTAIN if verdict == ACCEPT else FIRM
+        t.state[RESYNCS] += 1
 
 
 @inlined
@@ -133,7 +193,10 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
                 if not _believable(t, c, d, buf, position, left, size):
                     lost = True
                     continue
+                if stream.doubt == CHECK:
+                    stream.doubt = CERTAIN
                 stream.frame_size = size
+                stream.kept = _kept(t.state, size)
                 if left >= size:
                     whole = size
                     direct = True
@@ -146,8 +209,12 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
             rest = (stream.frame_size if stream.frame_size > 0 else np.int64(4)) - stream.have
             take = min(wire - taken, rest)
             have = max(np.int64(0), min(take, left))
+            if stream.frame_size > 0:
+                have = min(have, stream.kept - stream.used)
             if have > 0 and stream.broken == 0:
                 append(t, stream, buf, position, have)
+                if stream.used >= HEAD_KEPT > stream.used - have and _wants_head(t, c, d, stream):
+                    stream.kept = stream.used
             if have < take:
                 stream.broken = 1
             stream.have += take
@@ -161,6 +228,7 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
                         stream.seen -= take if seen else 0  # this piece's part is searched again
                         continue
                     stream.frame_size = size
+                    stream.kept = _kept(t.state, size)
                     if size == 4:
                         whole = size
             elif stream.have == stream.frame_size:
@@ -172,7 +240,7 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
         taken += take
         if whole > 0:
             at = position if direct else stream.buffer
-            have = whole if direct else stream.used
+            have = stream.kept if direct else stream.used
             where = source if direct else np.int64(POOL)
             if d == np.int64(t.dialogs[c].client):
                 take_request(t, c, where, at, have, whole, stream.first, ts, stream.packet_first, piece.packet)
@@ -184,11 +252,10 @@ def _read_frames(t, c, d, stream, piece):  # type: ignore[no-untyped-def]
                 stream.frame_bytes += stream.seen
                 defer_buffer(t, stream)
             _forget_frame(stream)
+            if stream.doubt != CERTAIN:
+                stream.doubt = CHECK
     if lost:
-        stream.losses += 1
-        stream.skipped_bytes += stream.seen
-        defer_buffer(t, stream)
-        _forget_frame(stream)
+        _lose_frame(t, stream)
         stream.mode = SEARCHING
         t.state[RESYNCS] += 1
     return taken
@@ -213,10 +280,11 @@ def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
     """
     dialog = t.dialogs[c]
     stream = t.streams[2 * c + d]
+    other = t.streams[2 * c + 1 - d]
     marks = np.int64(-1)  # what is being read again, and where it lies
     base = np.int64(0)
     capacity = np.int64(-1)
-    search = final and stream.mode != SYNCED
+    search = (final or piece.wire == 0) and stream.mode != SYNCED
     broken = final
     waiting = piece.wire > 0  # the piece itself comes last when a hole or the end has to be settled first
     while True:
@@ -244,6 +312,8 @@ def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
             now = t.pieces[current]
             taken = np.int64(0)
             lost = False
+            if stream.doubt != CERTAIN and stream.have > 0 and now.fresh and now.kind == DATA and stream.mode == SYNCED:
+                _settle_doubt(t, c, d, stream, now)
             if stream.mode == SYNCED:
                 taken = _read_frames(t, c, d, stream, now)
                 lost = stream.mode != SYNCED
@@ -262,21 +332,21 @@ def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
             continue
         search = False
         found = False
-        if stream.mode == ANCHORED:
-            decided = judge_start(t, c, d, stream)
-            if dialog.protocol == KAFKA:
-                found = True
-            elif dialog.protocol != UNKNOWN:
-                empty_search(t, stream)
-                break
-            elif decided == 0 and not broken:
-                continue
-            else:
-                stream.mode = SEARCHING
         if not broken and stream.used < stream.retry:
             break
+        if stream.mode == ANCHORED:
+            if dialog.protocol == UNKNOWN and (stream.used > 0 or broken):
+                judge_start(t, c, d, stream, broken)
+            if dialog.protocol == TLS or dialog.protocol == FOREIGN:
+                empty_search(t, stream)
+                break
+            # The requests that a response answers are read before it.
+            found = dialog.protocol == KAFKA and (d == np.int64(dialog.client) or other.mode != ANCHORED)
+            stream.doubt = CERTAIN
+            if not found and stream.mode == ANCHORED:
+                break
         if not found and stream.used > 0:
-            found = search_frame(t, c, d, stream, broken) == 0
+            found = search_frame(t, c, d, stream, broken)
         if found:
             if dialog.client < 0:
                 dialog.client = d
@@ -289,6 +359,8 @@ def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
             stream.capacity = -1
             stream.used = 0
             stream.mode = SYNCED
+            if other.mode == ANCHORED and other.used == 0:
+                other.mode = SYNCED
         else:
             if broken or stream.used == 0:
                 empty_search(t, stream)
@@ -334,6 +406,7 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
         stream.searched = 0
         stream.retry = 0
         stream.losses = 0
+        stream.doubt = CERTAIN
         stream.frame_bytes = 0
         stream.token_bytes = 0
         stream.skipped_bytes = 0
@@ -341,10 +414,8 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
         stream.capacity = -1
         stream.marks_first = -1
         stream.marks_last = -1
-        # From a SYN on, both streams are known from their first byte: what the client's carries is judged there.
-        stream.mode = SEARCHING
-        if chunk.captured == 1:
-            stream.mode = ANCHORED if d == np.int64(chunk.direction) else SYNCED
+        # From a SYN on, both streams are known from their first byte: what they carry is judged there.
+        stream.mode = ANCHORED if chunk.captured == 1 else SEARCHING
 
 
 @helper
@@ -375,15 +446,19 @@ def _take_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
     piece.packet = chunk.packet
     piece.fresh = 1
     piece.kind = chunk.kind
-    turns = 2 if chunk.kind == END else 1
-    for turn in range(turns):
-        d = np.int64(chunk.direction)
+    for turn in range(3):
+        d = (np.int64(chunk.direction) + turn) & 1
         if chunk.kind == END:
             # Requests first: what they ask for may still confirm a response.
-            d = np.int64(turn if dialog.client < 0 else (dialog.client + turn) & 1)
+            d = np.int64(turn if dialog.client < 0 else dialog.client + turn) & 1
             piece.wire = 0
         stream = t.streams[2 * c + d]
-        if chunk.kind == HOLE:
+        if turn > (0 if chunk.kind != END else 1):
+            # What was held back until a connection was known to be Kafka: the other end's bytes, then this one's.
+            if dialog.protocol != KAFKA or stream.mode != ANCHORED:
+                continue
+            piece.wire = 0
+        elif chunk.kind == HOLE:
             stream.hole_bytes += chunk.length
         if dialog.protocol == TLS or dialog.protocol == FOREIGN:
             if chunk.kind == DATA:
@@ -393,21 +468,19 @@ def _take_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
                     dialog.settled = chunk.packet
                     dialog.ready = chunk.packet
             continue
-        if chunk.kind == HOLE:
+        if chunk.kind == HOLE and turn == 0:
             stream.losses += 1
         elif chunk.kind == DATA and dialog.protocol == UNKNOWN:
             dialog.unknown_chunks += 1
             if dialog.unknown_chunks == SETTLED:
                 dialog.settled = chunk.packet
-            if stream.mode == SYNCED:
-                stream.mode = SEARCHING  # a broker does not speak first: bytes are missing, or this is not Kafka
             if stream.mode == SEARCHING:
                 source = np.int64(chunk.source)
                 if looks_like_tls(t.block if source == 0 else t.held, chunk.at, np.int64(chunk.captured)):
                     dialog.tls_records += 1
                     if dialog.tls_records >= 3:
                         dialog.protocol = TLS
-        if chunk.kind == HOLE and stream.mode == ANCHORED:
+        if chunk.kind == HOLE and turn == 0 and stream.mode == ANCHORED:
             stream.mode = SEARCHING
         _take_pieces(t, c, d, piece, chunk.kind != DATA)
     if chunk.kind == END:
@@ -440,8 +513,8 @@ def take_chunks(  # type: ignore[no-untyped-def]
             i += 1
             continue
         # Room for the most that one chunk can make: see that nothing has to grow while it is taken.
-        # (A synced stream's buffer is part of one frame; a search buffer may hold many. All the buffers that one
-        # grows through are below sixteen times what is needed: a frame's grow eightfold or more, others double.)
+        # (A synced stream's buffer is part of one frame; a search buffer may hold many. A buffer that doubles takes
+        # less than four times what is needed, with all that it grew through; a small one less than sixteen times.)
         largest = np.int64(chunk.captured) + 65_536
         buffered = np.int64(chunk.captured)
         for side in range(2):
@@ -458,7 +531,7 @@ def take_chunks(  # type: ignore[no-untyped-def]
         if state[DONE] + np.int64(dialogs[c].pending_count) + frames > done.shape[0]:
             state[STOPPED] = DONE_FULL
             break
-        if state[POOL_TOP] + 16 * buffered + 4_096 > pool.shape[0]:
+        if state[POOL_TOP] + 4 * buffered + 16 * min(buffered, np.int64(1) << 20) + 4_096 > pool.shape[0]:
             state[STOPPED] = POOL_FULL
             break
         if state[FREE_MARKS_LEFT] < MARKS_ROOM:

@@ -119,6 +119,20 @@ class Programs:
         index = np.where(known, others.index + len(self.code), self.index).astype(np.int32)
         return replace(self, code=np.concatenate((self.code, others.code)), index=index)
 
+    def short_heads(self) -> Array:
+        """bool by place in `index`: whether a program reads no more than a header and some small fields behind it."""
+        return np.array([pc >= 0 and self._is_short(pc) for pc in self.index.tolist()], bool)
+
+    def _is_short(self, pc: int) -> bool:
+        from . import machine as m
+
+        large = (m.OP_BYTES_32, m.OP_BYTES_C, m.OP_ARRAY_32, m.OP_ARRAY_C, m.OP_FIXED_32, m.OP_FIXED_C)
+        while (op := int(self.code[pc]) & 255) != m.OP_END:
+            if op in large:
+                return False
+            pc += 4
+        return bool(self.code[pc + 2] & m.OPEN)
+
     @cached_property
     def _slots(self) -> Array:
         """int32 by instruction: the place in `index` of the program that starts there, -1 elsewhere."""

@@ -15,8 +15,18 @@ NO_INT16 = -(2**15)
 OUTCOMES = ("answered", "no_reply_expected", "unanswered", "response_lost", "orphan_response")
 ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, RESPONSE_LOST, ORPHAN_RESPONSE = range(5)
 
-STATUSES = ("ok", "trailing_bytes", "malformed", "incomplete", "unknown_api", "unknown_version", "not_decoded")
-OK, TRAILING_BYTES, MALFORMED, INCOMPLETE, UNKNOWN_API, UNKNOWN_VERSION, NOT_DECODED = range(7)
+STATUSES = (
+    "ok", "trailing_bytes", "malformed", "incomplete", "unknown_api", "unknown_version", "not_decoded", "too_large",
+)  # fmt: skip
+OK, TRAILING_BYTES, MALFORMED, INCOMPLETE, UNKNOWN_API, UNKNOWN_VERSION, NOT_DECODED, TOO_LARGE = range(8)
+
+#: Of a larger frame (bytes, with its size field) only the head is decoded, unless another bound is given: brokers'
+#: own default (socket.request.max.bytes).
+MAX_FRAME = 100 << 20
+
+#: APIs whose requests wait at the broker for data (Fetch, ShareFetch), or for other members (JoinGroup, SyncGroup).
+FETCHES = (1, 78)
+WAITS = (*FETCHES, 11, 14)
 
 #: A request with its response, or one without the other. -1 bytes: there is no such frame.
 EXCHANGE = record_dtype(
@@ -35,6 +45,8 @@ EXCHANGE = record_dtype(
     # Durations in ns, 0 where they do not apply; broker + queue + throttle_wait = response_first - request_last.
     ("broker_ns", "i8"),  # the broker's own time (for a throttled answer of a broker before 2.0 less its throttling)
     ("queue_ns", "i8"),  # waiting behind an earlier request of the same connection
+    ("hol_throttle_wait_ns", "i8"),  # of it, while the requests ahead were delayed by a quota
+    ("hol_poll_wait_ns", "i8"),  # of it, while the requests ahead waited at the broker (APIs of WAITS)
     ("throttle_wait_ns", "i8"),  # waiting because of a quota, as it was on the wire
     ("total_ns", "i8"),  # request_first to response_last
     ("client_ip", "i4"),

@@ -42,6 +42,8 @@ class Context(Protocol):
 
     def broker(self, node_id: int) -> str: ...
 
+    def why_missing(self, size: int) -> str: ...
+
     def nested(self, walk: TreeWalk, field: FieldPlan, at: int, end: int) -> Nested | None: ...
 
     def secret_text(self, walk: TreeWalk, field: FieldPlan, raw: bytes) -> str: ...
@@ -243,7 +245,7 @@ class TreeWalk:
         problem = ""
         if there < end:  # the machine stopped behind the length
             self.at, self.stopped = end, True
-            problem = f"{end - there} of {end - at} bytes were not captured"
+            problem = f"{end - there} of {end - at} bytes were not {self.context.why_missing(self.limit)}"
         whole = self.data[at:there]
         give = self.context.records
         cut = there < end
@@ -252,7 +254,8 @@ class TreeWalk:
         else:
             children = view_batches(whole, at, cut, partial=self.owner not in _PRODUCE)
         if cut:
-            children.append(Node("not captured", "bytes", there, end - there, n.MISSING, end - there))
+            missing = f"not {self.context.why_missing(self.limit)}"
+            children.append(Node(missing, "bytes", there, end - there, n.MISSING, end - there))
         return Node(name, "records", start, end - start, n.RECORDS, end - at, tuple(children), "", problem)
 
     def tags(self, known: Mapping[int, FieldPlan], unknown: int, into: list[Node]) -> None:

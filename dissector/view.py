@@ -21,7 +21,7 @@ from .node import Node
 from .plans import FieldPlan, Plan, make_plan
 from .program import Programs, load_programs
 from .reference import decode_message
-from .rows import INCOMPLETE, TRAILING_BYTES
+from .rows import INCOMPLETE, MAX_FRAME, TRAILING_BYTES
 from .sasl import describe_token, token_fields
 from .schema import REQUEST, RESPONSE, Message
 from .tape import Array, BodyReader, as_array
@@ -54,6 +54,7 @@ class Viewer:
 
     `secrets`: show what `secrets` hides. `records(raw, offset, cut)`: nodes for the bytes of a `records` field, which
     start at `offset` of the frame, `cut` where the capture ends before they do; else its batches' heads are shown.
+    `max_frame`: what is missing of a larger frame was not read, rather than not captured.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class Viewer:
         names: Names | None = None,
         secrets: bool = False,
         records: ReadRecords | None = None,
+        max_frame: int = MAX_FRAME,
     ) -> None:
+        self.max_frame = max_frame
         self.names = names or Names()
         self.secrets = secrets
         self.records = records
@@ -92,6 +95,10 @@ class Viewer:
         kind = "request" if direction == REQUEST else "response"
         end = max(child.end for child in found.children)
         return Node(found.title or kind, kind, 0, end, n.STRUCT, None, tuple(found.children), found.text)
+
+    def why_missing(self, size: int) -> str:
+        """What was not done with the bytes that are missing of a frame of this size."""
+        return "read" if size > self.max_frame else "captured"
 
     def view_token(self, frame: bytes, direction: int, mechanism: str | None = None) -> Node:
         """The tree of a frame that holds nothing but a SASL token (behind SaslHandshake v0)."""
@@ -303,8 +310,9 @@ class _Frame:
         missing = self.limit - max(self.at, self.captured)
         if missing > 0:
             at = max(self.at, self.captured)
+            name = f"not {self.viewer.why_missing(self.limit)}"
             self.children.append(
-                Node("not captured", "bytes", at, missing, n.MISSING, missing, (), "", f"{missing} bytes are missing")
+                Node(name, "bytes", at, missing, n.MISSING, missing, (), "", f"{missing} bytes are missing")
             )
         behind = self.captured - max(self.limit, captured)
         if 0 <= self.limit < self.captured:

@@ -6,6 +6,7 @@
 analyze(captures)        the tables of some captures, as Arrow
 Analysis                 what it returns
 UnreadableCaptureError   what it raises when none of the captures can be read
+__version__              the version that is installed
 
 The parts: `kernels` (compiled functions over arrays), `reassembly` (captures to TCP streams), `dissector` (streams to
 Kafka exchanges), `reports` (exchanges to reports); this package puts them together. Nothing is imported until asked.
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .analysis import Analysis, UnreadableCaptureError, analyze
 
+    __version__: str
+
 __all__ = ["Analysis", "UnreadableCaptureError", "analyze"]
 
 
@@ -26,8 +29,12 @@ def __getattr__(name: str) -> Any:
         from . import analysis
 
         return getattr(analysis, name)
+    if name == "__version__":
+        from .options import own_version
+
+        return own_version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__all__, "__version__"])

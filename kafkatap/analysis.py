@@ -54,6 +54,7 @@ class Analysis:
         block_size: int | None = None,
         definitions: Definitions | None = None,
         filter: str | None = None,
+        max_frame: int | None = None,
     ) -> None:
         from .capture_paths import find_captures
 
@@ -61,8 +62,14 @@ class Analysis:
         self._ports = tuple(ports)
         self._block_size = block_size
         self._definitions = definitions
+        self._max_frame = max_frame
         self._expression = self._parsed(filter)
         self._is_read = False
+
+    def __repr__(self) -> str:
+        captures = ", ".join(map(repr, self.captures[:3])) + (", …" if len(self.captures) > 3 else "")
+        only = "" if self._expression is None else f", filter={self._expression.text!r}"
+        return f"<Analysis of {captures}{only}>"
 
     @property
     def exchanges(self) -> pa.Table:
@@ -135,7 +142,7 @@ class Analysis:
         from .show.viewing import MessageViewer
 
         known, made = self._streamed(body) if self._has_pipes else self._surveyed(body)
-        viewer = MessageViewer(known, self._definitions, secrets, records) if body else None
+        viewer = MessageViewer(known, self._definitions, secrets, records, self._max_frame) if body else None
         for message in made:
             yield message_json(message, known.topics, viewer)
 
@@ -186,10 +193,12 @@ class Analysis:
 
     def report(self, by: str = "api", filter: str | None = None) -> Report:
         """The reports of `kafkatap report` as tables of plain rows. `by`: api, client, broker, version or topic.
-        `filter`: an expression as of `analyze`, instead of the one given there."""
+        `filter`: an expression as of `analyze`, instead of the one given there. ValueError where either is wrong."""
         from kafkatap.reports.build import build_report
         from kafkatap.reports.counts import ReportCounts
+        from kafkatap.reports.latency import check_by
 
+        check_by(by)
         expression = self._expression if filter is None else self._parsed(filter)
         condition = self._condition(expression)
         run = self._run(all_results=by == "topic", condition=condition)
@@ -226,7 +235,7 @@ class Analysis:
     def _engine(self, **options: Any) -> Any:
         from .engine import Engine
 
-        return Engine(ports=self._ports, definitions=self._definitions, **options)
+        return Engine(ports=self._ports, definitions=self._definitions, max_frame=self._max_frame, **options)
 
     def _parsed(self, filter: str | None) -> Expression | None:
         if filter is None:
@@ -255,7 +264,7 @@ class Analysis:
         if condition is None:
             engine = self._engine(all_results=all_results, inspectors=inspectors)
         else:
-            engine = engine_for(condition, all_results, self._ports, self._definitions)
+            engine = engine_for(condition, all_results, self._ports, self._definitions, max_frame=self._max_frame)
         return Run(self.captures, engine, block_size=self._block_size or BLOCK_SIZE)
 
     @property
@@ -306,6 +315,7 @@ def analyze(
     ports: Iterable[int] = (),
     definitions: Path | None = None,
     filter: str | None = None,
+    max_frame: int | None = None,
 ) -> Analysis:
     """Analyze one capture or many (pcap or pcapng, also .gz and .zst), put in order of time by their packets.
 
@@ -314,13 +324,14 @@ def analyze(
     `ports`: hints that brokers listen there; Kafka is found without them. `definitions`: a folder of a newer Kafka's
     own message definitions (.json), laid over the built-in ones; read at once, ValueError where it holds none, or a
     malformed one. `filter`: an expression (docs/filters.md) for which the exchanges hold; ValueError where it is wrong,
-    with the place.
+    with the place. `max_frame`: messages larger than this many bytes (None: 100 MiB) are measured, and only their heads
+    decoded.
     OSError where a file cannot be opened or there is none, `UnreadableCaptureError` where none is a capture.
     """
     if isinstance(captures, (str, os.PathLike)):
         captures = [captures]
     if definitions is None:
-        return Analysis(captures, ports, filter=filter)
+        return Analysis(captures, ports, filter=filter, max_frame=max_frame)
     from .engine import open_definitions
 
-    return Analysis(captures, ports, definitions=open_definitions(definitions), filter=filter)
+    return Analysis(captures, ports, definitions=open_definitions(definitions), filter=filter, max_frame=max_frame)

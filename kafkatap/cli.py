@@ -60,7 +60,8 @@ def report(options: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         return refuse(error)
     topics = options.by == "topic" or bool(options.topic)
-    engine = engine_for(condition, topics or bool(options.parquet), options.port or (), definitions)
+    tables = bool(options.parquet)
+    engine = engine_for(condition, topics or tables, options.port or (), definitions, tables, options.max_frame)
     counts = ReportCounts(filters, engine, by_topic=topics, interval=options.interval)
     kept: list[Batch] = []
     with interrupts() as stop, progress(options) as show:
@@ -77,7 +78,7 @@ def report(options: argparse.Namespace) -> int:
         if not (run.interrupted and is_pipe(file.path)):
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file)}")
     if run.files and all(f.fatal for f in run.files):
-        return WRONG
+        return INTERRUPTED if run.interrupted else WRONG
     context = run.context()
     result = build_report(counts, context, by=options.by, curves=bool(options.plots), asked=asked(options))
     found = any(context.ledger["requests"].values())
@@ -175,7 +176,8 @@ def _write_files(options: argparse.Namespace, result: Report) -> None:
 
 
 def _told(written: list[Path], folder: str) -> None:
-    complain(f"wrote {', '.join(p.name for p in written)} to {folder}")
+    names = ", ".join(p.name for p in written)
+    complain(f"wrote {names} to {folder}" if written else f"no plot is in {folder}: there is nothing to show")
 
 
 def _write_parquet(folder: str, kept: list[Batch], run: Run, context: Context) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import P_KAFKA, Context
 
 from .capture_paths import find_captures
 from .pipes import STANDARD_INPUT, Interrupted, Pipe, is_pipe
@@ -128,6 +128,10 @@ def moment_of(when: When | None, first: int, otherwise: int) -> int:
 def no_kafka(context: Context) -> str:
     if not context.packets:
         return "there are no packets in this input (did the capture's filter let none pass?)"
+    kafka = context.connection_counts.of_protocol(P_KAFKA)
+    if kafka:
+        many = "1 connection speaks" if kafka == 1 else f"{kafka:,} connections speak"
+        return f"{many} Kafka, but no whole request is in this input"
     if context.encrypted_share > 0:
         return "no readable Kafka in this input: its connections are encrypted (TLS)"
     return "no Kafka found in this input (if its connections began before the capture, --port may help)"

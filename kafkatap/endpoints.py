@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import new_numbers, taken
+from kafkatap.kernels.arrays import new_numbers, taken, untouched
 
 Array = np.ndarray[Any, Any]
 
@@ -24,13 +24,15 @@ class Endpoints:
     def begin(self, connections: int, started: Array, flows: Array) -> None:
         """Note the ends (FLOW) of connections that began, by their numbers, of a table of so many `connections`."""
         if len(self._ends) < 2 * connections:
-            ends = np.zeros((2 * connections, 4), np.int32)
+            ends = untouched(8 * connections, np.int32).reshape(-1, 4)
             ends[: len(self._ends)] = self._ends
             self._ends = ends
-        for c, flow in zip(started.tolist(), flows.tolist(), strict=True):
-            a_high, a_low, b_high, b_low, a_port, b_port = flow[:6]
-            a, b = self._number(a_high, a_low), self._number(b_high, b_low)
-            self._ends[2 * c : 2 * c + 2] = ((a, a_port, b, b_port), (b, b_port, a, a_port))
+        for end, column in (("a", 0), ("b", 2)):
+            numbers = self._numbered(flows[f"{end}_high"], flows[f"{end}_low"])
+            for swapped in (0, 1):
+                at = (column + 2 * swapped) % 4
+                self._ends[2 * started + swapped, at] = numbers
+                self._ends[2 * started + swapped, at + 1] = flows[f"{end}_port"]
 
     def of(self, connections: Array, swapped: Array) -> Array:
         """int32 (n, 4): the client's address number and port, the broker's; `swapped`: where end b is the client."""
@@ -51,6 +53,13 @@ class Endpoints:
         self.addresses[:] = [self.addresses[n] for n in np.flatnonzero(needed).tolist()]
         self._numbers = {address: int(numbers[n]) for address, n in self._numbers.items() if needed[n]}
         return numbers
+
+    def _numbered(self, high: Array, low: Array) -> Array:
+        """Numbers of addresses: int64 (n,) each -> int64 (n,)."""
+        both = np.stack([high, low], axis=1)
+        different, inverse = np.unique(both.view("V16").reshape(-1), return_inverse=True)
+        first = different.view(np.int64).reshape(-1, 2).tolist()
+        return np.array([self._number(*address) for address in first], np.int64)[inverse.reshape(-1)]
 
     def _number(self, high: int, low: int) -> int:
         number = self._numbers.get((high, low))

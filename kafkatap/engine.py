@@ -10,7 +10,7 @@ a thread of its own: `assemble` and `assemble_rest` on this side of them, `disse
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, overload
@@ -22,11 +22,13 @@ from kafkatap.dissector.dissector import Dissector, Finished
 from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.program import Programs, load_programs
+from kafkatap.dissector.rows import MAX_FRAME
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
 from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import CONNECTION_ROW, Batch, Context, FileInfo
+from kafkatap.reports.connection_counts import ConnectionCounts
 
 from .ahead import AHEAD
 from .endpoints import Endpoints
@@ -53,14 +55,17 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.pcap_writer",
     "kafkatap.reassembly.ring",
     "kafkatap.reassembly.boundaries",
+    "kafkatap.reassembly.duplicates",
     "kafkatap.reassembly.headers",
+    "kafkatap.reassembly.listeners",
     "kafkatap.reassembly.streams",
     "kafkatap.reports.count_table",
     "kafkatap.reports.histogram",
     "kafkatap.reports.tally",
 )
-#: Blocks between two looks for connections that are over.
+#: Blocks between two looks for connections that are over; how many that begin or close call for one sooner.
 REAP_EVERY = 16
+REAP_CHANGES = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +103,15 @@ def engine_for(
     all_results: bool = False,
     ports: Sequence[int] = (),
     definitions: Definitions | None = None,
+    tables: bool = True,
+    max_frame: int | None = None,
 ) -> Engine:
     """An engine that decodes what a condition asks of exchanges, and for the rows of those that may match."""
     if condition is None:
-        return Engine(all_results, ports, definitions=definitions)
+        return Engine(all_results, ports, definitions=definitions, tables=tables, max_frame=max_frame)
     probes = () if condition.probes is None else (condition.probes,)
-    return Engine(all_results or condition.needs_results, ports, probes, definitions, condition.api_keys)
+    results = all_results or condition.needs_results
+    return Engine(results, ports, probes, definitions, condition.api_keys, tables=tables, max_frame=max_frame)
 
 
 class Strings(Sequence[bytes | None]):
@@ -141,7 +149,9 @@ class Engine:
     `all_results`: decode every body for its topics and results, not only what failed. `ports`: hints that brokers
     listen there, for connections that begin in the middle. `inspectors` see every message while its bytes are there.
     `definitions`: layouts of a newer Kafka, laid over the built-in ones. `apis`: only exchanges of these are to be
-    right in all columns; of others' bodies no more is read than these need.
+    right in all columns; of others' bodies no more is read than these need. `tables`: keep a row of each connection,
+    and the topics of requests, for tables; else connections are only counted. `max_frame`: as of `Dissector`, bytes
+    (None: MAX_FRAME).
     """
 
     def __init__(
@@ -152,12 +162,14 @@ class Engine:
         definitions: Definitions | None = None,
         apis: frozenset[int] | None = None,
         assembler: Assembler | None = None,
+        tables: bool = True,
+        max_frame: int | None = None,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = assembler or Assembler(pools=AHEAD)
         programs, details = _programs("summary", definitions), _programs("results", definitions)
         head = None if apis is None else _programs("head", definitions)
-        self.dissector = Dissector(programs, details, all_results, inspectors, apis, head)
+        self.dissector = Dissector(programs, details, all_results, inspectors, apis, head, max_frame or MAX_FRAME)
         self._endpoints = Endpoints(len(self.assembler.connections))
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)
@@ -166,9 +178,13 @@ class Engine:
         self.first: int | None = None
         self.last: int | None = None
         self._connections: list[Array] = []
+        self._counted = None if tables else ConnectionCounts()
         self._topics: list[Array] = []
         self._open_topics = OpenTopics()
+        #: Is called with connections that end, before they do: their numbers, CONNECTION and (two each) DIRECTION rows.
+        self.watcher: Callable[[Engine, Array, Array, Array], None] | None = None
         self._blocks = 0
+        self._reaped_at = 0  # `Assembler.begun_and_closed` when connections that are over were last looked for
         self._now = 0  # the latest time that reassembly saw
         self._bytes = dict.fromkeys(
             ("kafka_frames", "sasl_tokens", "encrypted", "not_kafka", "skipped", "retransmitted", "out_of_window"), 0
@@ -199,7 +215,9 @@ class Engine:
             yield self._part(buffer, 0, _NONE, *told)
         assembler.end_block()
         self._blocks += 1
-        if self._blocks % REAP_EVERY == 0:
+        changes = assembler.begun_and_closed
+        if self._blocks % REAP_EVERY == 0 or changes - self._reaped_at > REAP_CHANGES:
+            self._reaped_at = changes
             yield from self._end(buffer, everything=False)
 
     def assemble_rest(self) -> Iterator[Assembled]:
@@ -277,14 +295,15 @@ class Engine:
         rows = finished.exchanges
         wanted = self.dissector.all_results
         if len(finished.topics):
-            self._topics.append(finished.topics)
+            if self._counted is None:
+                self._topics.append(finished.topics)
             if wanted:
                 self._open_topics.add(finished.topics)
         if not len(rows):
             return
         self._set_endpoints(rows, finished.owners)
         topics = self._open_topics.take(rows["exchange"]) if wanted else None
-        yield Batch(rows, finished.results, finished.marks, topics)
+        yield Batch(rows, finished.results, finished.marks, topics, finished.provisional)
 
     def endpoints(self, connections: Array) -> Array:
         """Addresses and ports (int32, n x 4: client's address number and port, broker's) of connections by number; of
@@ -299,6 +318,8 @@ class Engine:
     def _close(self, part: Assembled) -> None:
         """Keep a row of each connection that is over, and count its bytes in the ledger."""
         ended, table = part.ended, part.ended_rows
+        if self.watcher is not None:
+            self.watcher(self, ended, table, part.ended_ways)
         dialogs = self.dissector.dialogs[ended]
         rows = np.zeros(len(ended), CONNECTION_ROW)
         rows["connection"] = dialogs["serial"]
@@ -318,7 +339,10 @@ class Engine:
             ):  # fmt: skip
                 rows[prefix + name] = ways[name]
             rows[prefix + "bytes"] = ways["bytes"] - ways["retransmitted_bytes"] - ways["stray_bytes"]
-        self._connections.append(rows)
+        if self._counted is None:
+            self._connections.append(rows)
+        else:
+            self._counted.add(rows)
         encrypted = dialogs["protocol"] == dialog_rows.TLS
         kafka = dialogs["protocol"] == dialog_rows.KAFKA
         parts = self._bytes
@@ -390,10 +414,43 @@ class Engine:
         if not all_results:
             self._open_topics.clear()
 
+    def foretell(self, before: int) -> Batch | None:
+        """Provisional rows, each given once, of requests that will most likely end without an answer: with acks=0 that
+        came before a time (ns since the epoch), and those of connections that are closed. Their final rows come with
+        the others; `Batch.provisional` tells which they are."""
+        found = self.dissector.foretell(before, self._closed())
+        rows = found.exchanges
+        if not len(rows):
+            return None
+        self._set_endpoints(rows, found.owners)
+        topics = self._open_topics.look(rows["exchange"]) if self.dissector.all_results else None
+        return Batch(rows, found.results, found.marks, topics)
+
+    @property
+    def latest(self) -> int:
+        """The latest time of all packets so far, ns since the epoch."""
+        return self._now
+
+    @property
+    def next_exchange(self) -> int:
+        """The number of the next request's exchange."""
+        return int(self.dissector.state[dialog_rows.NEXT_EXCHANGE])
+
     @property
     def requests_waiting(self) -> int:
-        """Requests that may still be answered."""
-        return int(self.dissector.dialogs["pending_count"].sum())
+        """Requests that a response is expected to, of connections that are not closed."""
+        return self.dissector.count_waiting(self._closed())
+
+    @property
+    def connections_open(self) -> int:
+        """Connections that are there: not closed, and not only asked for by a SYN."""
+        rows = self.assembler.connections
+        return int(((rows["used"] == 1) & (rows["closed_at"] == 0) & (rows["only_syn"] == 0)).sum())
+
+    def _closed(self) -> Array:
+        """Which connections are closed by FINs or a RST, by number: uint8."""
+        closed: Array = (self.assembler.connections["closed_at"] != 0).view(np.uint8)
+        return closed
 
     def context(self, files: Sequence[FileInfo] = (), connections: Array | None = None) -> Context:
         """What the reports and tables need beside the rows. `connections`: CONNECTION_ROW; None: all that are over."""
@@ -410,6 +467,7 @@ class Engine:
             encrypted_share=self.encrypted_share,
             known_versions=self.dissector.programs.known_versions,
             not_captured=self.not_captured,
+            counted=self._counted if connections is None else None,
         )
 
     def ledger(self) -> dict[str, dict[str, int]]:

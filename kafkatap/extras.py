@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
-from urllib.parse import unquote, urlsplit
 
 
 def install_command(extra: str) -> str:
@@ -22,6 +19,10 @@ def _installed_from() -> tuple[str, bool]:
     clone = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if os.path.isfile(os.path.join(clone, "pyproject.toml")):
         return clone, True
+    import json  # these take 15 ms, and most runs lack nothing
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
     try:
         origin = json.loads(distribution("kafkatap").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):

@@ -35,16 +35,13 @@ class OpenTopics:
         self._waits[self._count : end] = True
         self._count = end
 
+    def look(self, exchanges: Array) -> Array:
+        """Copies of the rows of these exchanges (int64, each once), in ascending order."""
+        return taken(self._rows, self._places(exchanges))
+
     def take(self, exchanges: Array) -> Array:
         """Take out the rows of these exchanges (int64, each once), in ascending order."""
-        numbers = self._numbers[: self._count]
-        wanted = np.sort(exchanges)
-        first = np.searchsorted(numbers, wanted)
-        lengths = np.searchsorted(numbers, wanted, side="right") - first
-        total = int(lengths.sum())
-        within = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        at = np.repeat(first, lengths) + within
-        at = at[self._waits[at]]
+        at = self._places(exchanges)
         found = taken(self._rows, at)
         self._waits[at] = False
         self._taken += len(at)
@@ -53,6 +50,18 @@ class OpenTopics:
         elif 2 * self._taken > self._count > _SMALLEST:
             self._resize(self._count - self._taken)
         return found
+
+    def _places(self, exchanges: Array) -> Array:
+        """Where the rows of these exchanges are."""
+        numbers = self._numbers[: self._count]
+        wanted = np.sort(exchanges)
+        first = np.searchsorted(numbers, wanted)
+        lengths = np.searchsorted(numbers, wanted, side="right") - first
+        total = int(lengths.sum())
+        within = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        at = np.repeat(first, lengths) + within
+        places: Array = at[self._waits[at]]
+        return places
 
     @property
     def rows(self) -> Array:

@@ -108,7 +108,7 @@ examples:
 #: What the latency is broken down by.
 BREAKDOWNS = ("api", "client", "broker", "version", "topic")
 BY_HELP = "break the latency down further (default: by API alone)"
-TOP_HELP = "rows of each table on the terminal; 0 for all (default: 12)"
+TOP_HELP = "rows of each table as text; 0 for all (default: 12)"
 #: --progress of a command that writes it as lines: True and False are those of a terminal.
 LINES = "lines"
 
@@ -214,8 +214,10 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     add_selection(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
-                      help="length of the timeline's intervals: 100ms, 5m (default: what fits a screen)")  # fmt: skip
+                      help="length of the timeline's intervals, of which the busiest are shown (see --top): 100ms, 5m "
+                           "(default: what fits a screen)")  # fmt: skip
     add_reading(what)
+    add_max_frame(what)
     how = report.add_argument_group("how it is shown")
     how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
     add_appearance(how)
@@ -235,6 +237,7 @@ def _add_show(show: argparse.ArgumentParser) -> None:
     what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N messages")
     what.add_argument("--tail", type=parse_count, metavar="N", help="only the last N messages")
     add_reading(what)
+    add_max_frame(what)
     what.add_argument("--stream", action="store_true",
                       help="read once and show each message as it comes (as pipes are read); "
                       "topics are named only once their names were seen")  # fmt: skip
@@ -263,6 +266,7 @@ def _add_records(records: argparse.ArgumentParser) -> None:
     add_selection(what)
     what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N records")
     add_reading(what)
+    add_max_frame(what)
     how = records.add_argument_group("how it is shown")
     how.add_argument("--values", choices=("auto", "utf8", "json", "hex", "base64", "none"), default="auto",
                      help="keys and values as JSON, text or bytes, whatever they are (auto); as this; or not at all "
@@ -375,6 +379,13 @@ def add_reading(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--port", action="append", type=parse_port, metavar="PORT",
                        help="a hint that brokers listen on PORT; Kafka is found on any port without it")  # fmt: skip
     add_definitions(group)
+
+
+def add_max_frame(group: argparse._ArgumentGroup) -> None:
+    """How large a message may be to be decoded whole."""
+    group.add_argument("--max-frame", type=parse_size, metavar="SIZE",
+                       help="decode messages up to SIZE whole, and of larger ones only the first 64 KiB "
+                       "(default: 100m, the largest that brokers accept)")  # fmt: skip
 
 
 def add_appearance(group: argparse._ArgumentGroup) -> None:

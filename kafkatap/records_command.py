@@ -65,7 +65,7 @@ def _reader(options: argparse.Namespace, watch: Callable[[int], bool]) -> Record
     if condition is not None and not may_read_twice(options.captures):
         raise ValueError("what is piped in can be filtered by --topic, --from and --to alone (save it to a file first)")
     asked_for = Asked(condition, asked_window(options), _topic_test(options.topic))
-    make_engine = partial(Engine, ports=options.port or (), definitions=definitions)
+    make_engine = partial(Engine, ports=options.port or (), definitions=definitions, max_frame=options.max_frame)
     return RecordReader(options.captures, make_engine, definitions, asked_for, watch=watch)
 
 

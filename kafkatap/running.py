@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kafkatap.dissector.rows import RESULT
-from kafkatap.reports.batch import Batch, Context, FileInfo
+from kafkatap.reports.batch import Batch, Context, FileInfo, as_results
 
 from .ahead import ahead
+from .duplicates import DuplicateCounter
 from .engine import Assembled, Engine
 from .sources import BLOCK_SIZE, FileReport, ordered
 
@@ -37,6 +37,11 @@ class Run:
     threaded: bool = True
     interrupted: bool = False
     files: list[FileReport] = field(default_factory=list)
+    _duplicates: DuplicateCounter | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if len(self.paths) > 1:
+            self._duplicates = DuplicateCounter(len(self.paths))
 
     def batches(self) -> Iterator[Batch]:
         """Read all captures, in the order of their packets; yield finished rows."""
@@ -68,6 +73,8 @@ class Run:
             done += reader.progress - progress.get(number, 0)
             progress[number] = reader.progress
             if end > reader.position:
+                if self._duplicates is not None:
+                    self._duplicates.look(reader, end)
                 for part in self.engine.assemble(reader.buffer, reader.packets, reader.position, end):
                     yield done, part
                 reader.position = end
@@ -85,14 +92,15 @@ class Run:
 
     def context(self) -> Context:
         """What the reports and tables need beside the rows."""
-        return self.engine.context(
-            [
-                FileInfo(
-                    f.path, f.kind, f.first_packet, f.packets, f.bytes, f.link_types, f.first, f.last, f.drops, f.damage
-                )
-                for f in sorted(self.files, key=lambda f: f.first_packet)
-            ]
-        )
+        files = sorted(self.files, key=lambda f: f.first_packet)
+        return replace(self.engine.context([self._info(f) for f in files]), interrupted=self.interrupted)
+
+    def _info(self, f: FileReport) -> FileInfo:
+        duplicates = 0 if self._duplicates is None else self._duplicates.of(f)
+        return FileInfo(
+            f.path, f.kind, f.first_packet, f.packets, f.bytes, f.link_types, f.first, f.last, f.drops, f.damage,
+            duplicates,
+        )  # fmt: skip
 
 
 def joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
@@ -105,11 +113,3 @@ def joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
 def topics_asked(engine: Engine) -> np.ndarray:
     """The topics that requests were about, as RESULT rows that say nothing else: for the column `topics`."""
     return as_results(engine.topics)
-
-
-def as_results(topics: np.ndarray) -> np.ndarray:
-    """EXCHANGE_TOPIC rows as RESULT rows that say nothing else."""
-    rows = np.zeros(len(topics), RESULT)
-    for name in ("exchange", "topic", "topic_id"):
-        rows[name] = topics[name]
-    return rows

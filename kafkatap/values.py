@@ -147,19 +147,14 @@ def parse_port(text: str) -> int:
 
 def parse_broker(text: str) -> str:
     """An address, address:port, [address]:port or :port; kept as written."""
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|[^:\[\]]*)(?::(\d+))?|([0-9A-Fa-f:.]+)", text)
-    wrong = not text or match is None or (match[2] and not 0 < int(match[2]) < 65536)
-    if match is not None and (match[1] or match[3]):
-        from ipaddress import AddressValueError, IPv6Address
+    from kafkatap.reports.filters import split_broker
 
-        try:
-            IPv6Address(match[1] or match[3])
-        except AddressValueError:
-            wrong = True
-    if wrong:
+    try:
+        split_broker(text)
+    except ValueError as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no broker (such as 10.0.0.1, 10.0.0.1:9092, [::1]:9092 or :9092)"
-        )
+            f"{error} (a broker is such as 10.0.0.1, 10.0.0.1:9092, [::1]:9092 or :9092)"
+        ) from None
     return text
 
 

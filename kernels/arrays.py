@@ -9,6 +9,12 @@ import numpy as np
 
 #: From this size on, numpy asks for huge pages, and so does `untouched`.
 _HUGE = 4 << 20
+#: How much `moved` copies at once.
+_STEP = 4 << 20
+
+
+class _Pages(mmap.mmap):
+    """Anonymous memory that takes none before it is written."""
 
 
 def untouched(count: int, dtype: Any) -> np.ndarray[Any, Any]:
@@ -18,10 +24,25 @@ def untouched(count: int, dtype: Any) -> np.ndarray[Any, Any]:
     and clears them whole.
     """
     size = count * np.dtype(dtype).itemsize
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages = _Pages(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
     if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, dtype)
+
+
+def drop_pages(array: np.ndarray[Any, Any], first: int, end: int) -> None:
+    """Give the memory of bytes first:end of an `untouched` array back to the system, as far as it is whole pages; they
+    read as zeros then. Where that cannot be done nothing is."""
+    pages = array
+    while isinstance(pages, np.ndarray):
+        pages = pages.base  # type: ignore[assignment]
+    if isinstance(pages, memoryview):
+        pages = pages.obj
+    first = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = end // mmap.PAGESIZE * mmap.PAGESIZE
+    whole = isinstance(pages, _Pages) and len(pages) == array.nbytes
+    if whole and hasattr(mmap, "MADV_DONTNEED") and first < end:
+        pages.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 
 def as_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -48,11 +69,27 @@ def copied(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return as_bytes(array).copy().view(array.dtype)
 
 
-def grown(array: np.ndarray[Any, Any], needed: int = 0) -> np.ndarray[Any, Any]:
-    """A copy at least twice as long (and at least `needed`), the rest zeroed."""
+def grown(array: np.ndarray[Any, Any], needed: int = 0, used: int | None = None) -> np.ndarray[Any, Any]:
+    """A copy at least twice as long (and at least `needed`), the rest zeroed. `used`: how many items are worth copying
+    (None: all)."""
     size = max(2 * len(array), needed, 16)
-    bigger = np.zeros(size, dtype=array.dtype)
-    as_bytes(bigger)[: array.nbytes] = as_bytes(array)
+    whole = size * array.dtype.itemsize
+    bigger = untouched(size, array.dtype) if whole >= _HUGE else np.zeros(size, dtype=array.dtype)
+    count = array.nbytes if used is None else used * array.dtype.itemsize
+    as_bytes(bigger)[:count] = as_bytes(array)[:count]
+    return bigger
+
+
+def moved(array: np.ndarray[Any, Any], used: int) -> np.ndarray[Any, Any]:
+    """An array of bytes twice as long with the first `used` of an `untouched` one. That one's memory is given back
+    meanwhile, so both together never take more than it did. What reads as zeros takes none."""
+    bigger = untouched(2 * len(array), np.uint8)
+    for first in range(0, used, _STEP):
+        end = min(first + _STEP, used)
+        part = array[first:end]
+        if part.any():
+            bigger[first:end] = part
+            drop_pages(array, first, end)
     return bigger
 
 

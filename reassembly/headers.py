@@ -11,6 +11,7 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.hashing import hash_start, mix, mix64, spread
 from kafkatap.kernels.readers import be16, be32, be64
 
 from .rows import FLOW, PACKET, SEGMENT
@@ -27,9 +28,9 @@ CATEGORIES = (
     "unknown_link_type",
 )
 #: State (int64): the counts above, then the number of flows, why the kernel stopped early,
-#: the segments it made, and all payload bytes so far.
-FLOWS, STOPPED, SEGMENTS, PAYLOAD = 8, 9, 10, 11
-STATE_SIZE = 12
+#: the segments it made, all payload bytes so far, and the seed of the flows' hashes.
+FLOWS, STOPPED, SEGMENTS, PAYLOAD, SEED = 8, 9, 10, 11, 12
+STATE_SIZE = 13
 DONE, FLOWS_FULL = 0, 1
 
 ETHERNET, NULL, RAW_BSD, RAW_OPENBSD, RAW, LOOP, SLL, RAW_IPV4, RAW_IPV6, SLL2, PPP = (
@@ -96,21 +97,21 @@ def network_layer(buf, at, end, link_type):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _mix(a_high, a_low, b_high, b_low, ports):  # type: ignore[no-untyped-def]
-    """A hash of a 4-tuple. Products stay below 2^63 so that Python and compiled code agree."""
-    h = (a_low & 0x7FFFFFFF) * 0x2545F491 ^ (a_low >> 31) & 0x7FFFFFFF
-    h = (h & 0x3FFFFFFF) * 0x1B873593 ^ (b_low & 0x7FFFFFFF)
-    h = (h & 0x3FFFFFFF) * 0x2C1B3C6D ^ (b_low >> 31) & 0x7FFFFFFF
-    h = (h & 0x3FFFFFFF) * 0x297A2D39 ^ (a_high ^ b_high) & 0x7FFFFFFF ^ ((a_high ^ b_high) >> 31) & 0x7FFFFFFF
-    h = (h & 0x3FFFFFFF) * 0x1B56C4E9 ^ ports
-    return (h ^ (h >> 29)) & 0x3FFFFFFF
+def hash_flow(a_high, a_low, b_high, b_low, a_port, b_port, seed):  # type: ignore[no-untyped-def]
+    """A hash of a 4-tuple, 30 bits."""
+    h = mix(hash_start(seed), a_low, seed)
+    h = mix(h, b_low, seed)
+    if a_high != 0 or b_high != 0 or a_low >> 32 != 0xFFFF or b_low >> 32 != 0xFFFF:  # not IPv4
+        h = mix(mix(h, a_low >> 32, seed), b_low >> 32, seed)
+        h = mix64(mix64(h, a_high, seed), b_high, seed)
+    return spread(mix(h, (a_port << 16) | b_port, seed))
 
 
 @helper
-def find_flow(a_high, a_low, b_high, b_low, a_port, b_port, flows, buckets, count):  # type: ignore[no-untyped-def]
+def find_flow(a_high, a_low, b_high, b_low, a_port, b_port, flows, buckets, count, seed):  # type: ignore[no-untyped-def]
     """The number of a 4-tuple in `flows`, added (as number `count`) when it is new. Buckets hold number + 1."""
     mask = buckets.shape[0] - 1
-    at = _mix(a_high, a_low, b_high, b_low, (a_port << 16) | b_port) & mask
+    at = hash_flow(a_high, a_low, b_high, b_low, a_port, b_port, seed) & mask
     while True:
         number = np.int64(buckets[at]) - 1
         if number < 0:
@@ -142,6 +143,7 @@ def find_flow(a_high, a_low, b_high, b_low, a_port, b_port, flows, buckets, coun
 def read_headers(buf, packets, first, count, state, flows, buckets, segments):  # type: ignore[no-untyped-def]
     """Turn packets[first:count] into segments[0:state[SEGMENTS]]; return the first packet not taken."""
     made = 0
+    seed = np.int64(state[SEED])
     state[STOPPED] = DONE
     i = first
     while i < count:
@@ -230,11 +232,11 @@ def read_headers(buf, packets, first, count, state, flows, buckets, segments):  
                         break
                     if swap:
                         flow = find_flow(
-                            b_high, b_low, a_high, a_low, target, source, flows, buckets, np.int64(state[FLOWS])
+                            b_high, b_low, a_high, a_low, target, source, flows, buckets, np.int64(state[FLOWS]), seed
                         )
                     else:
                         flow = find_flow(
-                            a_high, a_low, b_high, b_low, source, target, flows, buckets, np.int64(state[FLOWS])
+                            a_high, a_low, b_high, b_low, source, target, flows, buckets, np.int64(state[FLOWS]), seed
                         )
                     if flow == state[FLOWS]:
                         state[FLOWS] += 1
@@ -259,14 +261,18 @@ def read_headers(buf, packets, first, count, state, flows, buckets, segments):  
     return i
 
 
-@kernel(FLOW, int, np.int32)
-def rehash_flows(flows, count, buckets):  # type: ignore[no-untyped-def]
+@kernel(FLOW, int, np.int32, int)
+def rehash_flows(flows, count, buckets, seed):  # type: ignore[no-untyped-def]
     """Enter flows[0:count] into zeroed buckets, whose number is a power of two."""
     mask = buckets.shape[0] - 1
     for number in range(count):
         flow = flows[number]
-        ports = (np.int64(flow.a_port) << 16) | np.int64(flow.b_port)
-        at = _mix(flow.a_high, flow.a_low, flow.b_high, flow.b_low, ports) & mask
+        at = (
+            hash_flow(
+                flow.a_high, flow.a_low, flow.b_high, flow.b_low, np.int64(flow.a_port), np.int64(flow.b_port), seed
+            )
+            & mask
+        )
         while buckets[at] != 0:
             at = (at + 1) & mask
         buckets[at] = number + 1

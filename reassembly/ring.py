@@ -21,7 +21,7 @@ from .headers import ETHERNET, RAW
 from .rows import PACKET
 
 #: Whose a block is: the kernel's, or (this bit set) ours.
-STATUS, LENGTH, OURS = 8, 20, 1
+STATUS, COUNT, LENGTH, OURS = 8, 12, 20, 1
 HEADER, ADDRESS = 48, 20
 LOOPBACK, OUTGOING = 772, 4
 #: Bits of a packet's status: there was a VLAN tag, and its EtherType is told.
@@ -90,7 +90,7 @@ def scan_block(ring, start, end, link_type, state, packets, made):  # type: igno
     tells beside it what it is. A VLAN tag is put back where it was on the wire.
     """
     if state[POSITION] == 0:
-        state[LEFT] = le32(ring, start + 12)
+        state[LEFT] = le32(ring, start + COUNT)
         state[POSITION] = start + le32(ring, start + 16)
     at = state[POSITION]
     left = state[LEFT]

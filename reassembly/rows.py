@@ -7,7 +7,23 @@ the SYN (or the first byte seen) and do not wrap.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kafkatap.kernels.decorator import record_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What reassembly keeps at most. `closed`, `syns`, `idle`: connections that may begin (or close) after one was
+    closed, after a SYN that nothing followed, after its last segment, before it is over. `held_bytes`,
+    `held_segments`: what may wait behind gaps, of all connections together."""
+
+    closed: int = 65_536
+    syns: int = 65_536
+    idle: int = 262_144
+    held_bytes: int = 64 << 20
+    held_segments: int = 262_144
+
 
 #: One captured packet: `at` is where its captured bytes start in the block.
 PACKET = record_dtype(
@@ -71,10 +87,14 @@ CONNECTION = record_dtype(
     ("handshake_rtt_ns", "i8"),
     ("packets", "i8"),
     ("first_packet", "i8"),
+    ("closed_number", "i8"),  # how many were closed before it
+    ("last_serial", "i8"),  # the serial of the connection that began next after its last packet
     ("flow", "i4"),
     ("previous", "i4"),
     ("client", "i1"),
-    ("used", "u1"),
+    ("used", "u1"),  # 1 in use, 2 ended, 0 free
+    ("only_syn", "u1"),  # nothing but its SYN was seen
+    ("reset_by", "i1"),  # the direction of the RST that closed it; -1: none did
 )
 
 #: One direction of a connection: direction 0 is sent by end a, 1 by end b; row = 2 * connection + direction.
@@ -96,6 +116,8 @@ DIRECTION = record_dtype(
     ("held", "i4"),  # first held segment, in order of offset; -1
     ("held_last", "i4"),  # the last of them
     ("held_count", "i4"),
+    ("gap_previous", "i4"),  # while something is held: the directions whose gaps began before and after this one's; -1
+    ("gap_next", "i4"),
     ("holes", "i4"),
     ("zero_windows", "i4"),
     ("started", "u1"),  # base is known

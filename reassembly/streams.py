@@ -6,13 +6,19 @@ missing before it becomes a HOLE when it is known not to come any more:
 
 * the other end answers with data and acknowledges bytes beyond the gap (it has them, so they passed unrecorded),
 * they were acknowledged and PATIENCE_NS went by, or IMPATIENCE_NS without any acknowledgement,
-* more than HELD_LIMIT bytes or HELD_SEGMENTS segments wait behind it, or the connection or the input ends.
+* more than HELD_LIMIT bytes or HELD_SEGMENTS segments wait behind it, or the connection or the input ends,
+* all connections together hold too much (`Bounds.held_bytes`, `held_segments`), and no gap is older.
 
 A SYN with another sequence number, or a segment REST_NS after the close, starts a new connection on the same 4-tuple;
 segments of the old one that are still under way go to it as long as its sequence numbers are the nearer ones.
 
+Memory is bounded by the number of connections too (`Bounds`). A connection is over, and its next segment starts a new
+one, when `closed` others were closed after it, when `syns` others began after a SYN that nothing followed, or when
+`idle` others began after its last segment. These rules count connections, not time or blocks, so that the same packets
+always give the same connections.
+
 Who opened a connection is told by its SYN or SYN-ACK; where neither was captured, by an end that answered the SYN of
-another connection.
+another connection (`listeners`).
 """
 
 from __future__ import annotations
@@ -22,7 +28,9 @@ import numpy as np
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.readers import signed32
+from kafkatap.kernels.table import rows_left, take_row
 
+from .listeners import known_client, listeners_full, note_listener
 from .rows import (
     ACK,
     CHUNK,
@@ -53,10 +61,15 @@ FAR = 1 << 30
 #: Farther than this, an older connection of the same 4-tuple is asked first.
 DOUBTFUL = 1 << 26
 
-#: State (int64) of the kernel.
-CHUNKS, FREE_CONNECTIONS, NEXT_SERIAL, HELD_BYTES, FREE_HELD, HELD_USED, STOPPED = range(7)
-STATE_SIZE = 8
-DONE, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL = range(5)
+#: State (int64) of the kernels; `listeners` has the first two places. HELD_AT is where the pool is written next;
+#: HELD_BYTES and HELD_USED are what is held of all connections, in bytes and segments; GAPS_FIRST and GAPS_LAST the
+#: directions with a gap, in the order in which their gaps began (-1: none). The last five are bounds (`rows.Bounds`).
+(
+    CHUNKS, NEXT_SERIAL, CLOSED, HELD_AT, HELD_BYTES, HELD_USED, FREE_HELD, GAPS_FIRST, GAPS_LAST, STOPPED,
+    CLOSED_KEPT, SYN_KEPT, IDLE_KEPT, HELD_LIMIT_ALL, HELD_SEGMENTS_ALL,
+) = range(2, 17)  # fmt: skip
+STATE_SIZE = 17
+DONE, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL = range(6)
 
 
 @helper
@@ -84,8 +97,36 @@ def _give(chunks, state, way, c, d, source, at, ts, packet, captured, length):  
 
 
 @helper
-def _drain(chunks, state, way, c, d, held):  # type: ignore[no-untyped-def]
+def _gap_began(directions, state, number):  # type: ignore[no-untyped-def]
+    """Direction `number` waits for missing bytes from now on."""
+    way = directions[number]
+    way.gap_next = -1
+    way.gap_previous = state[GAPS_LAST]
+    if state[GAPS_LAST] >= 0:
+        directions[state[GAPS_LAST]].gap_next = number
+    else:
+        state[GAPS_FIRST] = number
+    state[GAPS_LAST] = number
+
+
+@helper
+def _gap_ended(directions, state, number):  # type: ignore[no-untyped-def]
+    """Direction `number` waits no longer."""
+    way = directions[number]
+    if way.gap_previous >= 0:
+        directions[way.gap_previous].gap_next = way.gap_next
+    else:
+        state[GAPS_FIRST] = np.int64(way.gap_next)
+    if way.gap_next >= 0:
+        directions[way.gap_next].gap_previous = way.gap_previous
+    else:
+        state[GAPS_LAST] = np.int64(way.gap_previous)
+
+
+@helper
+def _drain(chunks, state, directions, c, d, held):  # type: ignore[no-untyped-def]
     """Give out held segments that have become next in line."""
+    way = directions[2 * c + d]
     while way.held >= 0:
         node = held[way.held]
         if node.offset != way.next:
@@ -93,19 +134,22 @@ def _drain(chunks, state, way, c, d, held):  # type: ignore[no-untyped-def]
         captured, wire = np.int64(node.captured), np.int64(node.wire)
         _give(chunks, state, way, c, d, FROM_HELD, node.at, node.ts, node.packet, captured, wire)
         way.held_bytes -= wire
+        state[HELD_BYTES] -= captured
         number = np.int64(way.held)
         way.held = node.next
         way.held_count -= 1
         if node.next < 0:
             way.held_last = -1
+            _gap_ended(directions, state, 2 * c + d)
         node.next = state[FREE_HELD]
         state[FREE_HELD] = number
         state[HELD_USED] -= 1
 
 
 @helper
-def _skip_gap(chunks, state, way, c, d, held, ts):  # type: ignore[no-untyped-def]
+def _skip_gap(chunks, state, directions, c, d, held, ts):  # type: ignore[no-untyped-def]
     """Give the first gap up as a hole and go on behind it."""
+    way = directions[2 * c + d]
     node = held[way.held]
     length = node.offset - way.next
     _emit(chunks, state, HOLE, c, d, FROM_BLOCK, 0, node.ts, node.packet, 0, length)
@@ -113,7 +157,7 @@ def _skip_gap(chunks, state, way, c, d, held, ts):  # type: ignore[no-untyped-de
     way.hole_bytes += length
     way.next = node.offset
     way.gap_since = ts
-    _drain(chunks, state, way, c, d, held)
+    _drain(chunks, state, directions, c, d, held)
 
 
 @helper
@@ -146,11 +190,12 @@ def _hold(buf, pool, state, way, held, offset, at, ts, packet, captured, wire): 
             node.wire = limit - position
             have = max(np.int64(0), min(limit - offset, captured) - (position - offset))
             node.captured = have
-            node.at = state[HELD_BYTES]
+            node.at = state[HELD_AT]
             source = at + (position - offset)
-            target = state[HELD_BYTES]
+            target = state[HELD_AT]
             for k in range(have):
                 pool[np.uintp(target + k)] = buf[np.uintp(source + k)]
+            state[HELD_AT] += have
             state[HELD_BYTES] += have
             node.next = after
             if before >= 0:
@@ -170,44 +215,15 @@ def _hold(buf, pool, state, way, held, offset, at, ts, packet, captured, wire): 
 
 
 @helper
-def _listener(listeners, high, low, port):  # type: ignore[no-untyped-def]
-    """Where an end is in the table of listeners, or the free place where it would be; -1 when there is neither."""
-    at = ((low & 0x7FFFFFFF) * 31 + (high & 0x7FFFFFFF) + port * 8191) % listeners.shape[0]
-    for _ in range(64):
-        row = listeners[at]
-        if row.port == 0 or (row.port == port and row.low == low and row.high == high):
-            return at
-        at = (at + 1) % listeners.shape[0]
-    return np.int64(-1)
+def _close(row, state, ts):  # type: ignore[no-untyped-def]
+    """Nothing but late segments comes of this connection any more."""
+    row.closed_at = ts
+    row.closed_number = state[CLOSED]
+    state[CLOSED] += 1
 
 
 @helper
-def _note_listener(listeners, flow, side):  # type: ignore[no-untyped-def]
-    """Remember that this end of a flow listens. A full neighbourhood forgets nothing and takes nothing new."""
-    high = flow.b_high if side else flow.a_high
-    low = flow.b_low if side else flow.a_low
-    port = np.int64(flow.b_port if side else flow.a_port)
-    at = _listener(listeners, high, low, port)
-    if at >= 0 and port != 0:
-        listeners[at].high = high
-        listeners[at].low = low
-        listeners[at].port = port
-
-
-@helper
-def _known_client(listeners, flow):  # type: ignore[no-untyped-def]
-    """The client's direction where exactly one end is known to listen, else -1."""
-    a = _listener(listeners, flow.a_high, flow.a_low, np.int64(flow.a_port))
-    b = _listener(listeners, flow.b_high, flow.b_low, np.int64(flow.b_port))
-    a_listens = a >= 0 and listeners[a].port != 0
-    b_listens = b >= 0 and listeners[b].port != 0
-    if a_listens == b_listens:
-        return np.int64(-1)
-    return np.int64(1) if a_listens else np.int64(0)
-
-
-@helper
-def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, client, known):  # type: ignore[no-untyped-def]
+def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, client, known, only_syn):  # type: ignore[no-untyped-def]
     """Make connection `c` the one that uses `flow`."""
     row = connections[c]
     row.serial = state[NEXT_SERIAL]
@@ -223,9 +239,11 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
     row.flow = flow
     row.previous = flows[flow].connection
     if row.previous >= 0 and connections[row.previous].closed_at == 0:
-        connections[row.previous].closed_at = ts  # its end was not captured
+        _close(connections[row.previous], state, ts)  # its end was not captured
     row.client = client if known != 0 else -1
     row.used = 1
+    row.reset_by = -1
+    row.only_syn = only_syn
     flows[flow].connection = c
     for d in range(2):
         way = directions[2 * c + d]
@@ -260,9 +278,19 @@ def _distance(way, seq):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _starts_anew(row, way, segment):  # type: ignore[no-untyped-def]
+def _is_past(row, state):  # type: ignore[no-untyped-def]
+    """Whether a connection is over because so many others came after it."""
+    if row.closed_at != 0 and state[CLOSED] - row.closed_number > state[CLOSED_KEPT]:
+        return True
+    if row.only_syn and state[NEXT_SERIAL] - row.serial > state[SYN_KEPT]:
+        return True
+    return state[NEXT_SERIAL] - row.last_serial > state[IDLE_KEPT]
+
+
+@helper
+def _starts_anew(row, way, segment, state):  # type: ignore[no-untyped-def]
     """Whether a segment belongs to a new connection on this 4-tuple."""
-    if row.closed_at != 0 and segment.ts - row.closed_at > REST_NS:
+    if (row.closed_at != 0 and segment.ts - row.closed_at > REST_NS) or _is_past(row, state):
         return True
     if segment.tcp_flags & SYN == 0 or segment.tcp_flags & RST != 0:
         return False
@@ -270,6 +298,14 @@ def _starts_anew(row, way, segment):  # type: ignore[no-untyped-def]
         # A SYN sent again has the same number; data may have moved `next` on since.
         return (segment.seq + 1 - way.base_seq) & 0xFFFFFFFF != 0
     return segment.tcp_flags & ACK == 0 and row.packets > 0
+
+
+@helper
+def _bound_held(chunks, state, directions, held, ts):  # type: ignore[no-untyped-def]
+    """Give up the oldest gaps while all connections together hold too much behind theirs."""
+    while state[HELD_BYTES] > state[HELD_LIMIT_ALL] or state[HELD_USED] > state[HELD_SEGMENTS_ALL]:
+        number = state[GAPS_FIRST]
+        _skip_gap(chunks, state, directions, number >> 1, number & 1, held, ts)
 
 
 @kernel(np.uint8, SEGMENT, int, int, np.int64, FLOW, CONNECTION, DIRECTION, HELD, np.uint8, np.int32, LISTENER, CHUNK)
@@ -287,11 +323,14 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
         if state[HELD_USED] * 2 + 4 > held.shape[0]:
             state[STOPPED] = HELD_FULL
             break
-        if state[HELD_BYTES] + wire > pool.shape[0]:
+        if state[HELD_AT] + wire > pool.shape[0]:
             state[STOPPED] = POOL_FULL
             break
-        if state[FREE_CONNECTIONS] == 0:
+        if rows_left(free) == 0:
             state[STOPPED] = CONNECTIONS_FULL
+            break
+        if listeners_full(listeners, state):
+            state[STOPPED] = LISTENERS_FULL
             break
         i += 1
         ts = segment.ts
@@ -299,15 +338,18 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
         flow = np.int64(segment.flow)
         flags = segment.tcp_flags
         c = np.int64(flows[flow].connection)
-        if c < 0 or _starts_anew(connections[c], directions[2 * c + d], segment):
-            state[FREE_CONNECTIONS] -= 1
-            c = np.int64(free[state[FREE_CONNECTIONS]])
+        if c < 0 or _starts_anew(connections[c], directions[2 * c + d], segment, state):
+            c = take_row(free)
             known = np.int64(1) if flags & SYN else np.int64(0)
             client = 1 - d if flags & ACK else d
             if known == 0:
-                client = _known_client(listeners, flows[flow])
+                client = known_client(listeners, flows[flow], state)
                 known = np.int64(2) if client >= 0 else np.int64(0)
-            _open(connections, directions, flows, chunks, state, c, flow, ts, segment.packet, max(client, 0), known)
+            only_syn = 1 if flags & (SYN | ACK | RST) == SYN and wire == 0 else 0
+            _open(
+                connections, directions, flows, chunks, state, c, flow, ts, segment.packet, max(client, 0), known,
+                only_syn,
+            )  # fmt: skip
         elif (
             wire > 0
             and flags & SYN == 0
@@ -317,6 +359,7 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
             older = np.int64(connections[c].previous)
             before = directions[2 * older + d]
             under_way = connections[older].used == 1 and ts - connections[older].closed_at <= REST_NS
+            under_way = under_way and not _is_past(connections[older], state)
             if under_way and before.started and abs(_distance(before, segment.seq)) <= DOUBTFUL:
                 c = older
         row = connections[c]
@@ -324,6 +367,9 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
         other = directions[2 * c + 1 - d]
         if ts > row.last:
             row.last = ts
+        row.last_serial = state[NEXT_SERIAL]
+        if flags & (SYN | ACK | RST) != SYN or wire > 0:
+            row.only_syn = 0
         row.packets += 1
         way.packets += 1
         way.bytes += wire
@@ -338,7 +384,7 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
                 row.syn_at = ts
             else:
                 row.syn_ack_at = ts
-                _note_listener(listeners, flows[flow], d)
+                note_listener(listeners, flows[flow], d, state)
             seq = (seq + 1) & 0xFFFFFFFF
         elif way.started == 0 and flags & RST == 0:
             way.base_seq = seq
@@ -353,7 +399,7 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
                     other.acked = acked
                 if other.held >= 0 and wire > 0:
                     while other.held >= 0 and held[other.held].offset <= other.acked:
-                        _skip_gap(chunks, state, other, c, 1 - d, held, ts)
+                        _skip_gap(chunks, state, directions, c, 1 - d, held, ts)
         if wire > 0 and not way.started:
             way.stray_bytes += wire  # a reset with payload, before anything else
         elif wire > 0:
@@ -382,32 +428,37 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
                 else:
                     if way.held < 0:
                         way.gap_since = ts
+                        _gap_began(directions, state, 2 * c + d)
                     if offset > way.next:
                         way.out_of_order += 1
                     added = _hold(buf, pool, state, way, held, offset, at, ts, segment.packet, captured, wire)
                     way.retransmitted_bytes += wire - added
                     if added == 0:
                         way.retransmitted_packets += 1
-                    _drain(chunks, state, way, c, d, held)
+                    _drain(chunks, state, directions, c, d, held)
         for side in range(2):
             waiting = directions[2 * c + side]
             while waiting.held >= 0:
                 age = ts - waiting.gap_since
                 acked_beyond = held[waiting.held].offset <= waiting.acked
-                if not ((acked_beyond and age > PATIENCE_NS) or age > IMPATIENCE_NS or waiting.held_bytes > HELD_LIMIT):
+                too_much = waiting.held_bytes > HELD_LIMIT or waiting.held_count > HELD_SEGMENTS
+                if not ((acked_beyond and age > PATIENCE_NS) or age > IMPATIENCE_NS or too_much):
                     break
-                _skip_gap(chunks, state, waiting, c, side, held, ts)
+                _skip_gap(chunks, state, directions, c, side, held, ts)
+        _bound_held(chunks, state, directions, held, ts)
         if flags & FIN and way.started:
             way.fin = way.next + _distance(way, seq) + np.int64(segment.wire)
         if row.closed_at == 0 and (flags & RST or (way.fin >= 0 and other.fin >= 0)):
-            row.closed_at = ts
+            _close(row, state, ts)
+            if flags & RST:
+                row.reset_by = d
     return i
 
 
 @kernel(int, int, int, np.int64, FLOW, CONNECTION, DIRECTION, HELD, np.int32, CHUNK)
 def finish(now, everything, idle, state, flows, connections, directions, held, ended, chunks):  # type: ignore[no-untyped-def]
-    """End connections closed for longer than REST_NS before `now`, or silent for `idle` ns (0: however long), or all:
-    gaps become holes, an END chunk follows.
+    """End connections that are over: closed for longer than REST_NS before `now`, silent for `idle` ns (0: however
+    long), or past because of those that came after them; or all. Gaps become holes, an END chunk follows.
 
     `ended` gets their numbers; returns how many. state[STOPPED] says when chunks or `ended` were full: call again.
     """
@@ -418,14 +469,15 @@ def finish(now, everything, idle, state, flows, connections, directions, held, e
         if row.used != 1:
             continue
         closed = row.closed_at != 0 and now - row.closed_at > 2 * REST_NS
-        if everything == 0 and not closed and (idle == 0 or now - row.last <= idle):
+        silent = idle != 0 and now - row.last > idle
+        if everything == 0 and not closed and not silent and not _is_past(row, state):
             continue
         if made == ended.shape[0] or state[CHUNKS] + 2 * state[HELD_USED] + 8 > chunks.shape[0]:
             state[STOPPED] = CHUNKS_FULL
             break
         for d in range(2):
             while directions[2 * c + d].held >= 0:
-                _skip_gap(chunks, state, directions[2 * c + d], c, d, held, row.last)
+                _skip_gap(chunks, state, directions, c, np.int64(d), held, row.last)
         _emit(chunks, state, END, c, 0, FROM_BLOCK, 0, row.last, 0, 0, 0)
         row.used = 2
         ended[made] = c

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from kafkatap.dissector.rows import RESULT
+from kafkatap.kernels.arrays import taken
 from kafkatap.kernels.decorator import record_dtype
+
+if TYPE_CHECKING:
+    from .connection_counts import ConnectionCounts
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -54,12 +59,37 @@ class Batch:
     """Finished rows: EXCHANGE and RESULT records. A result's exchange is in the same batch, and the results of one
     exchange follow each other. In a run that asks for no topics, `results` holds non-zero error codes only. `marks`
     (uint64, beside the exchanges): what inspectors found in the messages; None in a run without any. `topics`:
-    EXCHANGE_TOPIC records, what the requests of these exchanges are about; None in a run that asks for no topics."""
+    EXCHANGE_TOPIC records, what the requests of these exchanges are about; None in a run that asks for no topics.
+    `provisional` (uint8, beside the exchanges): 1 + the outcome under which an earlier, provisional row was given, 0
+    where there was none; None in a run without any."""
 
     exchanges: Array
     results: Array
     marks: Array | None = None
     topics: Array | None = None
+    provisional: Array | None = None
+
+    def picked(self, mask: Array) -> Batch:
+        """Copies of the exchanges in `mask` (bool, beside them), with all that is theirs."""
+        exchanges = taken(self.exchanges, np.flatnonzero(mask))
+        numbers, topics = exchanges["exchange"], self.topics
+        if topics is not None:
+            topics = taken(topics, np.flatnonzero(np.isin(topics["exchange"], numbers)))
+        return Batch(
+            exchanges,
+            taken(self.results, np.flatnonzero(np.isin(self.results["exchange"], numbers))),
+            None if self.marks is None else self.marks[mask],
+            topics,
+            None if self.provisional is None else self.provisional[mask],
+        )
+
+
+def as_results(topics: Array) -> Array:
+    """EXCHANGE_TOPIC rows as RESULT rows that say nothing else."""
+    rows = np.zeros(len(topics), RESULT)
+    for name in ("exchange", "topic", "topic_id"):
+        rows[name] = topics[name]
+    return rows
 
 
 class Names(Protocol):
@@ -91,6 +121,7 @@ class FileInfo:
     last: int | None = None
     drops: int | None = None  # packets lost while capturing, where the file tells
     damage: str | None = None
+    duplicates: int = 0  # packets that a file before it holds too, with equal times and bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +131,7 @@ class Context:
     `ledger` has a section for packets, payload bytes, requests and responses; the parts of a section (all but "total")
     sum to its "total". `known_versions`: the lowest and highest version of each API's requests that can be decoded, by
     api_key, None where it is not known. `encrypted_share` is the part of the TCP payload that was TLS, 0 to 1.
+    `connections`: rows for tables; a run that makes none has only `counted`, their counts.
     """
 
     strings: Sequence[bytes | None] = ()
@@ -114,6 +146,22 @@ class Context:
     encrypted_share: float = 0.0
     known_versions: Mapping[int, tuple[int, int]] | None = None
     not_captured: int = 0  # bytes of TCP payload that the snap length cut off
+    interrupted: bool = False  # reading ended before the input did, as the user wanted
+
+    def __repr__(self) -> str:
+        files = f"{len(self.files):,} file{'' if len(self.files) == 1 else 's'}"
+        return f"<Context of {files}, {self.packets:,} packets, {len(self.strings):,} strings>"
+
+    counted: ConnectionCounts | None = None
+
+    @property
+    def connection_counts(self) -> ConnectionCounts:
+        """What reports say of the connections."""
+        if self.counted is not None:
+            return self.counted
+        from .connection_counts import count_connections
+
+        return count_connections(self.connections)
 
     def text(self, number: int) -> str | None:
         """A string from the wire by its number, None for null; not escaped."""

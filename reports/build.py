@@ -11,7 +11,7 @@ from .counts import ReportCounts
 from .errors import error_totals, errors
 from .heading import files, heading
 from .histogram import middle
-from .latency import latency, roll_latency
+from .latency import check_by, latency, roll_latency
 from .ledger import ledger, loss_sentences
 from .model import Curves, Report
 from .not_decoded import not_decoded
@@ -32,6 +32,7 @@ def build_report(
 ) -> Report:
     """The reports of finished counts. `by`: api, client, broker, version or topic; `curves`: what plots need too;
     `asked`: the filters in words, for the heading."""
+    check_by(by)
     counts.finish()
     detail = errors(counts, context)
     undecoded = not_decoded(counts, context)
@@ -49,17 +50,17 @@ def build_report(
         ),
         ledger=ledger(context),
         sentences=(*loss_sentences(context), *not_decoded_sentences(undecoded)),
-        curves=latency_curves(counts, context) if curves else Curves(),
+        curves=latency_curves(counts, context, by) if curves else Curves(),
     )
 
 
-def latency_curves(counts: ReportCounts, context: Context) -> Curves:
-    """The distribution of broker time by API, the most frequent API first."""
-    rolled = roll_latency(counts, context, "api")
+def latency_curves(counts: ReportCounts, context: Context, by: str = "api") -> Curves:
+    """The distribution of broker time of each row of the latency table, the most frequent one first."""
+    rolled = roll_latency(counts, context, by)
     owner, bucket, count = rolled.histograms.of(tally.M_BROKER)
     rows = rolled.row_of[owner]
     curves = []
-    for i, (api_key, long_poll) in enumerate(rolled.keys):
+    for i, (api_key, long_poll, *rest) in enumerate(rolled.keys):
         assert isinstance(api_key, int)
         total = int(rolled.values["answered"][i])
         if not total:
@@ -68,5 +69,11 @@ def latency_curves(counts: ReportCounts, context: Context) -> Curves:
         found, inverse = np.unique(bucket[mine], return_inverse=True)
         running = np.cumsum(np.bincount(inverse, weights=count[mine])) / total
         times = np.minimum(middle(found), rolled.values["broker_max"][i])
-        curves.append((api_label(api_key, int(bool(long_poll))), total, times.tolist(), running.tolist()))
+        label = " ".join((api_label(api_key, int(bool(long_poll))), *(_named(by, value) for value in rest)))
+        curves.append((label, total, times.tolist(), running.tolist()))
     return Curves(tuple(sorted(curves, key=lambda c: (-c[1], c[0]))))
+
+
+def _named(by: str, value: int | str | None) -> str:
+    """`v12`, `billing`; a client without an id as in tables."""
+    return f"v{value}" if by == "version" else "(none)" if value is None else str(value)

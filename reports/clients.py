@@ -7,13 +7,14 @@ Names are told apart by what they print as.
 The verdict is a plain rule, `verdict`:
 
 1. throttled  quotas took more than half of the total time, and that was felt (2.)
-   network    else, at least 1 % of the TCP payload, in at least RETRANSMITTED_PACKETS packets, was sent again
+   network    else, at least 1 % of the TCP payload, in at least RETRANSMITTED_PACKETS packets, was retransmitted;
+              not where captures hold duplicates, which look the same
 2. -          else, where the 99th percentile of total time (without requests that wait for something else: Fetch for
               data, JoinGroup and SyncGroup for other members) is below 20 ms, and so is the mean of what quotas and
               transfer took of a Fetch, nothing is slow
 3. else the largest part of the summed total time:
-   throttled  delay by quotas
-   broker     broker time (without that of those requests) and queueing behind earlier requests
+   throttled  throttle wait, and head-of-line wait while a quota delayed the requests ahead
+   broker     broker time (without that of those requests), and head-of-line wait while the broker worked on others
    client     transfer, where the client's receive window was closed meanwhile
    network    transfer, else
 """
@@ -22,16 +23,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import numpy as np
 
 from kafkatap.dissector.releases import oldest_release_for, removed_in
 
 from . import tally
 from .batch import Context
+from .connection_counts import KEY, VALUES
 from .counts import ReportCounts
 from .histogram import P50, P99
 from .latency import FETCHES, WAITS
-from .model import Column, Table, Value
+from .model import Column, Table, Value, Versions
 from .rollup import Rolled, api_label, group_columns, maybe, roll_up
 
 COLUMNS = (
@@ -41,18 +45,40 @@ COLUMNS = (
     Column("connections", "conns", "count", "TCP connections, by their last client_id", 1),
     Column("requests", "requests", "count", "requests"),
     Column("oldest_release", "needs\nKafka", "text", "oldest Kafka release that knows all API versions used"),
-    Column("removed", "gone\nin 4.0", "text", "API versions used that Kafka 4.0 no longer knows", 3),
-    Column("api_versions", "API versions", "text", "all API versions used", 9),
+    Column("removed", "gone\nin 4.0", "versions", "API versions used that Kafka 4.0 no longer knows", 3),
+    Column("api_versions", "API versions", "versions", "all API versions used", 9),
     Column("request_bytes", "sent", "bytes", "size of the requests", 2),
     Column("response_bytes", "received", "bytes", "size of the responses", 2),
     Column("errors", "errors", "count", "non-zero error codes in the responses"),
     Column("throttled", "throt-\ntled", "count", "responses with throttle_time_ms above zero", 1),
-    Column("wait_sum_ns", "quota\ndelay", "ns", "delay by quotas on the wire, summed", 3),
+    Column("wait_sum_ns", "throttle\nwait", "ns", "time that quotas delayed its requests on the wire, summed", 1),
+    Column(
+        "hol_throttle_wait_sum_ns",
+        "HOL\nthrottle",
+        "ns",
+        "time that its requests waited behind throttled ones of their connection, summed",
+        9,
+    ),
+    Column(
+        "hol_poll_wait_sum_ns",
+        "HOL\npoll",
+        "ns",
+        "time that they waited behind Fetch, ShareFetch, JoinGroup and SyncGroup requests of their connection, summed",
+        9,
+    ),
     Column("total_p50_ns", "total\np50", "ns", "total time, median (without Fetch, JoinGroup, SyncGroup)", 4),
     Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile (without Fetch, JoinGroup, SyncGroup)"),
     Column("rtt_ns", "RTT", "ns", "TCP round trip in the handshakes, median", 1),
-    Column("retransmitted_packets", "retr.", "count", "packets with payload that was sent before, both ways", 4),
-    Column("retransmitted_share", "retr.", "share", "payload bytes sent again, both ways", 2),
+    Column(
+        "retransmitted_packets",
+        "retr.",
+        "count",
+        "packets with payload that was sent before, both ways; null: captures hold duplicates, which look the same",
+        4,
+    ),
+    Column(
+        "retransmitted_share", "retr.", "share", "payload bytes that were retransmitted, both ways; null as before", 2
+    ),
     Column("zero_windows", "zero\nwin.", "count", "times that the client's receive window was closed", 4),
     Column("verdict", "verdict", "text", "where the time goes: network, broker, client, throttled, or -"),
 )
@@ -70,7 +96,7 @@ class _Wire:
     """What the connections of one client add up to."""
 
     connections: int = 0
-    rtts: list[int] = field(default_factory=list)
+    rtt: int | None = None
     bytes: int = 0
     again_bytes: int = 0
     again_packets: int = 0
@@ -104,38 +130,45 @@ def clients(counts: ReportCounts, context: Context) -> Table:
         if requests[g] and c["api_version"][g] >= 0:
             versions[who[g]].add((c["api_key"][g], c["api_version"][g]))
     wires = _wires(context, known)
+    repeated = any(f.duplicates for f in context.files)
     v, total = rolled.values, rolled.exchanges()
     rows: list[tuple[Value, ...]] = []
     for i in sorted(range(len(rolled)), key=lambda i: (-int(total[i]), str(rolled.keys[i]))):
         key: Who = rolled.keys[i]  # type: ignore[assignment]
         wire, t = wires.get(key, _Wire()), time_row.get(key, -1)
         p50, p99 = (maybe(p) for p in percentiles[t]) if t >= 0 else (None, None)
-        share = wire.again_bytes / wire.bytes if wire.bytes else None
+        if repeated:
+            wire.again_packets = wire.again_bytes = 0
+        share = wire.again_bytes / wire.bytes if wire.bytes and not repeated else None
         gone = {(k, n) for k, n in versions[key] if (removed_in(k, n) or "").startswith("4.0")}
         rows.append((
             key[0], key[1], _software_text(key),
             wire.connections, int(total[i]),
-            oldest_release_for(versions[key]) or None, versions_text(gone) or None, versions_text(versions[key]),
-            *(int(v[n][i]) for n in ("request_bytes", "response_bytes", "errors", "throttled", "wait_ns")),
-            p50, p99, sorted(wire.rtts)[len(wire.rtts) // 2] if wire.rtts else None,
-            wire.again_packets, share, wire.zero_windows,
+            oldest_release_for(versions[key]) or None, _by_api(gone), _by_api(versions[key]),
+            *(int(v[n][i]) for n in (
+                "request_bytes", "response_bytes", "errors", "throttled", "wait_ns", "hol_throttle_wait_ns",
+                "hol_poll_wait_ns",
+            )),
+            p50, p99, wire.rtt,
+            None if repeated else wire.again_packets, share, wire.zero_windows,
             verdict(wire, p99, _spent(times, t), _spent(fetches, fetch_row.get(key, -1))),
         ))  # fmt: skip
     notes = (
         "needs Kafka: the oldest release that knows all API versions used.",
         "total p99: without Fetch, JoinGroup and SyncGroup, which wait for data and for other members.",
-        "verdict: network (1 % or more sent again), - (nothing slower than 20 ms), else where most of the time went.",
+        "verdict: network (1 % or more retransmitted), - (nothing slower than 20 ms), else where most time went. "
+        "Waiting behind a request counts as what that request waited for.",
     )
     return Table("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Where the total time of some answered exchanges went, ns."""
+    """Where the total time of some answered exchanges went, ns. A head-of-line wait is charged to what the request
+    ahead waited for; where that was data or other members of a group, to nobody."""
 
     count: int = 0
     broker: int = 0
-    queue: int = 0
     quota: int = 0
     transfer: int = 0
 
@@ -143,15 +176,22 @@ class Spent:
 def _spent(rolled: Rolled, row: int) -> Spent:
     if row < 0:
         return Spent()
-    v = rolled.values
-    broker, queue, quota = (int(v[name][row]) for name in ("broker_ns", "queue_ns", "wait_ns"))
-    return Spent(int(v["answered"][row]), broker, queue, quota, int(v["total_ns"][row]) - broker - queue - quota)
+    total, broker, queue, by_quota, by_wait, quota = (
+        int(rolled.values[name][row])
+        for name in ("total_ns", "broker_ns", "queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "wait_ns")
+    )
+    return Spent(
+        count=int(rolled.values["answered"][row]),
+        broker=broker + queue - by_quota - by_wait,
+        quota=quota + by_quota,
+        transfer=total - broker - queue - quota,
+    )
 
 
 def verdict(wire: _Wire, p99: int | None, prompt: Spent, fetches: Spent) -> str:
     """The rule of this module's docstring. `prompt`: exchanges that wait for nothing else; `fetches`: Fetches."""
     quota, transfer = prompt.quota + fetches.quota, prompt.transfer + fetches.transfer
-    broker = prompt.broker + prompt.queue
+    broker = prompt.broker
     slow_fetches = fetches.quota + fetches.transfer >= SLOW_NS * max(fetches.count, 1)
     slow = (p99 is not None and p99 >= SLOW_NS) or slow_fetches
     if slow and quota > broker + transfer:
@@ -167,22 +207,12 @@ def verdict(wire: _Wire, p99: int | None, prompt: Spent, fetches: Spent) -> str:
     return "client" if wire.zero_windows else "network"
 
 
-def versions_text(pairs: set[tuple[int, int]]) -> str:
-    """`Fetch 4, 11-12; Metadata 9`."""
+def _by_api(pairs: set[tuple[int, int]]) -> tuple[Versions, ...]:
+    """(api_key, version) pairs as names of APIs with their versions, ascending by key."""
     by_api: dict[int, list[int]] = defaultdict(list)
     for api_key, version in sorted(pairs):
         by_api[api_key].append(version)
-    return "; ".join(f"{api_label(k)} {_ranges(v)}" for k, v in sorted(by_api.items()))
-
-
-def _ranges(numbers: list[int]) -> str:
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return tuple((api_label(key), tuple(versions)) for key, versions in by_api.items())
 
 
 def _texts(numbers: Sequence[Sequence[int]], context: Context) -> list[Who]:
@@ -218,21 +248,18 @@ def _software_text(who: Who) -> str | None:
 
 
 def _wires(context: Context, known: dict[Software, set[Software]]) -> dict[Who, _Wire]:
-    wires: dict[Who, _Wire] = defaultdict(_Wire)
-    c = context.connections
-    people = _texts([c[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")], context)
-    names = (
-        "handshake_rtt_ns", "client_bytes", "broker_bytes", "client_retransmitted_bytes", "broker_retransmitted_bytes",
-        "client_retransmitted_packets", "broker_retransmitted_packets", "client_zero_windows",
-    )  # fmt: skip
-    columns = (c[name].tolist() for name in names)
-    for who, rtt, sent, got, again, again_got, packets, packets_got, zero in zip(people, *columns, strict=True):
-        wire = wires[_settle(who, known)]
-        wire.connections += 1
-        if rtt >= 0:
-            wire.rtts.append(rtt)
-        wire.bytes += sent + got
-        wire.again_bytes += again + again_got
-        wire.again_packets += packets + packets_got
-        wire.zero_windows += zero
+    counts = context.connection_counts
+    keys = group_columns(counts.table, KEY)
+    people = _texts([keys[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")], context)
+    numbers: dict[Who, int] = {}
+    groups = np.array([numbers.setdefault(_settle(who, known), len(numbers)) for who in people], np.int64)
+    wires = {who: _Wire(rtt=rtt) for who, rtt in zip(numbers, counts.median_rtts(groups, len(numbers)), strict=True)}
+    each = list(wires.values())
+    for group, values in zip(groups.tolist(), counts.table.value_rows().tolist(), strict=True):
+        wire, value = each[group], dict(zip(VALUES, values, strict=True))
+        wire.connections += value["connections"]
+        wire.bytes += value["bytes"]
+        wire.again_bytes += value["retransmitted_bytes"]
+        wire.again_packets += value["retransmitted_packets"]
+        wire.zero_windows += value["client_zero_windows"]
     return wires

@@ -12,28 +12,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from kafkatap.kernels import helper, kernel
+from kafkatap.kernels.hashing import hash_start, mix, new_seed, spread
 
 from .batch import Array
 
 SUM, MIN, MAX = range(3)
+#: Places in `used`.
+ROWS, SEED = range(2)
 #: What a value column holds before anything was added.
 EMPTY = {SUM: 0, MIN: 2**63 - 1, MAX: -(2**63)}
 
 
 @helper
-def find_slot(keys, width, slots, probe, at):  # type: ignore[no-untyped-def]
-    """The row whose key is probe[at : at + width], or -1 - (the free slot where it belongs).
-
-    The hash stays below 2^63 without wrapping, so that plain Python gives the same.
-    """
-    mixed = np.int64(0)
+def find_slot(keys, width, slots, seed, probe, at):  # type: ignore[no-untyped-def]
+    """The row whose key is probe[at : at + width], or -1 - (the free slot where it belongs)."""
+    h = hash_start(seed)
     for c in range(width):
         x = probe[at + c]
-        mixed ^= ((x ^ (x >> 31)) & 0x7FFFFFFF) * (0x9E3779B1 - 0x3C6EF35E * (c & 1) - 0x00A54FF2 * c)
-    mixed ^= mixed >> 32
-    mixed ^= mixed >> 15
+        h = mix(h, x ^ (x >> 32), seed)
     mask = len(slots) - 1
-    slot = mixed & mask
+    slot = spread(h) & mask
     while True:
         row = np.int64(slots[slot])
         if row < 0:
@@ -50,13 +48,13 @@ def find_slot(keys, width, slots, probe, at):  # type: ignore[no-untyped-def]
 
 
 @helper
-def claim_row(keys, width, slots, used, which, probe, at):  # type: ignore[no-untyped-def]
-    """The row of a key, made where it is new (`used[which]` counts rows). The caller has seen to the space."""
-    row = find_slot(keys, width, slots, probe, at)
+def claim_row(keys, width, slots, used, probe, at):  # type: ignore[no-untyped-def]
+    """The row of a key, made where it is new (`used` as in CountTable). The caller has seen to the space."""
+    row = find_slot(keys, width, slots, used[SEED], probe, at)
     if row < 0:
         slot = -1 - row
-        row = used[which]
-        used[which] = row + 1
+        row = used[ROWS]
+        used[ROWS] = row + 1
         slots[slot] = row
         for c in range(width):
             keys[row * width + c] = probe[at + c]
@@ -71,7 +69,7 @@ def add_rows(new_keys, new_values, first, keys, values, slots, used, ops, width,
     for i in range(first, rows):
         if used[0] >= capacity:
             return i
-        row = claim_row(keys, width, slots, used, 0, new_keys, i * width)
+        row = claim_row(keys, width, slots, used, new_keys, i * width)
         base = row * columns
         for c in range(columns):
             value = new_values[i * columns + c]
@@ -87,28 +85,29 @@ def add_rows(new_keys, new_values, first, keys, values, slots, used, ops, width,
     return rows
 
 
-@kernel(np.int64, np.int32, int, int)
-def fill_slots(keys, slots, rows, width):  # type: ignore[no-untyped-def]
+@kernel(np.int64, np.int32, int, int, int)
+def fill_slots(keys, slots, seed, rows, width):  # type: ignore[no-untyped-def]
     """Enter all rows (their keys differ) into free slots."""
     for row in range(rows):
-        slot = -1 - find_slot(keys, width, slots, keys, row * width)
+        slot = -1 - find_slot(keys, width, slots, seed, keys, row * width)
         slots[slot] = row
     return rows
 
 
-@kernel(np.int64, np.int64, np.int32, np.int64, int)
-def find_rows(probes, keys, slots, out, width):  # type: ignore[no-untyped-def]
+@kernel(np.int64, np.int64, np.int32, int, np.int64, int)
+def find_rows(probes, keys, slots, seed, out, width):  # type: ignore[no-untyped-def]
     """Write the row number of each probe, -1 where there is none."""
     rows = len(probes) // width
     for i in range(rows):
-        out[i] = max(find_slot(keys, width, slots, probes, i * width), -1)
+        out[i] = max(find_slot(keys, width, slots, seed, probes, i * width), -1)
     return rows
 
 
 class CountTable:
     """`width` key columns and one value column for each of `ops` (SUM, MIN, MAX).
 
-    `keys`, `values`: flat int64 arrays of capacity * columns; `slots`: int32; `used`: int64 (1,), the number of rows.
+    `keys`, `values`: flat int64 arrays of capacity * columns; `slots`: int32; `used`: int64 (2,), the number of rows
+    and the seed of the hash.
     """
 
     __slots__ = ("empty", "keys", "ops", "slots", "used", "values", "width")
@@ -117,7 +116,7 @@ class CountTable:
         self.width = width
         self.ops = np.array(ops, np.uint8)
         self.empty = np.array([EMPTY[op] for op in ops], np.int64)
-        self.used = np.zeros(1, np.int64)
+        self.used = np.array([0, new_seed()], np.int64)
         self.keys: Array = np.zeros(0, np.int64)
         self.values: Array = np.zeros(0, np.int64)
         self.slots: Array = np.zeros(0, np.int32)
@@ -132,7 +131,7 @@ class CountTable:
         return len(self.keys) // self.width
 
     def __len__(self) -> int:
-        return int(self.used[0])
+        return int(self.used[ROWS])
 
     def _size(self, capacity: int) -> None:
         rows = len(self)
@@ -142,7 +141,7 @@ class CountTable:
         values[: rows * self.columns] = self.values[: rows * self.columns]
         slots = np.full(1 << (2 * capacity - 1).bit_length(), -1, np.int32)
         if rows:
-            fill_slots(keys, slots, rows, self.width)
+            fill_slots(keys, slots, int(self.used[SEED]), rows, self.width)
         self.keys, self.values, self.slots = keys, values, slots
 
     def reserve(self, free: int) -> None:
@@ -173,7 +172,8 @@ class CountTable:
     def find(self, keys: Array) -> Array:
         """The row number of each key, -1 where it is not here: int64 (n, width) -> int64 (n,)."""
         out = np.empty(len(keys), np.int64)
-        find_rows(np.ascontiguousarray(keys, np.int64).reshape(-1), self.keys, self.slots, out, self.width)
+        probes = np.ascontiguousarray(keys, np.int64).reshape(-1)
+        find_rows(probes, self.keys, self.slots, int(self.used[SEED]), out, self.width)
         return out
 
     def merge(self, other: CountTable) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kafkatap.dissector.rows import EXCHANGE, RESULT
+from kafkatap.dissector.rows import EXCHANGE, NO_REPLY_EXPECTED, RESPONSE_LOST, RESULT, UNANSWERED
+from kafkatap.kernels.arrays import as_bytes, taken
 
 from . import tally
-from .batch import Array, Batch, Names
-from .count_table import CountTable
+from .batch import Array, Batch, Names, as_results
+from .count_table import SUM, CountTable
 from .filters import Filters, Wanted
 from .histogram import NOTED, OWNER_SHIFT, Histograms
 
@@ -80,6 +81,8 @@ class ReportCounts:
     def add(self, batch: Batch) -> None:
         """Add a batch. Its arrays may be used again afterwards."""
         exchanges, results = batch.exchanges, batch.results
+        if self.by_topic and batch.topics is not None:
+            results = _with_asked(exchanges, results, batch.topics)
         if len(exchanges) >= GATHER:
             self._add(exchanges, results)
             return
@@ -240,6 +243,14 @@ class ReportCounts:
         if not self.fixed_interval:
             self._coarsen()
 
+    def subtract(self, other: ReportCounts) -> None:
+        """Take away what another one counted of exchanges without a response: all but their first and last times.
+        Of the same exchanges something else has to be counted in their place."""
+        other.finish()
+        for table in (other.groups, other.topics, other.timeline):
+            table.value_rows()[:, table.ops == SUM] *= -1
+        self.merge(other)
+
     def renumber(self, strings: Array, addresses: Array) -> ReportCounts:
         """The same counts in another table of names: new numbers by old ones, int64 (strings,) and (addresses,)."""
         numbers = {True: np.append(strings, -1), False: np.append(addresses, -1)}
@@ -284,6 +295,17 @@ class ReportCounts:
                     found[name in STRING_COLUMNS].append(np.unique(table.key_rows()[:, column]))
         strings, addresses = (np.unique(np.concatenate(found[which])) for which in (True, False))
         return strings[strings >= 0], addresses[addresses >= 0]
+
+
+def _with_asked(exchanges: Array, results: Array, topics: Array) -> Array:
+    """RESULT rows, and one for each topic of the requests that nothing answered: they are about these all the same."""
+    alone = exchanges["exchange"][np.isin(exchanges["outcome"], (NO_REPLY_EXPECTED, UNANSWERED, RESPONSE_LOST))]
+    asked = np.flatnonzero(np.isin(topics["exchange"], alone)) if len(alone) else alone
+    if not len(asked):
+        return results
+    rows = as_results(taken(topics, asked))
+    rows["topic_id"][rows["topic"] >= 0] = -1  # one that has both is counted by its name, as in responses
+    return np.concatenate((as_bytes(results), as_bytes(rows))).view(RESULT)
 
 
 def rows_of(numbers: Array, wanted: Array) -> Array:

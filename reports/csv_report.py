@@ -10,16 +10,18 @@ import csv
 from pathlib import Path
 
 from . import units
-from .model import Column, Report, Table, Value
+from .model import Column, Report, Table, Value, as_number
 
+_WARNING = (Column("warning", "warning", "text", "what was lost, damaged or not understood"),)
 _FORMULA = frozenset("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  # the full-width ones act as well
 
 
 def write_csv(report: Report, folder: Path) -> list[Path]:
-    """Write capture.csv, latency.csv, throttle.csv ... into `folder` (made where it is missing); return their paths."""
+    """Write capture.csv, warnings.csv, latency.csv ... into `folder` (made where it is missing); return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for table in (report.heading, *report.tables, report.ledger):
+    warnings = Table("warnings", "Warnings", _WARNING, [(sentence,) for sentence in report.sentences])
+    for table in (report.heading, warnings, *report.tables, report.ledger):
         path = folder / f"{'capture' if table.name == 'heading' else table.name}.csv"
         with open(path, "w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
@@ -35,14 +37,14 @@ def _cells(table: Table) -> list[list[str]]:
 
 def cell(column: Column, value: Value) -> str:
     """One value as CSV holds it; nothing for None."""
-    if value is None:
+    if value is None or value == ():
         return ""
     if column.kind == "time":
-        return units.iso(int(value))
+        return units.iso(int(as_number(value)))
     if column.kind == "flag":
         return "true" if value else "false"
-    if column.kind == "text":
-        text = str(value)
+    if isinstance(value, str | tuple):
+        text = value if isinstance(value, str) else units.joined(value)
         harmless = units.safe(text)
         return "'" + harmless if text.lstrip(" ")[:1] in _FORMULA and text.strip(" ") not in ("", "-") else harmless
     return f"{value:.6f}" if isinstance(value, float) else str(value)

@@ -7,7 +7,7 @@ from kafkatap.dissector.rows import R_GROUP, R_RESOURCE, RESULT_KINDS
 
 from .batch import Context
 from .counts import ReportCounts
-from .model import Column, Table, Value
+from .model import Column, Table, Value, as_number
 from .rollup import api_label
 
 COLUMNS = (
@@ -47,7 +47,7 @@ def error_totals(detail: Table) -> Table:
         groups.setdefault(tuple(row[at[n]] for n in ("error", "code", "api", "retriable")), []).append(row)
 
     def numbers(rows: list[tuple[Value, ...]], name: str) -> list[int]:
-        return [int(row[at[name]] or 0) for row in rows]
+        return [int(as_number(row[at[name]])) for row in rows]
 
     rows: list[tuple[Value, ...]] = []
     for (error, code, api, retriable), members in groups.items():
@@ -57,7 +57,7 @@ def error_totals(detail: Table) -> Table:
             len({(row[at["kind"]], row[at["name"]]) for row in members if row[at["name"]] is not None}),
             min(numbers(members, "first")), max(numbers(members, "last")), min(numbers(members, "packet")),
         ))  # fmt: skip
-    rows.sort(key=lambda row: (-int(row[4] or 0), str(row)))
+    rows.sort(key=lambda row: (-as_number(row[4]), str(row)))
     notes = ("Every non-zero code at any level of a response; retry: the client may send the same again.",)
     return Table("error_totals", "Error codes", TOTAL_COLUMNS, rows, notes, empty="none")
 

@@ -39,21 +39,33 @@ def _pattern(globs: Sequence[str]) -> re.Pattern[str]:
 
 
 def split_broker(text: str) -> tuple[str, int]:
-    """(address or "", port or -1) of a `--broker`; ValueError where it is neither."""
+    """(address or "", port or -1) of a broker; ValueError where it is neither."""
     if text.startswith("["):
-        address, _, rest = text[1:].partition("]")
+        address, bracket, rest = text[1:].partition("]")
         port = rest[1:] if rest.startswith(":") else ""
-        if rest and not port:
+        if not bracket or (rest and not port):
             raise ValueError(f"{text!r} is no address and port")
     elif text.count(":") == 1:
         address, _, port = text.partition(":")
     else:
         address, port = text, ""
-    if not port:
-        return address, -1
-    if not port.isdigit() or not 0 < int(port) < 65536:
+    if not (address or port) or (text.endswith(":") and text.count(":") == 1):
+        raise ValueError(f"{text!r} is no address and port")
+    if port and (not port.isdigit() or not 0 < int(port) < 65536):
         raise ValueError(f"{port!r} is no port number")
-    return address, int(port)
+    return check_address(address) if address else "", int(port) if port else -1
+
+
+def check_address(text: str) -> str:
+    """An IP address as reports show it; ValueError where it is none."""
+    from ipaddress import ip_address
+
+    if text.isdigit():
+        raise ValueError(f"{text!r} is no address; a port alone is written :{text}")
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is no IP address, and a capture holds no host names") from None
 
 
 class Wanted:

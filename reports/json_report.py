@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from . import clients, errors, heading, latency, ledger, not_decoded, throttle, timeline, units
 from .model import Column, Report, Table, Value
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 #: Columns of each report; latency has those of every `--by`.
 REPORTS: dict[str, tuple[Column, ...]] = {
@@ -45,6 +45,10 @@ def _rows(table: Table) -> list[dict[str, Any]]:
 
 
 def _value(column: Column, value: Value) -> Any:
+    if column.kind == "versions" and isinstance(value, tuple):
+        return [{"api": v[0], "versions": list(v[1])} for v in value]
+    if isinstance(value, tuple):
+        return list(value)
     return units.iso(value) if column.kind == "time" and isinstance(value, int) else value
 
 
@@ -74,7 +78,11 @@ def schema() -> dict[str, Any]:
             "schema_version": {"const": SCHEMA_VERSION},
             "kafkatap": {"type": "string", "description": "version of kafkatap that wrote this"},
             "capture": _object(heading.COLUMNS),
-            "warnings": {"type": "array", "items": {"type": "string"}, "description": "what was lost, in sentences"},
+            "warnings": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "what was lost or damaged, in sentences",
+            },
             "reports": {
                 "type": "object",
                 "required": list(REPORTS),
@@ -99,7 +107,20 @@ def _object(columns: tuple[Column, ...], optional: bool = False) -> dict[str, An
     }
 
 
+_VERSIONS = {
+    "type": "object",
+    "required": ["api", "versions"],
+    "properties": {
+        "api": {"type": "string", "description": "name of the API"},
+        "versions": {"type": "array", "items": {"type": "integer"}, "description": "versions of it, ascending"},
+    },
+}
+
+
 def _property(column: Column) -> dict[str, Any]:
+    if column.kind in ("texts", "versions"):
+        items = _VERSIONS if column.kind == "versions" else {"type": "string"}
+        return {"type": "array", "items": items, "description": column.note}
     found: dict[str, Any] = {"type": [_TYPES.get(column.kind, "integer"), "null"], "description": column.note}
     if column.kind == "time":
         found["format"] = "date-time"

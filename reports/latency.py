@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kafkatap.dissector.rows import FETCHES as FETCHES
+from kafkatap.dissector.rows import WAITS as WAITS
+
 from . import tally
 from .batch import Array, Context, endpoint
 from .counts import ReportCounts
 from .model import Column, Table, Value
 from .rollup import PARTS, Rolled, api_label, group_columns, maybe, roll_up
 
-#: APIs whose requests wait at the broker for data: Fetch, ShareFetch.
-FETCHES = (1, 78)
-#: ... or for other members of a group as well: JoinGroup, SyncGroup.
-WAITS = (*FETCHES, 11, 14)
 BY = ("api", "client", "broker", "version", "topic")
 
 _BY_COLUMNS = {
@@ -41,18 +40,31 @@ _VALUES = (
     Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile"),
     Column("total_p999_ns", "total\np99.9", "ns", "total time, 99.9th percentile", 4),
     Column("total_max_ns", "total\nmax", "ns", "total time, longest", 2),
-    Column("queued", "queued", "count", "exchanges that waited behind an earlier one of their connection", 4),
-    Column("queue_p99_ns", "queue\np99", "ns", "waiting behind an earlier request, 99th percentile of those", 1),
-    Column("queue_sum_ns", "queue\nsum", "ns", "waiting behind an earlier request, summed", 5),
-    Column("throttle_waits", "waits", "count", "exchanges that a quota delayed on the wire", 5),
-    Column("throttle_wait_sum_ns", "quota\ndelay", "ns", "delay by quotas on the wire, summed", 1),
-    Column("throttle_wait_max_ns", "quota\nmax", "ns", "delay by quotas on the wire, longest", 5),
+    Column("queued", "HOL\nwaits", "count", "exchanges that waited behind earlier requests of their connection", 4),
+    Column("queued_share", "HOL\nshare", "share", "those, of the answered", 2),
+    Column(
+        "queue_p99_ns",
+        "HOL wait\np99",
+        "ns",
+        "head-of-line wait: behind earlier requests of the connection; 99th percentile of the exchanges that waited",
+        2,
+    ),
+    Column("queue_sum_ns", "HOL wait\nsum", "ns", "head-of-line wait, summed", 5),
+    Column("throttle_waits", "throttle\nwaits", "count", "exchanges that a quota delayed on the wire", 5),
+    Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "time that quotas delayed them on the wire, summed", 1),
+    Column("throttle_wait_max_ns", "throttle\nwait max", "ns", "time that a quota delayed one of them, longest", 5),
     Column("answered", "answered", "count", "requests with a response", 9),
     Column("no_reply_expected", "no reply", "count", "requests that ask for none (acks=0)", 9),
     Column("unanswered", "unanswered", "count", "requests without a response, or whose response was lost", 4),
     Column("api_key", "key", "count", "number of the API", 9),
     Column("long_poll", "long poll", "flag", "a Fetch that waited out its max_wait_ms", 9),
 )
+
+
+def check_by(by: str) -> None:
+    """ValueError where a report cannot be by this."""
+    if by not in BY:
+        raise ValueError(f"a report is by one of {', '.join(BY)}, not by {by!r}")
 
 
 def latency_columns(by: str) -> tuple[Column, ...]:
@@ -84,15 +96,16 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
             api_label(api_key, int(bool(long_poll))), *rest, int(requests[i]),
             *(maybe(p) for p in broker[i]), int(v["broker_max"][i]) if answered else None,
             *(maybe(p) for p in total[i]), int(v["total_max"][i]) if answered else None,
-            int(v["queued"][i]), maybe(queue[i, p99]), int(v["queue_ns"][i]),
+            int(v["queued"][i]), int(v["queued"][i]) / answered if answered else None, maybe(queue[i, p99]),
+            int(v["queue_ns"][i]),
             int(v["waited"][i]), int(v["wait_ns"][i]), int(v["wait_max"][i]) if v["waited"][i] else None,
             answered, int(v["no_reply_expected"][i]), int(v["unanswered"][i] + v["response_lost"][i]),
             api_key, bool(long_poll),
         ))  # fmt: skip
     title = "Latency by API" + (f" and {by}" if by != "api" else "")
     notes = [
-        "total (request's first byte to response's last) = queue (behind earlier requests of the connection) + quota "
-        "delay + broker + transfer. Largest sum of broker time first; quota delay is a sum.",
+        "total (request's first byte to response's last) = head-of-line wait (HOL, behind earlier requests of the "
+        "connection) + throttle wait + broker + transfer. Largest sum of broker time first.",
     ]
     if any(row[-1] for row in rows):
         notes.append("Long poll: a Fetch that waited out its max_wait_ms; the other Fetch rows are without those.")
@@ -100,7 +113,11 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
         notes.append("A Fetch waits at the broker for data: its broker time does not tell whether the broker is slow.")
     if by == "topic":
         notes.append("An exchange on several topics counts for each of them.")
-    return Table("latency", title, latency_columns(by), rows, tuple(notes), empty="no requests")
+    p99_note = "HOL wait p99 is that of the requests which waited so; HOL share is their share of the answered."
+    return Table(
+        "latency", title, latency_columns(by), rows, tuple(notes), empty="no requests",
+        column_notes=(("queue_p99_ns", p99_note),),
+    )  # fmt: skip
 
 
 def roll_latency(counts: ReportCounts, context: Context, by: str) -> Rolled:

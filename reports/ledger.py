@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import units
 from .batch import Context
 from .model import Column, Table, Value
 
@@ -30,7 +31,7 @@ WORDS = {
         "encrypted": "encrypted (TLS)",
         "not_kafka": "not Kafka",
         "skipped": "Kafka, outside of known messages",
-        "retransmitted": "sent again",
+        "retransmitted": "retransmitted",
         "out_of_window": "far outside of the window",
     },
     "requests": {
@@ -49,6 +50,10 @@ WORDS = {
     },
 }
 
+_DUPLICATES = (
+    "{n} packet{s} {are} in a file before it too. Duplicates look like retransmissions, so no verdict of this report "
+    "counts those."
+)
 #: What a part means to a user, where it is a loss.
 _SENTENCES = {
     ("requests", "unanswered"): "{n} request{s} {have} no response in this capture.",
@@ -87,15 +92,20 @@ def ledger(context: Context) -> Table:
 def loss_sentences(context: Context) -> tuple[str, ...]:
     """What was lost, damaged or not understood: one sentence each."""
     said: list[str] = []
+    if context.interrupted:
+        until = "" if context.last is None else f" (packets until {units.iso(context.last)})"
+        said.append(f"Interrupted: this report covers what was read before{until}, not the whole input.")
     for f in context.files:
         if f.damage:
             said.append(f"{f.path}: {f.damage}.")
         if f.drops:
             said.append(f"{f.path}: {_say('{n} packet{s} {were} dropped while capturing.', f.drops)}")
-    connections = context.connections
-    holes = int(connections["client_hole_bytes"].sum()) + int(connections["broker_hole_bytes"].sum())
+        if f.duplicates:
+            said.append(f"{f.path}: {_say(_DUPLICATES, f.duplicates)}")
+    connections = context.connection_counts
+    holes = connections.total("hole_bytes")
     if holes:
-        torn = int(((connections["client_holes"] > 0) | (connections["broker_holes"] > 0)).sum())
+        torn = connections.total("torn")
         where = "1 connection" if torn == 1 else f"{torn:,} connections"
         said.append(_say(f"{{n}} byte{{s}} of {where} {{are}} in no packet of this capture.", holes))
     if context.not_captured:
@@ -110,7 +120,7 @@ def loss_sentences(context: Context) -> tuple[str, ...]:
             if template and count:
                 said.append(_say(template, count))
     if context.encrypted_share >= 0.005:
-        said.append(f"{context.encrypted_share:.0%} of the payload is encrypted (TLS) and cannot be read.")
+        said.append(f"{units.share(context.encrypted_share)} of the payload is encrypted (TLS) and cannot be read.")
     return tuple(said)
 
 

@@ -37,6 +37,14 @@ class Rolled:
         kept = rows >= 0
         return percentiles(rows[kept], bucket[kept], count[kept], len(self), parts, top)
 
+    def counted(self, metric: int) -> Array:
+        """How many values of a metric each row has: int64 (rows,)."""
+        owner, _, count = self.histograms.of(metric)
+        rows = self.row_of[owner]
+        totals = np.zeros(len(self), np.int64)
+        np.add.at(totals, rows[rows >= 0], count[rows >= 0])
+        return totals
+
     def exchanges(self) -> Array:
         """Requests, with or without a response, of each row."""
         v = self.values

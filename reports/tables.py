@@ -62,6 +62,8 @@ EXCHANGES = _columns(
     f"response_last {TIME}?",
     "broker_ns int64?",
     "queue_ns int64?",
+    "hol_throttle_wait_ns int64?",
+    "hol_poll_wait_ns int64?",
     "throttle_wait_ns int64?",
     "total_ns int64?",
     "request_packet_first int64?",
@@ -240,8 +242,13 @@ class Texts:
         """Names of topics, also by their ids; the id's text where no name is known, null where there is neither."""
         import pyarrow.compute as pc
 
-        numbers = np.where(topic >= 0, topic, self._topic_of_id[topic_id])
-        return pc.coalesce(self.string(numbers), self.topic_id(np.where(numbers < 0, topic_id, -1)))
+        names, ids = self.known_topic(topic, topic_id)
+        return pc.coalesce(self.string(names), self.topic_id(ids))
+
+    def known_topic(self, topic: Array, topic_id: Array) -> tuple[Array, Array]:
+        """Of each topic the number of its name, or else that of its id; the other is -1."""
+        names = np.where(topic >= 0, topic, self._topic_of_id[topic_id]).astype(np.int64)
+        return names, np.where(names < 0, topic_id, -1).astype(np.int64)
 
 
 def _taken(values: Any, numbers: Array) -> Any:
@@ -300,7 +307,9 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
         columns[name] = texts.string(e[name])
     for name in ("request_first", "request_last", "response_first", "response_last"):
         columns[name] = masked(e[name], TIME, e[name] == r.NO_TIME)
-    for name in ("broker_ns", "queue_ns", "throttle_wait_ns", "total_ns"):
+    for name in (
+        "broker_ns", "queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
+    ):  # fmt: skip
         columns[name] = masked(e[name], "int64", untimed)
     for name in ("request_packet_first", "request_packet_last", "response_packet_first", "response_packet_last"):
         columns[name] = masked(e[name], "int64", e[name] == 0)
@@ -350,7 +359,7 @@ def _topic_lists(exchange: Array, results: Array, texts: Texts) -> Any:
     import pyarrow as pa
 
     named = taken(results, np.flatnonzero((results["topic"] >= 0) | (results["topic_id"] >= 0)))
-    keys = [np.ascontiguousarray(named[name]) for name in ("topic_id", "topic", "exchange")]
+    keys = [*texts.known_topic(named["topic"], named["topic_id"]), named["exchange"].copy()]
     same = np.lexsort(keys)  # stable: the first of equal ones comes first
     first = np.ones(len(named), bool)
     first[1:] = np.any([key[same[1:]] != key[same[:-1]] for key in keys], axis=0)

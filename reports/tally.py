@@ -47,6 +47,8 @@ GROUP_VALUES = {
     "queued": SUM,
     "queue_ns": SUM,
     "queue_max": MAX,
+    "hol_throttle_wait_ns": SUM,  # of queue_ns, while the requests ahead were delayed by a quota
+    "hol_poll_wait_ns": SUM,  # of queue_ns, while the requests ahead waited for data or for other members
     "waited": SUM,  # exchanges that a quota delayed on the wire
     "wait_ns": SUM,
     "wait_max": MAX,
@@ -59,7 +61,7 @@ GROUP_VALUES = {
     V_ANSWERED, _V_NO_REPLY, _V_UNANSWERED, _V_LOST, _V_ORPHAN,
     V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_MS, V_THROTTLE_MS_MAX,
     V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_QUEUED, V_QUEUE, V_QUEUE_MAX,
-    V_WAITED, V_WAIT, V_WAIT_MAX, V_WITH_ERRORS, V_ERRORS, V_FIRST, V_LAST,
+    V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_WAITED, V_WAIT, V_WAIT_MAX, V_WITH_ERRORS, V_ERRORS, V_FIRST, V_LAST,
 ) = range(len(GROUP_VALUES))  # fmt: skip
 GROUP_COLUMNS = len(GROUP_VALUES)
 
@@ -160,6 +162,8 @@ def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
             values[v + V_QUEUED] += 1
             values[v + V_QUEUE] += queue
             values[v + V_QUEUE_MAX] = max(values[v + V_QUEUE_MAX], queue)
+            values[v + V_HOL_THROTTLE_WAIT] += e.hol_throttle_wait_ns
+            values[v + V_HOL_POLL_WAIT] += e.hol_poll_wait_ns
             _add_bucket(noted, used, row, M_QUEUE, queue)
         wait = e.throttle_wait_ns
         if wait > 0:
@@ -206,13 +210,13 @@ def add_exchanges(  # type: ignore[no-untyped-def]
         probe[6] = e.broker_ip
         probe[7] = e.broker_port
         probe[8] = e.long_poll
-        group = claim_row(g_keys, 9, g_slots, g_used, 0, probe, 0)
+        group = claim_row(g_keys, 9, g_slots, g_used, probe, 0)
         group_of[i] = group
         _tally(e, at, group, g_values, noted, used)
 
         probe[0] = at // options[O_INTERVAL]
         probe[1] = e.api_key
-        interval = claim_row(t_keys, 2, t_slots, t_used, 0, probe, 0)
+        interval = claim_row(t_keys, 2, t_slots, t_used, probe, 0)
         interval_of[i] = interval
         t = interval * TIMELINE_COLUMNS
         if e.outcome != ORPHAN:
@@ -276,7 +280,7 @@ def add_errors(  # type: ignore[no-untyped-def]
         probe[6] = e.client_id
         probe[7] = e.broker_ip
         probe[8] = e.broker_port
-        row = 4 * claim_row(e_keys, 9, e_slots, e_used, 0, probe, 0)
+        row = 4 * claim_row(e_keys, 9, e_slots, e_used, probe, 0)
         e_values[row] += 1
         at = e.response_first
         if at == NO_TIME:
@@ -316,7 +320,7 @@ def add_topics(  # type: ignore[no-untyped-def]
         probe[1] = e.long_poll
         probe[2] = r.topic
         probe[3] = r.topic_id
-        row = claim_row(k_keys, 4, k_slots, k_used, 0, probe, 0)
+        row = claim_row(k_keys, 4, k_slots, k_used, probe, 0)
         if stamps[row] != 1 + e.exchange:
             stamps[row] = 1 + e.exchange
             _tally(e, began(e), row, k_values, noted, used)

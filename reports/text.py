@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from . import units
-from .model import Column, Report, Table, Value
+from .model import Column, Report, Table, Value, as_number
 
 Span = tuple[str, str]  #: text and a rich style ("" for plain)
 Line = list[Span]
@@ -20,18 +20,24 @@ PLAIN_WIDTH = 120
 #: Texts are never wider than the first; where the terminal is narrow they are cut down to the second before a column
 #: goes, down to the third when none is left that could go, and to the last (also those of _FIRM) when that will not do.
 LONGEST, NARROW, SOFTEST, SHORTEST = 40, 20, 13, 9
+#: Texts are no longer than this where nothing is cut to a terminal's width: a topic has at most 249 characters.
+LONGEST_WHOLE, LONGEST_LINE = 250, 100_000
 #: Texts that are whole as long as possible.
 _FIRM = frozenset(("error", "api", "verdict", "section", "meaning"))
 _GAP = "  "
+_TEXTS = frozenset(("text", "texts", "versions"))
 _RIGHT = frozenset(("count", "ns", "ms", "bytes", "share", "packet"))
 _VERDICTS = {"network": "magenta", "broker": "red", "client": "yellow", "throttled": "cyan", "-": "dim"}
 #: Columns whose values above zero are bad news.
 _BAD = {"errors": "red", "unanswered": "red", "throttled": "yellow", "wait_sum_ns": "yellow", "drops": "red"}
 
 
-def render_text(report: Report, width: int = PLAIN_WIDTH, top: int = 12, utc: bool = False) -> Iterator[Line]:
-    """The whole report, line by line, without line ends. `top`: rows of a table that are shown, 0 for all."""
-    yield from _heading(report.heading, width, utc)
+def render_text(
+    report: Report, width: int = PLAIN_WIDTH, top: int = 12, utc: bool = False, whole: bool = False
+) -> Iterator[Line]:
+    """The whole report, line by line, without line ends. `top`: rows of a table that are shown, 0 for all. `whole`: no
+    text is cut, so lines may be longer than `width`, which chooses the columns all the same."""
+    yield from _heading(report.heading, LONGEST_LINE if whole else width, utc)
     for sentence in report.sentences:
         for n, part in enumerate(textwrap.wrap(units.safe(sentence), max(width - 2, 20))):
             yield [("  " if n else "! ", "bold yellow"), (part, "yellow")]
@@ -39,21 +45,21 @@ def render_text(report: Report, width: int = PLAIN_WIDTH, top: int = 12, utc: bo
         if len(table.rows) < table.shown_from:
             continue
         yield []
-        yield from render_table(table, width, top, utc)
+        yield from render_table(table, width, top, utc, whole)
 
 
-def render_table(table: Table, width: int, top: int, utc: bool) -> Iterator[Line]:
-    """One table: its title, its columns as far as they fit, its first rows, its notes."""
+def render_table(table: Table, width: int, top: int, utc: bool, whole: bool = False) -> Iterator[Line]:
+    """One table: its title, its columns as far as they fit, its most important rows, its notes."""
     if not table.rows:
         yield [(table.title, "bold"), (f": {table.empty}", "")]
         return
     yield [(table.title, "bold")]
-    rows = table.rows if table.whole or not top else table.rows[:top]
+    rows = table.rows if table.whole or not top else _chosen_rows(table, top)
     digits, date = _clock_form(table, rows)
     cells: list[list[str]] = []
     columns = [i for i, c in enumerate(table.columns) if c.rank < 9 and (c.rank == 0 or _says_something(table, i))]
     texts = {i: [_cell(table.columns[i], row[i], utc, digits, date) for row in rows] for i in columns}
-    shown, widths = _fit(table, columns, texts, width)
+    shown, widths = _fit(table, columns, texts, width, whole)
     for i, limit in zip(shown, widths, strict=True):
         cells.append([units.cut(t, limit) for t in texts[i]])
     heads = [table.columns[i].title.split("\n") for i in shown]
@@ -71,10 +77,22 @@ def render_table(table: Table, width: int, top: int, utc: bool) -> Iterator[Line
         yield line
     left = len(table.rows) - len(rows)
     if left:
-        yield [(f"… and {left:,} more {'row' if left == 1 else 'rows'} (--top {len(table.rows)} shows all)", "dim")]
-    for note in table.notes:
+        fewer = f" with fewer {table.chosen_by}" if table.chosen_by else ""
+        rest = f"… and {left:,} more {'row' if left == 1 else 'rows'}{fewer} (--top {len(table.rows)} shows all)"
+        yield [(rest, "dim")]
+    names = {table.columns[i].name for i in shown}
+    for note in (*table.notes, *(text for name, text in table.column_notes if name in names)):
         for part in textwrap.wrap(note, width):
             yield [(part, "dim")]
+
+
+def _chosen_rows(table: Table, top: int) -> list[tuple[Value, ...]]:
+    """The first `top` rows, or those with the most in a column, in the table's order."""
+    if table.chosen_by is None:
+        return table.rows[:top]
+    at = next(i for i, c in enumerate(table.columns) if c.name == table.chosen_by)
+    most = sorted(range(len(table.rows)), key=lambda n: (-as_number(table.rows[n][at]), n))[:top]
+    return [table.rows[n] for n in sorted(most)]
 
 
 def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:
@@ -89,14 +107,14 @@ def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:
             f"{units.zone(first, utc)} ({units.duration(last - first)})",
         ))  # fmt: skip
     if h["interfaces"]:
-        files = f"live from {h['interfaces']}"
+        files = f"live from {_cell_text(h['interfaces'])}"
     else:
-        files = f"{h['files']} {'file' if h['files'] == 1 else 'files'}, {units.size(_int(h['bytes']))}"
-    drops = "" if h["drops"] is None else f", {_int(h['drops']):,} dropped"
-    link = f", {h['link_types']}" if h["link_types"] else ""
-    facts.append(("input", f"{files}, {_int(h['packets']):,} packets{drops}{link}"))
+        files = f"{h['files']} {'file' if h['files'] == 1 else 'files'}, {units.size(int(as_number(h['bytes'])))}"
+    drops = "" if h["drops"] is None else f", {as_number(h['drops']):,} dropped"
+    link = f", {_cell_text(h['link_types'])}" if h["link_types"] else ""
+    facts.append(("input", f"{files}, {as_number(h['packets']):,} packets{drops}{link}"))
     kinds = [
-        f"{_int(h[name]):,} {label}"
+        f"{as_number(h[name]):,} {label}"
         for name, label in (
             ("kafka_connections", "Kafka"),
             ("tls_connections", "TLS"),
@@ -105,24 +123,25 @@ def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:
         if h[name]
     ]
     known = f" ({', '.join(kinds)})" if kinds else ""
-    encrypted = f", {units.share(float(h['encrypted_share']))} encrypted" if h["encrypted_share"] else ""
-    facts.append(("connections", f"{_int(h['connections']):,}{known}{encrypted}"))
+    encrypted = f", {units.share(as_number(h['encrypted_share']))} encrypted" if h["encrypted_share"] else ""
+    facts.append(("connections", f"{as_number(h['connections']):,}{known}{encrypted}"))
     if h["filters"]:
         facts.append(("only", str(h["filters"])))
-    people = _int(h["client_count"])
-    facts.append(("requests", f"{_int(h['requests']):,} by {people:,} client{'' if people == 1 else 's'}"))
+    people = as_number(h["client_count"])
+    facts.append(("requests", f"{as_number(h['requests']):,} by {people:,} client{'' if people == 1 else 's'}"))
     if h["brokers"]:
-        facts.append(("brokers", f"{h['broker_count']}: {h['brokers']}"))
+        facts.append(("brokers", f"{h['broker_count']}: {_cell_text(h['brokers'])}"))
     for name, text in facts:
         yield [(f"{name:<12}", "bold cyan"), (units.cut(units.safe(text), max(width - 12, 20)), "")]
 
 
-def _int(value: Value) -> int:
-    return int(value) if isinstance(value, int | float) else 0
+def _cell_text(value: Value) -> str:
+    """Texts and versions as one text."""
+    return units.joined(value) if isinstance(value, tuple) else str(value)
 
 
 def _says_something(table: Table, i: int) -> bool:
-    return any(row[i] not in (None, 0, False) for row in table.rows)
+    return any(row[i] not in (None, 0, False, ()) for row in table.rows)
 
 
 def _clock_form(table: Table, rows: Sequence[tuple[Value, ...]]) -> tuple[int, bool]:
@@ -135,10 +154,10 @@ def _clock_form(table: Table, rows: Sequence[tuple[Value, ...]]) -> tuple[int, b
 
 
 def _cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> str:
-    if value is None:
+    if value is None or value == ():
         return "(none)" if column.name == "client_id" else "-"
-    if column.kind == "text":
-        return units.safe(str(value))
+    if isinstance(value, str | tuple):
+        return units.safe(_cell_text(value))
     if column.kind == "flag":
         return "yes" if value else "no"
     if column.kind == "share":
@@ -155,21 +174,26 @@ def _cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> s
     return str(number) if column.kind == "packet" else f"{number:,}"
 
 
-def _fit(table: Table, columns: list[int], texts: dict[int, list[str]], width: int) -> tuple[list[int], list[int]]:
-    """The columns that are shown and how wide each is: those of the highest rank go first, long texts are cut last."""
+def _fit(
+    table: Table, columns: list[int], texts: dict[int, list[str]], width: int, whole: bool
+) -> tuple[list[int], list[int]]:
+    """The columns that are shown and how wide each is: those of the highest rank go first, long texts are cut last, or
+    not at all where `whole`."""
     shown = columns
     while True:
-        natural = [_width(table.columns[i], texts[i]) for i in shown]
+        natural = [_width(table.columns[i], texts[i], LONGEST) for i in shown]
         floors = [_floor(table.columns[i], n) for i, n in zip(shown, natural, strict=True)]
         ranks = [table.columns[i].rank for i in shown]
         if sum(floors) + len(_GAP) * (len(shown) - 1) <= width or max(ranks, default=0) == 0:
             break
         worst = max(i for i in shown if table.columns[i].rank == max(ranks))
         shown = [i for i in shown if i != worst]
+    if whole:
+        return shown, [_width(table.columns[i], texts[i], LONGEST_WHOLE) for i in shown]
     widths = natural
     while sum(widths) + len(_GAP) * (len(shown) - 1) > width:
         # The widest text gives way; what says the most (an error's name, an API) only when the others are short.
-        texts_at = [n for n, i in enumerate(shown) if table.columns[i].kind == "text" and widths[n] > SHORTEST]
+        texts_at = [n for n, i in enumerate(shown) if table.columns[i].kind in _TEXTS and widths[n] > SHORTEST]
         soft = [n for n in texts_at if table.columns[shown[n]].name not in _FIRM and widths[n] > SOFTEST]
         if not texts_at:
             break
@@ -177,16 +201,16 @@ def _fit(table: Table, columns: list[int], texts: dict[int, list[str]], width: i
     return shown, widths
 
 
-def _width(column: Column, texts: list[str]) -> int:
+def _width(column: Column, texts: list[str], longest: int) -> int:
     widest = max(map(units.cells, texts), default=0)
-    if column.kind == "text":
-        widest = min(widest, LONGEST)
+    if column.kind in _TEXTS:
+        widest = min(widest, longest)
     return max(widest, *map(len, column.title.split("\n")))
 
 
 def _floor(column: Column, natural: int) -> int:
     """How narrow a column may get while there are others of less worth."""
-    return natural if column.kind != "text" or column.name in _FIRM else min(natural, NARROW)
+    return natural if column.kind not in _TEXTS or column.name in _FIRM else min(natural, NARROW)
 
 
 def _pad(text: str, width: int, column: Column, last: bool = False) -> str:
@@ -226,8 +250,10 @@ def write_text(
     color: bool | None = None,
     width: int | None = None,
 ) -> None:
-    """Write a report. `color` None: where `file` is a terminal; `width` None: the terminal's, else 120 columns."""
-    write_lines(lambda columns: render_text(report, columns, top, utc), file, color=color, width=width)
+    """Write a report. `color` None: where `file` is a terminal. `width` None: the terminal's; where it is none, that of
+    120 columns, with no text cut, so that whatever reads on finds whole names."""
+    whole = width is None and not file.isatty()
+    write_lines(lambda columns: render_text(report, columns, top, utc, whole), file, color=color, width=width)
 
 
 def write_lines(

@@ -1,7 +1,7 @@
 """Throttling by client_id and API: what brokers said in throttle_time_ms, and what was really waited on the wire.
 
-Since Kafka 2.0 the throttled response comes at once and the next request on that connection waits: the delay is
-counted with the request that waited, so a row can have delay without a throttled response of its own.
+Since Kafka 2.0 the throttled response comes at once and the next request on that connection waits: the throttle wait is
+counted with the request that waited, so a row can have one without a throttled response of its own.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ COLUMNS = (
     Column("responses", "responses", "count", "responses that have the field throttle_time_ms", 1),
     Column("throttled", "throttled", "count", "... and in which it is above zero"),
     Column("share", "share", "share", "throttled of those responses"),
-    Column("throttle_sum_ms", "told\nsum", "ms", "throttle_time_ms, summed"),
-    Column("throttle_p99_ms", "told\np99", "ms", "throttle_time_ms, 99th percentile of the throttled", 1),
-    Column("throttle_max_ms", "told\nmax", "ms", "throttle_time_ms, largest"),
-    Column("waits", "waits", "count", "requests that a quota delayed on the wire", 2),
-    Column("wait_sum_ns", "delay\nsum", "ns", "that delay, summed"),
-    Column("wait_p99_ns", "delay\np99", "ns", "that delay, 99th percentile of those", 1),
-    Column("wait_max_ns", "delay\nmax", "ns", "that delay, longest"),
+    Column("throttle_sum_ms", "throttle\ntime sum", "ms", "throttle_time_ms, summed"),
+    Column("throttle_p99_ms", "throttle\ntime p99", "ms", "throttle_time_ms, 99th percentile of the throttled", 1),
+    Column("throttle_max_ms", "throttle\ntime max", "ms", "throttle_time_ms, largest"),
+    Column("waits", "throttle\nwaits", "count", "requests that a quota delayed on the wire", 1),
+    Column("wait_sum_ns", "throttle\nwait sum", "ns", "how long, summed"),
+    Column("wait_p99_ns", "throttle\nwait p99", "ns", "how long, 99th percentile of those requests", 2),
+    Column("wait_max_ns", "throttle\nwait max", "ns", "how long, at most"),
 )
 
 
 def throttle(counts: ReportCounts, context: Context) -> Table:
-    """Rows with throttling or delay, the longest summed delay first."""
+    """Rows with throttle time or throttle wait, the longest summed wait first."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
     labels: list[tuple[int | str | None, ...] | None] = [
         (context.text(client), key) for client, key in zip(c["client_id"].tolist(), c["api_key"].tolist(), strict=True)
@@ -52,7 +52,7 @@ def throttle(counts: ReportCounts, context: Context) -> Table:
             waited, int(v["wait_ns"][i]), maybe(waits[i, 0]), int(v["wait_max"][i]) if waited else None,
         ))  # fmt: skip
     notes = (
-        "Told: throttle_time_ms of the responses. Delay: what requests really waited for it on the wire; since Kafka "
-        "2.0 that is the next request of the connection, whatever its API.",
+        "Throttle time: throttle_time_ms of the responses. Throttle wait: what requests really waited for it on the "
+        "wire; since Kafka 2.0 that is the next request of the connection, whatever its API.",
     )
     return Table("throttle", "Throttling by client and API", COLUMNS, rows, notes, empty="no response was throttled")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import tally
+from . import tally, units
 from .batch import Array, Context
 from .counts import INTERVALS, SECOND, ReportCounts
 from .histogram import P50, P99
@@ -19,7 +19,8 @@ COLUMNS = (
     Column("unanswered", "un-\nanswered", "count", "those without a response, or whose response was lost", 1),
     Column("errors", "errors", "count", "non-zero error codes in their responses"),
     Column("throttled", "throttled", "count", "their responses with throttle_time_ms above zero"),
-    Column("wait_sum_ns", "quota\ndelay", "ns", "delay by quotas on the wire, summed", 2),
+    Column("wait_sum_ns", "throttle\nwait", "ns", "time that quotas delayed them on the wire, summed", 2),
+    Column("timed", "timed", "count", "exchanges that the broker times are of", 9),
     Column(
         "broker_p50_ns",
         "broker\np50",
@@ -80,6 +81,7 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
         [None if mixed and wait else label for label, wait in zip(labels, waits.tolist(), strict=True)],
     )  # fmt: skip
     broker = prompt.percentiles(tally.M_BROKER, prompt.values["broker_max"], (P50, P99))
+    timed = prompt.counted(tally.M_BROKER)
     prompt_row = {key[0]: i for i, key in enumerate(prompt.keys)}
     found = {int(t): i for i, t in enumerate(times)}
     shown = sorted(found)
@@ -88,20 +90,23 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
     out: list[tuple[Value, ...]] = []
     for t in shown:
         if t not in found:
-            out.append((t * interval, 0, 0, 0, 0, 0, 0, None, None, None, 0))
+            out.append((t * interval, 0, 0, 0, 0, 0, 0, 0, None, None, None, 0))
             continue
         i = found[t]
         at = prompt_row.get(t, -1)
         p50, p99 = (maybe(broker[at, 0]), maybe(broker[at, 1])) if at >= 0 else (None, None)
         out.append((
             t * interval, *(int(v[n][i]) for n in ("requests", "answered", "unanswered", "errors", "throttled")),
-            int(v["wait_ns"][i]), p50, p99, None if p50 is None else int(prompt.values["broker_max"][at]),
+            int(v["wait_ns"][i]), int(timed[at]) if at >= 0 else 0, p50, p99,
+            None if p50 is None else int(prompt.values["broker_max"][at]),
             int(v["bytes"][i]),
         ))  # fmt: skip
-    seconds = interval / SECOND
-    title = f"Timeline, {seconds:g} s each"
+    title = f"Timeline, {units.step(interval)} each"
     notes = (
         "An exchange counts where its request began. Broker times are "
         + (f"{WITHOUT_WAITS}, which wait for data or for other members." if mixed and waits.any() else LONG_POLLS),
     )
-    return Table("timeline", title, COLUMNS, out, notes, whole=not counts.fixed_interval, empty="no requests")
+    return Table(
+        "timeline", title, COLUMNS, out, notes, whole=not counts.fixed_interval, empty="no requests",
+        chosen_by="requests",
+    )  # fmt: skip

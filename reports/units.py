@@ -27,6 +27,16 @@ def duration(ns: int) -> str:
     return f"{seconds // 86400}d {seconds // 3600 % 24:02d}h"
 
 
+def step(ns: int) -> str:
+    """A length of intervals, exact: `5 s`, `2 h`, `1.5 s`, `1 ns`."""
+    for unit, size in (("h", 3600 * SECOND), ("min", 60 * SECOND), ("s", SECOND), ("ms", 1_000_000), ("µs", 1000)):
+        if ns % size == 0:
+            return f"{ns // size} {unit}"
+        if ns > size and size <= SECOND:
+            return f"{ns / size:.9f}".rstrip("0") + f" {unit}"
+    return f"{ns} ns"
+
+
 def size(n: int) -> str:
     """`17 B`, `1.5 KiB`, `75.3 MiB`."""
     value, unit = float(n), "B"
@@ -36,6 +46,22 @@ def size(n: int) -> str:
         value, unit = value / 1024, bigger
     digits = 0 if unit == "B" or value >= 99.95 else 1
     return f"{value:.{digits}f} {unit}"
+
+
+def joined(values: tuple[str, ...] | tuple[tuple[str, tuple[int, ...]], ...]) -> str:
+    """Texts as `Ethernet, raw IP`, versions of APIs as `Fetch 4, 11-12; Metadata 9`."""
+    texts = [v if isinstance(v, str) else f"{v[0]} {_ranges(v[1])}" for v in values]
+    return (", " if all(isinstance(v, str) for v in values) else "; ").join(texts)
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def share(part: float) -> str:

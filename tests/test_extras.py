@@ -23,7 +23,7 @@ def test_in_a_clone_it_is_the_clone() -> None:
 def install(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
     """Let it look as if it was installed, from where the text (direct_url.json) says."""
     monkeypatch.setattr(extras, "__file__", "/usr/lib/python3/site-packages/kafkatap/extras.py")
-    monkeypatch.setattr(extras, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
+    monkeypatch.setattr(metadata, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from kafkatap.reassembly.headers import ETHERNET, RAW
 WHOLE = 262_144
 _INSTRUCTION = struct.Struct("HBBI")
 _RETURN_CONSTANT = 0x06
+#: The program that lets nothing pass.
+NOTHING = _INSTRUCTION.pack(_RETURN_CONSTANT, 0, 0, 0)
 _SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>
 #: libpcap's own numbers of link types.
 _DLT = {ETHERNET: 1, RAW: 12}
@@ -47,14 +49,6 @@ def compile_filter(expression: str, link_type: int, interface: str = "") -> byte
     if len(program) > _LONGEST * _INSTRUCTION.size:
         raise ValueError(f"the capture filter is too long for the kernel: {expression}")
     return program
-
-
-def keeping(program: bytes, length: int) -> bytes:
-    """The same program, but of packets that pass only the first `length` bytes are kept."""
-    return b"".join(
-        _INSTRUCTION.pack(code, jt, jf, length if code == _RETURN_CONSTANT and k else k)
-        for code, jt, jf, k in _INSTRUCTION.iter_unpack(program)
-    )
 
 
 def attach(link: socket.socket, program: bytes) -> None:

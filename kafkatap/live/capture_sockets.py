@@ -60,8 +60,8 @@ class CaptureSocket:
         self.packets: Array = untouched(PACKETS_AT_ONCE, PACKET)
         self._bytes = memoryview(self.buffer)  # type: ignore[arg-type]
         self._blocks = not (_LINUX or self._socket.nonblocking_socket)
-        self._kept = bpf.WHOLE
-        self._full = False
+        self._full = self._stopped = False
+        self._received = 0  # with those on their way out of loopback
         self._seen = self._dropped = 0
         self._error: str | None = None
 
@@ -99,13 +99,12 @@ class CaptureSocket:
             if got is None:
                 break
             data, seconds = got
-            kept = data[: self._kept]
-            self._bytes[at : at + len(kept)] = kept
+            self._bytes[at : at + len(data)] = data
             times.append(time.time_ns() if seconds is None else round(seconds * 1e9))
             starts.append(at)
-            captured.append(len(kept))
+            captured.append(len(data))
             original.append(len(data))
-            at += len(kept)
+            at += len(data)
         count = len(times)
         self._full = count == PACKETS_AT_ONCE or at + bpf.WHOLE > BLOCK
         rows = self.packets[:count]
@@ -118,7 +117,7 @@ class CaptureSocket:
 
     def _receive(self) -> tuple[bytes, float | None] | None:
         """A packet, and when it came; None where none waits."""
-        while True:
+        while not self._stopped:
             try:
                 if self._blocks and not self._socket.select([self._socket], 0):
                     return None
@@ -128,11 +127,13 @@ class CaptureSocket:
             except OSError as error:
                 self._error = error.strerror or str(error)
                 return None
+            self._received += 1
             if data:
                 return data[: bpf.WHOLE], seconds
             if not _LINUX:
                 return None
             # (Here it is a packet on its way out of loopback: it comes again on its way in.)
+        return None
 
     def release(self) -> None:
         """Nothing is handed back: packets were copied."""
@@ -147,8 +148,17 @@ class CaptureSocket:
             self._dropped = self._socket.get_stats()[1] or 0
         return self._seen + (0 if _LINUX else self._dropped), self._dropped
 
-    def trim(self, length: int | None) -> None:
-        self._kept = length or bpf.WHOLE
+    def stop(self) -> None:
+        """Let no more packets in; those that are there can still be taken."""
+        if _LINUX:
+            bpf.attach(self._socket.ins, bpf.NOTHING)
+        else:
+            self._stopped = True
+
+    def unread(self) -> int:
+        """Packets that are there and were not given by `scan`; where the kernel does not tell, none."""
+        seen, dropped = self.counters()
+        return seen - dropped - self._received if _LINUX else 0
 
     def error(self) -> str | None:
         """What the socket had to say last, if anything."""

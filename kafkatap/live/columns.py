@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from kafkatap.reports import units
 
+from .broker_health import BrokerRow
 from .recent import Connection, Message
 from .rows import Row
 
@@ -150,6 +151,21 @@ ROWS: tuple[Column[Row], ...] = (
     Column("errors", "err/s", 3, 7, lambda r: _rate(r.error_rate, BAD), lambda r: r.error_rate),
     Column("error", "error", 6, 12, lambda r: (r.top_error or "", BAD), None, 28, False, 22),
 )  # fmt: skip
+
+
+#: Of the brokers' connections.
+HEALTH: tuple[Column[BrokerRow], ...] = (
+    Column("name", "broker", 0, 15, lambda r: (units.safe(r.name), ""), lambda r: r.name, 47, False, 21),
+    Column("open", "open", 2, 7, lambda r: _count(r.open), lambda r: r.open),
+    Column("opened", "opened", 6, 7, lambda r: _count(r.opened), lambda r: r.opened),
+    Column("refused", "refused", 1, 7, lambda r: _count(r.refused, BAD), lambda r: r.refused),
+    Column("no_answer", "no answer", 3, 9, lambda r: _count(r.unanswered, BAD), lambda r: r.unanswered),
+    Column("resets", "resets", 4, 7, lambda r: _count(r.resets, WARN), lambda r: r.resets),
+    Column("retransmitted", "retrans.", 5, 8, lambda r: _count(r.retransmitted, WARN), lambda r: r.retransmitted),
+    Column("zero_windows", "zero win.", 8, 9, lambda r: _count(r.zero_windows, WARN), lambda r: r.zero_windows),
+    Column("rtt", "rtt", 7, 9, lambda r: _time(r.round_trip, False), lambda r: r.round_trip or -1),
+    Column("protocol", "protocol", 9, 8, lambda r: (r.protocol, DIM), lambda r: r.protocol, 0, False),
+)
 
 
 def connection_columns(utc: bool) -> tuple[Column[Connection], ...]:

@@ -9,22 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkatap.reports import units
 from kafkatap.reports.batch import Context
 from kafkatap.reports.counts import ReportCounts
 
-from .columns import ROWS, Column, connection_columns, message_columns, result_of, shown_name
+from .broker_health import BrokerRow
+from .columns import HEALTH, ROWS, Column, connection_columns, message_columns, result_of, shown_name
 from .governor import FULL, LEVELS
 from .recent import Connection, Message, Recent
-from .rows import SECOND, Row, Scope, names_of, window_rows
+from .rows import BY, SECOND, Row, Scope, names_of, window_rows
 
 if TYPE_CHECKING:
     from .monitor import Monitor, Status
 
+T = TypeVar("T")
 #: Lengths of the windows, seconds; None: since the start.
 WINDOWS = (10, 60, None)
+#: Tables of all: counts of requests by one of BY, or the connections of brokers.
+VIEWS = (*BY, "connections")
 #: What one of them consists of.
 PARTS = {"api": "client", "client": "api", "topic": "api", "broker": "client"}
 _PLURALS = {"api": "APIs", "client": "clients"}
@@ -36,9 +40,9 @@ TEXTS = ("message", "help")
 
 @dataclass(slots=True)
 class Page:
-    """`kind`: table (all, by `by`), detail (of `scope`), messages (of `scope`), message, help. `ends`: what the
-    scope's connection is called. `cursor`: the key of the row that was chosen, None: the first; `at`: where it was;
-    `top`: how many lines are scrolled out above."""
+    """`kind`: table (all, by `by`, one of VIEWS), detail (of `scope`), messages (of `scope`), message, help. `ends`:
+    what the scope's connection is called. `cursor`: the key of the row that was chosen, None: the first; `at`: where it
+    was; `top`: how many lines are scrolled out above."""
 
     kind: str
     by: str = "api"
@@ -54,7 +58,8 @@ class Page:
 class Section:
     """Rows of one kind. `keys` tell them apart from one second to the next; `opens`: what each leads to, if anything.
 
-    `hidden`: how many did not pass the filter; `more`: how many others there are.
+    `hidden`: how many did not pass the filter; `more`: how many others there are; `sort`: the column that they are
+    sorted by, if they can be sorted.
     """
 
     title: str
@@ -65,6 +70,7 @@ class Section:
     empty: str
     hidden: int = 0
     more: str = ""
+    sort: str = ""
 
 
 class Live:
@@ -83,6 +89,11 @@ class Live:
         with self.monitor.reading(window) as counts:
             yield counts, names_of(self.monitor.engine), self._recent
 
+    def brokers(self, window: int | None) -> list[BrokerRow]:
+        """The connections of brokers."""
+        with self.monitor.reading(None):
+            return self.monitor.health.rows(window)
+
 
 class Frozen:
     """What was there at one moment, whole: all windows, all names, all exchanges."""
@@ -95,6 +106,7 @@ class Frozen:
                 strings=names.strings[:], addresses=list(names.addresses), topic_names=dict(names.topic_names)
             )
             self._recent = recent.frozen()
+            self._brokers = {window: live.brokers(window) for window in WINDOWS}
             for window in WINDOWS:
                 with live.monitor.reading(window) as counts:
                     self._counts[window] = ReportCounts(counts.filters, None, by_topic=counts.by_topic)
@@ -103,6 +115,9 @@ class Frozen:
     @contextmanager
     def reading(self, window: int | None) -> Iterator[tuple[ReportCounts, Context, Recent]]:
         yield self._counts[window], self._context, self._recent
+
+    def brokers(self, window: int | None) -> list[BrokerRow]:
+        return self._brokers[window]
 
 
 @dataclass(slots=True)
@@ -140,6 +155,8 @@ def sections(page: Page, look: Live | Frozen, shown: Shown) -> list[Section]:
     """What is on a page now."""
     if page.kind in TEXTS:
         return []
+    if page.kind == "table" and page.by == "connections":
+        return [_broker_section(look.brokers(shown.window), shown)]
     with look.reading(shown.window) as (counts, context, recent):
         length = window_length(shown.window, look.status)
         if page.kind == "table":
@@ -174,16 +191,33 @@ def _row_section(
     by: str, rows: list[Row], scope: Scope, shown: Shown, title: str, empty: str = "no requests"
 ) -> Section:
     kept = [row for row in rows if _passes(shown_name(row.name), shown)]
-    column = next(c for c in ROWS if c.name == shown.sort)
-    assert column.key is not None
-    ascending = (column.name == "name") != shown.reverse
-    kept.sort(key=column.key, reverse=not ascending)
-    if column.name in ("p50", "p99", "total"):  # what waits for something else is never among the slow or the fast
+    column = _sorted(kept, ROWS, "requests", shown)
+    if column in ("p50", "p99", "total"):  # what waits for something else is never among the slow or the fast
         kept.sort(key=lambda row: row.waits or row.broker_p99 is None)
     columns = [_named(c, by) if c.name == "name" else c for c in ROWS]
     keys = [(by, row.name) for row in kept]
     opens: list[Scope] = [(*scope, (by, row.name)) for row in kept]
-    return Section(title, columns, kept, keys, opens, _none(empty, shown), len(rows) - len(kept))
+    return Section(title, columns, kept, keys, opens, _none(empty, shown), len(rows) - len(kept), sort=column)
+
+
+def _broker_section(rows: list[BrokerRow], shown: Shown) -> Section:
+    kept = [row for row in rows if _passes(row.name, shown)]
+    column = _sorted(kept, HEALTH, "", shown)
+    keys = [("connections", row.name) for row in kept]
+    opens: list[Scope] = [(("broker", row.name),) for row in kept]
+    empty = _none("no connections", shown)
+    return Section("", HEALTH, kept, keys, opens, empty, len(rows) - len(kept), sort=column)
+
+
+def _sorted(rows: list[T], columns: Sequence[Column[T]], usual: str, shown: Shown) -> str:
+    """Sort rows by the column that is chosen, where these columns have none of that name by the usual one ("": they
+    stay as they are); its name."""
+    named = {column.name: column for column in columns}
+    column = named.get(shown.sort) or named.get(usual)
+    if column is None or column.key is None:
+        return ""
+    rows.sort(key=column.key, reverse=(column.name != "name") != shown.reverse)
+    return column.name
 
 
 def _connection_section(found: list[Connection], scope: Scope, shown: Shown, title: str) -> Section:

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 
 from kafkatap.reports import units
 
+from .broker_health import value
 from .columns import BAD, DIM, WARN, Line, Span, cells, fit, heading, rate, told
-from .drill import TEXTS, Page, Section, Shown, scope_text, window_text
+from .drill import TEXTS, VIEWS, Page, Section, Shown, scope_text, window_text
 from .governor import FULL, LEVELS
-from .rows import BY, SECOND
+from .rows import SECOND
 
 if TYPE_CHECKING:
     from .monitor import Status
 
 Field = tuple[int, list[Span]]  #: rank, spans
 KEYS = (
-    (1, "1-4", "view"), (2, "w", "window"), (2, "s", "sort"), (3, "/", "filter"), (2, "⏎", "open"), (4, "l", "last"),
+    (1, "1-5", "view"), (2, "w", "window"), (2, "s", "sort"), (3, "/", "filter"), (2, "⏎", "open"), (4, "l", "last"),
     (3, "p", "hold"), (5, "z", "zero"), (0, "?", "help"), (0, "q", "quit"),
 )  # fmt: skip
 KEYS_INSIDE = (
@@ -33,6 +34,7 @@ KEYS_INSIDE = (
 HELP = """\
 Keys
   1 2 3 4       all by API, client, topic, broker; also tab, left and right
+  5             the connections of each broker
   w             window: the last 10 s, the last minute, since the start
   s  < >        sort by the next column; by the one to the left or right
   r             the other way round
@@ -61,6 +63,16 @@ Columns
   err/s, error  error codes a second, at any level of the responses, and the
                 most frequent one
   in/s  out/s   bytes of requests and of responses a second
+
+Connections (5)
+  open          connections that are there now
+  opened        handshakes in the window
+  refused       a RST answered the SYN: nothing listens there
+  no answer     SYNs that nothing answered for a second
+  resets        connections that a RST ended
+  retrans.      packets that were sent again, by either end
+  zero win.     packets that say that the receiver has no room
+  rtt           mean round trip of the handshakes
 
 Head
   drops         packets that the kernel dropped, not taken in time
@@ -168,11 +180,23 @@ def _head(drawing: Drawing, width: int) -> Iterator[Line]:
             (0, level),
             _field(1, "connections", f"{s.connections:,}"),
             _field(1, "waiting", f"{s.waiting:,}"),
+            *_troubles(s),
             _field(2, "encrypted", units.share(s.encrypted_share)),
         ],
         width,
     )
     yield _where(drawing, width)
+
+
+def _troubles(status: Status) -> list[Field]:
+    """Connections that could not be opened, or were reset, in the last 10 s; nothing where there were none."""
+    resets = value(status.troubles, "reset_by_client") + value(status.troubles, "reset_by_broker")
+    counts = (
+        (0, "refused", value(status.troubles, "refused"), f"{BAD} reverse"),
+        (0, "no answer", value(status.troubles, "unanswered"), f"{BAD} reverse"),
+        (1, "resets", resets, WARN),
+    )
+    return [_field(rank, name, f"{count:,} in 10 s", style) for rank, name, count, style in counts if count]
 
 
 def _where(drawing: Drawing, width: int) -> Line:
@@ -204,7 +228,7 @@ def _where(drawing: Drawing, width: int) -> Line:
 
 def _tabs(by: str) -> list[Span]:
     spans: list[Span] = []
-    for n, name in enumerate(BY, 1):
+    for n, name in enumerate(VIEWS, 1):
         title = {"api": "API"}.get(name, name)
         text = f"[{n} {title}]" if name == by else f" {n} {title} "
         spans.append((text, "bold reverse" if name == by else ""))
@@ -260,7 +284,7 @@ def _body(drawing: Drawing, width: int, height: int) -> list[Line]:
     fits = [fit(section.columns, width) for section in sections]
     fixed: list[Line] = []
     if not titles and height > 2:
-        fixed = [heading(fits[0], shown.sort if page.kind == "table" else "", shown.reverse)]
+        fixed = [heading(fits[0], sections[0].sort, shown.reverse)]
     lines_of = _lines(sections, titles)
     room = height - len(fixed)
     at = lines_of.index(chosen) if chosen is not None else 0
@@ -274,7 +298,7 @@ def _body(drawing: Drawing, width: int, height: int) -> list[Line]:
         elif i == _TITLE:
             body.append([(section.title, "bold")] + ([(f", {section.more}", DIM)] if section.more else []))
         elif i == _HEADING:
-            body.append(heading(fits[n], shown.sort if n == 0 else "", shown.reverse))
+            body.append(heading(fits[n], section.sort, shown.reverse))
         else:
             body.append([(section.empty if i == _EMPTY else "", DIM)])
     return _filled(fixed + body, height)

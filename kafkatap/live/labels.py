@@ -23,6 +23,8 @@ from kafkatap.reports.units import cut, safe
 
 #: The label value, and the slot, of all that has none of its own.
 OTHER = "other"
+#: The label value of null.
+NULL = "-"
 #: Seconds for which an admitted name keeps its slot.
 STAY = 600
 #: Seconds in which a name must have been seen to take another's slot.
@@ -35,8 +37,13 @@ WIDTH = 128
 
 
 def label(text: str | None) -> str:
-    """A text from the wire as a label value: harmless where it is shown, and not too long; null as reports have it."""
-    return "-" if text is None else cut(safe(text), WIDTH)
+    """A text from the wire as a label value: harmless where it is shown, and not too long; null as reports have it. A
+    text that would be taken for null or for OTHER has its first character escaped."""
+    if text is None:
+        return NULL
+    if text in (NULL, OTHER):
+        return f"\\x{ord(text[0]):02x}{text[1:]}"
+    return cut(safe(text), WIDTH)
 
 
 class Labels:

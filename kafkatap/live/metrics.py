@@ -11,7 +11,7 @@ other side, if it is within 0.8 % of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +26,7 @@ from kafkatap.reports.histogram import BUCKETS, middle
 from kafkatap.reports.latency import FETCHES
 from kafkatap.reports.rollup import api_label, group_columns
 
+from .broker_health import COUNTS, RTTS, VALUES
 from .families import BOUNDS, COUNTER, HISTOGRAM, Family, Point, ledger_families, process_families, status_families
 from .labels import Labels, label
 from .rows import names_of
@@ -95,6 +96,21 @@ _LATENCY_HELP = {
 }
 
 
+#: Counters of connections by broker: name, help, and the columns of `broker_health` by the label `by`, if it has one.
+_CONNECTIONS: tuple[tuple[str, str, dict[tuple[str, ...], str]], ...] = (
+    ("connections_opened", "Connections whose handshake was answered.", {(): "opened"}),
+    ("connections_refused", "Connections that a RST refused: nothing listens there.", {(): "refused"}),
+    ("connections_unanswered", "Connections whose SYN nothing answered for a second.", {(): "unanswered"}),
+    ("connections_reset", "Connections that a RST ended, by who sent it.",
+     {("client",): "reset_by_client", ("broker",): "reset_by_broker"}),
+    ("retransmitted_packets", "Packets that were sent again, by who sent them.",
+     {("client",): "client_retransmitted", ("broker",): "broker_retransmitted"}),
+    ("zero_window_packets", "Packets that say that their sender has no room, by who sent them.",
+     {("client",): "client_zero_windows", ("broker",): "broker_zero_windows"}),
+)  # fmt: skip
+_HANDSHAKE_HELP = "Round trips of handshakes: SYN to the ACK of the SYN-ACK."
+
+
 class _Table:
     """Counts by slots of some dimensions. The last column is when the first exchange that counts there began, ns."""
 
@@ -103,6 +119,7 @@ class _Table:
         self.columns = (*columns, "first")
         self._ops = [SUM] * len(columns) + [MIN]
         self._counts = CountTable(len(dimensions), self._ops, 16)
+        self._shown = np.zeros((0, len(columns)), np.int64)
 
     def add(self, slots: Mapping[str, Array], values: Mapping[str, Array]) -> None:
         """Add rows: by name of dimension and of column, int64 (n,) each."""
@@ -118,10 +135,17 @@ class _Table:
         if not kept.all():
             self._counts = CountTable(len(self.dimensions), self._ops, max(16, int(kept.sum())))
             self._counts.add(old.key_rows()[kept], old.value_rows()[kept])
+            self._shown = self._shown[kept[: len(self._shown)]]
 
     def rows(self) -> tuple[Array, Array]:
-        """A copy of the keys and values: int64 (rows, dimensions) and (rows, columns)."""
-        return self._counts.key_rows().copy(), self._counts.value_rows().copy()
+        """A copy of the keys and values: int64 (rows, dimensions) and (rows, columns). No sum is less than it was in
+        the copy before: where an outcome that was foretold did not come, it waits for the next of its kind."""
+        keys, values = self._counts.key_rows().copy(), self._counts.value_rows().copy()
+        sums = values[:, :-1]
+        before = len(self._shown)
+        np.maximum(sums[:before], self._shown, out=sums[:before])
+        self._shown = sums.copy()
+        return keys, values
 
 
 class Metrics(Sink):
@@ -139,18 +163,24 @@ class Metrics(Sink):
             "clients": _Table(("client_id",), asked["clients"]),
             "topics": _Table(("topic",), asked["topics"]),
             "errors": _Table(("api", "error"), asked["errors"]),
+            "connections": _Table(("broker",), VALUES),
+            "handshake": _Table(("broker",), (*map(str, BOUNDS), "more", "sum")),
             **{name: _Table((*_CALLS, "long_poll"), (*map(str, BOUNDS), "more", "sum")) for name in _LATENCIES},
         }
+        self._health: Mapping[str, Array] = {}  # of the second that is added next
         self._ledger: dict[str, dict[str, int]] = {}
         self._ledger_before: dict[str, dict[str, int]] = {}
         self._started = time.time_ns()
+
+    def health(self, rows: Mapping[str, Array]) -> None:
+        self._health = rows
 
     def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         """Add the counts of one second."""
         names = names_of(engine)
         ledger = engine.ledger()
         with self._lock:
-            freed = self._add_groups(counts, names)
+            freed = self._add_groups(now, counts, names)
             freed["topic"] = self._add_topics(counts, names)
             freed["error"] = self._add_errors(counts)
             for dimension, slot in freed.items():
@@ -158,7 +188,7 @@ class Metrics(Sink):
                     table.drop(dimension, slot)
             self._add_ledger(ledger)
 
-    def _add_groups(self, counts: ReportCounts, names: Context) -> dict[str, int]:
+    def _add_groups(self, now: int, counts: ReportCounts, names: Context) -> dict[str, int]:
         keys, values = _columns(counts.groups, tally.GROUP_KEY, tally.GROUP_VALUES)
         weights = values["requests"] + values["orphan_response"]
 
@@ -167,12 +197,14 @@ class Metrics(Sink):
 
         freed: dict[str, int] = {}
         slots = {"long_poll": keys["long_poll"]}
+        codes = keys["broker_ip"] << 32 | keys["broker_port"]
+        slots["broker"], freed["broker"] = self._slots("broker", codes, broker, weights, self._health)
         for dimension, codes, text in (
             ("api", keys["api_key"], _api),
-            ("broker", keys["broker_ip"] << 32 | keys["broker_port"], broker),
             ("client_id", keys["client_id"], lambda n: label(names.text(n))),
         ):
             slots[dimension], freed[dimension] = self._slots(dimension, codes, text, weights)
+        self._add_health(int(values["first"].min(initial=now)))
         self._tables["calls"].add(slots, values)
         self._tables["clients"].add(slots, values)
         answered = np.flatnonzero(values["answered"])
@@ -209,11 +241,31 @@ class Metrics(Sink):
         self._tables["errors"].add({"api": api[of], "error": slots}, values)
         return freed
 
-    def _slots(self, dimension: str, codes: Array, text: Callable[[int], str], weights: Array) -> tuple[Array, int]:
-        """The slot of each row's label: int64 (n,), and the one that is freed. `text` is asked once for each code."""
+    def _add_health(self, first: int) -> None:
+        """Connections of brokers, whose labels were admitted with those of the requests."""
+        values = np.array(list(self._health.values()), np.int64).reshape(-1, len(VALUES))
+        slots = np.array([self._labels["broker"].slot(label(name)) for name in self._health], np.int64)
+        began = np.full(len(slots), first, np.int64)
+        columns = dict(zip(VALUES, values.T, strict=True))
+        table = self._tables["connections"]
+        table.add({"broker": slots}, {**columns, "first": began})
+        table = self._tables["handshake"]
+        rtts = (*(columns[name] for name in RTTS), columns["rtt_ns"], began)
+        table.add({"broker": slots}, dict(zip(table.columns, rtts, strict=True)))
+        self._health = {}
+
+    def _slots(
+        self, dimension: str, codes: Array, text: Callable[[int], str], weights: Array, more: Mapping[str, Array] = {}
+    ) -> tuple[Array, int]:
+        """The slot of each row's label: int64 (n,), and the one that is freed. `text` is asked once for each code.
+        `more`: other names to be admitted with these."""
         distinct, of = np.unique(codes, return_inverse=True)
         texts = [text(n) for n in distinct.tolist()]
-        slots, freed = self._labels[dimension].admit(texts, np.bincount(of, weights, len(texts)))
+        sums = np.bincount(of, weights, len(texts))
+        others = {label(name): int(row[: len(COUNTS)].sum()) for name, row in more.items()}
+        others = {name: weight for name, weight in others.items() if name not in texts}
+        every = np.concatenate((sums, np.fromiter(others.values(), np.float64, len(others))))
+        slots, freed = self._labels[dimension].admit([*texts, *others], every)
         return slots[of], freed
 
     def _add_ledger(self, ledger: dict[str, dict[str, int]]) -> None:
@@ -236,6 +288,8 @@ class Metrics(Sink):
             _requests(shown["calls"]),
             *(_latency(name, shown[name]) for name in _LATENCIES),
             *(_counted(counter, shown[counter.table]) for counter in _COUNTERS),
+            *_connections(shown["connections"]),
+            _histogram("kafkatap_handshake_seconds", _HANDSHAKE_HELP, shown["handshake"]),
             *ledger_families(ledger, self._started),
             *status_families(status, self._started),
             *process_families(self._started),
@@ -292,13 +346,28 @@ def _requests(calls: _Shown) -> Family:
     return Family("kafkatap_requests_total", COUNTER, text, (*calls.dimensions, "outcome"), points)
 
 
+def _connections(shown: _Shown) -> Iterator[Family]:
+    for name, text, columns in _CONNECTIONS:
+        points = [
+            Point((*labels, *also), shown.columns[column][row], first)
+            for also, column in columns.items()
+            for row, (labels, first) in enumerate(zip(shown.labels, shown.first, strict=True))
+        ]
+        dimensions = (*shown.dimensions, "by") if len(columns) > 1 else shown.dimensions
+        yield Family(f"kafkatap_{name}_total", COUNTER, text, dimensions, points)
+
+
 def _latency(name: str, shown: _Shown) -> Family:
+    return _histogram(f"kafkatap_{name}_latency_seconds", _LATENCY_HELP[name], shown)
+
+
+def _histogram(name: str, text: str, shown: _Shown) -> Family:
     *buckets, sums, _ = shown.columns.values()
     points = [
         Point(labels, total / SECOND, first, counts)
         for labels, total, first, *counts in zip(shown.labels, sums, shown.first, *buckets, strict=True)
     ]
-    return Family(f"kafkatap_{name}_latency_seconds", HISTOGRAM, _LATENCY_HELP[name], shown.dimensions, points)
+    return Family(name, HISTOGRAM, text, shown.dimensions, points)
 
 
 def _counted(counter: _Counter, shown: _Shown) -> Family:

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from threading import RLock
 from typing import Protocol
+
+import numpy as np
 
 from kafkatap.engine import Engine
 from kafkatap.reports.batch import CONNECTION_ROW, LIVE, Array, Batch, Context, FileInfo
@@ -21,16 +22,20 @@ from kafkatap.reports.expressions import Condition
 from kafkatap.running import joined
 
 from .bounds import Bounds, fold, forget_names
-from .governor import HEADER_BYTES, HEADERS, Governor
+from .broker_health import VALUES, BrokerHealth, added
+from .governor import HEAD_BYTES, HEADERS, Governor
 from .memory import resident
+from .provisional import without_counted, wrongly_counted
 from .sinks import Sink
 from .windows import KEPT, Windows
 
 SECOND = 1_000_000_000
 #: Seconds at most for packets that wait when the end is asked for.
-LAST_PACKETS = 2.0
-#: ns for which a source may keep packets to itself: somewhat more than ring.RETIRE_MS.
-LAST_BLOCK = 100_000_000
+LAST_PACKETS = 10.0
+#: Seconds for which a source may keep packets to itself: somewhat more than ring.RETIRE_MS.
+LAST_BLOCK = 0.1
+#: ns for which a request with acks=0 may be answered all the same before it counts: brokers that do so are fast.
+ANSWERED_ALL_THE_SAME = 100_000_000
 
 
 class Source(Protocol):
@@ -51,8 +56,11 @@ class Source(Protocol):
     def backlog(self) -> float:
         """How full the buffer of packets that wait is, 0 to 1."""
 
-    def trim(self, length: int | None) -> None:
-        """Take no more than so many bytes of each packet from now on; None: all."""
+    def stop(self) -> None:
+        """Let no more packets in; those that are there can still be taken."""
+
+    def unread(self) -> int:
+        """Packets that are there and were not taken."""
 
     def close(self) -> None: ...
 
@@ -77,6 +85,7 @@ class Status:
     connections: int  # open
     waiting: int  # requests without a response so far
     encrypted_share: float
+    troubles: Array = field(default_factory=lambda: np.zeros(len(VALUES), np.int64))  # of connections, in the last 10 s
 
 
 class Monitor:
@@ -106,11 +115,15 @@ class Monitor:
         self._slice = self._counts()
         self._ended: deque[Array] = deque()  # CONNECTION_ROW, of connections that are over
         self._ended_rows = 0
+        self.unread = 0  # packets that waited at the end, and were not taken in time
         self.forgotten = 0  # connections of which no row is kept
         self._reset_asked = False
         now = clock()
         self._second = now // SECOND
+        self.health = BrokerHealth()
+        engine.watcher = self.health.ended
         self._base = _Base()
+        self._counted_from = 0  # the first exchange whose provisional row may be among the counts
         self._last = (0, 0, 0)  # packets, payload bytes and drops at the end of the last second
         self._drops: deque[int] = deque(maxlen=10)
         self.status = Status(
@@ -136,10 +149,11 @@ class Monitor:
 
     def _take_rest(self) -> None:
         """What came before the end was asked for; some of it shows only when its block of the ring is given up."""
-        asked, until = self._clock(), time.monotonic() + LAST_PACKETS
-        while time.monotonic() < until and (self.engine.last or 0) < asked:
+        self.source.stop()
+        asked = time.monotonic()
+        while (waited := time.monotonic() - asked) < LAST_PACKETS:
             self.source.wait(0.05)
-            if not self.step() and self._clock() - asked > LAST_BLOCK:
+            if not self.step() and waited > LAST_BLOCK:
                 return
 
     def step(self) -> int:
@@ -161,27 +175,47 @@ class Monitor:
         return taken
 
     def _add(self, batches: Iterable[Batch]) -> None:
-        for batch in self._matching(batches):
-            for sink in self.sinks:
-                sink.batch(batch, self.engine)
-            condition = self.condition
-            self._slice.add(batch if condition is None else condition.narrowed(batch, self.engine))
+        for whole in batches:
+            for batch in self._matching(whole):
+                for sink in self.sinks:
+                    sink.batch(batch, self.engine)
+                self._count(self._slice, without_counted(batch))
+            for wrong in wrongly_counted(whole, self._counted_from):
+                counts = self._counts()
+                for batch in self._matching(wrong):
+                    self._count(counts, batch)
+                self._slice.subtract(counts)
 
-    def _matching(self, batches: Iterable[Batch]) -> Iterable[Batch]:
+    def _foretell(self, now: int) -> None:
+        """Count the requests that will most likely end without an answer, now and not when they end."""
+        whole = self.engine.foretell(now - ANSWERED_ALL_THE_SAME)
+        if whole is None:
+            return
+        for batch in self._matching(whole):
+            for sink in self.sinks:
+                sink.provisional(batch, self.engine)
+            self._count(self._slice, batch)
+
+    def _count(self, counts: ReportCounts, batch: Batch) -> None:
+        counts.add(batch if self.condition is None else self.condition.narrowed(batch, self.engine))
+
+    def _matching(self, batch: Batch) -> Iterable[Batch]:
         if self.condition is None:
-            return batches
+            return (batch,)
         from kafkatap.reports.expressions.sieve import sift
 
         # Batch by batch: what is held back for names would be held until the end.
-        return chain.from_iterable(sift((batch,), self.condition, self.engine) for batch in batches)
+        return sift((batch,), self.condition, self.engine)
 
     def _end_second(self, now: int) -> None:
         missed = min(now // SECOND - self._second - 1, KEPT)
         self._second = now // SECOND
         self._add(self.engine.sweep(self.bounds.idle_now(self.engine), self.bounds.patience_now(self.engine)))
+        self._foretell(now)
         self._keep_connections()
         self._tell_slice(now)
         self.windows.add(self._slice)
+        self.health.skip(missed)
         for _ in range(missed):
             nothing = self._counts()
             nothing.seal()
@@ -193,7 +227,9 @@ class Monitor:
     def _tell_slice(self, now: int) -> None:
         """Have the sinks take what was counted since they were last told."""
         self._slice.seal()
+        health = self.health.second(self.engine, now)
         for sink in self.sinks:
+            sink.health(health)
             sink.second(now, self._slice, self.engine)
 
     def _measure(self, now: int) -> None:
@@ -221,15 +257,16 @@ class Monitor:
             reason=governor.reason,
             cpu=governor.cpu,
             memory=resident(),
-            connections=int((engine.assembler.connections["used"] == 1).sum()),
+            connections=engine.connections_open,
             waiting=engine.requests_waiting,
             encrypted_share=engine.encrypted_share,
+            troubles=added(self.health.last(len(self._drops))),
         )
 
     def _follow(self) -> None:
         """Decode as much as the governor says."""
         self.engine.set_detail(self.governor.topics)
-        self.source.trim(HEADER_BYTES if self.governor.level >= HEADERS else None)
+        self.engine.dissector.shed(HEAD_BYTES if self.governor.level >= HEADERS else None)
 
     def _bound(self) -> None:
         """Keep memory flat."""
@@ -276,11 +313,13 @@ class Monitor:
         self._reset_asked = False
         self._tell_slice(self._clock())  # for the sinks it goes on
         self.windows.reset()
+        self.health.reset()
         self._slice = self._counts()
         self._ended.clear()
         self._ended_rows = self.forgotten = 0
         engine = self.engine
         engine.first = engine.last = None
+        self._counted_from = engine.next_exchange
         # What is under way counts from now on: so totals start from the parts that are told already.
         ledger = {
             name: {**parts, "total": sum(parts.values()) - parts["total"]} for name, parts in engine.ledger().items()
@@ -291,6 +330,8 @@ class Monitor:
     def finish(self) -> None:
         """End all connections, and tell the sinks."""
         with self.lock:
+            self.source.stop()
+            self.unread = self.source.unread()
             self._add(self.engine.finish())
             self._keep_connections()
             self._tell_slice(self._clock())
@@ -309,7 +350,7 @@ class Monitor:
         packets = engine.packets - base.packets
         info = FileInfo(
             ", ".join(self.source.names), LIVE, base.packets + 1, packets, payload, (), engine.first, engine.last,
-            dropped - base.counters[1],
+            dropped - base.counters[1] + self.unread,
         )  # fmt: skip
         context = engine.context([info], connections)
         ledger = {

@@ -2,7 +2,8 @@
 
     time=2026-11-21T15:10:40Z level=full requests_s=678.0 packets_s=12345.0 mb_s=4.21 p50_ms=0.412 p99_ms=12.801
     slowest=Produce slowest_p99_ms=31.214 throttled=0 quota_ms=0.000 errors=3 error=NOT_LEADER_OR_FOLLOWER
-    unanswered=0 drops=0 cpu=0.07                                                           (all on one line)
+    unanswered=0 connections=117 waiting=43 opened=2 refused=0 no_answer=0 resets=0 retransmitted=0 zero_windows=0
+    rtt_ms=0.213 drops=0 cpu=0.07                                                           (all on one line)
 
 Broker times are of requests that wait for nothing else: without Fetch, JoinGroup and SyncGroup. `slowest` is the API
 with the longest p99 of them, `error` the most frequent error code. Counts are those of the interval. What there is none
@@ -11,12 +12,14 @@ of is `-`; a value never holds a space.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import Array, Context
 from kafkatap.reports.counts import ReportCounts
 
+from .broker_health import added, mean_round_trip, value
 from .governor import LEVELS
 from .rows import SECOND, Row, total_row, window_rows
 from .sinks import Sink
@@ -41,7 +44,11 @@ class Plain(Sink):
         self._since = self._now = monitor.status.now
         self._counts = ReportCounts()  # names are of no interest: APIs and error codes are numbers of Kafka's
         self._before = self._totals(monitor.engine)
+        self._health = added({})
         self._broken = False
+
+    def health(self, rows: Mapping[str, Array]) -> None:
+        self._health += added(rows)
 
     def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         self._counts.merge(counts)
@@ -51,7 +58,7 @@ class Plain(Sink):
 
     def close(self, engine: Engine) -> None:
         """The last interval, a shorter one; rates are then those of a second at least."""
-        if self._now - self._since >= SECOND or len(self._counts.groups):
+        if self._now - self._since >= SECOND or len(self._counts.groups) or self._health.any():
             self._write(engine)
 
     def _totals(self, engine: Engine) -> tuple[int, int, int]:
@@ -61,6 +68,7 @@ class Plain(Sink):
     def _write(self, engine: Engine) -> None:
         length, counts, totals = max(self._now - self._since, SECOND), self._counts, self._totals(engine)
         packets, payload, drops = (a - b for a, b in zip(totals, self._before, strict=True))
+        health, self._health = self._health, added({})
         self._since, self._counts, self._before = self._now, ReportCounts(), totals
         total = total_row(counts, length)
         values = {
@@ -68,6 +76,9 @@ class Plain(Sink):
             "level": LEVELS[self._monitor.governor.level],
             **_traffic(total, length, packets, payload),
             **_answers(total, counts, length),
+            "connections": str(engine.connections_open),
+            "waiting": str(engine.requests_waiting),
+            **_connections(health),
             "drops": str(drops),
             "cpu": f"{self._monitor.status.cpu:.2f}",
         }
@@ -109,6 +120,18 @@ def _answers(total: Row | None, counts: ReportCounts, length: int) -> dict[str, 
         "errors": str(total.errors if total else 0),
         "error": total.top_error or NONE if total else NONE,
         "unanswered": str(total.unanswered if total else 0),
+    }
+
+
+def _connections(health: Array) -> dict[str, str]:
+    return {
+        "opened": str(value(health, "opened")),
+        "refused": str(value(health, "refused")),
+        "no_answer": str(value(health, "unanswered")),
+        "resets": str(value(health, "reset_by_client") + value(health, "reset_by_broker")),
+        "retransmitted": str(value(health, "client_retransmitted") + value(health, "broker_retransmitted")),
+        "zero_windows": str(value(health, "client_zero_windows") + value(health, "broker_zero_windows")),
+        "rtt_ms": _ms(mean_round_trip(health)),
     }
 
 

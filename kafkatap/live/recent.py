@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kafkatap.dissector.rows import EXCHANGE, NO_INT32, NO_TIME, ORPHAN_RESPONSE, OUTCOMES, RESULT
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import Array, Batch, endpoint, uuid_text
+from kafkatap.reports.batch import Array, Batch, as_results, endpoint, uuid_text
+from kafkatap.reports.counts import rows_of
 from kafkatap.reports.errors import error_label
 from kafkatap.reports.latency import WAITS
 from kafkatap.reports.rollup import api_label, maybe
-from kafkatap.running import as_results
 
+from .provisional import without_counted
 from .rows import Scope
 from .sinks import Sink
 
@@ -120,12 +121,25 @@ class Recent(Sink):
         return self._exchanges.filled
 
     def batch(self, batch: Batch, engine: Engine) -> None:
+        batch = self._replace_provisional(without_counted(batch))
         self._engine = engine
         self._exchanges.put(batch.exchanges)
         if len(batch.results):
             self._results.put(_telling(batch.results))
         if batch.topics is not None and len(batch.topics):
             self._results.put(as_results(batch.topics))
+
+    def provisional(self, batch: Batch, engine: Engine) -> None:
+        self.batch(batch, engine)
+
+    def _replace_provisional(self, batch: Batch) -> Batch:
+        """Put final rows in the place of provisional ones that are still there; return the others."""
+        if batch.provisional is None or not batch.provisional.any():
+            return batch
+        places = rows_of(self._exchanges.rows["exchange"], batch.exchanges["exchange"])
+        late = (batch.provisional != 0) & (places >= 0)
+        self._exchanges.rows[places[late]] = batch.exchanges[late]
+        return replace(batch, exchanges=taken(batch.exchanges, np.flatnonzero(~late)))
 
     def forget(self, engine: Engine) -> None:
         """Give what the rings hold numbers of their own."""

@@ -50,17 +50,17 @@ class Ring:
     def __init__(self, interface: Interface, program: bytes, size: int, promiscuous: bool = False) -> None:
         """`program`: see bpf.py; `size`: bytes, at least two blocks. PermissionError without CAP_NET_RAW."""
         self.interface = interface
-        self._program = program
         self._count = max(2, size // BLOCK)
         cooked = interface.link_type != ETHERNET
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM if cooked else socket.SOCK_RAW, 0)
         try:
-            self._set_up(promiscuous)
+            self._set_up(program, promiscuous)
         except BaseException:
             self._socket.close()
             raise
         self.buffer: Array = np.frombuffer(self._memory, np.uint8)
         self._status = self.buffer.view(np.uint32)[blocks.STATUS // 4 :: BLOCK // 4]
+        self._counts = self.buffer.view(np.uint32)[blocks.COUNT // 4 :: BLOCK // 4]
         self._lengths = self.buffer.view(np.uint32)[blocks.LENGTH // 4 :: BLOCK // 4]
         self.packets: Array = untouched(PACKETS_AT_ONCE, PACKET)
         self._state = np.zeros(blocks.STATE_SIZE, np.int64)
@@ -70,10 +70,10 @@ class Ring:
         self._held = 0  # blocks before it that are not handed back
         self._seen = self._dropped = 0
 
-    def _set_up(self, promiscuous: bool) -> None:
+    def _set_up(self, program: bytes, promiscuous: bool) -> None:
         link = self._socket
         link.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
-        bpf.attach(link, self._program)
+        bpf.attach(link, program)
         if self.interface.loopback_only:
             with suppress(OSError):  # Linux before 4.20: the copies take room in the ring, and are left out by `scan`
                 link.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
@@ -155,8 +155,16 @@ class Ring:
         self._dropped += dropped
         return self._seen, self._dropped
 
-    def trim(self, length: int | None) -> None:
-        bpf.attach(self._socket, bpf.keeping(self._program, length or bpf.WHOLE))
+    def stop(self) -> None:
+        """Let no more packets in; those that are there can still be taken."""
+        bpf.attach(self._socket, bpf.NOTHING)
+
+    def unread(self) -> int:
+        """Packets that are there and were not given by `scan`. After `stop` they are all that ever will be, once
+        RETIRE_MS have gone by."""
+        begun = bool(self._state[blocks.POSITION])
+        counts = [int(self._counts[block]) for block in self._waiting()]
+        return sum(counts[1:] if begun else counts) + (int(self._state[blocks.LEFT]) if begun else 0)
 
     def error(self) -> str | None:
         """What the socket has to say, if anything: that the interface went down, for example."""

@@ -25,11 +25,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from . import terminal
-from .columns import ROWS, Line, fit
-from .drill import TEXTS, WINDOWS, Frozen, Live, Page, Section, Shown, sections
+from .columns import HEALTH, ROWS, Line, fit
+from .drill import TEXTS, VIEWS, WINDOWS, Frozen, Live, Page, Section, Shown, sections
 from .frame import Drawing, frame, place_cursor
 from .recent import Connection, Message, Recent
-from .rows import BY, Scope
+from .rows import Scope
 
 if TYPE_CHECKING:
     from .monitor import Monitor
@@ -208,7 +208,7 @@ class LiveApp(App[None]):
     def turn(self, step: int) -> None:
         """The next view; within a detail the next section."""
         if self.page.kind == "table":
-            self.show_by(BY[(BY.index(self.page.by) + step) % len(BY)])
+            self.show_by(VIEWS[(VIEWS.index(self.page.by) + step) % len(VIEWS)])
             return
         chosen = place_cursor(self.page, self._sections)
         if chosen is not None:
@@ -221,7 +221,9 @@ class LiveApp(App[None]):
 
     def sort(self, step: int, wrap: bool = False) -> None:
         """By the next of the columns that are shown."""
-        names = [c.name for c, _ in fit(ROWS, self.canvas.size.width) if c.key is not None]
+        width = self.canvas.size.width
+        shown = fit(HEALTH, width) if self.page.by == "connections" else fit(ROWS, width)
+        names = [c.name for c, _ in shown if c.key is not None]
         at = names.index(self.shown.sort) if self.shown.sort in names else 0
         self.shown.sort = names[(at + step) % len(names) if wrap else max(0, min(at + step, len(names) - 1))]
         self.page.cursor = None
@@ -293,7 +295,7 @@ class LiveApp(App[None]):
 
 #: What keys do; False: the rows stay as they are.
 KEYS: dict[str, Any] = {
-    **{str(n): (lambda app, by=by: app.show_by(by)) for n, by in enumerate(BY, 1)},
+    **{str(n): (lambda app, by=by: app.show_by(by)) for n, by in enumerate(VIEWS, 1)},
     **dict.fromkeys(("tab", "right"), lambda app: app.turn(1)),
     **dict.fromkeys(("shift+tab", "left"), lambda app: app.turn(-1)),
     "w": LiveApp.next_window,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import Array, Batch
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 class Sink:
     """All is called from the monitor's loop, in this order: packets, then the batches that they finished; once a
-    second `second`. Nothing may block for long: packets wait meanwhile.
+    second `provisional`, `health` and `second`. Nothing may block for long: packets wait meanwhile.
 
     Numbers of strings and addresses in rows are those of `engine` at the time of the call. `forget` announces that
     they are about to change: what was kept by number is lost unless it is looked up now.
@@ -24,6 +25,13 @@ class Sink:
 
     def batch(self, batch: Batch, engine: Engine) -> None:
         """Finished rows; the arrays may be kept."""
+
+    def provisional(self, batch: Batch, engine: Engine) -> None:
+        """Rows of requests that will most likely end without an answer (`Engine.foretell`), each once. Their final rows
+        come later, through `batch`."""
+
+    def health(self, rows: Mapping[str, Array]) -> None:
+        """What came new of the brokers' connections in the last second: `broker_health.VALUES` by broker."""
 
     def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         """`counts` (finished) of the exchanges of the last second; `now`: ns since the epoch."""

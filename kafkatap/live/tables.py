@@ -1,10 +1,10 @@
 """The tables of a live capture as Parquet, a file of each table every minute or so.
 
-DIR/TABLE/run=20261121T174501Z/part-000001.parquet: readers make a column of `run`, within which numbers of exchanges,
-connections and packets mean something. Times are in microseconds, as Spark reads no finer ones from Parquet; else the
-columns are those of `kafkatap report --parquet`. Rows get their names when some thousands of them came, at the latest
-when their file is finished; a topic's id whose name was not told until then stays an id. The ledger's rows are what
-came since the file before: their sums over a run are its ledger.
+DIR/TABLE/run=20261121T174501Z/part-000001.parquet: readers make a column of `run`, within which the keys of exchanges
+and connections and the numbers of packets mean something. Times are in microseconds, as Spark reads no finer ones from
+Parquet; else the columns are those of `kafkatap report --parquet`. Rows get their names when some thousands of them
+came, at the latest when their file is finished; a topic's id whose name was not told until then stays an id. The
+ledger's rows are what came since the file before: their sums over a run are its ledger.
 
 A file is written under a hidden name, which it loses when it is whole. A run holds a lock on a file of its own: what a
 killed one left behind is known by that, and is removed by the next.
@@ -28,8 +28,8 @@ from kafkatap.analysis import error_counts
 from kafkatap.dissector.rows import ERROR_COUNT, EXCHANGE, RESULT
 from kafkatap.kernels.arrays import new_numbers
 from kafkatap.reports import tables
-from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context
-from kafkatap.running import as_results, joined
+from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results
+from kafkatap.running import joined
 from kafkatap.spark.partitions import to_microseconds
 
 from .sinks import Sink

@@ -65,7 +65,9 @@ class _Task:
         self.definitions = chosen_definitions(options)
         self.condition = asked_condition(options, self.definitions)
         options.captures = readable_captures(options.captures, "show")
-        self.make_engine = partial(Engine, ports=options.port or (), definitions=self.definitions)
+        self.make_engine = partial(
+            Engine, ports=options.port or (), definitions=self.definitions, max_frame=options.max_frame
+        )
         self.must_stream = options.stream or any(map(is_pipe, options.captures))
         self.directions = _DIRECTIONS[options.only]
 

@@ -91,5 +91,5 @@ def make_printer(options: argparse.Namespace, known: Known, definitions: Definit
     """What writes messages in the form that the options ask for."""
     if not Printer.needs_frames(options):
         return JsonPrinter(options, known, None) if options.json else Printer(options, known)
-    viewer = MessageViewer(known, definitions, options.show_secrets, options.records)
+    viewer = MessageViewer(known, definitions, options.show_secrets, options.records, options.max_frame)
     return JsonPrinter(options, known, viewer) if options.json else WholePrinter(options, known, viewer)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kafkatap.dissector.node import Node
 from kafkatap.dissector.program import load_programs
 from kafkatap.dissector.record_nodes import RecordViewer
+from kafkatap.dissector.rows import MAX_FRAME
 from kafkatap.dissector.view import Asked, Names, Viewer
 from kafkatap.messages import Message
 
@@ -28,7 +29,12 @@ class MessageViewer:
     """Makes the tree of a message that was read with its frame. `secrets`, `records`: show these too."""
 
     def __init__(
-        self, known: Known, definitions: Definitions | None = None, secrets: bool = False, records: bool = False
+        self,
+        known: Known,
+        definitions: Definitions | None = None,
+        secrets: bool = False,
+        records: bool = False,
+        max_frame: int | None = None,
     ) -> None:
         self._viewer = Viewer(
             load_programs("everything", definitions),
@@ -36,6 +42,7 @@ class MessageViewer:
             Names(known.topics, known.nodes),
             secrets=secrets,
             records=RecordViewer(load_programs("records", definitions)) if records else None,
+            max_frame=max_frame or MAX_FRAME,
         )
 
     def view(self, message: Message) -> Node:

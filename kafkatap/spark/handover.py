@@ -29,6 +29,10 @@ _OF_WAITING = (
     "correlation_id", "api_key", "api_version", "request_first", "request_last", "request_packet_first",
     "request_packet_last", "request_bytes", "request_status", "acks", "max_wait_ms", "min_bytes",
 )  # fmt: skip
+_AHEAD = (
+    "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
+    "ahead_polls",
+)  # fmt: skip
 _NAMES_OF_WAITING = ("client_id", "client_software", "client_software_version")
 
 
@@ -213,11 +217,18 @@ def _dialog(engine: SplitEngine, c: int) -> tuple[Any, ...]:
         protocol,
         *(int(dialog[name]) for name in ("client", "raw_sasl", "answers_at_once", "previous_response")),
         int(dialog["mute_end"]) if dialog["mute_end"] > dialog["previous_response"] else None,  # else it is over
+        tuple(int(dialog[name]) for name in _AHEAD) if _is_behind(engine, dialog) else None,
         int(dialog["tls_records"]) if protocol == d.UNKNOWN else None,
         tuple(_text(engine, int(dialog[name])) for name in _NAMES),
         tuple(_stream(engine, stream) for stream in streams),
         tuple(waiting),
     )
+
+
+def _is_behind(engine: SplitEngine, dialog: Any) -> bool:
+    """Whether a request that waits came before the last response: its head-of-line wait is still to be charged."""
+    number = int(dialog["pending_first"])
+    return number >= 0 and bool(engine.dissector.exchanges["request_last"][number] < dialog["previous_response"])
 
 
 def _stream(engine: SplitEngine, stream: Any) -> tuple[Any, ...]:
@@ -231,7 +242,7 @@ def _stream(engine: SplitEngine, stream: Any) -> tuple[Any, ...]:
         marks.append(tuple(int(mark[name]) for name in ("offset", "ts", "packet", "wire", "captured", "fresh")))
         number = int(mark["next"])
     return (
-        *(int(stream[name]) for name in ("mode", "frame_size", "have", "seen", "used", "broken")),
+        *(int(stream[name]) for name in ("mode", "frame_size", "kept", "have", "seen", "used", "broken")),
         (int(stream["first"]), int(stream["packet_first"])) if stream["have"] else None,
         int(stream["retry"]) if stream["mode"] != d.SYNCED else None,
         tuple(marks),

@@ -19,10 +19,10 @@ from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.records import RecordCollector
 from kafkatap.dissector.rows import EXCHANGE, RESULT
 from kafkatap.reports import tables
-from kafkatap.reports.batch import Batch
+from kafkatap.reports.batch import Batch, as_results
 from kafkatap.reports.count_rows import rows_of_counts
 from kafkatap.reports.counts import ReportCounts
-from kafkatap.running import as_results, joined
+from kafkatap.running import joined
 
 from .decode import SplitRun
 from .partitions import broker_names, exchange_times, to_microseconds

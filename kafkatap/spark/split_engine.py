@@ -22,7 +22,7 @@ import numpy as np
 
 from kafkatap.dissector import dialogs as dialog_rows
 from kafkatap.engine import Assembled, Engine
-from kafkatap.kernels.arrays import as_bytes, copied, taken
+from kafkatap.kernels.arrays import as_bytes, copied, grown, taken
 from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.rows import ACK, FLOW, LISTENER, SYN
@@ -64,23 +64,6 @@ class SplitAssembler(Assembler):
         #: (flow, packet) of the segments of each call of the kernel, when somebody asks to know.
         self.seen: list[tuple[Array, Array]] | None = None
 
-    def learn_listeners(self, ends: Array) -> None:
-        """Take it as known that these ends (LISTENER rows) answer connections."""
-        size = len(self._listeners)
-        for high, low, port in ends.tolist():
-            at = ((low & 0x7FFFFFFF) * 31 + (high & 0x7FFFFFFF) + port * 8191) % size
-            for step in range(64):
-                row = self._listeners[(at + step) % size]
-                if row["port"] == 0 or row.item() == (high, low, port):
-                    self._listeners[(at + step) % size] = (high, low, port)
-                    break
-
-    @property
-    def listeners(self) -> Array:
-        """LISTENER rows of the ends that were seen to answer."""
-        seen: Array = self._listeners[self._listeners["port"] != 0]
-        return seen
-
     def keys(self, first: int = 0) -> list[bytes]:
         return flow_keys(self.flows[first : int(self.counts[headers.FLOWS])])
 
@@ -120,11 +103,6 @@ class SplitAssembler(Assembler):
         row = [(flow[f"{end}_high"], flow[f"{end}_low"], flow[f"{end}_port"])]
         self.learn_listeners(np.array(row, LISTENER))
 
-    def forget_listeners(self, known: Array) -> None:
-        """Know of no others than these (LISTENER rows)."""
-        self._listeners[:] = np.zeros(1, LISTENER)
-        self.learn_listeners(known)
-
     def _sieve(self, count: int) -> tuple[Array, Array]:
         """The places of the segments that are this split's, and of SYN-ACKs that are not."""
         flows = int(self.counts[headers.FLOWS])
@@ -140,12 +118,8 @@ class SplitAssembler(Assembler):
         return np.flatnonzero(mine), np.flatnonzero(answers)
 
     def _grow_flows(self) -> None:
-        count = int(self.counts[headers.FLOWS])
-        flows = np.zeros(2 * len(self.flows), FLOW)
-        as_bytes(flows)[: self.flows.nbytes] = as_bytes(self.flows)
-        self.flows = flows
-        self.buckets = np.zeros(2 * len(flows), np.int32)
-        headers.rehash_flows(self.flows, count, self.buckets)
+        self.flows = grown(self.flows)
+        self._hash_flows()
 
 
 class SplitEngine(Engine):
@@ -191,7 +165,8 @@ class SplitEngine(Engine):
         """From here on packets belong to this split: what was added up so far does not."""
         self.packets, self.first, self.last = 0, None, None
         self.assembler.heads = self._heads
-        self.assembler.forget_listeners(self._listeners)
+        self.assembler.forget_listeners()
+        self.assembler.learn_listeners(self._listeners)
         self._connections.clear()
         assembler = self.assembler
         # What nothing can come for any more was ended where it began.

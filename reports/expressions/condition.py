@@ -15,7 +15,7 @@ import numpy as np
 from kafkatap.dissector.catalog import api_name, api_names
 from kafkatap.dissector.probes import MOST, Probe, Probes
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import Array, Batch, Names, uuid_text
+from kafkatap.reports.batch import Array, Batch, Names, as_results, uuid_text
 from kafkatap.reports.counts import rows_of
 
 from .columns import Spelling
@@ -86,12 +86,15 @@ class Condition:
         return answer
 
     def narrowed(self, batch: Batch, names: Names) -> Batch:
-        """A batch of matching exchanges with only those of their results that match (`select_results`)."""
-        if not len(batch.results):
-            return batch
+        """A batch of matching exchanges with only those of their results that match (`select_results`), and those of
+        their topics."""
         every = np.ones(len(batch.exchanges), bool)
+        topics = batch.topics
+        if topics is not None and len(topics):
+            asked = replace(batch, results=as_results(topics))
+            topics = taken(topics, np.flatnonzero(self.select_results(asked, names, every)))
         kept = np.flatnonzero(self.select_results(batch, names, every))
-        return replace(batch, results=taken(batch.results, kept))
+        return replace(batch, results=taken(batch.results, kept), topics=topics)
 
     def on_rows(self, atom: ColumnAtom, rows: Array, names: Names) -> Array:
         """Which rows of its table fulfil an atom by themselves: bool (n,)."""

@@ -11,12 +11,13 @@ word      one of `words`                    api, error    Kafka's name or number
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
 from kafkatap.dissector import rows as r
+from kafkatap.reports.filters import check_address, split_broker
 
 from . import columns as c
 from .columns import Reading, Spelling
@@ -32,7 +33,8 @@ _NO_WORDS: Mapping[str, int] = MappingProxyType({})
 class Name:
     """`parts`: its columns, any of which may fulfil a comparison, each with how its numbers are spelled (None: they are
     what they are). `words`: numbers by the words that stand for them. `apis`: the only ones where it is not null.
-    `asked`: what requests ask for counts too. `role`: of the fields that a FIELD gathers."""
+    `asked`: what requests ask for counts too. `role`: of the fields that a FIELD gathers. `check`: ValueError for a
+    text that it never is."""
 
     name: str
     kind: str
@@ -44,6 +46,7 @@ class Name:
     apis: frozenset[int] | None = None
     asked: bool = False
     role: str | None = None
+    check: Callable[[str], object] | None = None
 
 
 def _words(words: tuple[str, ...]) -> Mapping[str, int]:
@@ -56,7 +59,8 @@ def _exchange_names() -> list[Name]:
         Name("version", "number", "version of the API", ((partial(c.of_request, "api_version"), None),)),
         Name("client", "text", "client_id, or the client's address",
              ((partial(c.natural, "client_id"), c.string_text), (partial(c.plain, "client_ip"), c.address_text))),
-        Name("broker", "text", "the broker's ADDRESS, ADDRESS:PORT or :PORT", ((c.broker, c.endpoint_text),)),
+        Name("broker", "text", "the broker's ADDRESS, ADDRESS:PORT or :PORT", ((c.broker, c.endpoint_text),),
+             check=split_broker),
         Name("error", "error", "error codes anywhere in the response, by name or number; NONE where there is none",
              ((partial(c.plain, "error_code"), c.error_text),), per=ERRORS),
         Name("latency", "duration", "request's first byte to response's last (the report's total time)",
@@ -75,13 +79,13 @@ def _exchange_names() -> list[Name]:
         Name("time", "time", "when the request began", ((c.began, None),)),
     ]  # fmt: skip
     for name, text in (
-        ("exchange", "number of the exchange"), ("connection", "number of the connection"),
+        ("exchange", "key of the exchange"), ("connection", "key of the connection"),
         ("client_port", "port of the client"), ("broker_port", "port of the broker"),
         ("correlation_id", "correlation_id of the request"),
     ):  # fmt: skip
         found.append(Name(name, "number", text, ((partial(c.plain, name), None),)))
     for name, text in (("client_ip", "address of the client"), ("broker_ip", "address of the broker")):
-        found.append(Name(name, "text", text, ((partial(c.plain, name), c.address_text),)))
+        found.append(Name(name, "text", text, ((partial(c.plain, name), c.address_text),), check=check_address))
     for name, text in (
         ("client_id", "client_id of the request"), ("client_software", "client software, as ApiVersions told it"),
         ("client_software_version", "its version"),
@@ -96,7 +100,9 @@ def _exchange_names() -> list[Name]:
             found.append(Name(name, "number", f"packet of the {end}'s {part} byte",
                               ((partial(c.optional, name, 0), None),)))  # fmt: skip
         found.append(Name(f"{end}_bytes", "size", f"size of the {end}", ((partial(c.natural, f"{end}_bytes"), None),)))
-    for name in ("broker_ns", "queue_ns", "throttle_wait_ns", "total_ns"):
+    for name in (
+        "broker_ns", "queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
+    ):  # fmt: skip
         found.append(Name(name, "duration", "as in the table exchanges; without a unit ns",
                           ((partial(c.of_answer, name), None),)))  # fmt: skip
     status = _words(r.STATUSES)

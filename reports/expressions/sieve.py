@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Array, Batch, Names
 
 from .columns import unnamed_topics
@@ -24,8 +23,8 @@ def sift(batches: Iterable[Batch], condition: Condition, names: Names) -> Iterat
         if condition.names_topics:
             open_ = _open(batch, names)
             if open_.any():
-                held.append(_picked(batch, open_))
-                batch = _picked(batch, ~open_)
+                held.append(batch.picked(open_))
+                batch = batch.picked(~open_)
         yield from _matching(batch, condition, names)
     for batch in held:
         yield from _matching(batch, condition, names)
@@ -36,7 +35,7 @@ def _matching(batch: Batch, condition: Condition, names: Names) -> Iterator[Batc
         return
     mask = condition.select(batch, names)
     if mask.any():
-        yield batch if mask.all() else _picked(batch, mask)
+        yield batch if mask.all() else batch.picked(mask)
 
 
 def _open(batch: Batch, names: Names) -> Array:
@@ -48,19 +47,3 @@ def _open(batch: Batch, names: Names) -> Array:
     if not len(found):
         return np.zeros(len(batch.exchanges), bool)
     return np.isin(batch.exchanges["exchange"], found)
-
-
-def _picked(batch: Batch, mask: Array) -> Batch:
-    """Copies of the exchanges in `mask`, with all that is theirs."""
-    exchanges = taken(batch.exchanges, np.flatnonzero(mask))
-    numbers = exchanges["exchange"]
-    kept = np.isin(batch.results["exchange"], numbers)
-    topics = batch.topics
-    if topics is not None:
-        topics = taken(topics, np.flatnonzero(np.isin(topics["exchange"], numbers)))
-    return Batch(
-        exchanges,
-        taken(batch.results, np.flatnonzero(kept)),
-        None if batch.marks is None else batch.marks[mask],
-        topics,
-    )

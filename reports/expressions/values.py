@@ -55,6 +55,11 @@ def text_of(literal: Literal, name: Name, text: str) -> str:
     """A value as a text."""
     if literal.kind == "null":
         raise _wrong(literal, name, text)
+    if name.check is not None:
+        try:
+            name.check(literal.text)
+        except ValueError as error:
+            raise ExpressionError(str(error), text, literal.at, literal.end) from None
     return literal.text
 
 

@@ -74,7 +74,10 @@ def test_interrupted_it_reports_what_was_read(
     assert main(["report", str(captures / "whole.pcap"), "--json"]) == 130
     out, err = capsys.readouterr()
     assert err == "kafkatap: interrupted: the report is of what was read until then\n"
-    assert 0 < json.loads(out)["capture"]["packets"] < 5000
+    report = json.loads(out)
+    assert 0 < report["capture"]["packets"] < 5000
+    assert report["capture"]["interrupted"] is True
+    assert report["warnings"][0].startswith("Interrupted: this report covers what was read before")
 
 
 def test_interrupted_twice_it_ends_at_once(
@@ -104,3 +107,19 @@ def test_interrupted_while_it_waits_for_a_pipe(sample: Path) -> None:
     assert process.returncode == 130
     assert without_compiling(err.decode()) == "kafkatap: interrupted: the report is of what was read until then\n"
     assert re.search(r"requests    \d", out.decode())
+    assert "! Interrupted: this report covers what was read before" in out.decode()
+
+
+def test_interrupted_before_there_is_anything() -> None:
+    process = subprocess.Popen(
+        [*KAFKATAP, "report", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+        env=environment(),
+    )  # fmt: skip
+    assert process.stdin is not None
+    os.write(process.stdin.fileno(), b"\xd4\xc3\xb2\xa1")
+    while fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)) != bytes(4):
+        time.sleep(0.05)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130

@@ -21,7 +21,9 @@ from kafkatap.kernels import store
 from kafkatap.kernels.decorator import kernel_mode
 from kafkatap.live import command, interfaces
 from kafkatap.live.capture import open_capture
+from kafkatap.live.privileges import DAC_OVERRIDE, DAC_READ_SEARCH, to_read, to_write
 from tests.cli.running import KAFKATAP, ROOT, environment, kafkatap, without_compiling
+from tests.support.captures import read_capture
 from tests.support.tcp import on_link
 
 from . import network
@@ -121,6 +123,72 @@ def test_cap_net_raw_is_enough(user: str, more: list[str]) -> None:
             done = live.end(signal.SIGINT)
     assert done.code == 0
     assert requests_of(done.out) == 5
+
+
+def capabilities(pid: int) -> list[dict[str, int]]:
+    """The sets of each thread of a process, and whether it may get new ones."""
+    told = [path.read_text().splitlines() for path in Path(f"/proc/{pid}/task").glob("*/status")]
+    return [
+        {name: int(value, 16) for name, _, value in (line.partition(":") for line in lines) if _WANTED.fullmatch(name)}
+        for lines in told
+    ]
+
+
+_WANTED = re.compile("Cap.*|NoNewPrivs")
+NOTHING = dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), 0) | {"NoNewPrivs": 1}
+
+
+@needs_interfaces
+@pytest.mark.parametrize("more", [[], ["--scapy"], ["--prometheus", ":0"]], ids=["ring", "scapy", "prometheus"])
+def test_root_keeps_no_capability_while_packets_are_read(tmp_path: Path, more: list[str]) -> None:
+    """In no thread; what it recorded is there, and an interface that is made anew is captured again."""
+    pcap, tables = tmp_path / "x.pcap", tmp_path / "tables"
+    with network.veth_pair() as veth:
+        arguments = ["-i", veth.far, "--json", "--write-pcap", pcap, "--write-parquet", tables, *more, "tcp"]
+        with Live(*arguments) as live:
+            live.wait_ready()
+            wait_for(lambda: capabilities(live.process.pid)[0]["CapPrm"] == 0, 20, lambda: "capabilities are kept")
+            network.ip("link", "del", veth.near)
+            wait_for(lambda: "network is down" in live.err(), 20, live.err)
+            network.ip("link", "add", veth.near, "type", "veth", "peer", "name", veth.far)
+            for name in (veth.near, veth.far):
+                network.ip("link", "set", name, "up")
+            wait_for(lambda: f"{veth.far} is up again" in live.err(), 20, live.err)
+            send(veth.near, frames(9))
+            threads = capabilities(live.process.pid)
+            done = live.end()
+    assert threads == [NOTHING] * len(threads)
+    assert done.code == 0
+    assert len(read_capture(pcap).packets) == 5
+    assert list(tables.rglob("*.parquet"))
+
+
+@needs_capture
+def test_what_root_may_do_by_a_capability_alone_keeps_it(tmp_path: Path) -> None:
+    """A folder of another user, closed to others: files are made in it later."""
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o755)
+    shutil.chown(folder, "nobody")
+    with talking() as talk:
+        arguments = on_loopback(talk, "--json", "--write-parquet", folder, "--rotate", "1s")
+        with Live(*arguments, before=privileges("root", "net_raw", "dac_override")) as live:
+            live.wait_ready()
+            kept = 1 << DAC_OVERRIDE
+            wait_for(lambda: capabilities(live.process.pid)[0]["CapPrm"] == kept, 20, lambda: "others are kept")
+            talk.ask(3)
+            done = live.end()
+    assert done.code == 0
+    assert list(folder.rglob("*.parquet"))
+
+
+def test_what_modes_allow_needs_no_capability(tmp_path: Path) -> None:
+    assert to_write([tmp_path, tmp_path / "new" / "newer"]) == to_read([tmp_path]) == set()
+    (tmp_path / "closed").mkdir(mode=0o500)
+    (tmp_path / "closed" / "open").mkdir()
+    assert to_write([tmp_path / "closed"]) == {DAC_OVERRIDE}
+    assert to_write([tmp_path / "closed" / "open"]) == to_read([tmp_path / "closed"]) == set()
+    (tmp_path / "closed").chmod(0o400)
+    assert to_read([tmp_path / "closed" / "open"]) == {DAC_READ_SEARCH}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from .support import SECOND, FileSource
 SAMPLES = sorted(Path("samples").glob("*.pcap*"))
 KEYS = (
     "time", "level", "requests_s", "packets_s", "mb_s", "p50_ms", "p99_ms", "slowest", "slowest_p99_ms", "throttled",
-    "quota_ms", "errors", "error", "unanswered", "drops", "cpu",
+    "quota_ms", "errors", "error", "unanswered", "connections", "waiting", "opened", "refused", "no_answer", "resets",
+    "retransmitted", "zero_windows", "rtt_ms", "drops", "cpu",
 )  # fmt: skip
 NUMBER = re.compile(r"\d+(\.\d+)?|-")
 

@@ -23,8 +23,11 @@ from kafkatap.reports.batch import Batch, endpoint
 from kafkatap.reports.errors import error_label
 from kafkatap.reports.rollup import api_label
 from kafkatap.running import Run
+from tests.support.tcp import merge
+from tests.wire.kafkatalk import MS
 
 from .support import SECOND, FileSource
+from .watched import Seen, answering, ticking
 
 SAMPLES = sorted(Path("samples").glob("*.pcap*"))
 EVERYTHING = 1 << 20
@@ -170,3 +173,20 @@ def test_frozen_it_stays_as_it_was() -> None:
     engine.strings, engine.addresses = [], []  # type: ignore[assignment]
     assert copy.matching((), EVERYTHING) == before
     assert copy.active() == active
+
+
+def test_requests_without_acks_are_there_at_once_and_stay_one_row(tmp_path: Path) -> None:
+    """Their provisional rows; a response that comes all the same takes their place."""
+    talk = answering(4, 1_700 * MS, 30 * MS)
+    seen = Seen(tmp_path / "x.pcap", merge(talk.segments, ticking(9)))
+    recent = Recent()
+    seen.monitor.sinks.append(recent)
+    outcomes = []
+    for _ in seen.seconds():
+        messages = recent.matching((("client", "sensor"),))
+        assert len({m.exchange for m in messages}) == len(messages)
+        outcomes.append([m.outcome for m in reversed(messages)])
+        assert all(m.topics == ("orders",) for m in messages)
+    assert outcomes[0] == ["no_reply_expected"]
+    assert outcomes[2] == ["answered", "no_reply_expected"]
+    assert outcomes[-1] == ["answered"] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import socket
@@ -23,7 +24,7 @@ from kafkatap.reassembly.headers import ETHERNET, RAW
 from tests.support.tcp import ACK, PSH, START_NS, SYN, Segment, on_link, tcp_packet
 
 from . import network
-from .running import wait_for
+from .running import Live, wait_for
 
 pytestmark = pytest.mark.skipif(bool(network.missing(admin=True)), reason=network.missing(admin=True))
 
@@ -292,26 +293,6 @@ def _send_all(port: int, data: bytes) -> None:
 
 
 @both_ways
-def test_trimmed_packets_keep_their_length(by_scapy: bool) -> None:
-    port = next(_ports)
-    frames = [on_link(ip) for ip in packets(60, port, 1000)]
-    with (
-        network.veth_pair() as veth,
-        capturing([veth.far], by_scapy=by_scapy) as capture,
-        network.Wire(veth.near) as wire,
-    ):
-        capture.trim(96)
-        wire.send(frames[:20])
-        cut = take(capture, 20)
-        capture.trim(None)
-        wire.send(frames[20:])
-        whole = take(capture, 40)
-    check_same(cut, [frame[:96] for frame in frames[:20]])
-    assert {packet.original for packet in cut} == {len(frames[0])}
-    check_same(whole, frames[20:])
-
-
-@both_ways
 def test_what_is_not_taken_in_time_is_counted(by_scapy: bool) -> None:
     """More packets than there is room for: those that come are the first, and the others are known by number."""
     port = next(_ports)
@@ -374,3 +355,43 @@ def test_what_waits_is_told_in_bytes() -> None:
         assert capture.backlog < 0.1
         check_same(take(capture, len(frames)), frames)
         assert capture.backlog == 0
+
+
+@both_ways
+def test_what_was_not_read_at_the_end_is_counted(by_scapy: bool) -> None:
+    """Sent is read, and dropped, and not read; nothing comes any more once it is stopped."""
+    port = next(_ports)
+    sent = [on_link(ip) for ip in packets(12_000, port, 900)]
+    with (
+        network.veth_pair() as veth,
+        capturing([veth.far], size=6 << 20, by_scapy=by_scapy) as capture,
+        network.Wire(veth.near) as wire,
+    ):
+        wire.send(sent[:5_000])
+        read = sum(number for _, _, number in capture.blocks())
+        wire.send(sent[5_000:])
+        wait_for(lambda: capture.counters()[0] == len(sent), 10, lambda: f"{capture.counters()}")
+        capture.stop()
+        wire.send(sent[:100])
+        time.sleep(0.2)
+        seen, dropped = capture.counters()
+        assert seen == len(sent) == read + dropped + capture.unread()
+        assert dropped > 0
+        assert capture.unread() > 0
+        read += len(take(capture, len(sent), 0.5))
+        assert (read, capture.unread()) == (len(sent) - dropped, 0)
+
+
+def test_packets_sent_before_the_end_are_read_or_counted() -> None:
+    """A burst, and the end right behind it."""
+    sent = [on_link(ip) for ip in packets(40_000, next(_ports), 700)]
+    with (
+        network.veth_pair() as veth,
+        Live("-i", veth.far, "--json", "--buffer-size", "16m", "--nice", "19") as live,
+        network.Wire(veth.near) as wire,
+    ):
+        live.wait_ready()
+        wire.send(sent)
+        done = live.end(seconds=60)
+    told = json.loads(done.out)["capture"]
+    assert told["packets"] + told["drops"] == len(sent)

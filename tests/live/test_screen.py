@@ -339,7 +339,7 @@ def test_what_is_told_meanwhile_is_shown_and_said_again_at_the_end(terminal: Pan
         told = f"{veth.far}: network is down; packets are taken again once it is back"
         lines = terminal.until_shown(told)
         assert lines[22].rstrip() == told
-        assert lines[23].startswith("1-4 view")
+        assert lines[23].startswith("1-5 view")
         network.ip("link", "set", veth.far, "up")
         terminal.until_shown(f"{veth.far} is up again")
         terminal.press("q")

@@ -94,7 +94,7 @@ class Decoded:
 
 def decode(path: Path) -> Decoded:
     run = Run([str(path)], Engine(all_results=True))
-    batches = [Batch(b.exchanges.copy(), b.results.copy()) for b in run.batches()]
+    batches = [b.picked(np.ones(len(b.exchanges), bool)) for b in run.batches()]
     counts = ReportCounts(by_topic=True)
     for part in batches:
         counts.add(part)
@@ -112,10 +112,7 @@ def cut_anyhow(decoded: Decoded, parts: int, seed: int) -> list[pa.Table]:
     for whole in decoded.batches:
         place = rng.integers(0, parts, len(whole.exchanges))
         for i, mine in enumerate(counts):
-            numbers = whole.exchanges["exchange"][place == i]
-            if len(numbers):
-                chosen = np.isin(whole.results["exchange"], numbers)
-                mine.add(Batch(whole.exchanges[place == i], whole.results[chosen]))
+            mine.add(whole.picked(place == i))
     return [rows_of_counts(*renumbered(mine, decoded.context, rng)) for mine in counts]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -73,7 +74,8 @@ def test_large_batches_and_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_values_of_a_group() -> None:
     counts = counted([
-        exchange(0, broker=2 * MS, throttle_time_ms=0, queue_ns=5, total_ns=3 * MS),
+        exchange(0, broker=2 * MS, throttle_time_ms=0, queue_ns=5, hol_throttle_wait_ns=3, hol_poll_wait_ns=1,
+                 total_ns=3 * MS),
         exchange(1, at=MS, broker=4 * MS, throttle_time_ms=30, throttle_wait_ns=7),
         exchange(2, outcome=r.UNANSWERED),
         exchange(3, outcome=r.NO_REPLY_EXPECTED, response_bytes=-1),
@@ -84,8 +86,8 @@ def test_values_of_a_group() -> None:
         "answered": 2, "no_reply_expected": 1, "unanswered": 1, "response_lost": 0, "orphan_response": 0,
         "request_bytes": 400, "response_bytes": 2000, "throttle_known": 2, "throttled": 1, "throttle_ms": 30,
         "throttle_ms_max": 30, "broker_ns": 6 * MS, "broker_max": 4 * MS, "total_ns": 7 * MS, "total_max": 4 * MS,
-        "queued": 1, "queue_ns": 5, "queue_max": 5, "waited": 1, "wait_ns": 7, "wait_max": 7, "with_errors": 1,
-        "errors": 2, "first": START, "last": START + MS,
+        "queued": 1, "queue_ns": 5, "queue_max": 5, "hol_throttle_wait_ns": 3, "hol_poll_wait_ns": 1,
+        "waited": 1, "wait_ns": 7, "wait_max": 7, "with_errors": 1, "errors": 2, "first": START, "last": START + MS,
     }  # fmt: skip
 
 
@@ -135,6 +137,19 @@ def test_filters(filters: Filters, wanted: int) -> None:
 )
 def test_brokers_are_addresses_and_ports(text: str, wanted: tuple[str, int]) -> None:
     assert split_broker(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("9092", "a port alone is written :9092"), ("kafka-1:9092", "holds no host names"), ("10.0.0.1:x", "no port"),
+        ("10.0.0.1:", "no address and port"), (":", "no address and port"), ("[::1", "no address and port"),
+        ("[::1]9092", "no address and port"), ("", "no address and port"), ("10.0.0.1:0", "no port number"),
+    ],
+)  # fmt: skip
+def test_what_is_no_broker(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        split_broker(text)
 
 
 def test_topics_named_later_by_their_id() -> None:

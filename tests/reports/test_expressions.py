@@ -241,6 +241,10 @@ def test_rows_of_results(text: str, wanted: list[tuple[int, int | None]]) -> Non
         ("acks in ()", ")", "a value"),
         ("api not == 3", "==", "in should stand"),
         ("and error", "and", "a name, not or ("),
+        ("broker == 9092", "9092", "a port alone is written :9092"),
+        ("api == Fetch and broker in (:9092, 9093)", "9093", "a port alone is written :9093"),
+        ("broker != kafka1", "kafka1", "no host names"),
+        ("client_ip == 10.0.0.256", "10.0.0.256", "no IP address"),
         ("", "", "no expression"),
         ("  ", "", "no expression"),
         ("§", "§", "means nothing"),
@@ -388,7 +392,10 @@ def _comparison(dice: Iterator[int], rows: list[dict[str, Any]]) -> tuple[str, C
     if op == "":
         return name, lambda x: holds(x, name, "", None)
     if kind == "text":
-        value = choice(["", "o", "console", "127.0.0.1", "orders", ":9092", "nothing such", *values_of(row, name)])
+        others = ["127.0.0.1", ":9092", "10.0.0.1:1"]
+        if name != "broker" or op in ("~", "!~"):
+            others += ["", "o", "console", "orders", "nothing such"]
+        value = choice([*others, *values_of(row, name)])
         return f"{name} {op} '{value}'", lambda x: holds(x, name, op, value)
     number = choice(values_of(row, name) or [0]) + choice([0, 0, 1, -1])
     unit = "ns" if name in ("latency", "broker_time", "queue", "throttle_wait", "throttle", "max_wait_ms") else ""

@@ -1,4 +1,4 @@
-"""Text, JSON, CSV and plots: golden output, and nothing from the wire that acts where it is shown."""
+"""Text, JSON and CSV: golden output, and nothing from the wire that acts where it is shown."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkatap.reports import units
+from kafkatap.reports.batch import FileInfo
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counts import SECOND
 from kafkatap.reports.csv_report import cell, write_csv
 from kafkatap.reports.json_report import report_object, schema, write_json
 from kafkatap.reports.model import Column
-from kafkatap.reports.text import render_text, write_text
+from kafkatap.reports.text import render_table, render_text, write_text
 
-from .test_reports import report
+from . import rows as made
+from .test_reports import report, small
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -47,6 +51,90 @@ def test_the_rows_left_out_are_told() -> None:
     lines = ["".join(t for t, _ in line) for line in render_text(report(), 120, top=1, utc=True)]
     assert "… and 3 more rows (--top 4 shows all)" in lines
     assert not any("more row" in line for line in text_of().splitlines())
+
+
+def test_of_intervals_the_busiest_are_shown() -> None:
+    """In order of time, where an interval was asked for; else all of them."""
+    busy = {2: 3, 5: 2, 9: 2, 11: 4}
+    times = [at for second in range(12) for at in [second] * busy.get(second, 1)]
+    exchanges = [made.exchange(n, at=at * SECOND) for n, at in enumerate(times)]
+
+    def shown(**options: int) -> list[str]:
+        whole = build_report(made.counted(exchanges, **options), made.context())
+        table = whole.table("timeline")
+        lines = ["".join(t for t, _ in line) for line in render_table(table, 120, 3, utc=True)]
+        return [line.rstrip() for line in lines if line.startswith(("04:", "…"))]
+
+    few = shown(interval=SECOND)
+    assert [line[:8] for line in few[:3]] == ["04:44:01", "04:44:04", "04:44:10"]
+    assert few[3] == "… and 9 more rows with fewer requests (--top 12 shows all)"
+    assert len(shown()) == 12
+
+
+def test_files_are_shown_as_far_as_top() -> None:
+    files = [FileInfo(f"{n}.pcap", "pcap", 1 + n, 1, 100) for n in range(20)]
+    lines = list(render_table(report(files=files).table("files"), 120, 12, utc=True))
+    assert ["… and 8 more rows (--top 20 shows all)"] in [[t for t, _ in line] for line in lines]
+
+
+def test_nothing_is_cut_where_no_terminal_reads() -> None:
+    """So that `grep` finds names; a width that was asked for holds."""
+    name = "orders-" * 30
+    strings = [name.encode() if value == b"billing" else value for value in made.STRINGS]
+    files = [FileInfo(f"/captures/{name}/{n}.pcap", "pcap", 1, 1, 1) for n in range(2)]
+    whole, out = build_report(small(), made.context(strings=strings, files=files)), io.StringIO()
+    write_text(whole, out)
+    assert out.getvalue().count(name) == 2 + 1 + 2  # errors, the client, files
+    assert max(map(len, text_of().splitlines())) <= 120
+    narrow = io.StringIO()
+    write_text(whole, narrow, width=120)
+    assert name not in narrow.getvalue()
+    assert {line.split()[0] for line in out.getvalue().splitlines() if "total" in line} == {
+        line.split()[0] for line in narrow.getvalue().splitlines() if "total" in line
+    }
+
+
+def test_a_note_stands_under_the_column_that_it_explains() -> None:
+    seen = set()
+    for width in (60, 70, 80, 90, 120):
+        lines = ["".join(t for t, _ in line) for line in render_table(report().table("latency"), width, 0, True)]
+        is_shown = "HOL wait" in lines[1]
+        assert ("HOL share is their share of the answered" in " ".join(lines)) == is_shown
+        assert ("  HOL  " in lines[1]) == is_shown
+        seen.add(is_shown)
+    assert seen == {True, False}
+
+
+def test_an_interrupted_report_says_so_in_every_form(tmp_path: Path) -> None:
+    whole = report(interrupted=True)
+    said = "Interrupted: this report covers what was read before (packets until 2026-11-21T04:44:01.000000000Z)"
+    assert whole.sentences[0].startswith(said)
+    out = io.StringIO()
+    write_text(whole, out, utc=True, width=200)
+    assert f"! {said}" in out.getvalue()
+    as_json = report_object(whole, "1")
+    assert as_json["capture"]["interrupted"] is True
+    assert as_json["warnings"][0].startswith(said)
+    assert report_object(report(), "1")["capture"]["interrupted"] is False
+    write_csv(whole, tmp_path)
+    assert said in (tmp_path / "warnings.csv").read_text()
+    with open(tmp_path / "capture.csv", encoding="utf-8", newline="") as file:
+        assert [row["interrupted"] for row in csv.DictReader(file)] == ["true"]
+
+
+def test_tables_that_are_not_there_are_named() -> None:
+    with pytest.raises(KeyError, match="a report has no table 'nope'; it has heading, latency, throttle, error_totals"):
+        report().table("nope")
+    with pytest.raises(ValueError, match="by one of api, client, broker, version, topic, not by 'foo'"):
+        build_report(small(), made.context(), by="foo")
+
+
+def test_what_a_prompt_shows_is_short() -> None:
+    whole = report()
+    assert repr(whole).startswith("<Report of latency (4), throttle (1), ")
+    assert repr(whole.table("latency")) == "<Table latency: 4 rows of 24 columns>"
+    assert repr(whole.curves) == "<Curves of Fetch, Fetch (long poll), JoinGroup, Produce>"
+    assert repr(made.context()) == "<Context of 1 file, 40 packets, 9 strings>"
 
 
 def test_hostile_names_do_nothing_on_a_terminal() -> None:
@@ -91,7 +179,12 @@ def test_json_is_what_was_counted() -> None:
     assert out.getvalue().isascii()
     read = json.loads(out.getvalue())
     assert read == report_object(report(), "1.2.3")
-    assert read["schema_version"] == 1
+    assert read["schema_version"] == 2
+    assert read["capture"]["brokers"] == ["10.0.0.2:9092"]
+    assert read["capture"]["link_types"] == ["Ethernet"] == read["reports"]["files"][0]["link_types"]
+    clients = read["reports"]["clients"]
+    assert clients[1]["api_versions"] == clients[1]["removed"] == [{"api": "Produce", "versions": [2]}]
+    assert clients[0]["removed"] == []
     assert read["capture"]["first"] == "2026-11-21T04:43:59.000000000Z"
     fetch = read["reports"]["latency"][1]
     assert (fetch["api"], fetch["count"], fetch["broker_max_ns"]) == ("Fetch", 3, 100_000_000)
@@ -113,8 +206,8 @@ def test_json_has_the_fields_of_its_schema() -> None:
 def test_csv_files(tmp_path: Path) -> None:
     paths = write_csv(report(), tmp_path / "new")
     names = [
-        "capture", "latency", "throttle", "error_totals", "errors", "clients", "timeline", "not_decoded", "files",
-        "ledger",
+        "capture", "warnings", "latency", "throttle", "error_totals", "errors", "clients", "timeline", "not_decoded",
+        "files", "ledger",
     ]  # fmt: skip
     assert [p.name for p in paths] == [f"{n}.csv" for n in names]
     with open(tmp_path / "new" / "clients.csv", encoding="utf-8", newline="") as file:
@@ -140,19 +233,6 @@ def test_formulas_are_texts_in_csv(value: str | None, wanted: str) -> None:
     assert cell(Column("client_id", "client", "text", ""), value) == wanted
 
 
-def test_plots(tmp_path: Path) -> None:
-    from kafkatap.reports.plots import write_plots
-
-    paths = write_plots(report(), tmp_path, utc=True)
-    assert [p.name for p in paths] == [
-        f"{name}.{suffix}"
-        for name in ("latency", "latency-over-time", "throttle-over-time", "errors-over-time")
-        for suffix in ("svg", "png")
-    ]
-    assert all(p.stat().st_size > 5000 for p in paths)
-    assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(
     ("ns", "wanted"),
     [
@@ -163,6 +243,18 @@ def test_plots(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_durations(ns: int, wanted: str) -> None:
     assert units.duration(ns) == wanted
+
+
+@pytest.mark.parametrize(
+    ("ns", "wanted"),
+    [
+        (1, "1 ns"), (1_500, "1.5 µs"), (500_000_000, "500 ms"), (1_500_000_000, "1.5 s"), (5_000_000_000, "5 s"),
+        (90_000_000_000, "90 s"), (600_000_000_000, "10 min"), (7_200_000_000_000, "2 h"), (86_400 * 10**9, "24 h"),
+        (10**9 + 1, "1.000000001 s"),
+    ],
+)  # fmt: skip
+def test_steps(ns: int, wanted: str) -> None:
+    assert units.step(ns) == wanted
 
 
 def test_sizes_shares_and_clocks() -> None:

@@ -101,7 +101,7 @@ def test_clients() -> None:
     assert column(table, "requests") == [4, 2, 1]
     assert column(table, "connections") == [1, 0, 0]
     assert column(table, "oldest_release")[0] == "2.3"
-    assert column(table, "removed") == [None, "Produce 2", None]
+    assert column(table, "removed") == [(), (("Produce", (2,)),), ()]
     assert column(table, "rtt_ns") == [150_000, None, None]
     assert column(table, "errors") == [2, 1, 2]
 
@@ -128,6 +128,12 @@ def test_verdicts() -> None:
     assert verdict(again, quick) == "network"
     assert verdict(connection(), slow) == "broker"
     assert verdict(connection(), queued) == "broker"
+    behind = {**metadata, "broker": MS, "queue_ns": 80 * MS, "total_ns": 81 * MS}
+    assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=70 * MS)) == "throttled"
+    assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=30 * MS)) == "broker"
+    # Behind a Fetch that waits for data: what is left is slow for the network's sake.
+    polled = exchange(0, **{**behind, "total_ns": 83 * MS}, hol_poll_wait_ns=80 * MS)
+    assert verdict(connection(), polled) == "network"
     assert verdict(connection(), muted) == "throttled"
     assert verdict(again, muted) == "throttled"
     assert verdict(connection(client_retransmitted_bytes=100, client_retransmitted_packets=1), quick) == "-"
@@ -172,7 +178,7 @@ def test_ledger_and_sentences() -> None:
     many = report(ledger={"requests": {"unanswered": 31, "total": 31}}, encrypted_share=0.25)
     assert many.sentences == (
         "31 requests have no response in this capture.",
-        "25% of the payload is encrypted (TLS) and cannot be read.",
+        "25.0 % of the payload is encrypted (TLS) and cannot be read.",
     )
 
 

@@ -84,6 +84,8 @@ NOT_STATE = {
         "serial", "requests", "responses", "ready", "settled", "pending_first", "pending_last", "pending_count",
         "unknown_chunks", "open",
         "tls_records", "mute_end", "client_id", "software", "software_version", "mechanism",  # tested below
+        "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
+        "ahead_polls",
     },
     "streams": {
         "buffer", "searched", "losses", "frame_bytes", "token_bytes", "skipped_bytes", "hole_bytes", "capacity",
@@ -91,23 +93,26 @@ NOT_STATE = {
         "retry",  # tested below
     },
     "marks": {"next"},
-    "links": {"dialog", "next", "parts", "offered", "name"},
+    "links": {"dialog", "next", "parts", "offered", "name", "provisional"},
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
         # not known before there is an answer
         "response_first", "response_last", "response_packet_first", "response_packet_last", "response_bytes",
-        "broker_ns", "queue_ns", "throttle_wait_ns", "total_ns", "throttle_time_ms", "response_status", "long_poll",
+        "broker_ns", "queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
+        "throttle_time_ms", "response_status", "long_poll",
         # its ends, set when it is finished
         "client_ip", "client_port", "broker_ip", "broker_port",
     },
     "directions": {
         "held", "held_last", "held_bytes", "held_count", "packets", "bytes", "retransmitted_packets",
         "retransmitted_bytes", "out_of_order", "hole_bytes", "cut_bytes", "stray_bytes", "holes", "zero_windows",
+        "gap_previous", "gap_next",
         "started", "delivered", "acked", "fin",  # tested below
     },
     "held": {"next", "at"},
     "connections": {
-        "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used",
+        "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
+        "closed_number", "last_serial", "only_syn",  # what bounds go by: each split counts its own connections
         "syn_at", "syn_ack_at", "client",  # of a handshake that is under way: tested below
     },
 }  # fmt: skip
@@ -194,6 +199,22 @@ def _fin(engine: SplitEngine) -> None:
 
 def _round_trip(engine: SplitEngine) -> None:
     engine.assembler.connections["handshake_rtt_ns"][0] = -1
+
+
+@pytest.mark.parametrize("name", [n for n in d.DIALOG.names or () if n.startswith("ahead_")])
+def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
+    """Where the time of the exchange ahead went, as long as a request that came before its response waits."""
+
+    def digest(after: int, change: int) -> bytes:
+        engine = busy_state()
+        dialog = engine.dissector.dialogs[0]
+        waiting = engine.dissector.exchanges[_waiting(engine)]
+        engine.dissector.dialogs["previous_response"][0] = waiting["request_last"] + after
+        engine.dissector.dialogs[name][0] = dialog[name] + change
+        return state_digest(engine, 0)
+
+    assert digest(1, 0) != digest(1, 1)
+    assert digest(0, 0) == digest(0, 1)
 
 
 @pytest.mark.parametrize(

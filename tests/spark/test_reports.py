@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from kafkatap.engine import Engine
-from kafkatap.reports.batch import Batch, Context
+from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.count_rows import counts_of_rows, rows_of_counts
 from kafkatap.reports.counts import ReportCounts
@@ -60,9 +60,7 @@ def run_locally(*paths: Path, parts: int = 3) -> Local:
     for batch in run.batches():
         whole.add(batch)
         for i, piece in enumerate(pieces):
-            mine = batch.exchanges["exchange"] % parts == i
-            numbers = batch.exchanges["exchange"][mine]
-            piece.add(Batch(batch.exchanges[mine], batch.results[np.isin(batch.results["exchange"], numbers)]))
+            piece.add(batch.picked(batch.exchanges["exchange"] % parts == i))
     context = run.context()
     return Local(context, whole, [rows_of_counts(piece, context) for piece in pieces])
 

@@ -60,21 +60,23 @@ class Seen:
 
 def see(
     packets: Sequence[Packet], link: int = ETHERNET, *, runs: Sequence[int] | None = None, ports: Sequence[int] = (),
-    all_results: bool = True,
+    all_results: bool = True, engine: Engine | None = None,
 ) -> Seen:  # fmt: skip
     """One pass over packets; `runs` are the lengths of what is handed to the engine at once (None: all)."""
-    return see_bytes(pcap_bytes(packets, link, nanoseconds=True), runs=runs, ports=ports, all_results=all_results)
+    data = pcap_bytes(packets, link, nanoseconds=True)
+    return see_bytes(data, runs=runs, ports=ports, all_results=all_results, engine=engine)
 
 
 def see_bytes(
-    data: bytes, *, runs: Sequence[int] | None = None, ports: Sequence[int] = (), all_results: bool = True
-) -> Seen:
-    """The same for the bytes of a capture without damage."""
+    data: bytes, *, runs: Sequence[int] | None = None, ports: Sequence[int] = (), all_results: bool = True,
+    engine: Engine | None = None,
+) -> Seen:  # fmt: skip
+    """The same for the bytes of a capture without damage. `engine`: one that has seen nothing yet."""
     scanner = Scanner(max(16, len(data) // 16))
     at = scanner.start(data[:HEADER_SIZE])
     whole = np.frombuffer(data, np.uint8).copy()
     count, _ = scanner.scan(whole, at, len(whole))
-    engine = Engine(all_results, ports)
+    engine = engine or Engine(all_results, ports)
     batches: list[Batch] = []
     first = 0
     for length in runs if runs is not None else [max(count, 1)]:

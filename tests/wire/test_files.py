@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from kafkatap import analyze
+from kafkatap.engine import Engine
+from kafkatap.running import Run
 from tests.support.captures import ETHERNET, SLL2, Interface, Packet, pcap_bytes, pcapng_bytes, write_capture
 from tests.support.tcp import START_NS, Segment, encode, merge
 from tests.wire.harness import Seen, check, same, see, see_files
@@ -121,6 +123,32 @@ def test_the_same_capture_twice(tmp_path: Path) -> None:
     seen = see_files(paths)
     assert_exchanges(seen, TALK.wanted)
     assert seen.ledger["payload bytes"]["retransmitted"] == WHOLE.ledger["payload bytes"]["total"]
+
+
+@pytest.mark.parametrize("block_size", [300, 1 << 20])
+def test_duplicates(block_size: int, tmp_path: Path) -> None:
+    """Packets with equal times and bytes in several files, cut by a snap length or not; not those of one file."""
+
+    def duplicates(*parts: Sequence[Packet], snap: int = 1 << 16) -> list[int]:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        cut = [
+            [replace(p, data=p.data[: snap if n else None], original_length=p.wire_length) for p in part]
+            for n, part in enumerate(parts)
+        ]
+        paths = [write(folder, f"{n}.pcap", part) for n, part in enumerate(cut)]
+        run = Run([str(p) for p in paths], Engine(), block_size=block_size)
+        for _ in run.batches():
+            pass
+        return [f.duplicates for f in run.context().files]
+
+    later = [replace(p, time_ns=p.time_ns + 1_000) for p in PACKETS]
+    assert duplicates(PACKETS, PACKETS) == [0, len(PACKETS)]
+    assert duplicates(PACKETS, PACKETS, PACKETS) == [0, len(PACKETS), len(PACKETS)]
+    assert duplicates(PACKETS, PACKETS, snap=128) == [0, len(PACKETS)]
+    assert duplicates(PACKETS[:20], PACKETS[10:]) == [0, 10]
+    assert duplicates(PACKETS, later) == duplicates(PACKETS[::2], PACKETS[1::2]) == [0, 0]
+    assert duplicates([p for p in PACKETS for _ in (0, 1)], PACKETS[:0]) == [0, 0]
 
 
 def test_a_gap_between_files(tmp_path: Path) -> None:

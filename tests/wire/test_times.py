@@ -11,7 +11,17 @@ import pytest
 
 from tests.support.tcp import START_NS, encode
 from tests.wire.harness import Row, Seen, check
-from tests.wire.kafkatalk import API_VERSIONS, FETCH, HEARTBEAT, MS, PRODUCE, Asked, KafkaTalk, assert_exchanges
+from tests.wire.kafkatalk import (
+    API_VERSIONS,
+    FETCH,
+    HEARTBEAT,
+    MS,
+    PRODUCE,
+    Asked,
+    KafkaTalk,
+    assert_exchanges,
+    response,
+)
 
 
 class Timeline:
@@ -37,6 +47,11 @@ class Timeline:
         """(broker, queue, throttle_wait) in ms by correlation id; exact multiples of 1 ns."""
         seen = self.seen()
         return {x["correlation_id"]: _parts(x) for x in seen.exchanges}
+
+    def hol_waits(self) -> dict[int, tuple[float, float, float]]:
+        """(head-of-line wait, of it behind throttling, of it behind waits for data) in ms by correlation id."""
+        names = ("queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns")
+        return {x["correlation_id"]: tuple(x[n] / MS for n in names) for x in self.seen().exchanges}  # type: ignore[misc]
 
     def seen(self) -> Seen:
         self.talk.tcp.close()
@@ -157,6 +172,65 @@ def test_an_early_throttled_response_tells_which() -> None:
     late = line.ask(400, PRODUCE, 2, 2)
     line.answer(900, late, 100)
     assert line.parts() == {0: (4, 0, 0), 1: (5, 0, 294), 2: (500, 0, 0)}
+
+
+def test_a_wait_behind_a_muted_request_is_the_quota_s() -> None:
+    """The window (20-320) delays 1; 2 and 3 wait behind it, for each other, and for the broker (3 ms and 1 ms)."""
+    line = Timeline()
+    first = line.ask(10, PRODUCE, 7, 0)
+    line.answer(20, first, 300)
+    second = line.ask(100, PRODUCE, 7, 1)
+    third = line.ask(120, PRODUCE, 7, 2)
+    fourth = line.ask(120, HEARTBEAT, 0, 3)
+    line.answer(323, second, 0)
+    line.answer(324, third, 0)
+    line.answer(325, fourth)
+    assert line.hol_waits() == {0: (0, 0, 0), 1: (0, 0, 0), 2: (203, 200, 0), 3: (204, 200, 0)}
+
+
+def test_a_wait_behind_a_late_response_is_the_quota_s() -> None:
+    """Before 2.0: the response ahead took 12 ms and was held back for 300."""
+    line = Timeline()
+    first, second = (line.ask(10, PRODUCE, 2, n) for n in range(2))
+    line.answer(322, first, 300)
+    line.answer(330, second, 0)
+    assert line.hol_waits() == {0: (0, 0, 0), 1: (312, 300, 0)}
+
+
+def test_a_wait_that_began_within_that_of_the_request_ahead() -> None:
+    """Behind 1, which itself waited 312 ms, 300 of them a quota's: half of that wait counts half of the quota."""
+    line = Timeline()
+    first, second = (line.ask(10, PRODUCE, 2, n) for n in range(2))
+    third = line.ask(166, PRODUCE, 2, 2)
+    line.answer(322, first, 300)
+    line.answer(330, second, 0)
+    line.answer(331, third, 0)
+    assert line.hol_waits()[2] == (164, 150, 0)
+
+
+def test_a_wait_behind_a_fetch_is_nobody_s() -> None:
+    """Whether it waited out its max_wait_ms or not. What waits behind an error of the broker's own is the broker's."""
+    line = Timeline()
+    first, second = (line.ask(10, FETCH, 4, n, MaxWaitMs=500) for n in range(2))
+    third, fourth = (line.ask(20, HEARTBEAT, 0, n) for n in (2, 3))
+    line.answer(110, first)
+    line.answer(210, second)
+    line.answer(215, third)
+    line.answer(216, fourth)
+    assert line.hol_waits() == {0: (0, 0, 0), 1: (100, 0, 100), 2: (190, 0, 190), 3: (195, 0, 190)}
+
+
+def test_a_wait_behind_a_response_without_its_request_is_nobody_known_s() -> None:
+    line = Timeline()
+    line.answer(1, line.ask(0.5, HEARTBEAT, 0, 0))
+    second = line.ask(10, PRODUCE, 2, 1)
+    third = line.ask(10, HEARTBEAT, 0, 2)
+    line.answer(322, second, 300)
+    line.at(323).tcp.send(1, response(HEARTBEAT, 0, 77))
+    line.answer(324, third)
+    line.talk.tcp.close()
+    behind = next(x for x in check(encode(line.talk.segments)).exchanges if x["correlation_id"] == 2)
+    assert (behind["queue_ns"], behind["hol_throttle_wait_ns"]) == (313 * MS, 0)
 
 
 def test_fetch_that_is_throttled_and_waits() -> None:

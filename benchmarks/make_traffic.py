@@ -1,0 +1,210 @@
+"""Write captures of hostile or merely busy traffic: many connections, huge frames, gaps that nothing fills.
+
+    python benchmarks/make_traffic.py connections OUT.pcap --count 1000000 --hosts 8 --clients low --fin
+    python benchmarks/make_traffic.py syns OUT.pcap --count 1000000
+    python benchmarks/make_traffic.py produce OUT.pcap --megabytes 50 --interleaved 6
+    python benchmarks/make_traffic.py gaps OUT.pcap --count 10000 --kilobytes 60
+
+`connections`: each connects, sends one Metadata request (v0), gets its response, and ends (with --fin). Ports are
+sequential, as one NAT or Kubernetes node makes them. --clients says whether the clients' addresses are lower or higher
+than the broker's. --requests asks that often on each connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+START_NS = 1_704_067_200_000_000_000
+FIN, SYN, PSH, ACK = 1, 2, 8, 16
+ETHERNET_HEADER = bytes(12) + b"\x08\x00"
+BROKER_PORT = 9092
+#: Connections that are made at once.
+BATCH = 50_000
+
+
+def packet(payload: bytes, flags: int) -> bytes:
+    """One pcap record of an Ethernet frame whose addresses, ports, numbers and time are still to be filled in."""
+    ip = struct.pack(">BBHHHBBH8x", 0x45, 0, 40 + len(payload), 0, 0x4000, 64, 6, 0)
+    tcp = struct.pack(">12xBBHHH", 0x50, flags, 0xFFFF, 0, 0)
+    frame = ETHERNET_HEADER + ip + tcp + payload
+    return struct.pack("<8xII", len(frame), len(frame)) + frame
+
+
+def _put(rows: np.ndarray, at: int, values: np.ndarray | int, kind: str) -> None:
+    """Write one number into each row of bytes."""
+    size = np.dtype(kind).itemsize
+    rows[:, at : at + size] = (
+        np.broadcast_to(np.asarray(values), len(rows)).astype(kind).view(np.uint8).reshape(-1, size)
+    )
+
+
+def address(text: str) -> int:
+    return int.from_bytes(socket.inet_aton(text), "big")
+
+
+def metadata_request(correlation_id: int = 1, client_id: bytes = b"app") -> bytes:
+    body = struct.pack(">hhih", 3, 0, correlation_id, len(client_id)) + client_id + struct.pack(">i", 0)
+    return struct.pack(">i", len(body)) + body
+
+
+def metadata_response(correlation_id: int = 1) -> bytes:
+    body = struct.pack(">iiiHsii", correlation_id, 1, 1, 1, b"b", BROKER_PORT, 0)
+    return struct.pack(">i", len(body)) + body
+
+
+class Writer:
+    """A pcap of nanosecond times, written batch by batch."""
+
+    def __init__(self, file: BinaryIO, step_ns: int) -> None:
+        self.file = file
+        self.step_ns = step_ns
+        self.now = START_NS
+        file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, 1))
+
+    def write(self, rows: list[tuple[bytes, np.ndarray]]) -> None:
+        """`rows`: packets of one connection after another: a template, and columns (n, 7) of source and destination
+        addresses and ports, sequence and acknowledgement numbers."""
+        count = len(rows[0][1])
+        sizes = [len(template) for template, _ in rows]
+        out = np.zeros((count, sum(sizes)), np.uint8)
+        at = 0
+        for place, (template, columns) in enumerate(rows):
+            part = out[:, at : at + len(template)]
+            part[:] = np.frombuffer(template, np.uint8)
+            times = self.now + (np.arange(count, dtype=np.int64) * len(rows) + place) * self.step_ns
+            _put(part, 0, times // 1_000_000_000, "<u4")
+            _put(part, 4, times % 1_000_000_000, "<u4")
+            ip = 16 + len(ETHERNET_HEADER)
+            for offset, column, kind in (
+                (12, 0, ">u4"), (16, 1, ">u4"), (20, 2, ">u2"), (22, 3, ">u2"), (24, 4, ">u4"), (28, 5, ">u4"),
+            ):  # fmt: skip
+                _put(part, ip + offset, columns[:, column], kind)
+            at += len(template)
+        self.now += count * len(rows) * self.step_ns
+        self.file.write(out.tobytes())
+
+
+def _columns(clients: np.ndarray, ports: np.ndarray, broker: int, seq: int, ack: int, from_client: bool) -> np.ndarray:
+    ends = np.stack([clients, np.full_like(clients, broker), ports, np.full_like(ports, BROKER_PORT)], axis=1)
+    if not from_client:
+        ends = ends[:, [1, 0, 3, 2]]
+    numbers = np.broadcast_to(np.array([seq, ack], np.int64), (len(clients), 2))
+    return np.concatenate([ends, numbers], axis=1)
+
+
+def _ends(first: int, count: int, hosts: int, low: bool) -> tuple[np.ndarray, np.ndarray, int]:
+    """Addresses and ports of connections first..first + count, `hosts` taking turns, and the broker's address."""
+    numbers = np.arange(first, first + count, dtype=np.int64)
+    clients = address("10.0.0.1" if low else "10.0.2.1") + numbers % hosts
+    return clients, 1024 + numbers // hosts % 64_000, address("10.0.1.1")
+
+
+def connections(writer: Writer, count: int, hosts: int, low: bool, requests: int, fin: bool) -> None:
+    request, response = metadata_request(), metadata_response()
+    first = 0
+    while first < count:
+        batch = min(BATCH, count - first)
+        clients, ports, broker = _ends(first, batch, hosts, low)
+        talk: list[tuple[bytes, int, int, int, bool]] = [
+            (b"", SYN, 1000, 0, True), (b"", SYN | ACK, 5000, 1001, False), (b"", ACK, 1001, 5001, True),
+        ]  # fmt: skip
+        sent, got = 1001, 5001
+        for number in range(requests):
+            talk.append((metadata_request(number + 1), PSH | ACK, sent, got, True))
+            sent += len(request)
+            talk.append((metadata_response(number + 1), PSH | ACK, got, sent, False))
+            got += len(response)
+        if fin:
+            talk += [(b"", FIN | ACK, sent, got, True), (b"", FIN | ACK, got, sent + 1, False)]
+            talk.append((b"", ACK, sent + 1, got + 1, True))
+        writer.write(
+            [(packet(p, flags), _columns(clients, ports, broker, seq, ack, to)) for p, flags, seq, ack, to in talk]
+        )
+        first += batch
+
+
+def syns(writer: Writer, count: int, hosts: int) -> None:
+    for first in range(0, count, BATCH):
+        clients, ports, broker = _ends(first, min(BATCH, count - first), hosts, True)
+        writer.write([(packet(b"", SYN), _columns(clients, ports, broker, 1000, 0, True))])
+
+
+def _slices(data: bytes, size: int) -> Iterator[bytes]:
+    for at in range(0, len(data), size):
+        yield data[at : at + size]
+
+
+def produce_request(size: int) -> bytes:
+    """A Produce request (v3) of about `size` bytes: one partition, one record batch of random bytes, not compressed."""
+    records = np.random.default_rng(1).integers(0, 256, size, np.uint8).tobytes()
+    value = struct.pack(">qiibihiqqqhii", 0, 49 + len(records), 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1) + records
+    body = struct.pack(">hhih3s", 0, 3, 1, 3, b"big") + struct.pack(">hhii", -1, 1, 1000, 1)
+    body += struct.pack(">h1sii", 1, b"t", 1, 0) + struct.pack(">i", len(value)) + value
+    return struct.pack(">i", len(body)) + body
+
+
+def produce(writer: Writer, megabytes: int, interleaved: int, segment: int) -> None:
+    """`interleaved` connections, each sends one Produce request, a segment of each in turn; then the responses."""
+    request = produce_request(megabytes * 1_000_000)
+    body = struct.pack(">ii", 1, 1) + struct.pack(">h1siihqqi", 1, b"t", 1, 0, 0, 0, -1, 0)
+    response = struct.pack(">i", len(body)) + body
+    clients, ports, broker = _ends(0, interleaved, 1, True)
+    for flags, seq, ack, to in ((SYN, 1000, 0, True), (SYN | ACK, 5000, 1001, False), (ACK, 1001, 5001, True)):
+        writer.write([(packet(b"", flags), _columns(clients, ports, broker, seq, ack, to))])
+    sent = 1001
+    for part in _slices(request, segment):
+        writer.write([(packet(part, PSH | ACK), _columns(clients, ports, broker, sent, 5001, True))])
+        sent = (sent + len(part)) % 2**32
+    writer.write([(packet(response, PSH | ACK), _columns(clients, ports, broker, 5001, sent, False))])
+
+
+def gaps(writer: Writer, count: int, kilobytes: int) -> None:
+    """Connections whose first segment behind the handshake is missing, and nothing is acknowledged."""
+    clients, ports, broker = _ends(0, count, 1, True)
+    talk = [(b"", SYN, 1000, 0, True), (b"", SYN | ACK, 5000, 1001, False), (b"", ACK, 1001, 5001, True)]
+    writer.write(
+        [(packet(p, flags), _columns(clients, ports, broker, seq, ack, to)) for p, flags, seq, ack, to in talk]
+    )
+    data = np.random.default_rng(1).integers(0, 256, kilobytes * 1000, np.uint8).tobytes()
+    sent = 1001 + 1448
+    for part in _slices(data, 1448):
+        writer.write([(packet(part, ACK), _columns(clients, ports, broker, sent, 5001, True))])
+        sent += len(part)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=("connections", "syns", "produce", "gaps"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--hosts", type=int, default=8)
+    parser.add_argument("--clients", choices=("low", "high"), default="low")
+    parser.add_argument("--requests", type=int, default=1)
+    parser.add_argument("--fin", action="store_true")
+    parser.add_argument("--megabytes", type=int, default=10)
+    parser.add_argument("--interleaved", type=int, default=1)
+    parser.add_argument("--kilobytes", type=int, default=60)
+    parser.add_argument("--segment", type=int, default=1448)
+    parser.add_argument("--step-ns", type=int, default=10_000, help="time between two packets")
+    asked = parser.parse_args()
+    with open(asked.out, "wb") as file:
+        writer = Writer(file, asked.step_ns)
+        if asked.kind == "connections":
+            connections(writer, asked.count, asked.hosts, asked.clients == "low", asked.requests, asked.fin)
+        elif asked.kind == "syns":
+            syns(writer, asked.count, asked.hosts)
+        elif asked.kind == "produce":
+            produce(writer, asked.megabytes, asked.interleaved, asked.segment)
+        else:
+            gaps(writer, asked.count, asked.kilobytes)
+
+
+if __name__ == "__main__":
+    main()

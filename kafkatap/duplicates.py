@@ -1,0 +1,29 @@
+"""Which captures of a run hold duplicates: packets that another of them holds too."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.reassembly import duplicates
+
+from .sources import CaptureReader, FileReport
+
+
+class DuplicateCounter:
+    """Counts the duplicates of each capture but the first that holds a packet. For packets in merged order."""
+
+    def __init__(self, captures: int) -> None:
+        self._numbers: dict[int, int] = {}  # by id of the capture's report
+        self._seen = np.zeros(duplicates.TABLE_SIZE, duplicates.SEEN)
+        self._state = np.zeros(1 + captures, np.int64)
+
+    def look(self, reader: CaptureReader, end: int) -> None:
+        """Take reader.packets[reader.position:end]."""
+        number = self._numbers.setdefault(id(reader.report), len(self._numbers))
+        duplicates.count_duplicates(
+            reader.buffer, reader.packets, reader.position, end, number, self._seen, self._state
+        )  # fmt: skip
+
+    def of(self, report: FileReport) -> int:
+        number = self._numbers.get(id(report))
+        return 0 if number is None else int(self._state[1 + number])

@@ -1,0 +1,242 @@
+"""How each broker's connections do: opened, refused, unanswered, reset, retransmissions, zero windows, round trips.
+
+Reassembly's tables hold all of it by connection, as sums since each began. Once a second `BrokerHealth` reads those of
+the connections that had packets, and adds what came new to the counts of their brokers; connections that end meanwhile
+are read then. A broker here is an end that connections are opened to, also one that nobody answers at any more. Ends
+that turn out to speak something else than Kafka are left out; TLS may hide Kafka, and stays.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkatap.dissector.dialogs import FOREIGN, KAFKA, PROTOCOLS, TLS, UNKNOWN
+from kafkatap.kernels.arrays import grown, taken
+from kafkatap.kernels.decorator import record_dtype
+from kafkatap.reports.batch import Array, endpoint
+
+from .families import BOUNDS
+
+if TYPE_CHECKING:
+    from kafkatap.engine import Engine
+
+SECOND = 1_000_000_000
+#: What is counted of a broker, int64 each: connections, packets, handshakes by round trip (a bucket for each of BOUNDS,
+#: and one for what is above), ns.
+COUNTS = (
+    "opened", "refused", "unanswered", "reset_by_client", "reset_by_broker", "client_retransmitted",
+    "broker_retransmitted", "client_zero_windows", "broker_zero_windows",
+)  # fmt: skip
+RTTS = tuple(f"rtt_{bound}" for bound in (*BOUNDS, "more"))
+VALUES = (*COUNTS, *RTTS, "rtt_ns")
+#: ns after which a SYN counts as not answered: clients repeat theirs after one second.
+ANSWER_TIME = SECOND
+#: Brokers of one second, and of all since the start; more are added up under the name OTHER.
+MOST, MOST_EVER = 200, 1_000
+OTHER = "(other)"
+#: Seconds of which each is kept by itself.
+KEPT = 60
+_BOUNDS_NS = np.array(BOUNDS) * SECOND
+#: What was counted of a connection already: bits, and sums of both directions.
+_OPENED, _REFUSED, _UNANSWERED, _RESET, _ROUND_TRIP = (1 << n for n in range(5))
+_TOLD = record_dtype(("serial", "i8"), ("sums", "i8", (4,)), ("bits", "u1"))
+_SUMS = ("retransmitted_packets", "zero_windows")
+
+Rows = dict[str, Array]  #: by broker: int64 (VALUES,)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """What the connections of one broker did in a window. Round trips are ns, None: none was seen."""
+
+    name: str
+    protocol: str
+    open: int  # now
+    opened: int
+    refused: int
+    unanswered: int
+    resets: int
+    retransmitted: int
+    zero_windows: int
+    round_trip: int | None  # mean of the handshakes
+
+    @property
+    def failed(self) -> int:
+        """Connections that could not be opened, or were reset."""
+        return self.refused + self.unanswered + self.resets
+
+
+def value(row: Array, name: str) -> int:
+    return int(row[VALUES.index(name)])
+
+
+def added(rows: Mapping[str, Array]) -> Array:
+    """The counts of all brokers: int64 (VALUES,)."""
+    return sum(rows.values(), np.zeros(len(VALUES), np.int64))
+
+
+def round_trips(row: Array) -> int:
+    """How many handshakes' round trips were seen."""
+    return int(row[len(COUNTS) : -1].sum())
+
+
+def mean_round_trip(row: Array) -> int | None:
+    """ns."""
+    seen = round_trips(row)
+    return value(row, "rtt_ns") // seen if seen else None
+
+
+class BrokerHealth:
+    """`open`: connections that are there now, by broker. `protocols`: what brokers speak, as far as it is known."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, int] = {}
+        self.protocols: dict[str, int] = {}
+        self._told = np.zeros(256, _TOLD)
+        self._now: Rows = {}  # of the second that has not ended
+        self._seconds: deque[Rows] = deque(maxlen=KEPT)
+        self._start: Rows = {}
+        self._since = 0  # packets before this time were read
+
+    def second(self, engine: Engine, now: int) -> Rows:
+        """The counts of the second that ends `now` (ns since the epoch), by broker."""
+        rows = engine.assembler.connections
+        used = rows["used"] == 1
+        numbers = np.flatnonzero(used & ((rows["last"] >= self._since) | (rows["only_syn"] != 0)))
+        self._since = engine.latest - SECOND
+        ways = taken(engine.assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1))
+        self._count(engine, numbers, taken(rows, numbers), ways, now)
+        there = np.flatnonzero(used & (rows["closed_at"] == 0) & (rows["only_syn"] == 0))
+        brokers, of = self._brokers(engine, there[engine.dissector.dialogs["client"][there] >= 0])
+        self.open = dict(zip(brokers, np.bincount(of, minlength=len(brokers)).tolist(), strict=True))
+        made = _bounded({name: row for name, row in self._now.items() if self._may_be_kafka(name)}, MOST)
+        self._now = {}
+        self._seconds.append(made)
+        _add(self._start, made)
+        self._start = _bounded(self._start, MOST_EVER)
+        return made
+
+    def ended(self, engine: Engine, numbers: Array, rows: Array, ways: Array) -> None:
+        """Read connections (CONNECTION and, two each, DIRECTION rows) that end now."""
+        self._count(engine, numbers, rows, ways, None)
+
+    def last(self, seconds: int | None) -> Rows:
+        """Counts of the last seconds by broker; None: since the start."""
+        if seconds is None:
+            return dict(self._start)
+        total: Rows = {}
+        for rows in list(self._seconds)[-seconds:]:
+            _add(total, rows)
+        return total
+
+    def rows(self, seconds: int | None) -> list[BrokerRow]:
+        """Every broker that has connections, or had in the last seconds (None: since the start); those with the most
+        failures first."""
+        found = {name: np.zeros(len(VALUES), np.int64) for name in self.open if self._may_be_kafka(name)}
+        _add(found, self.last(seconds))
+        rows = [self._row(name, row) for name, row in found.items()]
+        return sorted(rows, key=lambda row: (-row.failed, -row.open, row.name))
+
+    def _row(self, name: str, row: Array) -> BrokerRow:
+        def both(what: str) -> int:
+            return value(row, f"client_{what}") + value(row, f"broker_{what}")
+
+        return BrokerRow(
+            name, PROTOCOLS[self.protocols.get(name, UNKNOWN)], self.open.get(name, 0), value(row, "opened"),
+            value(row, "refused"), value(row, "unanswered"),
+            value(row, "reset_by_client") + value(row, "reset_by_broker"), both("retransmitted"),
+            both("zero_windows"), mean_round_trip(row),
+        )  # fmt: skip
+
+    def skip(self, seconds: int) -> None:
+        """Seconds went by in which nothing was counted."""
+        self._seconds.extend({} for _ in range(seconds))
+
+    def reset(self) -> None:
+        """Start anew."""
+        self._start = {}
+        self._seconds.clear()
+
+    def _count(self, engine: Engine, numbers: Array, rows: Array, ways: Array, now: int | None) -> None:
+        """Add what is new of these connections. `now`: None where they end."""
+        client = engine.dissector.dialogs["client"][numbers].astype(np.int64)
+        known = np.flatnonzero(client >= 0)
+        numbers, client, rows = numbers[known], client[known], taken(rows, known)
+        ways = taken(ways, (2 * known[:, None] + np.stack((client, 1 - client), axis=1)).reshape(-1))
+        if len(self._told) < len(engine.assembler.connections):
+            self._told = grown(self._told, len(engine.assembler.connections))
+        told = taken(self._told, numbers)
+        told[told["serial"] != rows["serial"]] = np.zeros(1, _TOLD)[0]
+        sums = np.concatenate([ways[name].reshape(-1, 2) for name in _SUMS], axis=1).astype(np.int64)
+        bits = _bits(rows, client, now)
+        new = bits & ~told["bits"]
+        by_client = (new & _RESET != 0) & (rows["reset_by"] == client)
+        by_broker = (new & _RESET != 0) & ~by_client
+        round_trip = new & _ROUND_TRIP != 0
+        values = np.zeros((len(numbers), len(VALUES)), np.int64)
+        for column, found in enumerate((new & _OPENED, new & _REFUSED, new & _UNANSWERED, by_client, by_broker)):
+            values[:, column] = found != 0
+        values[:, 5 : len(COUNTS)] = sums - told["sums"]
+        rtts = rows["handshake_rtt_ns"][round_trip]
+        values[round_trip, len(COUNTS) + np.searchsorted(_BOUNDS_NS, rtts)] = 1
+        values[round_trip, -1] = rtts
+        told["serial"], told["sums"], told["bits"] = rows["serial"], sums, told["bits"] | bits
+        self._told[numbers] = told
+        self._add_values(engine, numbers, values)
+
+    def _add_values(self, engine: Engine, numbers: Array, values: Array) -> None:
+        brokers, of = self._brokers(engine, numbers)
+        total = np.zeros((len(brokers), len(VALUES)), np.int64)
+        np.add.at(total, of, values)
+        _add(self._now, {name: row for name, row in zip(brokers, total, strict=True) if row.any()})
+        dialogs = taken(engine.dissector.dialogs, numbers)
+        protocols = np.where((dialogs["protocol"] == UNKNOWN) & (dialogs["settled"] > 0), FOREIGN, dialogs["protocol"])
+        if len(self.protocols) > 10 * MOST_EVER:
+            self.protocols = {name: found for name, found in self.protocols.items() if found == KAFKA}
+        for place, found in sorted(set(zip(of.tolist(), protocols.tolist(), strict=True)), key=lambda pair: -pair[1]):
+            name = brokers[place]
+            if found != UNKNOWN and self.protocols.get(name) != KAFKA:
+                self.protocols[name] = found  # Kafka before TLS before what is neither
+
+    def _may_be_kafka(self, name: str) -> bool:
+        return self.protocols.get(name, UNKNOWN) in (UNKNOWN, KAFKA, TLS)
+
+    def _brokers(self, engine: Engine, numbers: Array) -> tuple[list[str], Array]:
+        """The brokers of connections, and which of them is each one's: int64 (n,)."""
+        ends = engine.endpoints(numbers).astype(np.int64)
+        codes, of = np.unique(ends[:, 2] << 16 | ends[:, 3], return_inverse=True)
+        return [endpoint(engine.addresses[code >> 16], code & 0xFFFF) for code in codes.tolist()], of.reshape(-1)
+
+
+def _bits(rows: Array, client: Array, now: int | None) -> Array:
+    """What can be said of connections: uint8 (n,)."""
+    asked = (rows["syn_at"] != 0) & (rows["syn_ack_at"] == 0)
+    refused = asked & (rows["reset_by"] == 1 - client) & (rows["handshake_rtt_ns"] < 0)
+    waited = np.ones(len(rows), bool) if now is None else now - rows["first"] >= ANSWER_TIME
+    unanswered = asked & (rows["only_syn"] != 0) & (rows["closed_at"] == 0) & waited
+    reset = (rows["reset_by"] >= 0) & ~refused & (rows["packets"] > 1)
+    found: Array = (
+        (rows["syn_ack_at"] != 0) * _OPENED | refused * _REFUSED | unanswered * _UNANSWERED | reset * _RESET
+        | (rows["handshake_rtt_ns"] >= 0) * _ROUND_TRIP
+    ).astype(np.uint8)  # fmt: skip
+    return found
+
+
+def _add(total: Rows, rows: Rows) -> None:
+    for name, row in rows.items():
+        total[name] = total[name] + row if name in total else row
+
+
+def _bounded(rows: Rows, most: int) -> Rows:
+    """At most so many brokers: those with the most events, the others added up."""
+    if len(rows) <= most:
+        return rows
+    busiest = sorted(rows, key=lambda name: -int(rows[name][: len(COUNTS)].sum()))
+    kept = {name: rows[name] for name in busiest[: most - 1] if name != OTHER}
+    kept[OTHER] = added({name: row for name, row in rows.items() if name not in kept})
+    return kept

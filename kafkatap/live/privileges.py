@@ -1,0 +1,103 @@
+"""Capabilities of this process: what it holds, and giving up what it does not need. Linux; elsewhere nothing happens.
+
+Capabilities belong to threads: they are to be given up while there is one thread, and those that it starts have no more
+than it. A process that has given them up cannot get them back, not by starting another program either.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import sys
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+#: <linux/capability.h>
+DAC_OVERRIDE, DAC_READ_SEARCH, SETPCAP, NET_BIND_SERVICE, NET_RAW = 1, 2, 8, 10, 13
+#: What opening sockets, folders and kernels may need, before any packet is read; and giving up these in turn.
+TO_OPEN = frozenset((NET_RAW, DAC_OVERRIDE, DAC_READ_SEARCH, SETPCAP))
+_VERSION_3 = 0x20080522
+#: <linux/prctl.h>
+_CAPBSET_READ, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 23, 24, 38, 47, 4
+_Sets = list[int]  # effective, permitted and inheritable capabilities, as bits
+
+
+def held() -> frozenset[int]:
+    """The capabilities that this thread may use."""
+    sets = _get()
+    return _numbers(sets[1]) if sets else frozenset()
+
+
+def keep_only(kept: Collection[int]) -> None:
+    """Give up all capabilities of this thread but these, for good."""
+    sets = _get()
+    if sets is None:
+        return
+    prctl = ctypes.CDLL(None).prctl
+    number = 0
+    while prctl(_CAPBSET_READ, number, 0, 0, 0) >= 0:  # below the last one that this kernel knows
+        if number not in kept:
+            prctl(_CAPBSET_DROP, number, 0, 0, 0)  # without CAP_SETPCAP it stays: what follows bars the way to it
+        number += 1
+    prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    prctl(_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
+    allowed = sets[1] & sum(1 << number for number in kept)
+    _set([allowed, allowed, 0])
+
+
+def to_write(folders: Iterable[Path]) -> set[int]:
+    """What this user needs, if anything, to make files in folders: root may do so anywhere, but by a capability."""
+    return {DAC_OVERRIDE} if any(not _open_to_us(folder, 0o3) for folder in folders) else set()
+
+
+def to_read(places: Iterable[Path]) -> set[int]:
+    """What this user needs, if anything, to read what is below folders."""
+    return {DAC_READ_SEARCH} if any(not _open_to_us(place, 0o5) for place in places) else set()
+
+
+def installation() -> list[Path]:
+    """The folders of this Python and its packages, of which modules are still to be imported."""
+    return [Path(place) for place in {sys.prefix, sys.base_prefix, os.path.dirname(os.__file__), *sys.path} if place]
+
+
+def _open_to_us(place: Path, rights: int) -> bool:
+    """Whether the modes of a folder (or of the one in which it would be made), and of those above it, give this user
+    rights (bits as of others)."""
+    place = next((each for each in (place.absolute(), *place.absolute().parents) if each.exists()), place)
+    wanted = [(place, rights), *((parent, 0o1) for parent in place.resolve().parents)]
+    try:
+        return all(_mode(folder) & bits == bits for folder, bits in wanted)
+    except OSError:
+        return False
+
+
+def _mode(folder: Path) -> int:
+    """The rights of this user by a folder's mode: three bits."""
+    found = os.stat(folder)
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid == os.geteuid():
+        return mode >> 6 & 7
+    return mode >> 3 & 7 if found.st_gid in (os.getegid(), *os.getgroups()) else mode & 7
+
+
+def _numbers(bits: int) -> frozenset[int]:
+    return frozenset(number for number in range(bits.bit_length()) if bits >> number & 1)
+
+
+def _get() -> _Sets | None:
+    if sys.platform != "linux":
+        return None
+    header, data = (ctypes.c_uint32 * 2)(_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    if ctypes.CDLL(None, use_errno=True).capget(header, data):
+        return None
+    return [data[place] | data[place + 3] << 32 for place in range(3)]
+
+
+def _set(sets: _Sets) -> None:
+    header, data = (ctypes.c_uint32 * 2)(_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    for place, bits in enumerate(sets):
+        data[place], data[place + 3] = bits & 0xFFFFFFFF, bits >> 32
+    if ctypes.CDLL(None, use_errno=True).capset(header, data):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), "capabilities")

@@ -1,0 +1,77 @@
+"""What reports need of TCP connections, as counts: they take no memory for each connection that ever was."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .batch import CONNECTION_ROW, Array
+from .count_table import MAX, SUM, CountTable
+from .histogram import OWNER_SHIFT, P50, Histograms, buckets, percentiles
+
+KEY = ("client_id", "client_ip", "software", "software_version", "protocol")
+#: Value columns: the sums over both directions, but for the client's zero windows.
+VALUES = {
+    "connections": SUM,
+    "bytes": SUM,  # TCP payload, each byte once
+    "retransmitted_bytes": SUM,
+    "retransmitted_packets": SUM,
+    "client_zero_windows": SUM,
+    "hole_bytes": SUM,
+    "torn": SUM,  # connections with missing bytes
+    "handshakes": SUM,  # those whose round trip was seen
+    "rtt_max": MAX,  # ns
+}
+_BOTH_WAYS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "hole_bytes")
+
+
+class ConnectionCounts:
+    """Connections by KEY. `table`: a CountTable of VALUES; `rtts`: round trips of the handshakes, ns, by its rows."""
+
+    __slots__ = ("rtts", "table")
+
+    def __init__(self) -> None:
+        self.table = CountTable(len(KEY), list(VALUES.values()))
+        self.rtts = Histograms(0)
+
+    def add(self, rows: Array) -> None:
+        """Add connections (CONNECTION_ROW records)."""
+        if not len(rows):
+            return
+        keys = np.stack([rows[name] for name in KEY], axis=1).astype(np.int64)
+        seen = rows["handshake_rtt_ns"] >= 0
+        columns = {name: rows[f"client_{name}"].astype(np.int64) + rows[f"broker_{name}"] for name in _BOTH_WAYS}
+        columns |= {
+            "connections": np.ones(len(rows), np.int64),
+            "client_zero_windows": rows["client_zero_windows"],
+            "torn": (rows["client_holes"] > 0) | (rows["broker_holes"] > 0),
+            "handshakes": seen,
+            "rtt_max": rows["handshake_rtt_ns"],
+        }
+        self.table.add(keys, np.stack([columns[name] for name in VALUES], axis=1))
+        owners = self.table.find(keys[seen])
+        found, counts = np.unique((owners << OWNER_SHIFT) | buckets(rows["handshake_rtt_ns"][seen]), return_counts=True)
+        self.rtts.add(found, counts)
+
+    def total(self, value: str) -> int:
+        """The sum of a value over all connections."""
+        return int(self.table.value_rows()[:, list(VALUES).index(value)].sum())
+
+    def of_protocol(self, protocol: int) -> int:
+        """How many connections speak it (`batch.PROTOCOLS`)."""
+        chosen = self.table.key_rows()[:, KEY.index("protocol")] == protocol
+        return int(self.table.value_rows()[chosen, list(VALUES).index("connections")].sum())
+
+    def median_rtts(self, groups: Array, count: int) -> list[int | None]:
+        """The median round trip of each of `count` groups of rows, ns; `groups`: int64, the group of each row."""
+        top = np.full(count, -1, np.int64)
+        np.maximum.at(top, groups, self.table.value_rows()[:, list(VALUES).index("rtt_max")])
+        owner, bucket, times = self.rtts.of(0)
+        found = percentiles(groups[owner], bucket, times, count, (P50,), top)[:, 0].tolist()
+        return [rtt if rtt >= 0 else None for rtt in found]
+
+
+def count_connections(rows: Array) -> ConnectionCounts:
+    """The counts of some connections (CONNECTION_ROW records)."""
+    counts = ConnectionCounts()
+    counts.add(np.ascontiguousarray(rows, CONNECTION_ROW))
+    return counts

@@ -1,0 +1,66 @@
+"""What `report` takes of memory for large messages and many connections, as the kernel counts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MAKE = Path(__file__).parents[2] / "benchmarks" / "make_traffic.py"
+MIB = 1 << 20
+
+
+def make(path: Path, *arguments: str) -> Path:
+    subprocess.run([sys.executable, str(MAKE), arguments[0], str(path), *arguments[1:]], check=True)
+    return path
+
+
+def peak(path: Path, *options: str) -> int:
+    """The largest resident size of a report, MiB. From a small parent: a child's peak begins at its parent's."""
+    script = (
+        "import os, sys\n"
+        "null = os.open(os.devnull, os.O_RDWR)\n"
+        "doing = [(os.POSIX_SPAWN_DUP2, null, 1)]\n"
+        "child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=doing)\n"
+        "_, status, usage = os.wait4(child, 0)\n"
+        "assert os.waitstatus_to_exitcode(status) in (0, 1)\n"
+        "print(usage.ru_maxrss)\n"
+    )
+    command = [sys.executable, "-c", script, sys.executable, "-m", "kafkatap", "report", str(path), *options]
+    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
+    return int(ended.stdout) // 1024
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> int:
+    """A report's memory for 40 MB of small messages."""
+    path = make(tmp_path_factory.mktemp("small") / "small.pcap", "connections", "--count", "1000", "--requests", "200")
+    peak(path)  # fills the kernel store
+    return peak(path)
+
+
+def test_a_large_message_takes_at_most_twice_its_size(base: int, tmp_path: Path) -> None:
+    path = make(tmp_path / "large.pcap", "produce", "--megabytes", "60")
+    assert peak(path) - base < 2 * 60 + 32
+    assert peak(path, "--max-frame", "10m") - base < 30
+    assert peak(path, "-f", "api == Metadata") - base < 40, "only its head is asked for"
+
+
+def test_large_messages_at_once_take_at_most_twice_their_size(base: int, tmp_path: Path) -> None:
+    path = make(tmp_path / "large.pcap", "produce", "--megabytes", "20", "--interleaved", "4")
+    assert peak(path) - base < 2 * 80 + 32
+
+
+@pytest.mark.parametrize("end", [["--fin"], []])
+def test_connections_are_given_back(end: list[str], base: int, tmp_path: Path) -> None:
+    """Those that end at once; of those that do not end, the ones that are silent while many others come."""
+    path = make(tmp_path / "many.pcap", "connections", "--count", "300000", "--hosts", "16", *end)
+    assert peak(path) - base < (140 if end else 370)
+
+
+def test_lone_syns_are_given_back(base: int, tmp_path: Path) -> None:
+    path = make(tmp_path / "syns.pcap", "syns", "--count", "400000", "--hosts", "16")
+    assert peak(path) - base < 150

@@ -1,0 +1,77 @@
+"""Tables whose rows are taken and given back, and the arrays that they are made of."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import numpy as np
+import pytest
+
+from kafkatap.kernels.arrays import drop_pages, grown, moved, untouched
+from kafkatap.kernels.decorator import record_dtype
+from kafkatap.kernels.table import Table, rows_left, take_row
+
+ROW = record_dtype(("number", "i8"), ("kind", "u1"))
+PART = record_dtype(("half", "i4"))
+
+
+def resident(array: np.ndarray) -> int:
+    """Bytes of an array that take memory, as the kernel counts them (mincore)."""
+    pages = -(-array.nbytes // mmap.PAGESIZE)
+    found = (ctypes.c_ubyte * pages)()
+    address = ctypes.c_void_p(array.__array_interface__["data"][0])
+    assert ctypes.CDLL(None, use_errno=True).mincore(address, ctypes.c_size_t(array.nbytes), found) == 0
+    return int(np.count_nonzero(np.frombuffer(found, np.uint8) & 1)) * mmap.PAGESIZE
+
+
+def test_rows_come_back_and_the_table_grows() -> None:
+    table = Table(16, (ROW, 1), (PART, 2))
+    rows = [int(take_row(table.free)) for _ in range(16)]
+    assert rows == list(range(16))
+    assert rows_left(table.free) == 0
+    table.arrays[0]["number"] = rows
+    table.arrays[1]["half"] = np.arange(32)
+    table.release(np.array([2, 1]))
+    assert table.in_use == 14
+    assert int(take_row(table.free)) == 1, "what was given back last"
+    table.grow()
+    assert (len(table), table.in_use) == (32, 15)
+    assert table.arrays[0]["number"].tolist() == [*range(16), *[0] * 16]
+    assert table.arrays[1]["half"].tolist() == [*range(32), *[0] * 32]
+    assert [int(take_row(table.free)) for _ in range(17)] == [2, *range(16, 32)]
+    assert rows_left(table.free) == 0
+
+
+def test_untouched_arrays_grow_without_taking_memory() -> None:
+    array = untouched(64 << 20, np.uint8)
+    array[:1000] = 7
+    bigger = grown(array, used=1000)
+    assert len(bigger) == 128 << 20
+    assert bigger[:1001].tolist() == [7] * 1000 + [0]
+    assert resident(bigger) <= 4 << 20
+
+
+def test_moving_an_array_gives_back_what_it_leaves() -> None:
+    array = untouched(64 << 20, np.uint8)
+    array[: 24 << 20] = 1
+    array[32 << 20 : 40 << 20] = 2
+    before = resident(array)
+    bigger = moved(array, 48 << 20)
+    taken = resident(bigger)  # before it is read: pages of zeros count once they were
+    assert len(bigger) == 128 << 20
+    assert np.count_nonzero(bigger == 1) == 24 << 20
+    assert (bigger[32 << 20 : 40 << 20] == 2).all()
+    assert not bigger[40 << 20 :].any()
+    assert before >= 32 << 20
+    assert resident(array[: 24 << 20]) < 4 << 20
+    assert taken <= before + (8 << 20)
+
+
+@pytest.mark.parametrize("array", [np.zeros(1 << 20, np.uint8), untouched(1 << 20, np.uint8)[100:]])
+def test_pages_are_dropped_where_they_can_be(array: np.ndarray) -> None:
+    array[:] = 3
+    drop_pages(array, 5_000, 5_100)
+    assert (array == 3).all(), "no whole page lies in it"
+    drop_pages(array, 0, 0)
+    assert (array == 3).all()

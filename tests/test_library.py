@@ -1,0 +1,61 @@
+"""What a user of the library meets at a prompt, and that tables join by their keys."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import kafkatap
+from kafkatap import analyze
+
+
+def test_the_version_is_the_installed_one() -> None:
+    assert kafkatap.__version__ == importlib.metadata.version("kafkatap")
+    assert "__version__" in dir(kafkatap)
+
+
+def test_an_analysis_at_a_prompt() -> None:
+    assert repr(analyze("a.pcap")) == "<Analysis of 'a.pcap'>"
+    some = analyze([f"{n}.pcap" for n in range(9)], filter="api == Fetch")
+    assert repr(some) == "<Analysis of '0.pcap', '1.pcap', '2.pcap', …, filter='api == Fetch'>"
+
+
+def test_a_report_by_what_there_is_not_reads_nothing() -> None:
+    with pytest.raises(ValueError, match="by one of api, client, broker, version, topic, not by 'foo'"):
+        analyze("no such file").report(by="foo")
+
+
+def test_tables_join_by_their_keys(samples: Path) -> None:
+    """`exchange` and `connection` are keys, whatever the order of rows: each is there once, and what two tables say of
+    it agrees."""
+    found = analyze([samples / "apache-0.10.2.pcap.zst", samples / "apache-2.8.pcap.zst"])
+    exchanges, results = found.exchanges.to_pandas(), found.results.to_pandas()
+    connections, records = found.connections.to_pandas(), found.records.to_pandas()
+    assert exchanges.exchange.is_unique
+    assert connections.connection.is_unique
+    assert not exchanges.exchange.eq(pd.Series(range(len(exchanges)))).all()
+
+    ends = ["client_ip", "client_port", "broker_ip", "broker_port"]
+    both = exchanges.merge(connections, on="connection", validate="many_to_one", suffixes=("", "_of_connection"))
+    assert len(both) == len(exchanges)
+    for name in ends:
+        assert both[name].eq(both[f"{name}_of_connection"]).all()
+    assert (both.connection_first <= both.request_first.fillna(both.response_first)).all()
+
+    codes = results[results.error_code != 0].groupby(["exchange", "error_code"]).size()
+    listed = {
+        (key, error["code"]): error["count"]
+        for key, errors in zip(exchanges.exchange, exchanges.errors, strict=True)
+        for error in errors
+    }
+    assert codes.to_dict() == listed
+    assert results.exchange.isin(exchanges.exchange).all()
+
+    carried = records.merge(exchanges, on="exchange", validate="many_to_one")
+    assert len(carried) == len(records) > 0
+    assert set(zip(carried.direction, carried.api_name, strict=True)) == {("produce", "Produce"), ("fetch", "Fetch")}
+    begins = carried.request_first.where(carried.direction.eq("produce"), carried.response_first)
+    assert pd.Series(begins.eq(carried.message_first)).all()
