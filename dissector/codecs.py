@@ -29,9 +29,9 @@ MIB = 1 << 20
 #: Pieces begin small, as most batches are, and grow to this.
 _LARGEST_PIECE = MIB
 #: A gzip stream of more members than this is one that was made to be slow; so is one of more snappy or lz4 blocks,
-#: unless they are of this many bytes on average. Writers take 1 KiB and more for a block.
+#: unless they are of this many bytes on average. Writers take 1 KiB and more.
 _MEMBERS = 1_000
-_BLOCK = 256
+_BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +124,13 @@ def _snappy(data: memoryview, magic: int, limit: int) -> Iterator[bytes]:
         return
     at, left = 0, _MEMBERS + len(data) // _BLOCK
     while at < len(data):
-        left -= 1
-        if left < 0:
-            raise Corrupt
         if bytes(data[at : at + 8]) == _XERIAL:  # also where one stream follows another
             if at + _XERIAL_HEADER > len(data):
                 raise Corrupt
             at += _XERIAL_HEADER
             continue
-        if at + 4 > len(data):
+        left -= 1
+        if left < 0 or at + 4 > len(data):
             raise Corrupt
         (size,) = struct.unpack_from(">I", data, at)
         at += 4

@@ -147,7 +147,8 @@ def test_hostile_bytes(name: str) -> None:
 
 
 def test_xerial_with_nothing_but_empty_blocks_ends() -> None:
-    assert unpack(SNAPPY, XERIAL + bytes(400_000)) == Unpacked(b"", DONE)
+    assert unpack(SNAPPY, XERIAL + bytes(4_000)) == Unpacked(b"", DONE)
+    assert unpack(SNAPPY, XERIAL + bytes(400_000)) == Unpacked(b"", CORRUPT)
     assert unpack(SNAPPY, XERIAL * 20_000) == Unpacked(b"", DONE)
 
 
@@ -200,13 +201,13 @@ def test_blocks_that_hold_next_to_nothing_are_no_work(codec: int) -> None:
         tiny = lz4.block.compress(b"a", store_size=False)
         usual = lz4.block.compress(bytes(range(256)) * 4, store_size=False)
         head, order = b"\x02\x21\x4c\x18", "<I"
-    blocks = (struct.pack(order, len(tiny)) + tiny) * 1_000_000
+    blocks = (struct.pack(order, len(tiny)) + tiny) * 300_000
     tracemalloc.start()
-    found = decompress(codec, 2, head + blocks, Bounds())
+    found = unpack(codec, head + blocks)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.problem == CORRUPT
     assert len(found.data) < 100_000
     assert peak < 3 * len(blocks)
     many = (struct.pack(order, len(usual)) + usual) * 4_000
-    assert decompress(codec, 2, head + many, Bounds()).data == bytes(range(256)) * 16_000
+    assert unpack(codec, head + many).data == bytes(range(256)) * 16_000
