@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .command_parser import Command
 from .values import (
     parse_apis,
     parse_broker,
@@ -165,7 +166,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and end")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Command)
     _add_report(commands.add_parser(
         "report", help="latency, throttling, errors, clients and a timeline of a capture",
         description="Report what the Kafka traffic of one or many captures adds up to.",
@@ -348,7 +349,8 @@ def add_captures(command: argparse.ArgumentParser) -> None:
     """The captures, the same for every command that reads them."""
     command.add_argument(
         "captures", nargs="+", metavar="CAPTURE",
-        help="files (pcap or pcapng, also .gz and .zst), folders, globs, pipes (- for standard input); many are put in the order of their packets",
+        help="pcap or pcapng files, also .gz and .zst; folders and globs of them; pipes (- for standard input); many "
+        "are put in the order of their packets",
     )  # fmt: skip
 
 
