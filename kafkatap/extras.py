@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
-from urllib.parse import unquote, urlsplit
 
 
 def install_command(extra: str) -> str:
@@ -19,6 +16,10 @@ def install_command(extra: str) -> str:
 
 def _installed_from() -> tuple[str, bool]:
     """The folder that it was installed from, "" where that is not there; whether it is run from there (PEP 610)."""
+    import json  # these take 15 ms, and most runs lack nothing
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
     try:
         origin = json.loads(distribution("kafkatap").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
