@@ -246,7 +246,7 @@ def _stream(engine: SplitEngine, stream: Any) -> tuple[Any, ...]:
         marks.append(tuple(int(mark[name]) for name in ("offset", "ts", "packet", "wire", "captured", "fresh")))
         number = int(mark["next"])
     return (
-        *(int(stream[name]) for name in ("mode", "frame_size", "kept", "have", "seen", "used", "broken")),
+        *(int(stream[name]) for name in ("mode", "frame_size", "kept", "have", "seen", "used", "broken", "doubt")),
         (int(stream["first"]), int(stream["packet_first"])) if stream["have"] else None,
         int(stream["retry"]) if stream["mode"] != d.SYNCED else None,
         tuple(marks),
