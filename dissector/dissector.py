@@ -24,7 +24,7 @@ from .rows import EXCHANGE, MAX_FRAME, RESULT
 
 Array = np.ndarray[Any, Any]
 #: Free buffers may take that much memory.
-_POOL_SLACK = 32 << 20
+_POOL_SLACK = 16 << 20
 #: The one topic whose id is fixed, and that no Metadata response names (KIP-500).
 METADATA_TOPIC, METADATA_TOPIC_ID = b"__cluster_metadata", bytes(15) + b"\1"
 

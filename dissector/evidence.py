@@ -21,6 +21,8 @@ LONGEST_FRAME = 1 << 30
 SEARCH_DEPTH = 64
 #: Apache Kafka's keys stay below this for long; those of vendors begin at 10,000.
 APACHE_KEYS = 1_000
+#: The body of a Produce request with one topic is no shorter.
+LEAST_PRODUCE = 18
 REJECT, ACCEPT, WAIT = range(3)
 #: Places in scratch behind the machine's own: the program of a candidate, and where its body starts.
 PROGRAM, BODY = SCRATCH_SIZE, SCRATCH_SIZE + 1
@@ -78,15 +80,15 @@ def response_header(t, c, buf, at, end):  # type: ignore[no-untyped-def]
 @helper
 def body_status(t, buf, at, end, as_request, fresh):  # type: ignore[no-untyped-def]
     """The status of the body of the frame at buf[at:end], by the program that its header named. Of requests two more
-    things count: Produce knows three `acks`, and librdkafka's for all topics' metadata have three bytes too many, which
-    is believed where a segment starts."""
+    things count: Produce, which zeros read as, has a topic and knows three `acks`; librdkafka's for the metadata of all
+    topics have three bytes too many, which is believed where a segment starts."""
     frame_end = at + 4 + be32(buf, at)
     status = run_program(
         buf, t.scratch[BODY], min(end, frame_end), frame_end, t.code, t.scratch[PROGRAM], t.tape, 0, 0, 0, t.scratch
     )
     if as_request and be16(buf, at + 4) == PRODUCE:
         acks = acks_of(buf, t.scratch[BODY], min(end, frame_end), be16(buf, at + 6))
-        if acks != NO_INT16 and (acks < -1 or acks > 1):
+        if frame_end - t.scratch[BODY] < LEAST_PRODUCE or (acks != NO_INT16 and (acks < -1 or acks > 1)):
             return np.int64(MALFORMED)
     elif as_request and fresh and status == TRAILING_BYTES and frame_end - t.scratch[ERROR_AT] <= 4:
         return np.int64(OK)

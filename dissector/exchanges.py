@@ -19,7 +19,7 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
-from kafkatap.kernels.readers import be32
+from kafkatap.kernels.readers import be32, be64
 
 from .buffers import intern
 from .dialogs import DIALOG, LINK, MAX_FRAME, STRING
@@ -111,10 +111,7 @@ def _status_of(job, size, state):  # type: ignore[no-untyped-def]
 @helper
 def _is_id(buf, at):  # type: ignore[no-untyped-def]
     """Whether the 16 bytes at `at` are a topic's id: all zeros stand for none."""
-    for k in range(16):
-        if buf[at + k] != 0:
-            return True
-    return False
+    return be64(buf, at) != 0 or be64(buf, at + 8) != 0
 
 
 @kernel(

@@ -115,7 +115,9 @@ def _believable(t, c, d, buf, at, available, size):  # type: ignore[no-untyped-d
         if not plausible_key(key, be16(buf, at + 6)):
             return False
         # An API that only some vendor knows is believed of the client that the connection had so far.
-        return key <= APACHE_KEYS or (size <= SUSPICIOUS and may_be_same_client(t, dialog, buf, at, at + available))
+        if key <= APACHE_KEYS or dialog.requests == 0:
+            return True
+        return size <= SUSPICIOUS and may_be_same_client(t, dialog, buf, at, at + available)
     if not doubted and (size <= SUSPICIOUS or available < 8):
         return True
     if available < 8:
@@ -333,7 +335,7 @@ def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
         if not broken and stream.used < stream.retry:
             break
         if stream.mode == ANCHORED:
-            if dialog.protocol == UNKNOWN and stream.used > 0:
+            if dialog.protocol == UNKNOWN and (stream.used > 0 or broken):
                 judge_start(t, c, d, stream, broken)
             if dialog.protocol == TLS or dialog.protocol == FOREIGN:
                 empty_search(t, stream)

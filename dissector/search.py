@@ -34,6 +34,8 @@ from .rows import INCOMPLETE, OK
 SEARCH_LIMIT = 1 << 18
 #: A candidate longer than this is not looked at again with each segment.
 RETRY_FROM = 4_096
+#: Bytes of a body that were captured and make sense, where neither its end nor a client's name speaks for a frame.
+ENOUGH = 16
 #: A verdict beside REJECT, ACCEPT and WAIT: a frame that is believed until another one contradicts it.
 DOUBT = 3
 
@@ -110,7 +112,7 @@ def _try_frame(t, c, stream, x, as_response, fresh, final):  # type: ignore[no-u
     # asked for; a frame whose end was not captured (small snap length) starts with a segment as a rule.
     if as_response:
         return DOUBT if fresh or end - at >= 64 else REJECT
-    hint = (named or aligned) and (sure or be16(buf, at + 4) != PRODUCE)
+    hint = (named or (aligned and end - t.scratch[BODY] >= ENOUGH)) and (sure or be16(buf, at + 4) != PRODUCE)
     return DOUBT if fresh and (confirmed or hint) else REJECT
 
 

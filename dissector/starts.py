@@ -15,7 +15,7 @@ from kafkatap.kernels.readers import be16, be32
 from .correlation import response_program
 from .dialogs import ANCHORED, FOREIGN, KAFKA, SEARCHING, TLS
 from .evidence import ACCEPT, BODY, LONGEST_FRAME, PROGRAM, REJECT, WAIT, body_status, is_named, request_header
-from .rows import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES
+from .rows import INCOMPLETE, MALFORMED, OK
 from .search import RETRY_FROM, SEARCH_LIMIT, chunk_ends_at, empty_search
 
 
@@ -62,7 +62,7 @@ def _judge_answer(t, asked, stream, final):  # type: ignore[no-untyped-def]
     at = stream.buffer
     end = stream.buffer + stream.used
     if stream.used < 8:
-        return REJECT if final else WAIT
+        return WAIT
     size = be32(buf, at)
     if size < 4 or size > LONGEST_FRAME or be32(buf, at + 4) != be32(buf, asked.buffer + 8):
         return REJECT
@@ -77,7 +77,20 @@ def _judge_answer(t, asked, stream, final):  # type: ignore[no-untyped-def]
     t.scratch[PROGRAM] = program
     t.scratch[BODY] = at + 8
     status = body_status(t, buf, at, end, False, True)
-    return ACCEPT if status == OK or status == TRAILING_BYTES or (status == INCOMPLETE and ends) else REJECT
+    return ACCEPT if status == OK or (status == INCOMPLETE and ends) else REJECT
+
+
+@helper
+def _is_begun(t, dialog, stream):  # type: ignore[no-untyped-def]
+    """Whether the client's first bytes look like the beginning of a request that the schema knows."""
+    header = request_header(t, t.pool, stream.buffer, stream.buffer + stream.used)
+    if header == WAIT:
+        return True
+    return (
+        header == ACCEPT
+        and t.scratch[PROGRAM] >= 0
+        and is_named(t, dialog, t.pool, stream.buffer, stream.buffer + stream.used)
+    )
 
 
 @helper
@@ -88,7 +101,7 @@ def judge_start(t, c, d, stream, final):  # type: ignore[no-untyped-def]
     other = t.streams[2 * c + 1 - d]
     final = final or stream.used > SEARCH_LIMIT
     if d == np.int64(dialog.client):
-        if t.pool[stream.buffer] == 22 and looks_like_tls(t.pool, stream.buffer, stream.used):
+        if looks_like_tls(t.pool, stream.buffer, stream.used) and t.pool[stream.buffer] == 22:
             dialog.protocol = TLS
             return
         verdict = np.int64(_judge_requests(t, dialog, stream, final))
@@ -98,11 +111,17 @@ def judge_start(t, c, d, stream, final):  # type: ignore[no-untyped-def]
         verdict = np.int64(_judge_answer(t, other, stream, final))
         if verdict == REJECT:
             empty_search(t, other)
+        elif verdict == WAIT and final:
+            stream.mode = SEARCHING
     else:  # nothing was asked yet
         verdict = np.int64(WAIT)
         stream.mode = SEARCHING
-        if other.used > 0:
-            other.mode = SEARCHING
+        if other.mode == ANCHORED and other.used > 0:
+            if _is_begun(t, dialog, other):
+                other.mode = SEARCHING  # the capture has them in another order
+            else:
+                verdict = np.int64(REJECT)
+                empty_search(t, other)
     if verdict == ACCEPT:
         dialog.protocol = KAFKA
     elif verdict == REJECT:

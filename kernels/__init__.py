@@ -5,7 +5,9 @@ store       compiled kernels kept as object code and loaded without importing nu
 build       the child process that fills the store
 numba_bridge  the few numba internals that `build` and the numba mode use
 readers     bounded big-endian and little-endian reads, shared by all kernels
+hashing     keyed hashes
 arrays      growable arrays of records
+table       arrays whose rows are taken and given back
 """
 
 from .decorator import Kernel, helper, kernel, kernel_mode

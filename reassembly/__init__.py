@@ -6,6 +6,7 @@ pcapng      the same for pcapng, with its interfaces and statistics
 boundaries  kernels that find where records begin in the middle of a capture
 scanner     one capture's bytes in, PACKET rows out, whatever its format
 headers     kernel: packets to TCP segments, each with its flow
+listeners   which ends answer SYNs
 streams     kernel: segments to in-order chunks and holes, by connection and direction
 assembler   the tables that those kernels work on, grown when they ask for it
 

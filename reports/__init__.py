@@ -7,6 +7,7 @@ batch        what goes in: `Batch` (rows), `Context` (what their numbers mean), 
 filters      the part of the traffic that is asked for: time window, clients, brokers, APIs, topics
 histogram    log-linear buckets with less than 1 % error, and percentiles from them
 count_table  a growing table of key columns -> columns that are added up; merging is adding
+connection_counts    what reports need of TCP connections
 tally        the kernels that add exchanges, errors and topics to those tables
 counts       `ReportCounts`: all that reports are made of
 count_rows   the same counts as rows that SQL adds up, and back

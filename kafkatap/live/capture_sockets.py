@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.extras import install_command
 from kafkatap.kernels.arrays import untouched
 from kafkatap.reassembly.headers import ETHERNET, LOOP, NULL, RAW, SLL, SLL2
 from kafkatap.reassembly.rows import PACKET
@@ -191,7 +192,7 @@ def _open(name: str, expression: str, promiscuous: bool) -> Any:
             from scapy.config import conf
             from scapy.error import Scapy_Exception
         except ImportError:
-            raise ValueError("capturing needs scapy here (pip install 'kafkatap[live]')") from None
+            raise ValueError(f"capturing needs scapy here ({install_command('live')})") from None
         # On loopback packets come twice; a socket that could send as well leaves out those on their way out.
         kind = conf.L2socket if _LINUX and name == "lo" else conf.L2listen
         try:

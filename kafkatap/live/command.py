@@ -20,6 +20,7 @@ from kafkatap.__main__ import drop_output
 from kafkatap.asking import asked, asked_condition, incident_condition
 from kafkatap.console import DONE, WRONG, complain, no_kafka, reason_of, refuse
 from kafkatap.engine import Engine
+from kafkatap.extras import install_command
 from kafkatap.kernels import store
 from kafkatap.options import own_version
 from kafkatap.reports.batch import endpoint
@@ -163,7 +164,7 @@ def _wants_screen(options: argparse.Namespace) -> bool:
     if options.plain or options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     if find_spec("textual") is None:
-        complain("the screen needs textual (pip install 'kafkatap[live]'); these are lines instead")
+        complain(f"the screen needs textual ({install_command('live')}); these are lines instead")
         return False
     from .terminal import moves_cursor
 

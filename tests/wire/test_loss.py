@@ -1,0 +1,124 @@
+"""Lost packets cost the exchanges that they carried, and no others: talks made to be misread, with packets taken out.
+
+Correlation ids, partitions and counts are small numbers, so that four bytes inside of a body often read as a size or as
+a correlation_id that was asked for.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.tcp import Segment, encode, lose
+from tests.wire.harness import Seen, see
+from tests.wire.kafkatalk import API_VERSIONS, HEARTBEAT, METADATA, PRODUCE, Asked, KafkaTalk, key_of
+from tests.wire.oracle import expected
+
+OFFSET_COMMIT, OFFSET_FETCH = 8, 9
+CLIENTS = ("app", "cons-etl-3", None, "", "bill\ting", "\x1b[31mred", "größe")
+
+
+def _partitions(chance: random.Random, name: str, **values: int) -> list[dict[str, Any]]:
+    first = chance.randrange(4)
+    return [{name: n, **values} for n in range(first, first + chance.randrange(1, 9))]
+
+
+def ask(talk: KafkaTalk, chance: random.Random, number: int) -> tuple[Asked, dict[str, Any]]:
+    """A request of some kind, and the values of its response."""
+    kind = chance.randrange(6)
+    topics = [
+        f"real.{name}" for name in ("cdc.public.users", "clicks", "logs-app", "metrics")[: chance.randrange(1, 5)]
+    ]
+    if kind < 2:
+        asked = talk.ask(
+            OFFSET_COMMIT, chance.choice((2, 7, 9)), number, GroupId="real-etl", GenerationIdOrMemberEpoch=1,
+            Topics=[{"Name": t, "Partitions": _partitions(chance, "PartitionIndex")} for t in topics],
+        )  # fmt: skip
+        return asked, {
+            "Topics": [{"Name": t, "Partitions": _partitions(chance, "PartitionIndex", ErrorCode=0)} for t in topics]
+        }
+    if kind == 2:
+        version = chance.choice((1, 5))
+        asked = talk.ask(OFFSET_FETCH, version, number, GroupId="real-etl", Topics=[{"Name": t} for t in topics])
+        rows = {"CommittedOffset": chance.randrange(20), "ErrorCode": 0}
+        return asked, {
+            "Topics": [{"Name": t, "Partitions": _partitions(chance, "PartitionIndex", **rows)} for t in topics]
+        }
+    if kind == 3:
+        asked = talk.ask(METADATA, chance.choice((1, 8, 12)), number, Topics=[{"Name": t} for t in topics])
+        return asked, {"Topics": [{"Name": t, "Partitions": _partitions(chance, "PartitionIndex")} for t in topics]}
+    if kind == 4:
+        records = [{"Index": n, "Records": chance.randbytes(chance.randrange(900))} for n in range(3)]
+        asked = talk.ask(
+            PRODUCE, chance.choice((3, 9)), number, Acks=1, TopicData=[{"Name": "t", "PartitionData": records}]
+        )
+        return asked, {"Responses": [{"Name": "t", "PartitionResponses": _partitions(chance, "Index")}]}
+    return talk.ask(HEARTBEAT, chance.choice((0, 3)), number, GroupId="real-etl", GenerationId=1), {"ErrorCode": 0}
+
+
+def conversation(chance: random.Random, count: int = 40) -> KafkaTalk:
+    talk = KafkaTalk(mss=chance.choice((100, 536, 1448)), client_id=chance.choice(CLIENTS))
+    talk.tcp.open()
+    talk.answer(talk.ask(API_VERSIONS, 0, 0), ApiKeys=[{"ApiKey": n, "MaxVersion": 9} for n in range(20)])
+    number = 1
+    while number < count:
+        waiting = [ask(talk, chance, number + n) for n in range(chance.choice((1, 1, 1, 2, 4, 8)))]
+        number += len(waiting)
+        for asked, values in waiting:
+            talk.answer(asked, **values)
+    talk.tcp.close()
+    return talk
+
+
+def thinned(segments: list[Segment], chance: random.Random) -> list[Segment]:
+    """Without some runs of packets; those of the handshake stay, so that it is known what is whole."""
+    lost: set[int] = set()
+    for _ in range(chance.choice((1, 2, 5))):
+        first = chance.randrange(3, len(segments))
+        lost.update(range(first, first + chance.choice((1, 1, 2, 5, 20))))
+    return lose(segments, *lost)
+
+
+def compared(captured: list[Segment], talk: KafkaTalk) -> tuple[list[Any], list[Any], Seen]:
+    """(exchanges that are whole in the capture and were not found so, exchanges that were never sent), and all."""
+    seen = see(encode(captured))
+    whole, _ = expected(captured, talk.segments)
+    found = {key_of(x): x for x in seen.exchanges}
+    wanted = ("outcome", "request_bytes", "response_bytes", "request_last", "response_first", "response_last")
+    missed = []
+    for row in whole:
+        x = found.get(key_of(row), {})
+        if row["outcome"] == "answered" and [x.get(n) for n in wanted] != [row[n] for n in wanted]:
+            missed.append(key_of(row))
+    sent = {(row["api_key"], row["correlation_id"]) for row in talk.wanted}
+    made_up = [
+        (x["api_key"], x["correlation_id"]) for x in seen.exchanges
+        if x["outcome"] != "orphan_response" and (x["api_key"], x["correlation_id"]) not in sent
+    ]  # fmt: skip
+    return missed, made_up, seen
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_lost_no_packet_is_found(seed: int) -> None:
+    chance = random.Random(seed)
+    talk = conversation(chance)
+    for _ in range(4):
+        missed, made_up, _ = compared(thinned(talk.segments, chance), talk)
+        assert (missed, made_up) == ([], [])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_packets_cut_anywhere(seed: int) -> None:
+    """Whatever is captured of each packet, down to its headers alone: every byte is counted, no exchange is made up."""
+    chance = random.Random(seed)
+    talk = conversation(chance, 12)
+    sent = {(row["api_key"], row["correlation_id"]) for row in talk.wanted}
+    for low, high in ((54, 55), (54, 70), (54, 120), (54, 1_500)):
+        packets = [replace(p, data=p.data[: chance.randrange(low, high)]) for p in encode(talk.segments)]
+        for first in (0, chance.randrange(3, 12)):
+            seen = see(packets[first:])
+            asked = [x for x in seen.exchanges if x["outcome"] != "orphan_response"]
+            assert {(x["api_key"], x["correlation_id"]) for x in asked} <= sent
