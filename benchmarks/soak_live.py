@@ -93,7 +93,10 @@ class Again:
     def counters(self) -> tuple[int, int]:
         return self._taken, 0
 
-    def trim(self, length: int | None) -> None: ...
+    def stop(self) -> None: ...
+    def unread(self) -> int:
+        return 0
+
     def close(self) -> None: ...
 
 

@@ -16,13 +16,16 @@ _COVERED_FROM = {2: 21, 1: 16, 0: 16}
 
 def check_crcs(arena: memoryview, batches: Array) -> None:
     """Compare the CRC of every batch (BATCH) that is whole with what the batch says; sets `crc_state`."""
-    import crc32c
-
     whole = np.flatnonzero((batches["status"] == b.OK) & (batches["body"] >= 0))
     columns = (batches[name][whole].tolist() for name in ("magic", "at", "end"))
-    found = [
-        (crc32c.crc32c if magic == 2 else zlib.crc32)(arena[at + _COVERED_FROM[magic] : end])
-        for magic, at, end in zip(*columns, strict=True)
-    ]
+    found = [crc_of(magic, arena[at:end]) for magic, at, end in zip(*columns, strict=True)]
     right = np.array(found, np.int64) == batches["crc"][whole]
     batches["crc_state"][whole] = np.where(right, b.CRC_RIGHT, b.CRC_WRONG)
+
+
+def crc_of(magic: int, batch: memoryview) -> int:
+    """The CRC of a whole batch or message."""
+    import crc32c
+
+    covered = batch[_COVERED_FROM[magic] :]
+    return int(crc32c.crc32c(covered) if magic == 2 else zlib.crc32(covered))

@@ -16,7 +16,7 @@ import numpy as np
 from kafkatap.kernels.arrays import copied, drop_pages, grown, linked_free_list, moved, new_numbers, taken, untouched
 from kafkatap.kernels.hashing import new_seed
 
-from . import buffers, correlation, dialogs, exchanges, expiry, framing
+from . import buffers, correlation, dialogs, exchanges, expiry, framing, times
 from .inspection import Frames, Inspector
 from .machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
 from .program import Programs
@@ -24,7 +24,7 @@ from .rows import EXCHANGE, MAX_FRAME, RESULT
 
 Array = np.ndarray[Any, Any]
 #: Free buffers may take that much memory.
-_POOL_SLACK = 32 << 20
+_POOL_SLACK = 16 << 20
 #: The one topic whose id is fixed, and that no Metadata response names (KIP-500).
 METADATA_TOPIC, METADATA_TOPIC_ID = b"__cluster_metadata", bytes(15) + b"\1"
 
@@ -271,7 +271,7 @@ class Dissector:
         rows, owners = self._rows, self._owners
         if len(rows) < count:
             rows, owners = self._rows, self._owners = np.zeros((2, 2 * count), np.int32)
-        made = exchanges.settle(
+        made = times.settle(
             self._done, count, self.exchanges, self.links, self.dialogs, self._parts, rows, owners, self._state
         )
         bits = None

@@ -162,7 +162,8 @@ class _Maker:
 def _in_runs(fields: Sequence[FieldPlan]) -> tuple[FieldPlan | Run, ...]:
     parts: list[FieldPlan | Run] = []
     for alike, group in groupby(fields, _is_of_run):
-        parts += [_run(tuple(group))] if alike else group
+        some = tuple(group)
+        parts += [_run(some)] if alike else some
     return tuple(parts)
 
 

@@ -48,7 +48,8 @@ class RecordViewer:
                 if row["status"] == b.OK:
                     found = records.setdefault(number, [])
                     place = _Place(chunk.arena, offset if batch["codec"] == 0 else None, heads[number])
-                    found.append(_record(place, len(found), batch, row, headers))
+                    span = _span(place, batch, found[-1].end if found else None)
+                    found.append(_record(place, len(found), batch, row, headers, span))
                 else:
                     problems[number] = b.RECORD_STATUSES[row["status"]].replace("_", " ")
         return [_filled(head, records.get(i, []), problems.get(i, "")) for i, head in enumerate(heads)]
@@ -92,13 +93,29 @@ class _Place:
         return self.head.children[-1].offset if self.offset is None or at < 0 else self.offset + at
 
 
-def _record(place: _Place, number: int, batch: Row, row: Row, headers: Array) -> Node:
+def _span(place: _Place, batch: Row, previous: int | None) -> tuple[int, int]:
+    """Where a record begins and ends in the frame. Of magic 2 it begins with its size, behind the one before it."""
+    start = place.head.children[-1].offset
+    if place.offset is None:
+        return start, start
+    if batch["magic"] < 2:
+        return start, place.offset + batch["end"]
+    start = start if previous is None else previous
+    at, shift, size = start - place.offset, 0, 0
+    while place.arena[at] >= 0x80:
+        size |= (int(place.arena[at]) & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    size |= int(place.arena[at]) << shift
+    return start, place.offset + at + 1 + (size >> 1)
+
+
+def _record(place: _Place, number: int, batch: Row, row: Row, headers: Array, span: tuple[int, int]) -> Node:
     key = place.bytes_node("Key", row["key_at"], row["key_length"])
     value = place.bytes_node("Value", row["value_at"], row["value_length"])
     if row["control"] >= 0 or batch["attributes"] & b.CONTROL:
         key = _control(key, CONTROL_KEY, row["control"])
         value = _control(value, CONTROL_VALUES.get(row["control"], ""), row["control"])
-    start = key.offset if key.kind != n.NULL else value.offset
+    start, end = span
     told = []
     for name, type_name, number_told in (
         ("Offset", "int64", row["offset"]),
@@ -111,7 +128,6 @@ def _record(place: _Place, number: int, batch: Row, row: Row, headers: Array) ->
     pieces = [key, value]
     if len(headers):
         pieces.append(_headers(place, headers))
-    end = max((piece.end for piece in pieces), default=start)
     return Node(f"[{number}]", "Record", start, end - start, n.STRUCT, None, (*told, *pieces))
 
 
@@ -120,7 +136,7 @@ def _headers(place: _Place, headers: Array) -> Node:
     for number, (key_at, value_at, key_length, value_length) in enumerate(headers.tolist()):
         key = place.bytes_node("Key", key_at, key_length)
         value = place.bytes_node("Value", value_at, value_length)
-        size = value.end - key.offset if place.offset is not None and value_length >= 0 else key.length
+        size = 0 if place.offset is None else value.end - key.offset
         made.append(Node(f"[{number}]", "Header", key.offset, size, n.STRUCT, None, (key, value)))
     return Node("Headers", "array", made[0].offset, made[-1].end - made[0].offset, n.ARRAY, len(made), tuple(made))
 

@@ -1,10 +1,12 @@
-"""What may be said of SASL tokens without showing them: the mechanism's step, by the shape of the bytes.
+"""SASL tokens: what may be said of them without showing them, by the shape of their bytes; and what is in them.
 
 PLAIN: RFC 4616; SCRAM: RFC 5802; OAUTHBEARER: RFC 7628; GSSAPI: RFC 4752.
 """
 
 from __future__ import annotations
 
+from . import node as n
+from .node import Node
 from .schema import REQUEST
 
 
@@ -49,3 +51,24 @@ def _step(token: bytes, direction: int, name: str) -> str:
             return "a bearer token" if b"auth=" in token else "the client's answer to a refusal"
         return "refused" if token else "accepted"
     return "a token" if token else "an empty token"
+
+
+def token_fields(token: bytes, at: int, direction: int, mechanism: str | None = None) -> tuple[Node, ...]:
+    """The fields of a token that starts at `at` of its frame, secrets and all: of PLAIN its three strings, by the names
+    that RFC 4616 gives them; of other mechanisms the message, if it is text; nothing where it is neither."""
+    name = mechanism or _guess(token, direction)
+    names: tuple[str, ...] = ("message",)
+    parts = [token]
+    if name == "PLAIN" and direction == REQUEST and token.count(0) == 2:
+        names, parts = ("authzid", "authcid", "passwd"), token.split(b"\0")
+    elif not name.startswith(("SCRAM", "OAUTHBEARER")) or not token:
+        return ()
+    found: list[Node] = []
+    for field, part in zip(names, parts, strict=True):
+        size = len(part) + (1 if found else 0)  # with the 0 that stands before it
+        try:
+            found.append(Node(field, "string", at, size, n.VALUE, part.decode()))
+        except UnicodeDecodeError:
+            found.append(Node(field, "bytes", at, size, n.VALUE, part))
+        at += size
+    return tuple(found)

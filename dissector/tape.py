@@ -40,9 +40,9 @@ def as_array(data: bytes) -> Array:
     return np.frombuffer(bytearray(data), np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rows:
-    """Columns of the tape of one body, and of a last row that is of no field (-1)."""
+    """Columns of the tape of one body; behind them there is a row of no field (-1)."""
 
     values: list[int]
     lengths: list[int]

@@ -239,6 +239,8 @@ class TreeWalk:
         return Node(name, type_name, start, length, n.VALUE, raw, (), nested.text)
 
     def record_set(self, name: str, start: int, at: int, end: int) -> Node:
+        if at == end:
+            return Node(name, "records", start, end - start, n.RECORDS, 0)
         there = min(end, self.captured)
         problem = ""
         if there < end:  # the machine stopped behind the length

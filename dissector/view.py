@@ -22,7 +22,7 @@ from .plans import FieldPlan, Plan, make_plan
 from .program import Programs, load_programs
 from .reference import decode_message
 from .rows import INCOMPLETE, MAX_FRAME, TRAILING_BYTES
-from .sasl import describe_token
+from .sasl import describe_token, token_fields
 from .schema import REQUEST, RESPONSE, Message
 from .tape import Array, BodyReader, as_array
 from .treewalk import Nested, ReadRecords, TreeWalk
@@ -110,7 +110,9 @@ class Viewer:
             raw = frame[4:end]
             text = describe_token(raw, direction, mechanism)
             if self.secrets:
-                found.children.append(Node("Token", "bytes", 4, len(raw), n.VALUE, raw, (), text))
+                fields = token_fields(raw, 4, direction, mechanism)
+                kind, value = (n.NESTED, None) if fields else (n.VALUE, raw)
+                found.children.append(Node("Token", "bytes", 4, len(raw), kind, value, fields, text))
             else:
                 found.children.append(Node("Token", "bytes", 4, len(raw), n.HIDDEN, len(raw), (), text))
             found.at = end
@@ -170,6 +172,10 @@ class Viewer:
         return self.names.brokers.get(node_id, "")
 
     def nested(self, walk: TreeWalk, field: FieldPlan, at: int, end: int) -> Nested | None:
+        if field.name == "AuthBytes" and not isinstance(walk.owner, str):
+            raw, mechanism = walk.data[at:end], self._asked.mechanism
+            text = describe_token(raw, walk.owner[1], mechanism)
+            return Nested(text, token_fields(raw, at, walk.owner[1], mechanism))
         hook = HOOKS.get((walk.owner, field.path))
         return None if hook is None else hook(self, walk, at, end)
 
@@ -315,7 +321,7 @@ class _Frame:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Reason:
     """Why the machine stopped, in words: the reference decoder knows. Asked for only where it is told."""
 

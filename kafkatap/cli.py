@@ -36,6 +36,7 @@ from .console import (
     refuse,
 )
 from .engine import Engine, engine_for
+from .extras import install_command
 from .options import own_version
 from .pipes import is_pipe
 from .running import Run
@@ -118,7 +119,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
         from importlib.util import find_spec
 
         if find_spec("matplotlib") is None:
-            raise ValueError("--plots needs matplotlib (pip install 'kafkatap[plots]')")
+            raise ValueError(f"--plots needs matplotlib ({install_command('plots')})")
     for folder in (options.csv, options.plots, options.parquet):
         if folder:
             if os.path.exists(folder) and not os.path.isdir(folder):

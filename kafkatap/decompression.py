@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import io
 import zlib
-from typing import Any, Protocol
+from collections.abc import Generator
+from typing import Any, Protocol, cast
 
 from kafkatap.reassembly.errors import DamagedCapture, NotACapture, TruncatedCapture
 
@@ -20,6 +21,8 @@ FOREIGN = {b"BZh": ("bzip2", "bunzip2"), b"\xfd7zXZ": ("xz", "unxz"), b"\x04\x22
 _CHUNK = 65_536
 #: What is lost of a zstd stream before damage: at most so many decompressed bytes.
 _PIECE = 65_536
+#: In zstd: the type of a block that is one byte repeated, and the flag of a frame that ends with a checksum.
+_RUN, _CHECKSUM = 1, 4
 
 
 class Stream(Protocol):
@@ -105,6 +108,58 @@ class Gzip:
         self._member = zlib.decompressobj(31)
 
 
+class _ZstdFrames:
+    """Reads a zstd file, and follows its frames: the decompressor does not tell whether the last one is whole."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self.is_inside = False
+        self._file = file
+        self._parts = self._follow()
+        self._left = next(self._parts)
+        self._part = b""
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        at = 0
+        while at < len(data):
+            some = data[at : at + self._left]
+            at += len(some)
+            self._left -= len(some)
+            self._part = (self._part + some)[:8]
+            if not self._left:
+                part, self._part = self._part, b""
+                self._left = self._parts.send(part)
+        return data
+
+    def _follow(self) -> Generator[int, bytes, None]:
+        """Yields the size of each part in turn, above 0; is sent its first bytes (RFC 8878, section 3.1)."""
+        while True:
+            self.is_inside = False
+            magic = yield 1
+            self.is_inside = True
+            magic += yield 3
+            if magic != ZSTD:  # a skippable frame, or what the decompressor refuses
+                size = int.from_bytes((yield 4), "little")
+                if size:
+                    yield size
+                continue
+            [flags] = yield 1
+            is_single = flags >> 5 & 1
+            content_size = (is_single, 2, 4, 8)[flags >> 6]
+            rest = (1 - is_single) + (0, 1, 2, 4)[flags & 3] + content_size
+            if rest:
+                yield rest
+            is_last = False
+            while not is_last:
+                block = int.from_bytes((yield 3), "little")
+                is_last = bool(block & 1)
+                size = 1 if block >> 1 & 3 == _RUN else block >> 3
+                if size:
+                    yield size
+            if flags & _CHECKSUM:
+                yield 4
+
+
 class Zstd:
     """zstd, also of several frames."""
 
@@ -112,7 +167,8 @@ class Zstd:
         import zstandard
 
         self._damage = zstandard.ZstdError
-        self._stream = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        self._frames = _ZstdFrames(file)
+        self._stream = zstandard.ZstdDecompressor().stream_reader(cast(Any, self._frames), read_across_frames=True)
         self._given = 0
         self._error: DamagedCapture | None = None
 
@@ -126,6 +182,8 @@ class Zstd:
                 self._error = DamagedCapture(f"the zstd stream is damaged ({reason})", self._given + done)
                 break
             if not count:
+                if self._frames.is_inside:
+                    self._error = TruncatedCapture("the zstd stream is cut short", self._given + done)
                 break
             done += count
         self._given += done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .command_parser import Command
 from .values import (
     parse_apis,
     parse_broker,
@@ -107,7 +108,7 @@ examples:
 #: What the latency is broken down by.
 BREAKDOWNS = ("api", "client", "broker", "version", "topic")
 BY_HELP = "break the latency down further (default: by API alone)"
-TOP_HELP = "rows of each table on the terminal; 0 for all (default: 12)"
+TOP_HELP = "rows of each table as text; 0 for all (default: 12)"
 #: --progress of a command that writes it as lines: True and False are those of a terminal.
 LINES = "lines"
 
@@ -165,7 +166,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and end")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Command)
     _add_report(commands.add_parser(
         "report", help="latency, throttling, errors, clients and a timeline of a capture",
         description="Report what the Kafka traffic of one or many captures adds up to.",
@@ -213,7 +214,8 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     add_selection(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
-                      help="length of the timeline's intervals: 100ms, 5m (default: what fits a screen)")  # fmt: skip
+                      help="length of the timeline's intervals, of which the busiest are shown (see --top): 100ms, 5m "
+                           "(default: what fits a screen)")  # fmt: skip
     add_reading(what)
     add_max_frame(what)
     how = report.add_argument_group("how it is shown")
@@ -347,7 +349,8 @@ def add_captures(command: argparse.ArgumentParser) -> None:
     """The captures, the same for every command that reads them."""
     command.add_argument(
         "captures", nargs="+", metavar="CAPTURE",
-        help="files (pcap or pcapng, also .gz and .zst), folders, globs, pipes (- for standard input); many are put in the order of their packets",
+        help="pcap or pcapng files, also .gz and .zst; folders and globs of them; pipes (- for standard input); many "
+        "are put in the order of their packets",
     )  # fmt: skip
 
 

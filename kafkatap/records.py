@@ -58,7 +58,8 @@ def chunks_of(run: Run, collector: RecordCollector) -> Iterator[Chunk]:
 
 
 class RecordReader:
-    """Reads the records of captures. `tables()` is read once; then `run` and `tally` say what there was.
+    """Reads the records of captures. `tables()` is read once; then `run` and `tally` say what there was. Of captures
+    that are read twice `run` is of all, also where the tables were not read to their end.
 
     ValueError for a condition on what can be read only once: whether it holds is known too late.
     """
@@ -98,15 +99,17 @@ class RecordReader:
             self._names = found.topic_names
             if condition is not None or window is not None:
                 self._order = np.sort(found.order)
+            self.run = found.run
             if found.run.interrupted or not any(file.packets for file in found.run.files):
-                self.run = found.run
                 return
         engine = self._make_engine(inspectors=[self.collector])
+        run = Run(self.captures, engine, self._watch)
         if not twice:
             self._names = LiveTopics(engine)
-        self.run = Run(self.captures, engine, self._watch)
-        for chunk in chunks_of(self.run, self.collector):
-            yield records_table(chunk, self._names)
+            self.run = run
+        for chunk in chunks_of(run, self.collector):
+            yield records_table(chunk, self._names, engine.strings)
+        self.run = run
 
     def _choose(self, frames: Frames, numbers: Array) -> Array:
         if self._order is not None:

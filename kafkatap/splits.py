@@ -24,7 +24,7 @@ import numpy as np
 from kafkatap.kernels import store
 from kafkatap.reassembly import boundaries
 from kafkatap.reassembly.errors import CaptureError
-from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
+from kafkatap.reassembly.scanner import HEADER_SIZE, MODIFIED, Scanner
 
 from .engine import KERNEL_MODULES
 from .sources import BLOCK_SIZE, CaptureReader, Reading
@@ -106,6 +106,8 @@ def cut(whole: Split, size: int) -> list[Split]:
     try:
         scanner.start(head)
     except CaptureError:  # compressed, or none: its reader says so
+        return [whole]
+    if scanner.format == MODIFIED:  # rare, and not worth another search for records
         return [whole]
     interfaces = b""
     if scanner.format == "pcapng":

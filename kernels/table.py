@@ -40,6 +40,7 @@ class Table:
     __slots__ = ("arrays", "free", "widths")
 
     def __init__(self, rows: int, *columns: tuple[np.dtype[Any], int]) -> None:
+        """`columns`: the dtype and the width of each array; `rows`: at first, 16 or more."""
         self.arrays: list[Array] = [untouched(rows * width, dtype) for dtype, width in columns]
         self.widths = tuple(width for _, width in columns)
         self.free: Array = _free_list(np.zeros(0, np.int32), 0, rows)

@@ -37,7 +37,9 @@ def _fingerprint(buf, packet):  # type: ignore[no-untyped-def]
     for word in (packet.ts & 0xFFFFFFFF, (packet.ts >> 32) & 0xFFFFFFFF, np.int64(packet.original)):
         low = _mixed(low, word)
         high = _mixed(high, low ^ word)
-    head = np.int64(min(np.int64(packet.captured), HEAD))
+    head = np.int64(packet.captured)
+    if head > HEAD:
+        head = np.int64(HEAD)
     at = packet.at
     for k in range(0, head - 3, 4):
         word = be32(buf, at + k)

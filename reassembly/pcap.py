@@ -1,6 +1,6 @@
 """Classic pcap: a 24-byte file header, then records of a 16-byte header and the captured bytes. Either byte order,
-microseconds or nanoseconds (magic a1b2c3d4 and a1b23c4d; also the modified and the Kuznetzov variants are refused, as
-their headers differ)."""
+microseconds or nanoseconds (magic a1b2c3d4 and a1b23c4d). Of the modified variant (a1b2cd34) the header of a record has
+8 bytes more: the interface's index, the protocol and the packet's type."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kafkatap.kernels.readers import be32, le32
 from .rows import PACKET
 
 #: Scan state (int64): where to go on, what stopped the scan, the format of this capture, the number of the next packet,
-#: and where no record is to be taken that begins there or later.
-POSITION, STATUS, SWAPPED, NANOSECONDS, LINK_TYPE, NEXT_NUMBER, STOP = range(7)
+#: where no record is to be taken that begins there or later, and the bytes of a record's header.
+POSITION, STATUS, SWAPPED, NANOSECONDS, LINK_TYPE, NEXT_NUMBER, STOP, RECORD_HEADER = range(8)
 STATE_SIZE = 8
 #: Why a scan stopped: all whole records read, output full, or a record that cannot be one.
 SCANNED, OUTPUT_FULL, DAMAGED = range(3)
 
 #: Nothing captures longer packets (Wireshark's own bound is 256 KiB): a greater length is damage.
 LONGEST_PACKET = 262_144
-HEADER = 16
+HEADER, MODIFIED_HEADER = 16, 24
 FILE_HEADER = 24
 
 
@@ -42,8 +42,9 @@ def scan_pcap(buf, start, end, state, packets):  # type: ignore[no-untyped-def]
     at = start
     count = 0
     status = SCANNED
-    magic = 0xA1B23C4D if state[NANOSECONDS] else 0xA1B2C3D4
-    last = min(end - HEADER, state[STOP] - 1)
+    header = state[RECORD_HEADER]
+    magic = 0xA1B23C4D if state[NANOSECONDS] else (0xA1B2CD34 if header == MODIFIED_HEADER else 0xA1B2C3D4)
+    last = min(end - header, state[STOP] - 1)
     while at <= last:
         if read32(buf, at, swapped) == magic and read32(buf, at + 8, swapped) == 0:
             # A file header again: captures that were joined by cat. (A packet of the year 2055 has bytes.)
@@ -56,7 +57,7 @@ def scan_pcap(buf, start, end, state, packets):  # type: ignore[no-untyped-def]
         if captured > LONGEST_PACKET:
             status = DAMAGED
             break
-        if at + HEADER + captured > end:
+        if at + header + captured > end:
             break
         if count == room:
             status = OUTPUT_FULL
@@ -64,13 +65,13 @@ def scan_pcap(buf, start, end, state, packets):  # type: ignore[no-untyped-def]
         packet = packets[count]
         packet.ts = read32(buf, at, swapped) * 1_000_000_000 + read32(buf, at + 4, swapped) * unit
         packet.number = number
-        packet.at = at + HEADER
+        packet.at = at + header
         packet.captured = captured
         packet.original = min(original, 0x7FFFFFFF)
         packet.link_type = link_type
         number += 1
         count += 1
-        at += HEADER + captured
+        at += header + captured
     state[POSITION] = at
     state[STATUS] = status
     state[NEXT_NUMBER] = number

@@ -15,12 +15,16 @@ from .rows import PACKET
 U8 = np.ndarray[Any, np.dtype[np.uint8]]
 Packets = np.ndarray[Any, np.dtype[Any]]
 
-#: magic as its bytes lie in the file -> (byte order is big-endian, nanoseconds)
+#: Formats that are no pcapng.
+MICROSECONDS, NANOSECONDS, MODIFIED = "pcap", "pcap (nanoseconds)", "pcap (modified)"
+#: magic as its bytes lie in the file -> (byte order is big-endian, format)
 _PCAP_MAGIC = {
-    bytes.fromhex("d4c3b2a1"): (0, 0),
-    bytes.fromhex("a1b2c3d4"): (1, 0),
-    bytes.fromhex("4d3cb2a1"): (0, 1),
-    bytes.fromhex("a1b23c4d"): (1, 1),
+    bytes.fromhex("d4c3b2a1"): (0, MICROSECONDS),
+    bytes.fromhex("a1b2c3d4"): (1, MICROSECONDS),
+    bytes.fromhex("4d3cb2a1"): (0, NANOSECONDS),
+    bytes.fromhex("a1b23c4d"): (1, NANOSECONDS),
+    bytes.fromhex("34cdb2a1"): (0, MODIFIED),
+    bytes.fromhex("a1b2cd34"): (1, MODIFIED),
 }
 _PCAPNG_MAGIC = bytes.fromhex("0a0d0d0a")
 #: Bytes that the format is told by.
@@ -62,14 +66,14 @@ class Scanner:
         if len(head) < HEADER_SIZE:
             there = f"only {len(head)} of the {HEADER_SIZE} bytes of a pcap header are there"
             raise DamagedCapture(f"cut short: {there}", len(head))
-        big, nanoseconds = _PCAP_MAGIC[magic]
+        big, self.format = _PCAP_MAGIC[magic]
         order = "big" if big else "little"
         self._state[pcap.SWAPPED] = big
-        self._state[pcap.NANOSECONDS] = nanoseconds
+        self._state[pcap.NANOSECONDS] = self.format == NANOSECONDS
+        self._state[pcap.RECORD_HEADER] = pcap.MODIFIED_HEADER if self.format == MODIFIED else pcap.HEADER
         # The upper 6 bits tell of a frame check sequence, not of the link type.
         self._state[pcap.LINK_TYPE] = int.from_bytes(head[20:24], order) & 0x03FFFFFF  # type: ignore[arg-type]
         self.snap_length = int.from_bytes(head[16:20], order)  # type: ignore[arg-type]
-        self.format = "pcap (nanoseconds)" if nanoseconds else "pcap"
         return HEADER_SIZE
 
     def know(self, blocks: bytes) -> None:

@@ -163,11 +163,11 @@ def _time_axis(axes: Any, report: Report, utc: bool) -> None:
     axes.xaxis.set_major_locator(AutoDateLocator(tz=zone, maxticks=9))
     days = (last - first).total_seconds() / _DAY
     form = "%Y-%m-%d" if days > 8 else "%m-%d %H:%M" if first.date() != last.date() else "%H:%M:%S"
-    digits = 3 if days * _DAY < 8 else None
+    fine = days * _DAY < 8
 
     def tick(value: float, _: object) -> str:
-        at = num2date(value, tz=zone)
-        return at.strftime(form) if digits is None else at.strftime("%H:%M:%S.%f")[: digits - 6]
+        at: datetime = num2date(value, tz=zone)
+        return at.strftime("%H:%M:%S.%f")[:-3] if fine else at.strftime(form)
 
     axes.xaxis.set_major_formatter(tick)
     name = units.zone(int(starts[0].timestamp()) * units.SECOND, utc)

@@ -51,14 +51,6 @@ def compile_filter(expression: str, link_type: int, interface: str = "") -> byte
     return program
 
 
-def keeping(program: bytes, length: int) -> bytes:
-    """The same program, but of packets that pass only the first `length` bytes are kept."""
-    return b"".join(
-        _INSTRUCTION.pack(code, jt, jf, length if code == _RETURN_CONSTANT and k else k)
-        for code, jt, jf, k in _INSTRUCTION.iter_unpack(program)
-    )
-
-
 def attach(link: socket.socket, program: bytes) -> None:
     """Have a packet socket give only what passes; what was attached before is replaced."""
     code = ctypes.create_string_buffer(program, len(program))

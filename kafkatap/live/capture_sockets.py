@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.extras import install_command
 from kafkatap.kernels.arrays import untouched
 from kafkatap.reassembly.headers import ETHERNET, LOOP, NULL, RAW, SLL, SLL2
 from kafkatap.reassembly.rows import PACKET
@@ -59,7 +60,6 @@ class CaptureSocket:
         self.packets: Array = untouched(PACKETS_AT_ONCE, PACKET)
         self._bytes = memoryview(self.buffer)  # type: ignore[arg-type]
         self._blocks = not (_LINUX or self._socket.nonblocking_socket)
-        self._kept = bpf.WHOLE
         self._full = self._stopped = False
         self._received = 0  # with those on their way out of loopback
         self._seen = self._dropped = 0
@@ -99,13 +99,12 @@ class CaptureSocket:
             if got is None:
                 break
             data, seconds = got
-            kept = data[: self._kept]
-            self._bytes[at : at + len(kept)] = kept
+            self._bytes[at : at + len(data)] = data
             times.append(time.time_ns() if seconds is None else round(seconds * 1e9))
             starts.append(at)
-            captured.append(len(kept))
+            captured.append(len(data))
             original.append(len(data))
-            at += len(kept)
+            at += len(data)
         count = len(times)
         self._full = count == PACKETS_AT_ONCE or at + bpf.WHOLE > BLOCK
         rows = self.packets[:count]
@@ -148,9 +147,6 @@ class CaptureSocket:
         elif hasattr(self._socket, "get_stats"):  # BSD and macOS
             self._dropped = self._socket.get_stats()[1] or 0
         return self._seen + (0 if _LINUX else self._dropped), self._dropped
-
-    def trim(self, length: int | None) -> None:
-        self._kept = length or bpf.WHOLE
 
     def stop(self) -> None:
         """Let no more packets in; those that are there can still be taken."""
@@ -196,7 +192,7 @@ def _open(name: str, expression: str, promiscuous: bool) -> Any:
             from scapy.config import conf
             from scapy.error import Scapy_Exception
         except ImportError:
-            raise ValueError("capturing needs scapy here (pip install 'kafkatap[live]')") from None
+            raise ValueError(f"capturing needs scapy here ({install_command('live')})") from None
         # On loopback packets come twice; a socket that could send as well leaves out those on their way out.
         kind = conf.L2socket if _LINUX and name == "lo" else conf.L2listen
         try:

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
@@ -19,6 +20,7 @@ from kafkatap.__main__ import drop_output
 from kafkatap.asking import asked, asked_condition, incident_condition
 from kafkatap.console import DONE, WRONG, complain, no_kafka, reason_of, refuse
 from kafkatap.engine import Engine
+from kafkatap.extras import install_command
 from kafkatap.kernels import store
 from kafkatap.options import own_version
 from kafkatap.reports.batch import endpoint
@@ -31,6 +33,7 @@ from .governor import Governor
 from .memory import keep_flat
 from .monitor import Monitor
 from .notices import Notices
+from .priority import Priority, allow_return
 
 if TYPE_CHECKING:
     from kafkatap.dissector.overlay import Definitions
@@ -57,7 +60,7 @@ def live(options: argparse.Namespace) -> int:
         condition = asked_condition(options, definitions)
         incident = incident_condition(options, condition, definitions)
         engine = _engine(options, [c for c in (condition, incident) if c is not None], definitions)
-        _be_nice(options.nice)
+        best = _be_nice(options.nice)
         kept = _kept_capabilities(options)
         privileges.keep_only({*kept, *privileges.TO_OPEN})
         capture = open_capture(
@@ -73,7 +76,8 @@ def live(options: argparse.Namespace) -> int:
     try:
         privileges.keep_only(kept)
         with signals(stop) as handlers:
-            return _watch(options, capture, engine, condition, incident, stop, handlers, notices)
+            monitor = Monitor(capture, engine, condition=condition, governor=_governor(options, best))
+            return _watch(options, monitor, capture, incident, stop, handlers, notices)
     except OSError as error:
         if error.errno in GONE:
             print_no_more()
@@ -86,9 +90,8 @@ def live(options: argparse.Namespace) -> int:
 
 def _watch(
     options: argparse.Namespace,
+    monitor: Monitor,
     capture: Capture,
-    engine: Engine,
-    condition: Condition | None,
     incident: Condition | None,
     stop: Event,
     handlers: list[Any],
@@ -96,8 +99,6 @@ def _watch(
 ) -> int:
     from .recent import Recent
 
-    governor = _governor(options)
-    monitor = Monitor(capture, engine, condition=condition, governor=governor)
     handlers.append(monitor.reset)
     if options.duration:
         _stop_after(options.duration / 1e9, stop)
@@ -123,11 +124,12 @@ def _watch(
     return _report(options, monitor)
 
 
-def _governor(options: argparse.Namespace) -> Governor:
-    """A limit that was asked for is kept, even where that loses packets; the one that nobody asked for is not."""
+def _governor(options: argparse.Namespace, best: int) -> Governor:
+    """A limit that was asked for is kept, even where that loses packets; the one that nobody asked for is not.
+    `best`: the niceness in need."""
     asked_for = options.max_cpu is not None
     share = options.max_cpu if asked_for else USUAL_SHARE
-    return Governor(share / 100 or None, options.topics, strict=asked_for)
+    return Governor(share / 100 or None, options.topics, strict=asked_for, priority=Priority(best))
 
 
 def _with_screen(
@@ -162,7 +164,7 @@ def _wants_screen(options: argparse.Namespace) -> bool:
     if options.plain or options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     if find_spec("textual") is None:
-        complain("the screen needs textual (pip install 'kafkatap[live]'); these are lines instead")
+        complain(f"the screen needs textual ({install_command('live')}); these are lines instead")
         return False
     from .terminal import moves_cursor
 
@@ -190,6 +192,7 @@ def _outputs(
 
         monitor.sinks.append(Recorder(
             options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
+            cool_down=options.cool_down,
             links=capture.links, counters=capture.counters, tell=tell,
         ))  # fmt: skip
     if options.write_parquet:
@@ -231,8 +234,9 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
             color = None if options.color == "auto" else options.color == "always"
             write_text(result, sys.stdout, top=options.top, utc=options.utc, color=color)
         sys.stdout.flush()
-        if not any(context.ledger["requests"].values()):
-            complain(no_kafka(context))
+        engine = monitor.engine  # of the whole run: the counts may have been started anew
+        if (options.json or options.report) and not any(engine.ledger()["requests"].values()):
+            complain(no_kafka(replace(context, packets=engine.packets)))
         if monitor.unread:
             complain(f"{monitor.unread:,} packets that waited at the end were not read in time; they count as dropped")
         if monitor.forgotten:
@@ -291,11 +295,15 @@ def _kept_capabilities(options: argparse.Namespace) -> set[int]:
     return kept | ({privileges.NET_BIND_SERVICE} if options.prometheus and 0 < options.prometheus[1] < 1024 else set())
 
 
-def _be_nice(nice: int) -> None:
+def _be_nice(nice: int) -> int:
+    """Add to the niceness; returns what it was."""
+    before = os.nice(0)
+    allow_return()
     try:
         os.nice(nice)
     except OSError as error:  # a lower one than it has, without the right to it
         complain(f"--nice {nice}: {reason_of(error)}")
+    return before
 
 
 def _refuse_without_capability() -> int:

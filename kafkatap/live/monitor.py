@@ -23,7 +23,7 @@ from kafkatap.running import joined
 
 from .bounds import Bounds, fold, forget_names
 from .broker_health import VALUES, BrokerHealth, added
-from .governor import HEADER_BYTES, HEADERS, Governor
+from .governor import HEAD_BYTES, HEADERS, Governor
 from .memory import resident
 from .provisional import without_counted, wrongly_counted
 from .sinks import Sink
@@ -55,9 +55,6 @@ class Source(Protocol):
     @property
     def backlog(self) -> float:
         """How full the buffer of packets that wait is, 0 to 1."""
-
-    def trim(self, length: int | None) -> None:
-        """Take no more than so many bytes of each packet from now on; None: all."""
 
     def stop(self) -> None:
         """Let no more packets in; those that are there can still be taken."""
@@ -269,7 +266,7 @@ class Monitor:
     def _follow(self) -> None:
         """Decode as much as the governor says."""
         self.engine.set_detail(self.governor.topics)
-        self.source.trim(HEADER_BYTES if self.governor.level >= HEADERS else None)
+        self.engine.dissector.shed(HEAD_BYTES if self.governor.level >= HEADERS else None)
 
     def _bound(self) -> None:
         """Keep memory flat."""

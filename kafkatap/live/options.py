@@ -20,7 +20,7 @@ examples:
   kafkatap live -i eth0 port 9092                 one interface, with a filter as tcpdump has them
   kafkatap live -i eth0 --plain --interval 10s    a line every ten seconds, for logs
   kafkatap live --prometheus :9464                metrics on http://127.0.0.1:9464/metrics
-  kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s'
+  kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s and not long_poll'
   kafkatap live --write-parquet tables --duration 1h
 
 keys on the screen: ? shows them. SIGUSR1 starts the counts anew; SIGINT (Ctrl-C), SIGTERM and SIGHUP end it with a
@@ -94,10 +94,15 @@ def _add_outputs(also: argparse._ArgumentGroup) -> None:
                       help="the packets in FILE (.pcapng for several kinds of interfaces); with --on only those around "
                       "incidents, a file each")  # fmt: skip
     also.add_argument("--on", metavar="EXPRESSION",
-                      help="with --write-pcap: what an incident is, such as 'error or latency > 1s'")  # fmt: skip
+                      help="with --write-pcap: what an incident is, such as 'error or latency > 1s and not "
+                      "long_poll'")  # fmt: skip
     also.add_argument("--ring-size", type=parse_size, default=64 << 20, metavar="SIZE",
                       help="with --on: packets before an incident, kept in memory (default: 64m)")  # fmt: skip
     also.add_argument("--after", type=parse_duration, default=5_000_000_000, metavar="DURATION",
                       help="with --on: how long to go on writing after an incident (default: 5s)")  # fmt: skip
+    also.add_argument("--cool-down", type=parse_duration, default=60_000_000_000, metavar="DURATION",
+                      help="with --on: for how long the same API with the same error or outcome, once recorded, begins "
+                      "no incident and makes none longer (default: 1m)")  # fmt: skip
     also.add_argument("--write-limit", type=parse_size, default=1 << 30, metavar="SIZE",
-                      help="with --write-pcap: write no more than this in all (default: 1g)")  # fmt: skip
+                      help="with --write-pcap: keep no more than this in all; with --on the oldest incidents make room "
+                      "(default: 1g)")  # fmt: skip

@@ -19,6 +19,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from kafkatap.extras import install_command
 from kafkatap.options import own_version
 from kafkatap.reports.units import cut, safe
 
@@ -49,7 +50,7 @@ class Exporter:
         try:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         except ModuleNotFoundError:
-            raise OSError("OTLP needs opentelemetry (pip install 'kafkatap[otlp]')") from None
+            raise OSError(f"OTLP needs opentelemetry ({install_command('otlp')})") from None
         self._metrics = metrics
         self._monitor = monitor
         self._where = _host(endpoint) if endpoint else "the collector"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from kafkatap.console import reason_of
+from kafkatap.extras import install_command
 
 from .families import BOUNDS, COUNTER, HISTOGRAM, Family
 
@@ -44,7 +45,7 @@ class Server:
         try:
             from prometheus_client import CollectorRegistry, make_wsgi_app
         except ModuleNotFoundError:
-            raise OSError("metrics need prometheus_client (pip install 'kafkatap[live]')") from None
+            raise OSError(f"metrics need prometheus_client ({install_command('live')})") from None
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Collector(metrics, monitor))
         host, port = address

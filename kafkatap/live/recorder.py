@@ -2,8 +2,9 @@
 
 Packets are packed into a ring in memory as they come, and go from there to a file, oldest first. Without a condition
 the file is open from the start to the end. With one, an exchange that matches opens a file, which begins with all that
-the ring holds and no earlier file has, and takes packets until no more matched for a while. A file grows by whole
-records, so it can be read at any time, and after a crash.
+the ring holds and no earlier file has, and takes packets until no more matched for a while. Where the files of
+incidents reach their limit, the oldest are removed. A file grows by whole records, so it can be read at any time, and
+after a crash.
 
 No call writes much more than MOST_AT_ONCE bytes, unless they would be overwritten otherwise. What cannot be written
 never ends the capture: it is told, once.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +33,9 @@ from kafkatap.reports.expressions import Condition
 from kafkatap.reports.rollup import api_label
 
 from .capture_file import CaptureFile
+from .causes import CoolDown, causes_of
 from .packet_ring import PacketRing
+from .provisional import without_counted
 from .sinks import Sink
 
 if TYPE_CHECKING:
@@ -56,7 +60,8 @@ class Recorder(Sink):
     (ns). Files are their user's alone (0600). Without a condition one of that name is overwritten.
 
     `size`: bytes of packets kept in memory; `after`: ns for which packets are written after the last match, by
-    their own time; `limit`: bytes of all files together. `links`: the link types to be expected, with the names of
+    their own time; `cool_down`: ns for which the same cause, once recorded, does not count as a match; `limit`: bytes
+    of all files together. `links`: the link types to be expected, with the names of
     their interfaces. `counters`: packets received and dropped so far, noted in pcapng. `tell` takes sentences.
     The engine has to decode what the condition asks for (`engine_for`).
 
@@ -72,6 +77,7 @@ class Recorder(Sink):
         size: int = RING_SIZE,
         after: int = AFTER,
         limit: int = LIMIT,
+        cool_down: int = 0,
         links: Mapping[int, str] | None = None,
         counters: Callable[[], tuple[int, int]] = lambda: (0, 0),
         tell: Callable[[str], None] = lambda text: None,
@@ -86,6 +92,10 @@ class Recorder(Sink):
         self._tell = tell
         self._check(links or {})
         form = writer.NEXT_GENERATION if self.path.suffix == ".pcapng" else writer.CLASSIC
+        self._cool_down = CoolDown(cool_down)
+        self._complete: deque[CaptureFile] = deque()  # files of incidents that are over, the oldest first
+        self._what = ""  # the incident whose file holds no packet so far
+        self._rotates = False  # a file was removed, and that was told
         self._ring = PacketRing(form, size if on else _SMALL_RING, links or {}, counters, self._refused)
         self._file: CaptureFile | None = None
         self._described = 0  # interfaces that the file knows
@@ -129,15 +139,24 @@ class Recorder(Sink):
         self._go_on(ring.begun)
 
     def batch(self, batch: Batch, engine: Engine) -> None:
-        if self.condition is None or self._over:
+        if self.condition is None:
             return
+        batch = without_counted(batch)  # they were judged before
         matching = np.flatnonzero(self.condition.select(batch, engine))
         if not len(matching):
             return
-        if self._file is None and self._ring.latest >= self._retry:
-            self._begin(batch, int(matching[0]), engine)
+        now = self._ring.latest
+        causes = self._cool_down.fresh(causes_of(batch, matching), now)
+        if causes:
+            if self._file is None and now >= self._retry:
+                self._begin(batch, min(row for _, row in causes), engine)
+            if self._file is not None:
+                self._cool_down.begin(causes, now)
+            self._end, self._quiet_from, self._quiet_at = _NEVER, now + self._after, _NEVER
         self._matched += len(matching)
-        self._end, self._quiet_from, self._quiet_at = _NEVER, self._ring.latest + self._after, _NEVER
+
+    def provisional(self, batch: Batch, engine: Engine) -> None:
+        self.batch(batch, engine)
 
     def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         if self._file is None:
@@ -177,8 +196,14 @@ class Recorder(Sink):
             self._open(self._free_path(moment if moment > 0 else self._ring.latest), fresh=True, comment=what)
         except OSError as error:
             self._fail(error)
-        if self._file is not None:
-            self._tell(f"{self._file.path.name} begins: {what}")
+        else:
+            self._what = what
+
+    def _tell_begin(self) -> None:
+        """An incident's first packets are on disk. While the disk is full, that is no news: they may be the last."""
+        if self._what and self._file is not None and not self._failed:
+            self._tell(f"{self._file.path.name} begins: {self._what}")
+        self._what = ""
 
     def _free_path(self, moment: int) -> Path:
         """A name that no file has, after a time (ns)."""
@@ -221,20 +246,40 @@ class Recorder(Sink):
             self._describe()
         while self._file is not None and self._written < end and most > 0:
             data = self._ring.read(self._written, end)
-            room = self._limit - self.bytes
+            room = self._room(len(data))
             kept = data if len(data) <= room else self._ring.whole(data, room)
             self._put(kept)
             if self._file is None:
                 return
             self._written += len(kept)
             most -= len(data)
+            if len(kept):
+                self._tell_begin()
             if len(kept) < len(data):
                 self._reach_limit()
 
+    def _room(self, wanted: int) -> int:
+        """How many bytes may still be written: as many as are wanted, if removing older incidents helps."""
+        while self.bytes + wanted > self._limit and self._complete:
+            oldest = self._complete.popleft()
+            oldest.remove()
+            self.files.remove(oldest.path)
+            self.bytes -= oldest.size
+            if not self._rotates:
+                self._tell(f"{units.size(self._limit)} of packets are on disk: the oldest incidents are removed")
+            self._rotates = True
+        return self._limit - self.bytes
+
     def _reach_limit(self) -> None:
-        if self.condition is not None and self._written == self._start:
-            self._remove()
-            self._leave()
+        """The file alone is as large as all may be."""
+        if self.condition is not None:
+            self._tell(f"{units.size(self._limit)} of packets, which is the limit, hold no more of this incident")
+            if self._written == self._start:
+                self._remove()
+                self._leave()
+            self._written = self._ring.head  # the rest of this incident is given up
+            self._finish()
+            return
         self._finish()
         self._over = True
         self._tell(f"{units.size(self._limit)} of packets are on disk, which is the limit: no more are written")
@@ -263,6 +308,7 @@ class Recorder(Sink):
         if self._file is not None and self.condition is not None and self._written > self._start:
             matched = f"{self._matched:,} exchange{'' if self._matched == 1 else 's'} matched"
             self._tell(f"{name} ends: {units.size(self._file.size)}, {matched}")
+            self._failed = False
         self._leave()
 
     def _fail(self, error: OSError) -> None:
@@ -290,6 +336,9 @@ class Recorder(Sink):
     def _leave(self) -> None:
         """Close the file as it is."""
         file, self._file = self._file, None
+        self._what = ""
+        if file is not None and self.condition is not None and file.path in self.files:
+            self._complete.append(file)
         self._end = self._quiet_from = self._quiet_at = _NEVER
         try:
             if file is not None:

@@ -50,12 +50,11 @@ class Ring:
     def __init__(self, interface: Interface, program: bytes, size: int, promiscuous: bool = False) -> None:
         """`program`: see bpf.py; `size`: bytes, at least two blocks. PermissionError without CAP_NET_RAW."""
         self.interface = interface
-        self._program = program
         self._count = max(2, size // BLOCK)
         cooked = interface.link_type != ETHERNET
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM if cooked else socket.SOCK_RAW, 0)
         try:
-            self._set_up(promiscuous)
+            self._set_up(program, promiscuous)
         except BaseException:
             self._socket.close()
             raise
@@ -71,10 +70,10 @@ class Ring:
         self._held = 0  # blocks before it that are not handed back
         self._seen = self._dropped = 0
 
-    def _set_up(self, promiscuous: bool) -> None:
+    def _set_up(self, program: bytes, promiscuous: bool) -> None:
         link = self._socket
         link.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
-        bpf.attach(link, self._program)
+        bpf.attach(link, program)
         if self.interface.loopback_only:
             with suppress(OSError):  # Linux before 4.20: the copies take room in the ring, and are left out by `scan`
                 link.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
@@ -155,9 +154,6 @@ class Ring:
         self._seen += seen
         self._dropped += dropped
         return self._seen, self._dropped
-
-    def trim(self, length: int | None) -> None:
-        bpf.attach(self._socket, bpf.keeping(self._program, length or bpf.WHOLE))
 
     def stop(self) -> None:
         """Let no more packets in; those that are there can still be taken."""

@@ -60,6 +60,8 @@ class _Task:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
+        if options.brief and not options.json:
+            raise ValueError("--brief leaves the bodies out of --json: without that, each message is one line anyway")
         self.definitions = chosen_definitions(options)
         self.condition = asked_condition(options, self.definitions)
         options.captures = readable_captures(options.captures, "show")

@@ -114,10 +114,7 @@ class _Writer:
 
 
 def _is_plain(children: tuple[Node, ...]) -> bool:
-    for child in children:
-        if child.children or child.problem:
-            return False
-    return True
+    return not any(True for child in children if child.children or child.problem)
 
 
 def value_text(node: Node) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.analysis import UnreadableCaptureError
 from kafkatap.console import DAMAGED, DONE, INTERRUPTED, WRONG, complain, refuse
+from kafkatap.extras import install_command
 from kafkatap.kernels import store
 from kafkatap.options import LINES, own_version
 from kafkatap.pipes import STANDARD_INPUT
@@ -71,7 +72,7 @@ def _ended(options: argparse.Namespace, code: int) -> int:
 def _check(options: argparse.Namespace) -> None:
     """What would fail after Spark has started is to fail before."""
     if find_spec("pyspark") is None:
-        raise SetupError(f"Spark needs pyspark for {sys.executable}: pip install 'kafkatap[spark]'")
+        raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}")
     if options.checkpoint is None and (options.follow or options.finish):
         raise ValueError("--follow and --finish need --checkpoint DIR, where it is kept what was read")
     if options.follow and options.finish:

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kafkatap.extras import install_command
+
 from .java import SetupError, require_java
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def open_session(
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        raise SetupError(f"Spark needs pyspark for {sys.executable}: pip install 'kafkatap[spark]'") from error
+        raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}") from error
 
     # No word of pandas is used here; pyspark warns of a newer one whenever it converts anything.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -109,7 +111,7 @@ def _connected(master: str, name: str, given: dict[str, str], archive: Any) -> S
         from pyspark.sql.connect.session import SparkSession
     except ImportError as error:
         raise SetupError(
-            f"Spark Connect needs more packages for {sys.executable}: pip install 'kafkatap[spark]' "
+            f"Spark Connect needs more packages for {sys.executable}: {install_command('spark')} "
             f"({str(error).splitlines()[0]})"
         ) from error
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as pyspark's own builder does: its functions are to be Connect's

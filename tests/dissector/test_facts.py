@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from kafkatap.dissector.facts import FactReader, Facts, Place
+from kafkatap.dissector.machine import JOB
 from kafkatap.dissector.program import load_programs
-from kafkatap.dissector.tape import BodyReader, as_array
+from kafkatap.dissector.tape import as_array, decode_jobs
 from tests.wire.kafkatalk import CREATE_TOPICS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, body
 
 ID_A, ID_B = bytes(range(16)), bytes(range(16, 32))
@@ -21,7 +22,9 @@ def facts_of(api_key: int, version: int, direction: int, cut: int = 0, before: i
     programs = load_programs("line")
     buffer = np.concatenate([np.zeros(before, np.uint8), as_array(content)])
     end = len(buffer) - cut
-    rows, _ = BodyReader(programs).read(buffer, programs.find(api_key, version, direction), before, end, len(buffer))
+    jobs = np.zeros(1, JOB)
+    jobs[["at", "end", "limit", "program"]] = (before, end, len(buffer), programs.find(api_key, version, direction))
+    rows = decode_jobs(programs, jobs, (buffer,)).tolist()
     moved = [(v, f, parent + before if parent >= 0 else parent, *rest) for v, f, parent, *rest in rows]
     return FactReader(programs).read(moved, before, buffer)
 

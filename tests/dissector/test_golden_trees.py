@@ -20,7 +20,7 @@ from kio.serial import entity_reader
 from kafkatap.dissector.reference import Traced, decode_message, has_header_tags
 from kafkatap.dissector.schema import REQUEST, RESPONSE, Message
 from kafkatap.dissector.view import Viewer
-from kafkatap.show.tree_text import render_tree
+from kafkatap.show.tree_text import tree_text
 from tests.dissector.machine_support import MESSAGES
 from tests.dissector.test_kio_parity import compare
 from tests.dissector.test_view import OPEN
@@ -64,7 +64,7 @@ def trees(first: int) -> str:
     for message, version in versions_of(first):
         frame = frame_of(message, version, golden_message(message, version))
         root = VIEWER.view(frame, message.direction, message.api_key, version)
-        lines += [f"# {message.name} {WORDS[message.direction]} v{version}", *render_tree(root), ""]
+        lines += [f"# {message.name} {WORDS[message.direction]} v{version}", *tree_text(root), ""]
     return "\n".join(lines)
 
 
@@ -138,5 +138,5 @@ def test_damaged_messages_give_the_golden_trees() -> None:
         for what, damaged in (("cut", frame[:at]), ("changed", changed)):
             root = VIEWER.view(damaged, message.direction, api_key, version)
             check_cover(root, root.length)
-            lines += [f"# {message.name} {WORDS[message.direction]} v{version}, {what} at {at}", *render_tree(root), ""]
+            lines += [f"# {message.name} {WORDS[message.direction]} v{version}, {what} at {at}", *tree_text(root), ""]
     check_golden(FOLDER / "damaged.txt", "\n".join(lines))

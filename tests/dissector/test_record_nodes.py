@@ -19,6 +19,7 @@ from kafkatap.dissector.view import Viewer
 from kafkatap.engine import Engine
 from kafkatap.messages import Collector, read_messages
 from kafkatap.survey import survey
+from tests.support.records import GZIP, NONE, Record, batch, message_set
 
 Told = tuple[int | None, bytes | None, bytes | None, int]
 
@@ -76,3 +77,28 @@ def test_whatever_the_bytes_are(raw: bytes, magic: int) -> None:
     for node in viewer(hostile, 100):
         assert node.offset >= 100
         assert node.end <= 100 + len(hostile)
+
+
+KEYS_AND_VALUES = [(b"k", b"v" * 200), (None, b"v"), (b"k", None), (None, None), (b"", b"")]
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+def test_records_lie_behind_each_other_from_their_sizes_on(magic: int, codec: int) -> None:
+    """What is in a record lies in it, in order; together they are the stretch of bytes that their batch holds."""
+    headers = ((b"h", b"x"), (b"i", None)) if magic == 2 else ()
+    records = [Record(key, value, headers=headers) for key, value in KEYS_AND_VALUES]
+    raw = batch(records, codec=codec) if magic == 2 else message_set(records, magic=magic, codec=codec)
+    arrays = [c for head in RecordViewer(load_programs("records"))(raw, 50) for c in head.children if c.kind == n.ARRAY]
+    assert sum(len(array.children) for array in arrays) == len(records)
+    for array in arrays:
+        at = array.offset
+        for record in array.children:
+            assert record.offset == at
+            for _, node in walk(record):
+                inner = node.offset
+                for child in node.children:
+                    assert inner <= child.offset <= child.end <= node.end
+                    inner = child.end
+            at = record.end
+        assert at == array.end if codec == NONE else at == array.offset

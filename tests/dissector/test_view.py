@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -232,7 +233,28 @@ def test_tokens_are_hidden_unless_asked_for() -> None:
     assert (hidden.kind, hidden.value, hidden.text) == (n.HIDDEN, 12, "PLAIN: user name and password")
     shown = find(OPEN.view(frame), "Body", "AuthBytes")
     assert shown is not None
-    assert shown.value == b"\0user\0wonder"
+    assert (shown.kind, shown.text) == (n.NESTED, "PLAIN: user name and password")
+    assert [(c.name, c.value) for c in shown.children] == [("authzid", ""), ("authcid", "user"), ("passwd", "wonder")]
+    check_cover(OPEN.view(frame), len(frame))
+
+
+@pytest.mark.parametrize(
+    ("token", "mechanism", "told"),
+    [
+        (b"n,,n=me,r=abc", "SCRAM-SHA-256", {"message": "n,,n=me,r=abc"}),
+        (b"n,,\1auth=Bearer x\1\1", None, {"message": "n,,\1auth=Bearer x\1\1"}),
+        (b"a\0me\0\xff", "PLAIN", {"authzid": "a", "authcid": "me", "passwd": b"\xff"}),
+        (b"\0me", "PLAIN", {}),
+        (b"\x60\x01", "GSSAPI", {}),
+        (b"", "SCRAM-SHA-512", {}),
+    ],
+)
+def test_fields_of_tokens(token: bytes, mechanism: str | None, told: dict[str, Any]) -> None:
+    raw = len(token).to_bytes(4, "big") + token
+    root = Viewer(secrets=True).view_token(raw, REQUEST, mechanism)
+    check_cover(root, len(raw))
+    assert {c.name: c.value for c in root.children[1].children} == told
+    assert told or root.children[1].value == token
 
 
 def test_bare_tokens() -> None:
@@ -240,7 +262,9 @@ def test_bare_tokens() -> None:
     root = SHUT.view_token(raw, REQUEST, "PLAIN")
     check_cover(root, len(raw))
     assert "geh1m" not in repr(root)
-    assert find(Viewer(secrets=True).view_token(raw, REQUEST), "Token") is not None
+    root = Viewer(secrets=True).view_token(raw, REQUEST)
+    check_cover(root, len(raw))
+    assert [c.value for c in root.children[1].children] == ["", "me", "geh1m"]
     for count in range(len(raw)):
         root = SHUT.view_token(raw[:count], REQUEST)
         check_cover(root, root.length)

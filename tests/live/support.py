@@ -22,7 +22,6 @@ class FileSource:
         self._more = self._reader.fill()
         self.now = self._reader.head_time() if self._more else 0
         self.taken = 0
-        self.trimmed: list[int | None] = []
         self.closed = False
 
     @property
@@ -52,9 +51,6 @@ class FileSource:
 
     def counters(self) -> tuple[int, int]:
         return self.taken, 0
-
-    def trim(self, length: int | None) -> None:
-        self.trimmed.append(length)
 
     def stop(self) -> None:
         self._step = 0

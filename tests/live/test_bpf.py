@@ -71,21 +71,6 @@ def test_without_libpcap_tcpdump_compiles(expression: str, link_type: int, monke
     assert instructions(bpf.compile_filter(expression, link_type)) == by_tcpdump(expression, link_type)
 
 
-@links
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_keeping_changes_only_what_passes(expression: str, link_type: int) -> None:
-    program = bpf.compile_filter(expression, link_type)
-    before, after = instructions(program), instructions(bpf.keeping(program, 96))
-    assert len(before) == len(after)
-    for old, new in zip(before, after, strict=True):
-        if old[0] == 0x06 and old[3]:  # BPF_RET|BPF_K that accepts
-            assert new == (*old[:3], 96)
-        else:
-            assert new == old
-    assert any(old != new for old, new in zip(before, after, strict=True))
-    assert bpf.keeping(bpf.keeping(program, 96), bpf.WHOLE) == program
-
-
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,9 @@ import pytest
 from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
 from kafkatap.engine import Engine
 from kafkatap.live.bounds import Bounds, fold
-from kafkatap.live.governor import FULL, HEADER_BYTES, HEADERS, LEAN, PAUSED, Governor
+from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, PAUSED, Governor
 from kafkatap.live.monitor import Monitor
+from kafkatap.live.priority import Priority
 from kafkatap.open_topics import OpenTopics
 from kafkatap.reports import tally
 from kafkatap.reports.batch import Context
@@ -150,9 +154,41 @@ def test_a_moment_above_the_limit_is_no_reason() -> None:
     assert governor.level == FULL
 
 
+class Busy(Governor):
+    """A governor that took this part of a core since the last second. Its priority is what it says."""
+
+    def __init__(self, share: float, may_rise: bool = False) -> None:
+        super().__init__(None, priority=Raised(may_rise))
+        self.share = share
+
+    def _since(self) -> tuple[float, float]:
+        return self.share, 1.0
+
+
+class Raised(Priority):
+    """A niceness that may be raised, or not, and notes it."""
+
+    def __init__(self, may: bool) -> None:
+        super().__init__()
+        self._may = may
+        self._raised = False
+
+    @property
+    def is_raised(self) -> bool:
+        return self._raised
+
+    def raise_(self) -> bool:
+        better = self._may and not self._raised
+        self._raised = self._raised or better
+        return better
+
+    def restore(self) -> None:
+        self._raised = False
+
+
 def test_what_waits_in_the_buffer_leads_to_less_detail() -> None:
     source = FileSource(str(SAMPLES[0]))
-    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None))
+    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Busy(1.0))
     for backlog, level in ((0.1, FULL), (0.6, LEAN), (0.65, LEAN), (0.2, LEAN), (0.6, HEADERS), (1.0, HEADERS)):
         source.backlog = backlog
         source.wait(0.1)
@@ -160,8 +196,71 @@ def test_what_waits_in_the_buffer_leads_to_less_detail() -> None:
         assert monitor.governor.level == level
     monitor.finish()
     source.close()
-    assert source.trimmed == [None, HEADER_BYTES]
     assert "buffer" in monitor.governor.reason
+
+
+@pytest.mark.parametrize("may_rise", [False, True])
+def test_packets_that_wait_as_others_have_the_processors_cost_no_detail(may_rise: bool) -> None:
+    """The priority is raised; only a buffer that is nearly full leads to less."""
+    governor = Busy(0.27, may_rise)
+    for backlog in (0.6, 0.7, 0.85):
+        assert not governor.press(SECOND, backlog)
+    assert governor.priority.is_raised == may_rise
+    assert governor.press(SECOND, 0.97)
+    assert governor.level == LEAN
+
+
+def test_a_priority_is_raised_until_it_is_calm() -> None:
+    governor = Busy(0.3, may_rise=True)
+    governor.judge(SECOND, 0.3, dropped=500)
+    assert governor.priority.is_raised
+    assert governor.level == FULL
+    for second in range(2, 2 + CALM):
+        assert governor.priority.is_raised
+        governor.judge(second * SECOND, 0.3, dropped=0)
+    assert not governor.priority.is_raised
+    governor.judge(100 * SECOND, 0.3, dropped=500)
+    governor.judge(101 * SECOND, 0.3, dropped=500)
+    assert governor.level == LEAN
+
+
+def test_a_thread_gets_its_niceness_back() -> None:
+    """Also without any capability, where `allow_return` was called before."""
+    steps = (
+        "import os, json, resource; from kafkatap.live import privileges; from kafkatap.live.priority import *;"
+        "before = os.nice(0); allow_return(); os.nice(5); privileges.keep_only(()); p = Priority(before);"
+        "print(json.dumps([os.nice(0) - before, p.raise_(), os.nice(0) - before, p.raise_(), p.restore(), "
+        "os.nice(0) - before, resource.getrlimit(resource.RLIMIT_NICE)[0] >= 20 - before]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", steps], capture_output=True, text=True, check=True, timeout=60)
+    *found, may = json.loads(ran.stdout)
+    assert found == [5, may, 0 if may else 5, False, None, 5]
+
+
+def test_headers_only_loses_no_exchange() -> None:
+    """Requests, responses and their times are those of full detail, whatever the bodies."""
+    tables = {}
+    for level in (FULL, HEADERS):
+        source = FileSource(str(SAMPLES[0]))
+        governor = Governor(None)
+        governor.level = governor.lowest = level
+        monitor = Monitor(source, Engine(level == FULL), clock=source.clock, governor=governor)
+        monitor._follow()
+        monitor.run(lambda source=source: source.over)
+        tables[level] = monitor
+    wanted, found = (tables[level].engine.ledger() for level in (FULL, HEADERS))
+    assert found == wanted
+    columns = [tally.GROUP_KEY.index(name) for name in ("api_key", "api_version", "broker_port")]
+    names = ("answered", "no_reply_expected", "unanswered", "request_bytes", "response_bytes", "total_ns", "queue_ns")
+    values = [list(tally.GROUP_VALUES).index(name) for name in names]
+    sums = []
+    for monitor in tables.values():
+        counts = monitor.windows.start.groups
+        total: dict[tuple[int, ...], Any] = {}
+        for key, row in zip(counts.key_rows()[:, columns].tolist(), counts.value_rows()[:, values], strict=True):
+            total[tuple(key)] = total.get(tuple(key), 0) + row
+        sums.append({key: row.tolist() for key, row in total.items()})
+    assert sums[0] == sums[1]
 
 
 def test_drops_alone_go_no_further_than_headers() -> None:

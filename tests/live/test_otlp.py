@@ -17,6 +17,7 @@ from threading import Thread
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from kafkatap.extras import install_command
 from kafkatap.live.families import BOUNDS, HISTOGRAM
 from kafkatap.live.otlp import UNITS, export
 from kafkatap.values import parse_collector
@@ -213,4 +214,4 @@ def test_without_the_library_it_says_what_to_install():
         "except OSError as error: print(error)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=60)
-    assert ran.stdout == "OTLP needs opentelemetry (pip install 'kafkatap[otlp]')\n"
+    assert ran.stdout == f"OTLP needs opentelemetry ({install_command('otlp')})\n"

@@ -293,26 +293,6 @@ def _send_all(port: int, data: bytes) -> None:
 
 
 @both_ways
-def test_trimmed_packets_keep_their_length(by_scapy: bool) -> None:
-    port = next(_ports)
-    frames = [on_link(ip) for ip in packets(60, port, 1000)]
-    with (
-        network.veth_pair() as veth,
-        capturing([veth.far], by_scapy=by_scapy) as capture,
-        network.Wire(veth.near) as wire,
-    ):
-        capture.trim(96)
-        wire.send(frames[:20])
-        cut = take(capture, 20)
-        capture.trim(None)
-        wire.send(frames[20:])
-        whole = take(capture, 40)
-    check_same(cut, [frame[:96] for frame in frames[:20]])
-    assert {packet.original for packet in cut} == {len(frames[0])}
-    check_same(whole, frames[20:])
-
-
-@both_ways
 def test_what_is_not_taken_in_time_is_counted(by_scapy: bool) -> None:
     """More packets than there is room for: those that come are the first, and the others are known by number."""
     port = next(_ports)

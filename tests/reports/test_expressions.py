@@ -392,7 +392,10 @@ def _comparison(dice: Iterator[int], rows: list[dict[str, Any]]) -> tuple[str, C
     if op == "":
         return name, lambda x: holds(x, name, "", None)
     if kind == "text":
-        value = choice(["", "o", "console", "127.0.0.1", "orders", ":9092", "nothing such", *values_of(row, name)])
+        others = ["127.0.0.1", ":9092", "10.0.0.1:1"]
+        if name != "broker" or op in ("~", "!~"):
+            others += ["", "o", "console", "orders", "nothing such"]
+        value = choice([*others, *values_of(row, name)])
         return f"{name} {op} '{value}'", lambda x: holds(x, name, op, value)
     number = choice(values_of(row, name) or [0]) + choice([0, 0, 1, -1])
     unit = "ns" if name in ("latency", "broker_time", "queue", "throttle_wait", "throttle", "max_wait_ms") else ""

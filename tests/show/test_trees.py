@@ -17,7 +17,7 @@ from kafkatap.dissector.view import Names, Viewer, view_message
 from kafkatap.kernels.decorator import kernel_mode
 from kafkatap.show.hexdump import hexdump
 from kafkatap.show.tree_json import tree_json
-from kafkatap.show.tree_text import render_tree, tree_lines
+from kafkatap.show.tree_text import terminal_paint, tree_text
 from tests.dissector.machine_support import ALL, MESSAGES
 from tests.dissector.view_support import frame_of, header_of
 from tests.support.messages import encode_message, generate_message
@@ -50,7 +50,7 @@ def metadata(name: str = "orders", nodes: int = 2, viewer: Viewer = SHUT) -> tup
 
 def test_a_tree_as_text() -> None:
     names = Viewer(names=Names({TOPIC: "orders"}, {1: "10.0.0.1:9092"}))
-    assert list(render_tree(metadata(viewer=names)[1])) == [
+    assert list(tree_text(metadata(viewer=names)[1])) == [
         "   0    4  Size: 75",
         "   4    5  Header",
         "   4    4    CorrelationId: 7",
@@ -79,12 +79,12 @@ def test_a_tree_as_text() -> None:
 
 
 def test_without_offsets() -> None:
-    lines = list(render_tree(metadata()[1], offsets=False))
+    lines = list(tree_text(metadata()[1], offsets=False))
     assert lines[:3] == ["Size: 75", "Header", "  CorrelationId: 7"]
 
 
 def test_long_arrays_are_shown_whole() -> None:
-    text = "\n".join(render_tree(metadata(nodes=500)[1]))
+    text = "\n".join(tree_text(metadata(nodes=500)[1]))
     shown = re.search(r"ReplicaNodes: \[(.*?)\]", text, re.DOTALL)
     assert shown is not None
     assert [int(word) for word in re.findall(r"(\d+)[,\n]|(\d+)$", shown[1]) for word in word if word][-1] == 499
@@ -99,9 +99,9 @@ HOSTILE = '\x1b[31m\u202eevil\n\x00\\"\ud800'.encode("utf-8", "surrogatepass")
 def test_text_from_the_wire_is_escaped() -> None:
     name = HOSTILE.decode("utf-8", "surrogateescape")
     named = Viewer(names=Names({TOPIC: name}))
-    for line in render_tree(metadata(name, viewer=named)[1]):
+    for line in tree_text(metadata(name, viewer=named)[1]):
         assert line.isprintable(), line
-    assert any("\\x1b[31m" in line for line in render_tree(metadata(name)[1]))
+    assert any("\\x1b[31m" in line for line in tree_text(metadata(name)[1]))
 
 
 @settings(max_examples=100, deadline=None)
@@ -112,7 +112,7 @@ def test_whatever_comes_is_rendered(which: tuple[Message, int], rest: bytes, mor
     frame = (len(inner) + more).to_bytes(4, "big", signed=True) + inner
     for viewer in (SHUT, OPEN):
         root = viewer.view(frame, message.direction, message.api_key, version)
-        assert all(line.isprintable() for line in render_tree(root))
+        assert all(line.isprintable() for line in tree_text(root))
         told = tree_json(root)
         TREE.validate(json.loads(json.dumps(told, ensure_ascii=False).encode("utf-8")))
         assert len(told.get("problems", ())) == len(problems(root))
@@ -151,7 +151,10 @@ def test_json_of_what_is_hidden_and_of_bytes() -> None:
     frame = frame_of(message, 0, encode_message(message, 0, {"AuthBytes": b"\0u\0hush"}))
     told = tree_json(view_message(frame))
     assert told["body"] == {"AuthBytes": {"hidden": True, "size": 7, "note": "PLAIN: user name and password"}}
-    assert tree_json(OPEN.view(frame))["body"] == {"AuthBytes": {"base64": "AHUAaHVzaA==", "size": 7}}
+    assert tree_json(OPEN.view(frame))["body"] == {
+        "AuthBytes": {"authzid": "", "authcid": "u", "passwd": "hush"},
+        "AuthBytes_name": "PLAIN: user name and password",
+    }
     token = tree_json(SHUT.view_token(b"\0\0\0\7\0u\0hush", REQUEST))
     assert token["token"]["hidden"] is True
 
@@ -212,7 +215,7 @@ def test_records_are_masked_unless_asked_for() -> None:
     assert "02" in shut
     shown = _text(list(hexdump(frame, root, records=True)))
     assert "PAYLOA" in "".join(line[60:] for line in shown)
-    line = next(line for line in render_tree(root) if "RecordBatch" in line)
+    line = next(line for line in tree_text(root) if "RecordBatch" in line)
     assert line.endswith(
         "[0] RecordBatch: base offset 0, 1 record, not compressed, producer 0, epoch 0, sequence 0, CRC 00000000"
         "  <- wrong CRC"
@@ -227,8 +230,10 @@ def test_records_are_masked_unless_asked_for() -> None:
 
 def test_spans_say_what_is_wrong_in_a_style_of_its_own() -> None:
     frame, _ = metadata()
-    spans = [span for line in tree_lines(SHUT.view(frame[:60], RESPONSE, 3, 12)) for span in line]
-    assert {style for text, style in spans if "cut short" in text or "missing" in text} == {"bold red"}
+    lines = tree_text(SHUT.view(frame[:60], RESPONSE, 3, 12), terminal_paint(lambda style: (f"<{style}>", "</>")))
+    wrong = [line for line in lines if "cut short" in line or "missing" in line]
+    assert wrong
+    assert all(re.search(r"<bold red>[^<]*<- [^<]*(cut short|missing)[^<]*</>$", line) for line in wrong)
 
 
 def test_no_secret_is_in_any_form_of_any_message() -> None:
@@ -247,7 +252,7 @@ def test_no_secret_is_in_any_form_of_any_message() -> None:
             ]
             if not secrets or message.api_key in (58,):
                 continue
-            text = "\n".join(render_tree(root)) + json.dumps(tree_json(root))
+            text = "\n".join(tree_text(root)) + json.dumps(tree_json(root))
             dump = "".join(line[1][0].replace(" ", "") for line in hexdump(frame, root))
             for secret in secrets:
                 assert isinstance(secret.value, bytes)

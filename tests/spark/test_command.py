@@ -15,6 +15,7 @@ import pytest
 
 import kafkatap.spark as kafkatap_spark
 from kafkatap.__main__ import main
+from kafkatap.extras import install_command
 from kafkatap.options import build_parser, completion_script
 from kafkatap.reports.tables import TABLES
 from kafkatap.spark.command import summary
@@ -166,7 +167,7 @@ def test_no_pyspark(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2, done.stderr
-    assert "pip install 'kafkatap[spark]'" in done.stderr
+    assert install_command("spark") in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -161,17 +161,20 @@ def pcap_bytes(
     *,
     order: str = "<",
     nanoseconds: bool = False,
+    modified: bool = False,
     snap_length: int = 262144,
 ) -> bytes:
-    """A classic pcap: `order` is "<" or ">"; times in µs (what is finer is cut off) or ns."""
+    """A classic pcap: `order` is "<" or ">"; times in µs (what is finer is cut off) or ns. `modified`: the variant
+    whose records also tell of an interface."""
     unit = 1 if nanoseconds else 1000
-    magic = 0xA1B23C4D if nanoseconds else 0xA1B2C3D4
+    magic = 0xA1B23C4D if nanoseconds else 0xA1B2CD34 if modified else 0xA1B2C3D4
     parts = [struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, snap_length, link_type)]
     record = struct.Struct(order + "IIII")
     for p in packets:
         seconds, rest = divmod(p.time_ns, 10**9)
         data = p.data[:snap_length]
-        parts += (record.pack(seconds, rest // unit, len(data), p.wire_length), data)
+        parts.append(record.pack(seconds, rest // unit, len(data), p.wire_length))
+        parts += (struct.pack(order + "IHBB", 2, 0x0800, 0, 0), data) if modified else (data,)
     return b"".join(parts)
 
 

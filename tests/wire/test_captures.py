@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkatap.splits import plan_splits
 from tests.support.captures import (
     ETHERNET,
     IPV4,
@@ -61,6 +62,56 @@ def test_compressed(ending: str, tmp_path: Path) -> None:
     for size in BLOCK_SIZES:
         same(see_files([path], block_size=size), WHOLE, size)
     same(see_files([odd_name]), WHOLE)
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_the_modified_pcap(order: str, tmp_path: Path) -> None:
+    """Also behind another one (cat), and cut anywhere in a record."""
+    data = pcap_bytes(PACKETS, order=order, modified=True)
+    path = write_capture(tmp_path / "x.pcap", data)
+    for size in BLOCK_SIZES:
+        seen = see_files([path], block_size=size)
+        same(seen, WHOLE, size)
+        assert (seen.files[0].kind, seen.files[0].damage) == ("pcap (modified)", None)
+    half = len(PACKETS) // 2
+    parts = [pcap_bytes(p, order=order, modified=True) for p in (PACKETS[:half], PACKETS[half:])]
+    same(see_files([write_capture(tmp_path / "y.pcap", b"".join(parts))]), WHOLE)
+    for cut in (len(parts[0]) + 1, len(parts[0]) + 23):
+        seen = see_files([write_capture(tmp_path / "z.pcap", data[:cut])])
+        assert seen.files[0].packets == half
+        assert "cut short" in str(seen.files[0].damage)
+    assert [split.end for split in plan_splits([str(path)], 1000)] == [None]
+
+
+def test_a_zstd_file_that_is_cut_anywhere_is_cut_short(tmp_path: Path) -> None:
+    """Also where its last frame ends behind a whole packet, and before anything is there to decompress."""
+    import zstandard
+
+    data = pcap_bytes(PACKETS)
+    at = len(pcap_bytes(PACKETS[:5]))
+    for checksum in (False, True):
+        packer = zstandard.ZstdCompressor(write_checksum=checksum)
+        writer = packer.compressobj()
+        blocks = [writer.compress(data[:at]), writer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), writer.flush()]
+        frames = [packer.compress(data[:at]), b"\x50\x2a\x4d\x18\x03\0\0\0abc", packer.compress(data[at:])]
+        whole = b"".join(frames)
+        seen = see_files([_written(tmp_path / "whole", whole)])
+        same(seen, WHOLE)
+        assert seen.files[0].damage is None
+        second = len(frames[0]) + len(frames[1])
+        for cut in (5, 15, len(frames[0]) - 1, len(frames[0]) + 5, second - 1, second + 9, len(whole) - 1):
+            damage = see_files([_written(tmp_path / "cut", whole[:cut])]).files[0].damage
+            assert "cut short" in str(damage), cut
+        damage = see_files([_written(tmp_path / "block", b"".join(blocks[:2]))]).files[0].damage
+        assert "the zstd stream is cut short" in str(damage)
+        assert see_files([_written(tmp_path / "none", packer.compress(b""))]).files[0].damage == (
+            "the file is empty (0 bytes)"
+        )
+
+
+def _written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
