@@ -1,4 +1,4 @@
-"""Topics that requests name by id alone: their names, once any Metadata response told them, where topics are shown."""
+"""Topics that requests name by id: by their names, once any Metadata response told them, wherever they are shown."""
 
 from __future__ import annotations
 
