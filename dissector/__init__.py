@@ -16,7 +16,7 @@ dialogs, buffers            the tables of framing: what connections and streams 
 framing, search, starts     chunks to frames; the search for a boundary that was lost; what a connection carries
 evidence                    what the first bytes of a frame say for it
 correlation                 requests and responses of a connection, paired
-exchanges, rows             what reports need of the bodies, the times told apart; the rows that come out
+exchanges, times, rows      what reports need of the bodies, the times told apart; the rows that come out
 batches, record_reader, codecs, checksums  record batches and message sets: kernels, decompression, CRCs
 records                     the inspector that reads records
 inspection, facts           what sees each message while its bytes are there; what a line of show says of it

@@ -43,8 +43,10 @@ PART = record_dtype(
     ("at", "i8"),
     ("end", "i8"),
     ("message_first", "i8"),  # ns, arrival of the first byte of the message
+    ("packet", "i8"),  # number of the packet that carried it
     ("topic", "i4"),  # number in the collector's topics, -1
     ("partition", "i4"),
+    ("client_id", "i4"),  # number of the string, -1
     ("fetch", "u1"),  # 1: of a response, which may end in a partial batch
     ("cut", "u1"),  # 1: the capture ends before the field does
 )

@@ -28,8 +28,10 @@ DONE, CORRUPT, TOO_LARGE, UNKNOWN = range(4)
 MIB = 1 << 20
 #: Pieces begin small, as most batches are, and grow to this.
 _LARGEST_PIECE = MIB
-#: A gzip stream of more members than this is one that was made to be slow.
+#: A gzip stream of more members than this is one that was made to be slow; so is one of more snappy or lz4 blocks,
+#: unless they are of this many bytes on average. Writers take 1 KiB and more.
 _MEMBERS = 1_000
+_BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Bounds:
 class Unpacked:
     """`data`: what was decompressed, also where `problem` is CORRUPT; nothing where it is TOO_LARGE or UNKNOWN."""
 
-    data: bytes
+    data: bytes | bytearray
     problem: int = DONE
 
 
@@ -62,18 +64,21 @@ def decompress(codec: int, magic: int, data: Buffer, bounds: Bounds) -> Unpacked
     if unpack is None:
         return Unpacked(b"", UNKNOWN)
     limit = bounds.of(len(data))
-    pieces: list[bytes] = []
-    total = 0
+    found: bytes | bytearray = b""
     problem = DONE
     try:
         for piece in unpack(memoryview(data), magic, limit):
-            total += len(piece)
-            if total > limit:
+            if len(found) + len(piece) > limit:
                 return Unpacked(b"", TOO_LARGE)
-            pieces.append(piece)
+            if not found:
+                found = piece
+                continue
+            if isinstance(found, bytes):
+                found = bytearray(found)
+            found += piece
     except Exception:  # five libraries with errors of their own; on hostile bytes any of them
         problem = CORRUPT
-    return Unpacked(pieces[0] if len(pieces) == 1 else b"".join(pieces), problem)
+    return Unpacked(found, problem)
 
 
 def _piece_sizes(first: int, limit: int) -> Iterator[int]:
@@ -117,14 +122,15 @@ def _snappy(data: memoryview, magic: int, limit: int) -> Iterator[bytes]:
     if bytes(data[:8]) != _XERIAL:
         yield _snappy_block(data, limit)
         return
-    at = 0
+    at, left = 0, _MEMBERS + len(data) // _BLOCK
     while at < len(data):
         if bytes(data[at : at + 8]) == _XERIAL:  # also where one stream follows another
             if at + _XERIAL_HEADER > len(data):
                 raise Corrupt
             at += _XERIAL_HEADER
             continue
-        if at + 4 > len(data):
+        left -= 1
+        if left < 0 or at + 4 > len(data):
             raise Corrupt
         (size,) = struct.unpack_from(">I", data, at)
         at += 4
@@ -210,8 +216,11 @@ def _lz4_legacy(data: memoryview, limit: int) -> Iterator[bytes]:
     """Blocks with their sizes, each of at most 8 MiB when decompressed, to the end of the data."""
     import lz4.block
 
-    at = 4
+    at, left = 4, _MEMBERS + len(data) // _BLOCK
     while at < len(data):
+        left -= 1
+        if left < 0:
+            raise Corrupt
         if at + 4 > len(data):
             raise Corrupt
         (size,) = struct.unpack_from("<I", data, at)

@@ -16,7 +16,7 @@ import numpy as np
 from kafkatap.kernels.arrays import copied, drop_pages, grown, linked_free_list, moved, new_numbers, taken, untouched
 from kafkatap.kernels.hashing import new_seed
 
-from . import buffers, correlation, dialogs, exchanges, expiry, framing
+from . import buffers, correlation, dialogs, exchanges, expiry, framing, times
 from .inspection import Frames, Inspector
 from .machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
 from .program import Programs
@@ -271,7 +271,7 @@ class Dissector:
         rows, owners = self._rows, self._owners
         if len(rows) < count:
             rows, owners = self._rows, self._owners = np.zeros((2, 2 * count), np.int32)
-        made = exchanges.settle(
+        made = times.settle(
             self._done, count, self.exchanges, self.links, self.dialogs, self._parts, rows, owners, self._state
         )
         bits = None

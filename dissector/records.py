@@ -32,8 +32,9 @@ Array = np.ndarray[Any, Any]
 
 #: Decompressed bytes after which a chunk is given.
 HELD = 16 << 20
-#: Bytes of keys, values and headers of a chunk: Arrow counts them in 31 bits. A single record may have more than this.
-LARGEST = 1 << 30
+#: Bytes of keys, values and headers of a chunk, as each is held several times until it is written. A single record may
+#: have more than this.
+LARGEST = 16 << 20
 #: Rows of a chunk, at most.
 BATCHES, RECORDS, HEADERS = 1 << 14, 1 << 16, 1 << 17
 
@@ -119,6 +120,8 @@ class RecordCollector:
         parts = np.zeros(len(fields), b.PART)
         parts["exchange"] = rows["exchange"][slots]
         parts["message_first"] = np.where(fetch, rows["response_first"][slots], rows["request_first"][slots])
+        parts["packet"] = np.where(fetch, rows["response_packet_first"][slots], rows["request_packet_first"][slots])
+        parts["client_id"] = rows["client_id"][slots]
         parts["fetch"] = fetch
         parts["cut"] = ends < fields["value"] + fields["length"]
         parts["topic"], parts["partition"] = topics, partitions

@@ -103,7 +103,7 @@ class Analysis:
 
         from kafkatap.dissector.program import load_programs
         from kafkatap.dissector.records import RecordCollector
-        from kafkatap.reports.record_table import empty_table, numbered_table, with_topics
+        from kafkatap.reports.record_table import empty_table, numbered_table, with_names
 
         from .records import chunks_of
         from .survey import named_topics
@@ -114,7 +114,7 @@ class Analysis:
         self._check(run)
         if not tables:
             return empty_table()
-        table = with_topics(pa.concat_tables(tables), collector.topics, named_topics(run.engine))
+        table = with_names(pa.concat_tables(tables), collector.topics, named_topics(run.engine), run.engine.strings)
         if self._expression is None:
             return table
         import pyarrow.compute as pc

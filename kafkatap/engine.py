@@ -46,6 +46,7 @@ KERNEL_MODULES = (
     "kafkatap.dissector.framing",
     "kafkatap.dissector.expiry",
     "kafkatap.dissector.exchanges",
+    "kafkatap.dissector.times",
     "kafkatap.dissector.machine",
     "kafkatap.dissector.buffers",
     "kafkatap.dissector.batches",

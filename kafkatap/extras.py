@@ -16,6 +16,9 @@ def install_command(extra: str) -> str:
 
 def _installed_from() -> tuple[str, bool]:
     """The folder that it was installed from, "" where that is not there; whether it is run from there (PEP 610)."""
+    clone = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.isfile(os.path.join(clone, "pyproject.toml")):
+        return clone, True
     import json  # these take 15 ms, and most runs lack nothing
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit

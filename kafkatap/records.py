@@ -58,8 +58,8 @@ def chunks_of(run: Run, collector: RecordCollector) -> Iterator[Chunk]:
 
 
 class RecordReader:
-    """Reads the records of captures. `tables()` is read once; then `run` and `tally` say what there was: `run` of all of
-    the captures where they are read twice, also if the tables are not read to their end.
+    """Reads the records of captures. `tables()` is read once; then `run` and `tally` say what there was. Of captures
+    that are read twice `run` is of all, also where the tables were not read to their end.
 
     ValueError for a condition on what can be read only once: whether it holds is known too late.
     """
@@ -108,7 +108,7 @@ class RecordReader:
             self._names = LiveTopics(engine)
             self.run = run
         for chunk in chunks_of(run, self.collector):
-            yield records_table(chunk, self._names)
+            yield records_table(chunk, self._names, engine.strings)
         self.run = run
 
     def _choose(self, frames: Frames, numbers: Array) -> Array:

@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,8 @@ from .values import chosen_definitions
 
 #: Bytes of a key or value on a line for people, unless --max-bytes says otherwise.
 LINE_BYTES = 256
-#: Lines that are written at once.
-_LINES = 256
+#: Characters of lines that are written at once.
+_WRITTEN = 1 << 16
 
 
 def records(options: argparse.Namespace) -> int:
@@ -99,16 +98,28 @@ def _write_lines(tables: Iterable[Any], options: argparse.Namespace) -> int:
             lines = json_lines(table, Rendering(options.values, most))
         else:
             lines = text_lines(table, Rendering(options.values, LINE_BYTES if most is None else most), options.utc)
-        while some := list(islice(lines, _LINES)):
-            _write("\n".join(some) + "\n")
-            told += len(some)
+        waiting: list[str] = []
+        size = 0
+        for line in lines:
+            waiting.append(line)
+            size += len(line)
+            told += 1
+            if size > _WRITTEN:
+                _write(waiting)
+                size = 0
+        _write(waiting)
         sys.stdout.flush()
     return told
 
 
-def _write(text: str) -> None:
+def _write(lines: list[str]) -> None:
+    """Write lines, and forget them."""
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding))
+    text = lines[0] if len(lines) == 1 else "\n".join(lines)  # a long line is not copied
+    if lines:
+        lines.clear()
+        sys.stdout.write(text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.write("\n")
 
 
 def parquet_path(text: str) -> Path:

@@ -135,7 +135,7 @@ def _ns_times(column: Any) -> list[int | None]:
     import pyarrow as pa
 
     numbers: list[int | None] = column.cast(pa.int64()).to_pylist()
-    return numbers
+    return numbers if column.type.unit == "ns" else [None if n is None else 1_000_000 * n for n in numbers]
 
 
 # ---------------------------------------------------------------- JSON
@@ -170,9 +170,13 @@ def text_lines(table: Any, rendering: Rendering, utc: bool) -> Iterator[str]:
         at = row["message_first"]
         when = "--:--:--.---" if at is None else clock(at, utc)
         partition = "?" if row["partition"] is None else row["partition"]
-        offset = "?" if row["offset"] is None else row["offset"]
+        offset = "?" if row["offset"] is None else f"{'+' if row['offset_is_relative'] else ''}{row['offset']}"
         place = f"{safe(row['topic'] or '?')}-{partition}@{offset}"
-        yield "  ".join((when, f"{row['direction']:7}", place, *_said(row, rendering)))
+        client = "-" if row["client_id"] is None else safe(row["client_id"])
+        said = [f"{row['packet']:6}", when, f"{row['direction']:7}", client, place, *_said(row, rendering)]
+        if row["timestamp"] is not None:
+            said.insert(5, f"time={clock(row['timestamp'], utc, date=True)}")
+        yield "  ".join(said)
 
 
 def _said(row: dict[str, Any], rendering: Rendering) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The table `records`: chunks of rows and bytes to Arrow, column by column.
 
 Keys, values and headers are gathered by a kernel into the buffers that Arrow takes; no record is ever a Python object.
-A chunk's topics are numbers at first: topic ids get their names when these are known (`with_topics`).
+A chunk's topics and clients are numbers at first: they get their names when these are known (`with_names`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 _TOPIC = "topic"
 _TOPIC_ID = "topic_id"
+_CLIENT = "client_id"
 
 
-def records_table(chunk: Chunk, names: Mapping[bytes, str]) -> Any:
-    """The table `records` of a chunk; `names` are topics by their ids."""
-    return with_topics(numbered_table(chunk), chunk.topics, names)
+def records_table(chunk: Chunk, names: Mapping[bytes, str], strings: Sequence[bytes | None]) -> Any:
+    """The table `records` of a chunk; `names` are topics by their ids, `strings` the engine's by number."""
+    return with_names(numbered_table(chunk), chunk.topics, names, strings)
 
 
 def empty_table() -> Any:
@@ -43,7 +44,7 @@ def empty_table() -> Any:
 
 
 def numbered_table(chunk: Chunk) -> Any:
-    """The same with the number of the topic (int32) in the columns `topic` and `topic_id`."""
+    """The same with numbers (int32) in the columns `topic`, `topic_id` (both that of the topic) and `client_id`."""
     import pyarrow as pa
 
     x = chunk.records
@@ -56,6 +57,8 @@ def numbered_table(chunk: Chunk) -> Any:
         "exchange": masked(part["exchange"], "int64"),
         "direction": words(DIRECTIONS, part["fetch"]),
         "message_first": masked(part["message_first"], "timestamp[ns, UTC]", part["message_first"] == r.NO_TIME),
+        "packet": masked(part["packet"], "int64"),
+        _CLIENT: pa.array(np.ascontiguousarray(part["client_id"]), pa.int32()),
         _TOPIC: pa.array(np.ascontiguousarray(part["topic"]), pa.int32()),
         _TOPIC_ID: pa.array(np.ascontiguousarray(part["topic"]), pa.int32()),
         "partition": masked(part["partition"], "int32", part["partition"] == r.NO_INT32),
@@ -63,6 +66,7 @@ def numbered_table(chunk: Chunk) -> Any:
         "magic": masked(magic, "int8", ~told),
         "codec": _codecs(batch["codec"], ~told),
         "offset": masked(x["offset"], "int64", x["offset"] == b.UNTOLD),
+        "offset_is_relative": masked(part["fetch"] == 0, "bool"),
         "timestamp": _times(x["timestamp"], magic),
         "timestamp_type": words(TIMESTAMP_TYPES, (attributes & b.LOG_APPEND_TIME) != 0, magic < 1),
         "key": _binary(chunk.arena, x["key_at"], x["key_length"]),
@@ -79,25 +83,27 @@ def numbered_table(chunk: Chunk) -> Any:
         "status": words(b.RECORD_STATUSES, x["status"]),
     }
     schema = arrow_schema(RECORDS)
-    for name in (_TOPIC, _TOPIC_ID):
+    for name in (_CLIENT, _TOPIC, _TOPIC_ID):
         schema = schema.set(schema.get_field_index(name), pa.field(name, pa.int32()))
     return pa.Table.from_arrays([columns[c.name] for c in RECORDS], schema=schema)
 
 
-def with_topics(table: Any, topics: Sequence[Topic], names: Mapping[bytes, str]) -> Any:
-    """A table whose topics are numbers, with their names (an id's text where no name is known) and ids instead."""
+def with_names(table: Any, topics: Sequence[Topic], names: Mapping[bytes, str], strings: Sequence[bytes | None]) -> Any:
+    """A table of numbers, with the topics' names (an id's text where no name is known) and ids, and the client ids,
+    instead."""
     import pyarrow as pa
 
     texts = [topic_text(topic, names) for topic in topics]
     ids = [uuid_text(topic_id) for _, topic_id in topics]
-    place = table.schema.get_field_index(_TOPIC)
-    numbers = table.column(place)
     wanted = [table.field(i) for i in range(table.num_columns)]
     columns = list(table.columns)
-    for at, values in ((place, texts), (place + 1, ids)):
-        array = pa.array(values, pa.string())
-        index = pa.chunked_array([_indices(chunk) for chunk in numbers.chunks], pa.int64())
-        columns[at] = _taken(array, index)
+    for name, values in ((_TOPIC, texts), (_TOPIC_ID, ids), (_CLIENT, None)):
+        at = table.schema.get_field_index(name)
+        index = pa.chunked_array([_indices(chunk) for chunk in columns[at].chunks], pa.int64())
+        if values is None:  # of an engine's many strings those that are asked for
+            index, used = _renumbered(index)
+            values = [None if (raw := strings[n]) is None else raw.decode("utf-8", "replace") for n in used]
+        columns[at] = _taken(pa.array(values, pa.string()), index)
         wanted[at] = pa.field(wanted[at].name, pa.string())
     return pa.Table.from_arrays(columns, schema=pa.schema(wanted))
 
@@ -108,6 +114,14 @@ def topic_text(topic: Topic, names: Mapping[bytes, str]) -> str | None:
     if name is not None:
         return name.decode("utf-8", "replace")
     return None if topic_id is None else names.get(topic_id) or uuid_text(topic_id)
+
+
+def _renumbered(index: Any) -> tuple[Any, list[int]]:
+    """The same index into fewer values, and their numbers."""
+    import pyarrow as pa
+
+    encoded = index.combine_chunks().dictionary_encode()
+    return pa.chunked_array([encoded.indices.cast(pa.int64())]), encoded.dictionary.to_pylist()
 
 
 def _indices(numbers: Any) -> Any:

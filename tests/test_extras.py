@@ -20,12 +20,18 @@ def test_in_a_clone_it_is_the_clone() -> None:
     assert extras.install_command("plots") == f"{sys.executable} -m pip install -e '{ROOT}[plots]'"
 
 
+def install(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
+    """Let it look as if it was installed, from where the text (direct_url.json) says."""
+    monkeypatch.setattr(extras, "__file__", "/usr/lib/python3/site-packages/kafkatap/extras.py")
+    monkeypatch.setattr(metadata, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
+
+
 @pytest.mark.parametrize(
     "origin", [None, "{}", "no json", {"url": "https://example.org/x.whl"}, {"url": "file:///gone"}]
 )
 def test_elsewhere_it_is_the_package(origin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     text = json.dumps(origin) if isinstance(origin, dict) else origin
-    monkeypatch.setattr(extras, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
+    install(monkeypatch, text)
     assert extras.install_command("plots") == "pip install 'kafkatap[plots]'"
 
 
@@ -34,7 +40,7 @@ def test_installed_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     folder.mkdir()
     (folder / "pyproject.toml").touch()
     text = json.dumps({"url": folder.as_uri(), "dir_info": {}})
-    monkeypatch.setattr(extras, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
+    install(monkeypatch, text)
     assert extras.install_command("live") == f"{sys.executable} -m pip install '{folder}[live]'"
 
 

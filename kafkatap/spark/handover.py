@@ -33,6 +33,7 @@ _AHEAD = (
     "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
     "ahead_polls",
 )  # fmt: skip
+_NOT_BROKER = ("ahead_late", "ahead_mute", "ahead_hol_throttle_wait", "ahead_hol_poll_wait", "ahead_polls")
 _NAMES_OF_WAITING = ("client_id", "client_software", "client_software_version")
 
 
@@ -217,7 +218,7 @@ def _dialog(engine: SplitEngine, c: int) -> tuple[Any, ...]:
         protocol,
         *(int(dialog[name]) for name in ("client", "raw_sasl", "answers_at_once", "previous_response")),
         int(dialog["mute_end"]) if dialog["mute_end"] > dialog["previous_response"] else None,  # else it is over
-        tuple(int(dialog[name]) for name in _AHEAD) if _is_behind(engine, dialog) else None,
+        _ahead(engine, dialog),
         int(dialog["tls_records"]) if protocol == d.UNKNOWN else None,
         tuple(_text(engine, int(dialog[name])) for name in _NAMES),
         tuple(_stream(engine, stream) for stream in streams),
@@ -225,10 +226,13 @@ def _dialog(engine: SplitEngine, c: int) -> tuple[Any, ...]:
     )
 
 
-def _is_behind(engine: SplitEngine, dialog: Any) -> bool:
-    """Whether a request that waits came before the last response: its head-of-line wait is still to be charged."""
+def _ahead(engine: SplitEngine, dialog: Any) -> tuple[int, ...] | None:
+    """What the head-of-line wait of a request that waits will be charged by. None where no request that waits came
+    before the last response, or all of the time ahead was the broker's."""
     number = int(dialog["pending_first"])
-    return number >= 0 and bool(engine.dissector.exchanges["request_last"][number] < dialog["previous_response"])
+    if number < 0 or engine.dissector.exchanges["request_last"][number] >= dialog["previous_response"]:
+        return None
+    return tuple(int(dialog[name]) for name in _AHEAD) if any(dialog[name] for name in _NOT_BROKER) else None
 
 
 def _stream(engine: SplitEngine, stream: Any) -> tuple[Any, ...]:
@@ -242,7 +246,7 @@ def _stream(engine: SplitEngine, stream: Any) -> tuple[Any, ...]:
         marks.append(tuple(int(mark[name]) for name in ("offset", "ts", "packet", "wire", "captured", "fresh")))
         number = int(mark["next"])
     return (
-        *(int(stream[name]) for name in ("mode", "frame_size", "kept", "have", "seen", "used", "broken")),
+        *(int(stream[name]) for name in ("mode", "frame_size", "kept", "have", "seen", "used", "broken", "doubt")),
         (int(stream["first"]), int(stream["packet_first"])) if stream["have"] else None,
         int(stream["retry"]) if stream["mode"] != d.SYNCED else None,
         tuple(marks),

@@ -131,7 +131,7 @@ class _Kept:
         if not self._names:
             self._names = {key: name.decode("utf-8", "replace") for key, name in self._run.topic_names.items()}
         for chunk in self._collector.chunks():
-            table = self._make(chunk, self._names)
+            table = self._make(chunk, self._names, self._run.engine.strings)
             if self._writer is None:
                 self._writer = self._ipc.new_stream(self._file, table.schema)
             self._writer.write_table(table)

@@ -147,7 +147,8 @@ def test_hostile_bytes(name: str) -> None:
 
 
 def test_xerial_with_nothing_but_empty_blocks_ends() -> None:
-    assert unpack(SNAPPY, XERIAL + bytes(400_000)) == Unpacked(b"", DONE)
+    assert unpack(SNAPPY, XERIAL + bytes(4_000)) == Unpacked(b"", DONE)
+    assert unpack(SNAPPY, XERIAL + bytes(400_000)) == Unpacked(b"", CORRUPT)
     assert unpack(SNAPPY, XERIAL * 20_000) == Unpacked(b"", DONE)
 
 
@@ -187,3 +188,26 @@ def test_damage_raises_nothing_and_is_bounded(name: str, data: Any) -> None:
 def test_any_bytes_raise_nothing(codec: int, magic: int, data: bytes) -> None:
     for head in (b"", XERIAL, b"\x04\x22\x4d\x18", b"\x02\x21\x4c\x18", b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08\0"):
         assert len(unpack(codec, head + data, magic, absolute=50_000).data) <= 50_000
+
+
+@pytest.mark.parametrize("codec", [SNAPPY, LZ4])
+def test_blocks_that_hold_next_to_nothing_are_no_work(codec: int) -> None:
+    """A stream of very many tiny blocks is given up, in time and memory that do not depend on their number; one of
+    blocks as small as writers make them is read."""
+    if codec == SNAPPY:
+        tiny, usual = snappy.compress(b"a"), snappy.compress(bytes(range(256)) * 4)
+        head, order = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1), ">I"
+    else:
+        tiny = lz4.block.compress(b"a", store_size=False)
+        usual = lz4.block.compress(bytes(range(256)) * 4, store_size=False)
+        head, order = b"\x02\x21\x4c\x18", "<I"
+    blocks = (struct.pack(order, len(tiny)) + tiny) * 300_000
+    tracemalloc.start()
+    found = unpack(codec, head + blocks)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.problem == CORRUPT
+    assert len(found.data) < 100_000
+    assert peak < 3 * len(blocks)
+    many = (struct.pack(order, len(usual)) + usual) * 4_000
+    assert unpack(codec, head + many).data == bytes(range(256)) * 16_000

@@ -205,16 +205,18 @@ def _round_trip(engine: SplitEngine) -> None:
 def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
     """Where the time of the exchange ahead went, as long as a request that came before its response waits."""
 
-    def digest(after: int, change: int) -> bytes:
+    def digest(after: int, change: int, **ahead: int) -> bytes:
         engine = busy_state()
-        dialog = engine.dissector.dialogs[0]
-        waiting = engine.dissector.exchanges[_waiting(engine)]
-        engine.dissector.dialogs["previous_response"][0] = waiting["request_last"] + after
-        engine.dissector.dialogs[name][0] = dialog[name] + change
+        dialogs, waiting = engine.dissector.dialogs, engine.dissector.exchanges[_waiting(engine)]
+        dialogs["previous_response"][0] = waiting["request_last"] + after
+        for each in (n for n in dialogs.dtype.names if n.startswith("ahead_")):
+            dialogs[each][0] = ahead.get(each, 0) + (change if each == name else 0)
         return state_digest(engine, 0)
 
-    assert digest(1, 0) != digest(1, 1)
-    assert digest(0, 0) == digest(0, 1)
+    assert digest(1, 0, ahead_late=1) != digest(1, 1, ahead_late=1)
+    assert digest(0, 0, ahead_late=1) == digest(0, 1, ahead_late=1)
+    # What was the broker's is charged to the broker, however much it was.
+    assert (digest(1, 0) == digest(1, 1)) == (name in ("ahead_broker", "ahead_hol_wait"))
 
 
 @pytest.mark.parametrize(
