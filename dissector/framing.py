@@ -86,6 +86,9 @@ from .starts import judge_start, looks_like_tls
 
 #: A size field this large is believed at once only if the frame's header makes sense.
 SUSPICIOUS = 1 << 20
+#: How often a search buffer is searched with one chunk, where sync is lost again behind each frame that was found: each
+#: time what is left is copied.
+SEARCHES = 8
 
 
 @helper
@@ -276,7 +279,8 @@ def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
     """Give one piece (wire 0: none) to a stream, and whatever its search buffer then turns out to hold.
 
     Found frames are read again from the search buffer, piece by piece as its marks tell, so that times and packets stay
-    those of the chunks. With `final` nothing more comes that could confirm a doubtful frame.
+    those of the chunks. With `final` nothing more comes that could confirm a doubtful frame. What is left after
+    SEARCHES of them is given up.
     """
     dialog = t.dialogs[c]
     stream = t.streams[2 * c + d]
@@ -284,6 +288,7 @@ def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
     marks = np.int64(-1)  # what is being read again, and where it lies
     base = np.int64(0)
     capacity = np.int64(-1)
+    searches = 0
     search = (final or piece.wire == 0) and stream.mode != SYNCED
     broken = final
     waiting = piece.wire > 0  # the piece itself comes last when a hole or the end has to be settled first
@@ -346,7 +351,11 @@ def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
             if not found and stream.mode == ANCHORED:
                 break
         if not found and stream.used > 0:
-            found = search_frame(t, c, d, stream, broken)
+            searches += 1
+            if searches <= SEARCHES:
+                found = search_frame(t, c, d, stream, broken)
+            else:
+                broken = True
         if found:
             if dialog.client < 0:
                 dialog.client = d
@@ -514,7 +523,8 @@ def take_chunks(  # type: ignore[no-untyped-def]
             continue
         # Room for the most that one chunk can make: see that nothing has to grow while it is taken.
         # (A synced stream's buffer is part of one frame; a search buffer may hold many. A buffer that doubles takes
-        # less than four times what is needed, with all that it grew through; a small one less than sixteen times.)
+        # less than four times what is needed, with all that it grew through; a small one less than sixteen times. What
+        # is searched takes another buffer each time.)
         largest = np.int64(chunk.captured) + 65_536
         buffered = np.int64(chunk.captured)
         for side in range(2):
@@ -531,7 +541,8 @@ def take_chunks(  # type: ignore[no-untyped-def]
         if state[DONE] + np.int64(dialogs[c].pending_count) + frames > done.shape[0]:
             state[STOPPED] = DONE_FULL
             break
-        if state[POOL_TOP] + 4 * buffered + 16 * min(buffered, np.int64(1) << 20) + 4_096 > pool.shape[0]:
+        searched = 4 * (SEARCHES + 1) * largest
+        if state[POOL_TOP] + 4 * buffered + 16 * min(buffered, np.int64(1) << 20) + searched > pool.shape[0]:
             state[STOPPED] = POOL_FULL
             break
         if state[FREE_MARKS_LEFT] < MARKS_ROOM:

@@ -43,8 +43,10 @@ DOUBT = 3
 @helper
 def chunk_ends_at(t, stream, offset):  # type: ignore[no-untyped-def]
     """Whether a piece of the search buffer ends at this offset."""
+    if stream.marks_last < 0 or t.marks[stream.marks_last].offset + t.marks[stream.marks_last].wire < offset:
+        return False
     number = np.int64(stream.marks_first)
-    while number >= 0:
+    while number >= 0 and t.marks[number].offset < offset:
         mark = t.marks[number]
         if mark.offset + mark.wire == offset:
             return True

@@ -141,12 +141,13 @@ def find_flow(a_high, a_low, b_high, b_low, a_port, b_port, flows, buckets, coun
 
 @kernel(np.uint8, PACKET, int, int, np.int64, FLOW, np.int32, SEGMENT)
 def read_headers(buf, packets, first, count, state, flows, buckets, segments):  # type: ignore[no-untyped-def]
-    """Turn packets[first:count] into segments[0:state[SEGMENTS]]; return the first packet not taken."""
+    """Turn packets[first:count], or as many as there is room for, into segments[0:state[SEGMENTS]]; return the first
+    packet not taken."""
     made = 0
     seed = np.int64(state[SEED])
     state[STOPPED] = DONE
     i = first
-    while i < count:
+    while i < count and made < segments.shape[0]:
         packet = packets[i]
         start = packet.at
         end = start + np.int64(packet.captured)

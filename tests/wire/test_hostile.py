@@ -225,3 +225,24 @@ def test_an_empty_capture() -> None:
     seen = see([])
     assert seen.exchanges == seen.connections == []
     assert see([Packet(0, b"", 0)] * 3, ETHERNET).packets == 3
+
+
+def test_sync_that_is_lost_again_and_again() -> None:
+    """Behind each request a header that looks like one more, but whose size cannot be: every time what is left of the
+    segment is searched anew. That ends, and takes no more memory than there is."""
+    request = struct.pack("!ihhihci", 15, 3, 0, 7, 1, b"c", 0)
+    segment = b"\xff" * 3 + (request + struct.pack("!ihhihc", 2**31 - 1, 3, 0, 8, 1, b"c")) * 1_900
+    packets = encode([Segment(START_NS + n, (C[0], 1_024 + n), B, 1, 1, ACK, segment) for n in range(8)])
+    engine = Engine()
+    room = len(engine.dissector.pool)
+    seen = see(packets, engine=engine)
+    assert len(engine.dissector.pool) == room
+    assert len(seen.exchanges) >= 8
+    same(see(packets, runs=[1] * 8, all_results=False), see(packets, all_results=False))
+
+
+def test_more_packets_at_once_than_are_read_at_once() -> None:
+    """Blocks may hold any number of packets."""
+    segments = [Segment(START_NS + n, C, B, n, 1, ACK, b"x") for n in range(70_000)]
+    packets = encode(segments)
+    same(see(packets), see(packets, runs=[35_000] * 2))
