@@ -223,6 +223,16 @@ def _close(row, state, ts):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _is_past(row, state):  # type: ignore[no-untyped-def]
+    """Whether a connection is over because so many others came after it."""
+    if row.closed_at != 0 and state[CLOSED] - row.closed_number > state[CLOSED_KEPT]:
+        return True
+    if row.only_syn and state[NEXT_SERIAL] - row.serial > state[SYN_KEPT]:
+        return True
+    return state[NEXT_SERIAL] - row.last_serial > state[IDLE_KEPT]
+
+
+@helper
 def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, client, known, only_syn):  # type: ignore[no-untyped-def]
     """Make connection `c` the one that uses `flow`."""
     row = connections[c]
@@ -238,8 +248,11 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
     row.first_packet = packet
     row.flow = flow
     row.previous = flows[flow].connection
-    if row.previous >= 0 and connections[row.previous].closed_at == 0:
-        _close(connections[row.previous], state, ts)  # its end was not captured
+    if row.previous >= 0:
+        older = connections[row.previous]
+        # Its end was not captured. (One that is past may be gone already, so it never counts as closed now.)
+        if older.closed_at == 0 and not _is_past(older, state):
+            _close(older, state, ts)
     row.client = client if known != 0 else -1
     row.used = 1
     row.reset_by = -1
@@ -275,16 +288,6 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
 def _distance(way, seq):  # type: ignore[no-untyped-def]
     """Stream bytes from the expected one to `seq`; signed, at most 2^31."""
     return signed32((seq - way.base_seq - way.next) & 0xFFFFFFFF)
-
-
-@helper
-def _is_past(row, state):  # type: ignore[no-untyped-def]
-    """Whether a connection is over because so many others came after it."""
-    if row.closed_at != 0 and state[CLOSED] - row.closed_number > state[CLOSED_KEPT]:
-        return True
-    if row.only_syn and state[NEXT_SERIAL] - row.serial > state[SYN_KEPT]:
-        return True
-    return state[NEXT_SERIAL] - row.last_serial > state[IDLE_KEPT]
 
 
 @helper

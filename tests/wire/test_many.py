@@ -5,6 +5,7 @@ Bounds are counted in connections and packets, so that wherever the input is cut
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from kafkatap.kernels import hashing
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.rows import LISTENER, Bounds
 from tests.support.captures import Packet
-from tests.support.tcp import START_NS, SYN, Segment, TcpConversation, encode, merge
+from tests.support.tcp import ACK, FIN, RST, START_NS, SYN, Segment, TcpConversation, encode, merge
 from tests.wire.harness import Seen, cuttings, same, see, see_files
 from tests.wire.kafkatalk import METADATA, PRODUCE, KafkaTalk, assert_exchanges, raw_request, say
 
@@ -143,6 +144,28 @@ def test_bounds_of_connections_give_the_same_rows_however_cut(bounds: Bounds, cl
     assert_exchanges(whole, wanted(found))
     for runs in cuttings(len(packets), splits=6):
         same(see(packets, runs=runs, engine=engine(bounds)), whole, runs)
+
+
+@pytest.mark.parametrize("seed", [3, 5, 9])
+def test_connections_of_a_few_ends_however_often_past_ones_are_looked_for(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SYNs, data, closes and resets on 14 pairs of ends, in any order, with bounds that all of them reach."""
+    chance = random.Random(seed)
+    segments = []
+    for number in range(150):
+        ends = ("10.0.0.1", 20_000 + chance.randrange(14)), BROKER
+        flags = chance.choice((SYN, SYN | ACK, FIN | ACK, RST, ACK, ACK, ACK, ACK))
+        source, target = ends if flags == SYN or chance.random() < 0.6 else ends[::-1]
+        data = bytes(chance.choice((5, 25))) if flags == ACK else b""
+        seq = chance.choice((999, 1_000, 1_010, 1_040, 90_000))
+        segments.append(Segment(START_NS + number * 1_000, source, target, seq, 1, flags, data))
+    packets = encode(segments)
+    bounds = Bounds(closed=4, syns=4, idle=8)
+    whole = see(packets, engine=engine(bounds))
+    for every, length in ((1, 1), (1, 3), (2, 2)):
+        monkeypatch.setattr("kafkatap.engine.REAP_EVERY", every)
+        same(see(packets, runs=[length] * len(packets), engine=engine(bounds)), whole, (every, length))
 
 
 def late(segment: Segment, other: list[KafkaTalk]) -> list[Packet]:
