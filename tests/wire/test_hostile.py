@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -246,3 +247,13 @@ def test_more_packets_at_once_than_are_read_at_once() -> None:
     segments = [Segment(START_NS + n, C, B, n, 1, ACK, b"x") for n in range(70_000)]
     packets = encode(segments)
     same(see(packets), see(packets, runs=[35_000] * 2))
+
+
+def test_many_candidates_in_segments_of_a_byte() -> None:
+    """Each may be a request that is far from whole, whose list of names is made of more of them."""
+    unit = struct.pack("!ihhihcih", 600_000, 3, 0, 7, 1, b"c", 100_000, 19)
+    data = b"\xff" * 3 + unit * 2_000
+    packets = encode([Segment(START_NS + n, C, B, n, 1, ACK, data[n : n + 1]) for n in range(len(data))])
+    started = time.process_time()
+    assert see(packets).exchanges == []
+    assert time.process_time() - started < 4  # it takes half a second
