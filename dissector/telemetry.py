@@ -27,7 +27,7 @@ def describe_metrics(codec: int, raw: bytes) -> str:
     if unpacked is not None and unpacked.problem != DONE:
         return word
     try:
-        names = list(dict.fromkeys(islice(_names(raw if unpacked is None else unpacked.data, _PATH), _MOST)))
+        names = list(dict.fromkeys(islice(_names(raw if unpacked is None else bytes(unpacked.data), _PATH), _MOST)))
     except ValueError:
         return word
     more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""

@@ -53,7 +53,8 @@ def _is_capture(path: str) -> bool:
     if _CAPTURE_NAME.search(path):
         return True
     try:
-        with io.BufferedReader(cast(io.RawIOBase, open_input(path))) as file:
+        opened: io.BufferedReader = io.BufferedReader(cast(io.RawIOBase, open_input(path)))
+        with opened as file:
             head = bytearray(HEADER_SIZE)
             _, stream = open_stream(file)
             count = file.readinto(head) if stream is None else stream.readinto(memoryview(head))

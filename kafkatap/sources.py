@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
-from itertools import islice
 from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
@@ -56,7 +55,7 @@ class Reading:
         self.compression = ""
         self.bytes_read = 0
         raw = Pipe(path) if is_pipe(path) else cast(io.RawIOBase, open_input(path))
-        self._file = io.BufferedReader(raw, 65_536)
+        self._file: io.BufferedReader = io.BufferedReader(raw, 65_536)
         self.size: int | None = None
         if self._file.seekable():
             self.size = self._file.seek(0, os.SEEK_END)
@@ -325,7 +324,8 @@ class _Merge:
                 self._open_next()
                 continue
             _, order, reader = active[0]
-            others = [other[0] for other in (*active[1:3], *islice(self._waiting, 1))]
+            others = [other[0] for other in active[1:3]]
+            others += [self._waiting[0][0]] if self._waiting else []
             end = reader.take_until(min(others) + SLACK_NS if others else None)
             if end == reader.position:
                 end += 1

@@ -35,12 +35,12 @@ class Paint:
 
 
 PLAIN = Paint()
-_STYLES = ("cyan", "dim", "green", "bold red")
 
 
 def terminal_paint(styled: Callable[[str], tuple[str, str]]) -> Paint:
     """Colours; `styled` gives what a terminal takes to begin and to end a style."""
-    return Paint(*(styled(style)[0] for style in _STYLES), styled(_STYLES[0])[1])
+    number, faint, text, problem = (styled(style)[0] for style in ("cyan", "dim", "green", "bold red"))
+    return Paint(number, faint, text, problem, end=styled("dim")[1])
 
 
 def tree_text(node: Node, paint: Paint = PLAIN, offsets: bool = True, margin: str = "") -> list[str]:

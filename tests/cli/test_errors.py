@@ -47,7 +47,7 @@ def test_nothing_readable_ends_with_2(captures: Path, name: str, said: str) -> N
         ("cut.pcap", r"cut short: the last packet is not whole at byte 699870; the 1,957 packets before .*"),
         ("cut.pcapng", r"cut short: the last packet is not whole at byte 298688; the 1,135 packets before .*"),
         ("cut.pcap.gz", r"the gzip stream is cut short at byte \d+ after decompression; the [\d,]+ packets before .*"),
-        ("cut.pcap.zst", r"cut short: .* at byte \d+ after decompression; the [\d,]+ packets before .*"),
+        ("cut.pcap.zst", r"the zstd stream is cut short at byte \d+ after decompression; the [\d,]+ packets before .*"),
         ("damaged.pcap", rf"damaged: there can be no pcap record at byte \d+; the {DAMAGED_AFTER:,} packets before .*"),
         ("damaged.pcapng", r"damaged: there can be no pcapng record at byte \d+; the 497 packets before .*"),
         ("damaged.pcap.gz", r".*damaged.* at byte \d+ after decompression; the [\d,]+ packets before .*"),
@@ -126,3 +126,36 @@ def test_file_names_do_nothing_on_a_terminal(captures: Path, tmp_path: Path) -> 
     assert done.code == 1
     assert r"a\x1b[31m\x0ab.pcap" in line_of(done)
     assert "\x1b" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", "--filtre", "x", "whole.pcap"), "there is no option --filtre; did you mean --filter?"),
+        (("report", "--jsn", "whole.pcap"), "there is no option --jsn; did you mean --json?"),
+        (("records", "--vales=hex", "whole.pcap"), "there is no option --vales; did you mean --values?"),
+        (("report", "--zzzz", "whole.pcap"), "there is no option --zzzz"),
+    ],
+)  # fmt: skip
+def test_a_mistyped_option_is_told_with_its_command(captures: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = kafkatap(*arguments, cwd=captures)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"usage: kafkatap {arguments[0]} ")
+    assert done.err.splitlines()[-1] == f"kafkatap {arguments[0]}: error: {said}"
+
+
+def test_brief_is_no_option_of_lines(captures: Path) -> None:
+    done = kafkatap("show", "--brief", "whole.pcap", cwd=captures)
+    assert (done.code, done.out) == (2, "")
+    assert "--json" in done.err
+
+
+@pytest.mark.parametrize("command", ["records", "show"])
+@pytest.mark.parametrize("name", ["cut.pcap", "damaged.pcap.gz", "cut.pcap.zst"])
+def test_damage_is_told_however_few_are_asked_for(captures: Path, command: str, name: str) -> None:
+    whole = kafkatap(command, name, cwd=captures)
+    for number in ("0", "1", "100000"):
+        done = kafkatap(command, "-n", number, name, cwd=captures)
+        if number != "0" or command == "show":
+            assert (done.code, done.err) == (whole.code, whole.err), number
+    assert whole.code == 1

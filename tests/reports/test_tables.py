@@ -122,3 +122,13 @@ def test_empty_tables() -> None:
     ):
         table.validate(full=True)
         assert table.num_rows == 0
+
+
+def test_a_topic_of_an_exchange_is_listed_once() -> None:
+    """Named by its id in one place and by its name in another; an id whose name is not known stays."""
+    rows = batch([exchange(7)], [
+        result(7), result(7, topic_id=made.ORDERS_ID), result(7, topic=-1, topic_id=made.ORDERS_ID),
+    ])  # fmt: skip
+    for known, topics in (({made.ORDERS_ID: made.ORDERS}, ["orders"]), ({}, ["orders", "AAECAwQFBgcICQoLDA0ODw"])):
+        table = tables.exchanges_table(rows.exchanges, error_counts(), rows.results, context(topic_names=known))
+        assert table["topics"].to_pylist() == [topics]

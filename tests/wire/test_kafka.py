@@ -365,3 +365,18 @@ def test_long_polls() -> None:
     assert [of(seen, n)["broker_ns"] // MS for n in range(5)] == [500, 100, 1_400, 30, 99]
     assert [of(seen, n)["max_wait_ms"] for n in range(5)] == [500, 500, 500, 0, 100]
     assert {x["min_bytes"] for x in seen.exchanges} == {1}
+
+
+def test_the_all_zero_topic_id_is_none() -> None:
+    """It stands beside a name, or for a topic that is not known: it teaches no name, and gets none."""
+    zero, known = bytes(16), b"\7" * 16
+    talk = opened()
+    asked = talk.ask(METADATA, 12, 1, Topics=[{"TopicId": zero, "Name": "one"}])
+    talk.answer(asked, Topics=[{"Name": "one", "TopicId": zero}, {"Name": "two", "TopicId": known}])
+    asked = talk.ask(FETCH, 13, 2, Topics=[{"TopicId": i, "Partitions": [{"Partition": 0}]} for i in (zero, known)])
+    partitions = [{"ErrorCode": 100, "PartitionIndex": 0}]
+    talk.answer(asked, Responses=[{"TopicId": i, "Partitions": partitions} for i in (zero, known)])
+    seen = closed(talk)
+    fetched = [x["topic"] for x in seen.results if x["error_code"] == 100]
+    assert sorted(fetched, key=str) == [None, "two"]
+    assert {x["topic"] for x in seen.results if x["of_request_packet_first"] == 4} == {"one", "two"}
