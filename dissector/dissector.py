@@ -23,10 +23,21 @@ from .program import Programs
 from .rows import EXCHANGE, MAX_FRAME, RESULT
 
 Array = np.ndarray[Any, Any]
+#: Bytes of a new pool; only those that are used take memory.
+_POOL = 1 << 30
 #: Free buffers may take that much memory.
 _POOL_SLACK = 16 << 20
 #: The one topic whose id is fixed, and that no Metadata response names (KIP-500).
 METADATA_TOPIC, METADATA_TOPIC_ID = b"__cluster_metadata", bytes(15) + b"\1"
+
+
+def _new_pool() -> Array:
+    """The pool of buffers, so large that it has to be moved for few captures only. Where the system promises no memory
+    that it does not have, a small one."""
+    try:
+        return untouched(_POOL, np.uint8)
+    except OSError:
+        return untouched(_POOL >> 4, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ class Dissector:
         self.strings = untouched(65_536, dialogs.STRING)
         self.text = untouched(64 << 20, np.uint8)
         self.buckets = untouched(1 << 17, np.int32)
-        self.pool = untouched(64 << 20, np.uint8)
+        self.pool = _new_pool()
         self.tape = untouched(1 << 16, TAPE)
         self.topic_names: dict[int, int] = {}  # string number of a topic's id -> that of its name
         self._free = np.arange(len(self.exchanges) - 1, -1, -1, dtype=np.int32)

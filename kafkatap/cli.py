@@ -94,6 +94,9 @@ def report(options: argparse.Namespace) -> int:
     except OSError as error:
         complain(reason_of(error))
         return WRONG
+    except KeyboardInterrupt:
+        complain("interrupted: not all files were written")
+        return INTERRUPTED
     if run.interrupted:
         complain("interrupted: the report is of what was read until then")
         return INTERRUPTED

@@ -10,6 +10,7 @@ from .values import (
     parse_broker,
     parse_count,
     parse_duration,
+    parse_frame_size,
     parse_port,
     parse_setting,
     parse_size,
@@ -383,7 +384,7 @@ def add_reading(group: argparse._ArgumentGroup) -> None:
 
 def add_max_frame(group: argparse._ArgumentGroup) -> None:
     """How large a message may be to be decoded whole."""
-    group.add_argument("--max-frame", type=parse_size, metavar="SIZE",
+    group.add_argument("--max-frame", type=parse_frame_size, metavar="SIZE",
                        help="decode messages up to SIZE whole, and of larger ones only the first 64 KiB "
                        "(default: 100m, the largest that brokers accept)")  # fmt: skip
 

@@ -125,6 +125,14 @@ def parse_size(text: str) -> int:
     return size
 
 
+def parse_frame_size(text: str) -> int:
+    """A size of 64 KiB or more: that much is decoded of every message."""
+    size = parse_size(text)
+    if size < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 64k, which is decoded of every message")
+    return size
+
+
 def parse_setting(text: str) -> tuple[str, str]:
     """KEY=VALUE."""
     key, equals, value = text.partition("=")

@@ -10,7 +10,7 @@ import numpy as np
 #: From this size on, numpy asks for huge pages, and so does `untouched`.
 _HUGE = 4 << 20
 #: How much `moved` copies at once.
-_STEP = 4 << 20
+_STEP = 2 << 20
 
 
 class _Pages(mmap.mmap):

@@ -64,8 +64,8 @@ _SENTENCES = {
         "{n} response{s} {are} known by size and time only: the header was cut off."
     ),
     ("payload bytes", "skipped"): (
-        "{n} byte{s} of Kafka connections {are} in no known message: the capture begins inside of one, or what was not "
-        "captured hides where the next one begins."
+        "{n} byte{s} of Kafka connections {are} in no known message: the capture or the connection begins or ends "
+        "inside of one, or bytes that were not captured hide where the next one begins."
     ),
     ("payload bytes", "out_of_window"): "{n} byte{s} {are} far outside of {their} connection's window and not counted.",
     ("packets", "fragment"): "{n} IP fragment{s} {were} not put together; the messages in {them} are missing.",

@@ -77,7 +77,7 @@ def render_table(table: Table, width: int, top: int, utc: bool, whole: bool = Fa
         yield line
     left = len(table.rows) - len(rows)
     if left:
-        fewer = f" with fewer {table.chosen_by}" if table.chosen_by else ""
+        fewer = f" with as many {table.chosen_by} or fewer" if table.chosen_by else ""
         rest = f"… and {left:,} more {'row' if left == 1 else 'rows'}{fewer} (--top {len(table.rows)} shows all)"
         yield [(rest, "dim")]
     names = {table.columns[i].name for i in shown}

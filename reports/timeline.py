@@ -107,6 +107,6 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
         + (f"{WITHOUT_WAITS}, which wait for data or for other members." if mixed and waits.any() else LONG_POLLS),
     )
     return Table(
-        "timeline", title, COLUMNS, out, notes, whole=not counts.fixed_interval, empty="no requests",
-        chosen_by="requests",
+        "timeline", title, COLUMNS, out, notes, whole=not counts.fixed_interval and len(out) <= rows,
+        empty="no requests", chosen_by="requests",
     )  # fmt: skip

@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from .publish import Staging, Written
 
 NAMES = ("report.json", "report.txt")
-_WIDTH = 120
 
 
 def write_report(staging: Staging, report: Report) -> list[Written]:
     """Write both, all rows of each table, times in UTC as in the names of partitions."""
     as_json, as_text = io.StringIO(), io.StringIO()
     write_json(report, as_json, own_version())
-    write_text(report, as_text, top=0, utc=True, color=False, width=_WIDTH)
+    write_text(report, as_text, top=0, utc=True, color=False)
     return [staging.write_text(name, made.getvalue()) for name, made in zip(NAMES, (as_json, as_text), strict=True)]

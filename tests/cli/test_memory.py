@@ -64,3 +64,12 @@ def test_connections_are_given_back(end: list[str], base: int, tmp_path: Path) -
 def test_lone_syns_are_given_back(base: int, tmp_path: Path) -> None:
     path = make(tmp_path / "syns.pcap", "syns", "--count", "400000", "--hosts", "16")
     assert peak(path) - base < 150
+
+
+def test_a_limit_below_the_head_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    from kafkatap.__main__ import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "--max-frame", "100", "x.pcap"])
+    assert ended.value.code == 2
+    assert "'100' is less than 64k" in capfd.readouterr().err

@@ -67,7 +67,7 @@ def test_of_intervals_the_busiest_are_shown() -> None:
 
     few = shown(interval=SECOND)
     assert [line[:8] for line in few[:3]] == ["04:44:01", "04:44:04", "04:44:10"]
-    assert few[3] == "… and 9 more rows with fewer requests (--top 12 shows all)"
+    assert few[3] == "… and 9 more rows with as many requests or fewer (--top 12 shows all)"
     assert len(shown()) == 12
 
 
