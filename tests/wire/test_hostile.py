@@ -238,7 +238,7 @@ def test_sync_that_is_lost_again_and_again() -> None:
     room = len(engine.dissector.pool)
     seen = see(packets, engine=engine)
     assert len(engine.dissector.pool) == room
-    assert len(seen.exchanges) >= 8
+    assert 8 <= len(seen.exchanges) <= 100, "a few searches a segment, not a thousand"
     same(see(packets, runs=[1] * 8, all_results=False), see(packets, all_results=False))
 
 
