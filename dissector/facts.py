@@ -5,6 +5,7 @@ Read from the rows of one job of the LINE profile. Everything is as it came from
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -71,6 +72,7 @@ class FactReader:
 
     def __init__(self, programs: Programs) -> None:
         table = programs.fields
+        self._uuids = frozenset(number for number, f in enumerate(table) if f.type == "uuid")
         self._kinds = [(f.role, f.kind, f.element < 0, f.type in _TEXTS, f.inner[-1]) for f in table]
 
     def read(self, rows: Sequence[Row], first: int, buffer: Array) -> Facts:
@@ -112,8 +114,12 @@ class FactReader:
             elif role in _OFFSETS and not top:
                 facts.offsets.append(value)
             elif top and role != R_MEMBER_ID:
-                facts.values.append((name, buffer[value : value + length].tobytes() if is_text else value))
+                facts.values.append((name, self._text(buffer[value : value + length], field_id) if is_text else value))
         return facts
+
+    def _text(self, raw: Array, field_id: int) -> bytes:
+        """A string's bytes; a uuid's as Kafka prints it."""
+        return urlsafe_b64encode(raw).rstrip(b"=") if field_id in self._uuids else raw.tobytes()
 
     @staticmethod
     def _place(facts: Facts, places: dict[int, Place], parent: int) -> Place:

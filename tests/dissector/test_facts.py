@@ -97,3 +97,9 @@ def test_groups_and_the_top() -> None:
     groups = facts_of(15, 0, 0, Groups=["a", "b"])  # DescribeGroups
     assert groups.values == [("Groups", b"a"), ("Groups", b"b")]
     assert groups.places == []
+
+
+def test_ids_at_the_top_are_printed_as_kafka_does() -> None:
+    found = facts_of(71, 0, 1, ClientInstanceId=ID_A, SubscriptionId=7)  # GetTelemetrySubscriptions
+    assert ("ClientInstanceId", b"AAECAwQFBgcICQoLDA0ODw") in found.values
+    assert ("SubscriptionId", 7) in found.values
