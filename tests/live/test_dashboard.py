@@ -196,6 +196,15 @@ FIRES = {
         },
         {"broker": "b"},
     ),
+    "KafkaUnreachable": (
+        {
+            'kafkatap_connections_refused_total{broker="b"}': "0+60x40",
+            'kafkatap_connections_unanswered_total{broker="b"}': "0+0x40",
+            'kafkatap_connections_refused_total{broker="well"}': "0+0x40",
+            'kafkatap_connections_unanswered_total{broker="well"}': "0+1x40",
+        },
+        {"broker": "b"},
+    ),
     "KafkaThrottled": (
         {
             'kafkatap_quota_delay_seconds_total{client_id="greedy"}': "0+30x40",
@@ -262,4 +271,4 @@ def test_each_alert_fires_where_it_should(tmp_path: Path) -> None:
 def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
     ran = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
-    assert "SUCCESS: 9 rules found" in ran.stdout
+    assert "SUCCESS: 10 rules found" in ran.stdout
