@@ -119,7 +119,8 @@ class FactReader:
 
     def _text(self, raw: Array, field_id: int) -> bytes:
         """A string's bytes; a uuid's as Kafka prints it."""
-        return urlsafe_b64encode(raw).rstrip(b"=") if field_id in self._uuids else raw.tobytes()
+        found = raw.tobytes()
+        return urlsafe_b64encode(found).rstrip(b"=") if field_id in self._uuids else found
 
     @staticmethod
     def _place(facts: Facts, places: dict[int, Place], parent: int) -> Place:
