@@ -61,21 +61,25 @@ DEPTH = 1_024
 
 
 @helper
-def program_of(index, direction, key, version):  # type: ignore[no-untyped-def]
-    """The program for a body, or -1."""
+def _entry(index, direction, key, version):  # type: ignore[no-untyped-def]
+    """What the programs' index says of a body, -1 where it has nothing."""
     if key < 0 or key >= KEYS or version < 0 or version >= VERSIONS:
         return np.int64(-1)
-    program = np.int64(index[(direction * KEYS + key) * VERSIONS + version])
-    return program & ~ONLY_HEAD if program >= 0 else program
+    return np.int64(index[(direction * KEYS + key) * VERSIONS + version])
+
+
+@helper
+def program_of(index, direction, key, version):  # type: ignore[no-untyped-def]
+    """The program for a body, or -1."""
+    entry = _entry(index, direction, key, version)
+    return entry & ~ONLY_HEAD if entry >= 0 else entry
 
 
 @helper
 def only_head(index, direction, key, version):  # type: ignore[no-untyped-def]
     """Whether no more is read of a body than what lies in the first HEAD_KEPT bytes of its frame."""
-    if key < 0 or key >= KEYS or version < 0 or version >= VERSIONS:
-        return False
-    program = np.int64(index[(direction * KEYS + key) * VERSIONS + version])
-    return program >= 0 and program & ONLY_HEAD != 0
+    entry = _entry(index, direction, key, version)
+    return entry >= 0 and entry & ONLY_HEAD != 0
 
 
 @helper

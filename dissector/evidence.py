@@ -15,7 +15,7 @@ from .correlation import CONTROLLED_SHUTDOWN, PRODUCE, acks_of, find_pending, pr
 from .machine import ERROR_AT, SCRATCH_SIZE, run_program
 from .rows import MALFORMED, NO_INT16, OK, TRAILING_BYTES
 
-#: Frames beyond this are not believed (a broker takes requests up to socket.request.max.bytes, 100 MiB unless told).
+#: Frames beyond this are not believed (a broker takes requests up to socket.request.max.bytes, 100 MiB by default).
 LONGEST_FRAME = 1 << 30
 #: How deep in the queue a searched response may lie.
 SEARCH_DEPTH = 64

@@ -1,4 +1,4 @@
-"""The search for a frame's start where sync was lost, and what a connection's first bytes tell.
+"""The search for a frame's start where sync was lost.
 
 Every offset of the search buffer is tried, in order. A request is confirmed by its header and by its body, which the
 schema has to read to its very end; a response by a correlation_id that was asked for as well. What neither ends with a

@@ -19,19 +19,12 @@ from kafkatap.kernels.decorator import helper
 
 from .dialogs import DIALOG, LINK
 from .exchanges import FETCH, FETCH_219, FREE_PARTS, FREE_PARTS_LEFT, PART, PRODUCE, PRODUCE_219
-from .rows import ANSWERED, EXCHANGE, NO_TIME
+from .rows import ANSWERED, EXCHANGE, FETCHES, NO_TIME, WAITS
 
-SHARE_FETCH, JOIN_GROUP, SYNC_GROUP = 78, 11, 14
 #: A Fetch that came back this close to its max_wait_ms, or later, waited it out: brokers' timers tick in ms, and a Raft
 #: leader ends idle Fetches up to 2 % early.
 LONG_POLL_SLACK_NS = 2_000_000
 LONG_POLL_SLACK_PART = 50
-
-
-@helper
-def _waits(api_key):  # type: ignore[no-untyped-def]
-    """Whether an API is one of WAITS."""
-    return api_key == FETCH or api_key == SHARE_FETCH or api_key == JOIN_GROUP or api_key == SYNC_GROUP
 
 
 @helper
@@ -66,7 +59,7 @@ def _note_ahead(dialog, x, late, mute):  # type: ignore[no-untyped-def]
     dialog.ahead_hol_wait = x.queue_ns
     dialog.ahead_hol_throttle_wait = x.hol_throttle_wait_ns
     dialog.ahead_hol_poll_wait = x.hol_poll_wait_ns
-    dialog.ahead_polls = 1 if _waits(x.api_key) else 0
+    dialog.ahead_polls = 1 if x.api_key in WAITS else 0
 
 
 @kernel(np.int32, int, EXCHANGE, LINK, DIALOG, PART, np.int32, np.int32, np.int64)
@@ -128,7 +121,7 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
                 x.throttle_wait_ns = mute + late
                 # Where the clock stepped back in between, the parts may be longer than the whole.
                 x.total_ns = max(x.total_ns, x.queue_ns + x.throttle_wait_ns + broker)
-                waits = (x.api_key == FETCH or x.api_key == SHARE_FETCH) and x.max_wait_ms > 0
+                waits = x.api_key in FETCHES and x.max_wait_ms > 0
                 longest = np.int64(x.max_wait_ms) * 1_000_000
                 slack = max(np.int64(LONG_POLL_SLACK_NS), longest // LONG_POLL_SLACK_PART)
                 if waits and broker >= longest - slack:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafkatap.kernels.hashing import new_seed
 from kafkatap.reassembly import duplicates
 
 from .sources import CaptureReader, FileReport
@@ -16,12 +17,13 @@ class DuplicateCounter:
         self._numbers: dict[int, int] = {}  # by id of the capture's report
         self._seen = np.zeros(duplicates.TABLE_SIZE, duplicates.SEEN)
         self._state = np.zeros(1 + captures, np.int64)
+        self._seed = new_seed()
 
     def look(self, reader: CaptureReader, end: int) -> None:
         """Take reader.packets[reader.position:end]."""
         number = self._numbers.setdefault(id(reader.report), len(self._numbers))
         duplicates.count_duplicates(
-            reader.buffer, reader.packets, reader.position, end, number, self._seen, self._state
+            reader.buffer, reader.packets, reader.position, end, number, self._seen, self._state, self._seed
         )  # fmt: skip
 
     def of(self, report: FileReport) -> int:

@@ -444,9 +444,13 @@ class Engine:
 
     @property
     def connections_open(self) -> int:
-        """Connections that are there: not closed, and not only asked for by a SYN."""
+        """How many connections are there."""
+        return len(self.open_connections())
+
+    def open_connections(self) -> Array:
+        """The numbers of connections that are there: not closed, and not only asked for by a SYN."""
         rows = self.assembler.connections
-        return int(((rows["used"] == 1) & (rows["closed_at"] == 0) & (rows["only_syn"] == 0)).sum())
+        return np.flatnonzero((rows["used"] == 1) & (rows["closed_at"] == 0) & (rows["only_syn"] == 0))
 
     def _closed(self) -> Array:
         """Which connections are closed by FINs or a RST, by number: uint8."""

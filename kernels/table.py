@@ -32,17 +32,16 @@ def take_row(free):  # type: ignore[no-untyped-def]
 
 
 class Table:
-    """Arrays with the same rows: `arrays[i]` (`dtypes[i]`) has `widths[i]` records for each row, one after another.
+    """Arrays with the same rows: each array has as many records for each row, one after another, as it was made for.
 
     `free` (int32): how many rows are free, then their numbers; the last of them is taken first.
     """
 
-    __slots__ = ("arrays", "free", "widths")
+    __slots__ = ("arrays", "free")
 
     def __init__(self, rows: int, *columns: tuple[np.dtype[Any], int]) -> None:
         """`columns`: the dtype and the width of each array; `rows`: at first, 16 or more."""
         self.arrays: list[Array] = [untouched(rows * width, dtype) for dtype, width in columns]
-        self.widths = tuple(width for _, width in columns)
         self.free: Array = _free_list(np.zeros(0, np.int32), 0, rows)
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from . import headers, listeners, streams
 from .rows import CHUNK, CONNECTION, DIRECTION, FLOW, HELD, LISTENER, SEGMENT, Bounds
 
 Array = np.ndarray[Any, Any]
-#: A pool is written anew once this much of it is no longer needed, or as much as is.
+#: A pool is compacted once it holds this many bytes that are not needed any more, and as many as are.
 _POOL_SLACK = 8 << 20
 
 

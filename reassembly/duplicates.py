@@ -10,6 +10,7 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
+from kafkatap.kernels.hashing import hash_start, mix, spread
 from kafkatap.kernels.readers import be32
 
 from .rows import PACKET
@@ -21,40 +22,34 @@ TABLE_SIZE = 1 << 16
 PLACES = 8
 #: Bytes of a packet that count: link layer, IP, TCP with options, and the first of what it carries.
 HEAD = 96
-_LANE = 0x3FFFFFFF
 
 
 @helper
-def _mixed(h, word):  # type: ignore[no-untyped-def]
-    """30 bits of state and 32 of a word. The product stays below 2^63, so that Python and compiled code agree."""
-    h = (h ^ (word & _LANE) ^ (word >> 30)) * 0x2C1B3C6D
-    return (h ^ (h >> 29)) & _LANE
-
-
-@helper
-def _fingerprint(buf, packet):  # type: ignore[no-untyped-def]
-    low, high = np.int64(0x1B56C4E9), np.int64(0x297A2D39)
+def _fingerprint(buf, packet, seed):  # type: ignore[no-untyped-def]
+    """60 bits: two hashes of the same words, one of which takes in the other at each step."""
+    low = hash_start(seed)
+    high = low
     for word in (packet.ts & 0xFFFFFFFF, (packet.ts >> 32) & 0xFFFFFFFF, np.int64(packet.original)):
-        low = _mixed(low, word)
-        high = _mixed(high, low ^ word)
+        low = mix(low, word, seed)
+        high = mix(high, low ^ (word << 1), seed)
     head = np.int64(packet.captured)
     if head > HEAD:
         head = np.int64(HEAD)
     at = packet.at
     for k in range(0, head - 3, 4):
         word = be32(buf, at + k)
-        low = _mixed(low, word)
-        high = _mixed(high, low ^ word)
-    return (high << 30) | low
+        low = mix(low, word, seed)
+        high = mix(high, low ^ (word << 1), seed)
+    return (spread(high) << 30) | spread(low)
 
 
-@kernel(np.uint8, PACKET, int, int, int, SEEN, np.int64)
-def count_duplicates(buf, packets, first, end, capture, seen, state):  # type: ignore[no-untyped-def]
+@kernel(np.uint8, PACKET, int, int, int, SEEN, np.int64, int)
+def count_duplicates(buf, packets, first, end, capture, seen, state, seed):  # type: ignore[no-untyped-def]
     """Note packets[first:end] of capture number `capture`. state[0] counts packets, state[1 + n] those of capture n
     that a capture numbered below n holds too."""
     for i in range(first, end):
         packet = packets[i]
-        fingerprint = _fingerprint(buf, packet)
+        fingerprint = _fingerprint(buf, packet, seed)
         state[0] += 1
         oldest = np.int64(0)
         found = np.int64(-1)

@@ -268,12 +268,8 @@ def rehash_flows(flows, count, buckets, seed):  # type: ignore[no-untyped-def]
     mask = buckets.shape[0] - 1
     for number in range(count):
         flow = flows[number]
-        at = (
-            hash_flow(
-                flow.a_high, flow.a_low, flow.b_high, flow.b_low, np.int64(flow.a_port), np.int64(flow.b_port), seed
-            )
-            & mask
-        )
+        a_port, b_port = np.int64(flow.a_port), np.int64(flow.b_port)
+        at = hash_flow(flow.a_high, flow.a_low, flow.b_high, flow.b_low, a_port, b_port, seed) & mask
         while buckets[at] != 0:
             at = (at + 1) & mask
         buckets[at] = number + 1

@@ -233,7 +233,7 @@ def _is_past(row, state):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, client, known, only_syn):  # type: ignore[no-untyped-def]
+def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, client, known):  # type: ignore[no-untyped-def]
     """Make connection `c` the one that uses `flow`."""
     row = connections[c]
     row.serial = state[NEXT_SERIAL]
@@ -256,7 +256,7 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
     row.client = client if known != 0 else -1
     row.used = 1
     row.reset_by = -1
-    row.only_syn = only_syn
+    row.only_syn = 1  # as long as nothing else comes
     flows[flow].connection = c
     for d in range(2):
         way = directions[2 * c + d]
@@ -348,11 +348,7 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
             if known == 0:
                 client = known_client(listeners, flows[flow], state)
                 known = np.int64(2) if client >= 0 else np.int64(0)
-            only_syn = 1 if flags & (SYN | ACK | RST) == SYN and wire == 0 else 0
-            _open(
-                connections, directions, flows, chunks, state, c, flow, ts, segment.packet, max(client, 0), known,
-                only_syn,
-            )  # fmt: skip
+            _open(connections, directions, flows, chunks, state, c, flow, ts, segment.packet, max(client, 0), known)
         elif (
             wire > 0
             and flags & SYN == 0

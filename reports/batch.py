@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from kafkatap.dissector.rows import RESULT
 from kafkatap.kernels.arrays import taken
 from kafkatap.kernels.decorator import record_dtype
 
-if TYPE_CHECKING:
-    from .connection_counts import ConnectionCounts
+from .connection_counts import ConnectionCounts, count_connections
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -157,11 +156,7 @@ class Context:
     @property
     def connection_counts(self) -> ConnectionCounts:
         """What reports say of the connections."""
-        if self.counted is not None:
-            return self.counted
-        from .connection_counts import count_connections
-
-        return count_connections(self.connections)
+        return count_connections(self.connections) if self.counted is None else self.counted
 
     def text(self, number: int) -> str | None:
         """A string from the wire by its number, None for null; not escaped."""

@@ -28,13 +28,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from kafkatap.dissector.releases import oldest_release_for, removed_in
+from kafkatap.dissector.rows import FETCHES, WAITS
 
 from . import tally
 from .batch import Context
 from .connection_counts import KEY, VALUES
 from .counts import ReportCounts
 from .histogram import P50, P99
-from .latency import FETCHES, WAITS
 from .model import Column, Table, Value, Versions
 from .rollup import Rolled, api_label, group_columns, maybe, roll_up
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .batch import CONNECTION_ROW, Array
-from .count_table import MAX, SUM, CountTable
+from .count_table import MAX, SUM, Array, CountTable
 from .histogram import OWNER_SHIFT, P50, Histograms, buckets, percentiles
 
 KEY = ("client_id", "client_ip", "software", "software_version", "protocol")
@@ -18,7 +17,6 @@ VALUES = {
     "client_zero_windows": SUM,
     "hole_bytes": SUM,
     "torn": SUM,  # connections with missing bytes
-    "handshakes": SUM,  # those whose round trip was seen
     "rtt_max": MAX,  # ns
 }
 _BOTH_WAYS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "hole_bytes")
@@ -44,7 +42,6 @@ class ConnectionCounts:
             "connections": np.ones(len(rows), np.int64),
             "client_zero_windows": rows["client_zero_windows"],
             "torn": (rows["client_holes"] > 0) | (rows["broker_holes"] > 0),
-            "handshakes": seen,
             "rtt_max": rows["handshake_rtt_ns"],
         }
         self.table.add(keys, np.stack([columns[name] for name in VALUES], axis=1))
@@ -73,5 +70,5 @@ class ConnectionCounts:
 def count_connections(rows: Array) -> ConnectionCounts:
     """The counts of some connections (CONNECTION_ROW records)."""
     counts = ConnectionCounts()
-    counts.add(np.ascontiguousarray(rows, CONNECTION_ROW))
+    counts.add(rows)
     return counts

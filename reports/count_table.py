@@ -8,13 +8,14 @@ calls again. The order of rows is the order of first appearance and means nothin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from kafkatap.kernels import helper, kernel
 from kafkatap.kernels.hashing import hash_start, mix, new_seed, spread
 
-from .batch import Array
+Array = np.ndarray[Any, np.dtype[Any]]
 
 SUM, MIN, MAX = range(3)
 #: Places in `used`.

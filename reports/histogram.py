@@ -10,7 +10,7 @@ import numpy as np
 
 from kafkatap.kernels import helper, kernel
 
-from .batch import Array
+from .count_table import Array
 
 #: Above every bucket number; fits 12 bits.
 BUCKETS = 4096

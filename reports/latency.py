@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafkatap.dissector.rows import FETCHES as FETCHES
-from kafkatap.dissector.rows import WAITS as WAITS
+from kafkatap.dissector.rows import FETCHES
 
 from . import tally
 from .batch import Array, Context, endpoint

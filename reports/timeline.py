@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafkatap.dissector.rows import WAITS
+
 from . import tally, units
 from .batch import Array, Context
 from .counts import INTERVALS, SECOND, ReportCounts
 from .histogram import P50, P99
-from .latency import WAITS
 from .model import Column, Table, Value
 from .rollup import group_columns, maybe, roll_up
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import unicodedata
+from collections.abc import Iterable
 
 SECOND = 1_000_000_000
 
@@ -50,18 +51,19 @@ def size(n: int) -> str:
 
 def joined(values: tuple[str, ...] | tuple[tuple[str, tuple[int, ...]], ...]) -> str:
     """Texts as `Ethernet, raw IP`, versions of APIs as `Fetch 4, 11-12; Metadata 9`."""
-    texts = [v if isinstance(v, str) else f"{v[0]} {_ranges(v[1])}" for v in values]
+    texts = [v if isinstance(v, str) else f"{v[0]} {', '.join(ranges(v[1]))}" for v in values]
     return (", " if all(isinstance(v, str) for v in values) else "; ").join(texts)
 
 
-def _ranges(numbers: tuple[int, ...]) -> str:
+def ranges(numbers: Iterable[int]) -> list[str]:
+    """Ascending numbers, those that follow each other as one: `4`, `11-12`."""
     runs: list[list[int]] = []
     for n in numbers:
         if runs and n == runs[-1][1] + 1:
             runs[-1][1] = n
         else:
             runs.append([n, n])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return [str(a) if a == b else f"{a}-{b}" for a, b in runs]
 
 
 def share(part: float) -> str:

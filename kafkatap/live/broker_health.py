@@ -20,7 +20,7 @@ from kafkatap.kernels.arrays import grown, taken
 from kafkatap.kernels.decorator import record_dtype
 from kafkatap.reports.batch import Array, endpoint
 
-from .families import BOUNDS
+from .buckets import BOUNDS
 
 if TYPE_CHECKING:
     from kafkatap.engine import Engine
@@ -111,7 +111,7 @@ class BrokerHealth:
         self._since = engine.latest - SECOND
         ways = taken(engine.assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1))
         self._count(engine, numbers, taken(rows, numbers), ways, now)
-        there = np.flatnonzero(used & (rows["closed_at"] == 0) & (rows["only_syn"] == 0))
+        there = engine.open_connections()
         brokers, of = self._brokers(engine, there[engine.dissector.dialogs["client"][there] >= 0])
         self.open = dict(zip(brokers, np.bincount(of, minlength=len(brokers)).tolist(), strict=True))
         made = _bounded({name: row for name, row in self._now.items() if self._may_be_kafka(name)}, MOST)

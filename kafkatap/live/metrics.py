@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kafkatap.dissector.errors import error_name
+from kafkatap.dissector.rows import FETCHES
 from kafkatap.reports import tally
 from kafkatap.reports.batch import Array, Context, endpoint
 from kafkatap.reports.count_table import MIN, SUM, CountTable
 from kafkatap.reports.histogram import BUCKETS, middle
-from kafkatap.reports.latency import FETCHES
 from kafkatap.reports.rollup import api_label, group_columns
 
 from .broker_health import COUNTS, RTTS, VALUES
-from .families import BOUNDS, COUNTER, HISTOGRAM, Family, Point, ledger_families, process_families, status_families
+from .buckets import BOUNDS
+from .families import COUNTER, HISTOGRAM, Family, Point, ledger_families, process_families, status_families
 from .labels import Labels, label
 from .rows import names_of
 from .sinks import Sink

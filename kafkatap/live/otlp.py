@@ -23,7 +23,8 @@ from kafkatap.extras import install_command
 from kafkatap.options import own_version
 from kafkatap.reports.units import cut, safe
 
-from .families import BOUNDS, COUNTER, HISTOGRAM, Family
+from .buckets import BOUNDS
+from .families import COUNTER, HISTOGRAM, Family
 
 if TYPE_CHECKING:
     from .metrics import Metrics

@@ -16,7 +16,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from kafkatap.console import reason_of
 from kafkatap.extras import install_command
 
-from .families import BOUNDS, COUNTER, HISTOGRAM, Family
+from .buckets import BOUNDS
+from .families import COUNTER, HISTOGRAM, Family
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

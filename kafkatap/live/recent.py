@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.rows import EXCHANGE, NO_INT32, NO_TIME, ORPHAN_RESPONSE, OUTCOMES, RESULT
+from kafkatap.dissector.rows import EXCHANGE, NO_INT32, NO_TIME, ORPHAN_RESPONSE, OUTCOMES, RESULT, WAITS
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Array, Batch, as_results, endpoint, uuid_text
 from kafkatap.reports.counts import rows_of
 from kafkatap.reports.errors import error_label
-from kafkatap.reports.latency import WAITS
 from kafkatap.reports.rollup import api_label, maybe
 
 from .provisional import without_counted

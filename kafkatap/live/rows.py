@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kafkatap.dissector.rows import WAITS
 from kafkatap.reports import tally
 from kafkatap.reports.batch import Array, Context
 from kafkatap.reports.count_table import CountTable
 from kafkatap.reports.counts import ReportCounts
 from kafkatap.reports.errors import error_label
 from kafkatap.reports.histogram import P50, P99, Histograms
-from kafkatap.reports.latency import WAITS, names_by
+from kafkatap.reports.latency import names_by
 from kafkatap.reports.rollup import Rolled, api_label, group_columns, maybe, roll_up
 
 if TYPE_CHECKING:

@@ -187,15 +187,8 @@ def _ranges(partitions: list[int]) -> str:
     """`[0-3,7]`; "" for none."""
     if not partitions:
         return ""
-    ordered = sorted(set(partitions))
-    spans: list[list[int]] = []
-    for number in ordered:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    shown = [str(a) if a == b else f"{a}-{b}" for a, b in spans[:RANGES]]
-    return f"[{','.join(shown)}{',…' if len(spans) > RANGES else ''}]"
+    spans = units.ranges(sorted(set(partitions)))
+    return f"[{','.join(spans[:RANGES])}{',…' if len(spans) > RANGES else ''}]"
 
 
 def _values(facts: Facts) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafkatap.live.families import BOUNDS
+from kafkatap.live.buckets import BOUNDS
 from kafkatap.live.prometheus import serve
 from kafkatap.reports.build import build_report
 

@@ -13,7 +13,8 @@ import pytest
 from kafkatap.engine import Engine
 from kafkatap.live import labels
 from kafkatap.live.bounds import Bounds
-from kafkatap.live.families import BOUNDS, COUNTER, GAUGE, HISTOGRAM, Family, Point
+from kafkatap.live.buckets import BOUNDS
+from kafkatap.live.families import COUNTER, GAUGE, HISTOGRAM, Family, Point
 from kafkatap.live.governor import HEADERS
 from kafkatap.live.labels import OTHER, Labels, label
 from kafkatap.live.metrics import Metrics

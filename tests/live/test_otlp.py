@@ -18,7 +18,8 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from kafkatap.extras import install_command
-from kafkatap.live.families import BOUNDS, HISTOGRAM
+from kafkatap.live.buckets import BOUNDS
+from kafkatap.live.families import HISTOGRAM
 from kafkatap.live.otlp import UNITS, export
 from kafkatap.values import parse_collector
 

@@ -17,7 +17,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from kafkatap.console import reason_of
-from kafkatap.live.families import BOUNDS, COUNTER, HISTOGRAM, Family, Point
+from kafkatap.live.buckets import BOUNDS
+from kafkatap.live.families import COUNTER, HISTOGRAM, Family, Point
 from kafkatap.live.labels import label
 from kafkatap.live.prometheus import AT_ONCE, Server, exposed, serve
 from kafkatap.values import parse_listen

@@ -25,22 +25,16 @@ from tests.wire.kafkatalk import (
     say,
     small_talk,
 )
+from tests.wire.test_kafka import closed as closed_and_seen
+from tests.wire.test_kafka import opened
 
 OFFSET_COMMIT = 8
 ODD_CLIENTS = ("bill\ting", "\x1b[31mred\x1b[0m", "\0", "a\x7fb", "line\r\nbreak", "\x01" * 40)
 VENDOR_KEYS = (1_001, 10_001, 15_000, 32_767)
 
 
-def opened(**options: object) -> KafkaTalk:
-    talk = KafkaTalk(**options)  # type: ignore[arg-type]
-    talk.tcp.open()
-    return talk
-
-
 def closed(talk: KafkaTalk) -> Seen:
-    talk.tcp.close()
-    seen = check(encode(talk.segments))
-    assert_exchanges(seen, talk.wanted)
+    seen = closed_and_seen(talk)
     assert seen.ledger["payload bytes"]["kafka_frames"] == seen.ledger["payload bytes"]["total"]
     return seen
 
