@@ -77,7 +77,7 @@ def local_job(name: str) -> Callable[[str, str], Round]:
     from kafkatap.engine import Engine
     from kafkatap.parquet import write_tables
     from kafkatap.reports.build import build_report
-    from kafkatap.reports.counts import ReportCounts
+    from kafkatap.reports.counting.counts import ReportCounts
     from kafkatap.running import Run
 
     def job(path: str, out: str) -> Round:
@@ -99,7 +99,7 @@ def local_job(name: str) -> Callable[[str, str], Round]:
 
 def spark_job(master: str, split_size: int) -> Callable[[str, str], Round]:
     from kafkatap.spark import run_job
-    from kafkatap.spark.session import open_session
+    from kafkatap.spark.cluster.session import open_session
 
     spark = open_session(master)
 
@@ -229,7 +229,7 @@ def main() -> int:
     parser.add_argument("--split-size", default="64m", help="as of kafkatap spark (default 64m)")
     parser.add_argument("--masters", nargs="*", default=MASTERS, help=f"Spark masters (default {' '.join(MASTERS)})")
     options = parser.parse_args()
-    from kafkatap.values import parse_size
+    from kafkatap.commands.values import parse_size
 
     split_size = parse_size(options.split_size)
     started = [start(name, split_size) for name in (LOCAL, ONE_THREAD, *options.masters)]

@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.reassembly.rows import PACKET
-from kafkatap.splits import SplitReader, misplaced, plan_splits
-from kafkatap.values import parse_size
+from kafkatap.captures.splits import SplitReader, misplaced, plan_splits
+from kafkatap.commands.values import parse_size
+from kafkatap.reassembly.dtypes import PACKET
 
 Array = np.ndarray[Any, Any]
 SIZES = ("1m", "4m", "16m", "64m", "256m")
@@ -66,8 +66,8 @@ KINDS = (
 def measured(path: str, size: int) -> tuple[int, int, int, int]:
     """Splits, flow-splits that go on from another split, and bytes of seams as they are and as they are sent
     (compressed), of a capture cut into splits of `size`."""
-    from kafkatap.spark.plan import make_plan, shipped
-    from kafkatap.spark.survey import cut_flows, survey_split
+    from kafkatap.spark.splits.plan import make_plan, shipped
+    from kafkatap.spark.splits.survey import cut_flows, survey_split
 
     splits = plan_splits([path], size)
     surveys, told, begins = [], [], []

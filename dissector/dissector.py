@@ -16,11 +16,14 @@ import numpy as np
 from kafkatap.kernels.arrays import copied, drop_pages, grown, linked_free_list, moved, new_numbers, taken, untouched
 from kafkatap.kernels.hashing import new_seed
 
-from . import buffers, correlation, dialogs, exchanges, expiry, framing, times
+from . import exchanges, expiry, times
+from .dtypes import EXCHANGE, MAX_FRAME, RESULT
+from .framing import buffers, correlation
+from .framing import connections as dialogs
+from .framing import frames as framing
 from .inspection import Frames, Inspector
-from .machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
-from .program import Programs
-from .rows import EXCHANGE, MAX_FRAME, RESULT
+from .programs.machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
+from .programs.program import Programs
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a new pool; only those that are used take memory.

@@ -12,10 +12,12 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be32, be64
 
-from .buffers import intern
-from .dialogs import DIALOG, LINK, MAX_FRAME, STRING
-from .machine import JOB, TAPE
-from .roles import (
+from .dtypes import EXCHANGE, INCOMPLETE, NO_INT32, R_GROUP, R_OTHER, R_RESOURCE, R_RESPONSE, R_TOPIC, RESULT, TOO_LARGE
+from .dtypes import R_PARTITION as KIND_PARTITION
+from .framing.buffers import intern
+from .framing.connections import DIALOG, LINK, MAX_FRAME, STRING
+from .programs.machine import JOB, TAPE
+from .programs.roles import (
     R_ACKS,
     R_API_KEY,
     R_BASE_OFFSET,
@@ -38,19 +40,6 @@ from .roles import (
     R_TOPIC_NAME,
     R_TRANSACTIONAL_ID,
 )
-from .rows import (
-    EXCHANGE,
-    INCOMPLETE,
-    NO_INT32,
-    R_GROUP,
-    R_OTHER,
-    R_RESOURCE,
-    R_RESPONSE,
-    R_TOPIC,
-    RESULT,
-    TOO_LARGE,
-)
-from .rows import R_PARTITION as KIND_PARTITION
 
 FETCH, PRODUCE = 1, 0
 #: APIs whose bodies tell about exchanges of all others: Metadata and CreateTopics (names of topic ids), SaslHandshake,

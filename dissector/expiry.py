@@ -11,9 +11,9 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 
-from .correlation import give_up, outcome_without_answer
-from .dialogs import DIALOG, DONE, LINK, STREAM, Tables
-from .rows import EXCHANGE
+from .dtypes import EXCHANGE
+from .framing.connections import DIALOG, DONE, LINK, STREAM, Tables
+from .framing.correlation import give_up, outcome_without_answer
 
 
 @kernel(int, int, DIALOG, STREAM, EXCHANGE, LINK, np.int32, np.int64)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .program import Programs
+from .programs.program import Programs
 
 Array = np.ndarray[Any, Any]
 

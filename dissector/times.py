@@ -17,9 +17,9 @@ import numpy as np
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 
-from .dialogs import DIALOG, LINK
+from .dtypes import ANSWERED, EXCHANGE, FETCHES, NO_TIME, WAITS
 from .exchanges import FETCH, FETCH_219, FREE_PARTS, FREE_PARTS_LEFT, PART, PRODUCE, PRODUCE_219
-from .rows import ANSWERED, EXCHANGE, FETCHES, NO_TIME, WAITS
+from .framing.connections import DIALOG, LINK
 
 #: A Fetch that came back this close to its max_wait_ms, or later, waited it out: brokers' timers tick in ms, and a Raft
 #: leader ends idle Fetches up to 2 % early.

@@ -35,38 +35,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code (see `kafkatap --help`)."""
     # numpy's linear algebra, which is never used here, would start its threads at import: 50 ms.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from .options import build_parser, completion_script
+    from .commands.options import build_parser, completion_script
 
     parser = build_parser()
     options = parser.parse_args(arguments)
     try:
         if options.command == "report":
-            from .cli import report
+            from .commands.report import report
 
             if not gc.isenabled():  # by `command`
                 gc.freeze()
                 gc.enable()
             return report(options)
         if options.command == "show":
-            from .show.command import show
+            from .commands.show import show
 
             return show(options)
         if options.command == "apis":
-            from .apis import apis
+            from .commands.apis import apis
 
             return apis(options)
         if options.command == "records":
-            from .records_command import records
+            from .commands.records import records
 
             return records(options)
         if options.command == "live":
-            from .live.command import live
+            from .commands.live import live
 
             if not gc.isenabled():  # by `command`: what runs for months needs it
                 gc.enable()
             return live(options)
         if options.command == "spark":
-            from .spark.command import spark
+            from .commands.spark import spark
 
             return spark(options)
         if options.command == "completion":

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkatap.dissector.inspection import Inspector
-    from kafkatap.dissector.overlay import Definitions
+    from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.batch import Batch
     from kafkatap.reports.expressions import Condition, Expression
     from kafkatap.reports.model import Report
 
-    from .messages import Message
+    from .passes.messages import Message
     from .running import Run
     from .show.viewing import Known
 
@@ -56,7 +56,7 @@ class Analysis:
         filter: str | None = None,
         max_frame: int | None = None,
     ) -> None:
-        from .capture_paths import find_captures
+        from .captures.paths import find_captures
 
         self.captures = tuple(find_captures(os.fspath(c) for c in captures))
         self._ports = tuple(ports)
@@ -101,12 +101,12 @@ class Analysis:
     def records(self) -> pa.Table:
         import pyarrow as pa
 
-        from kafkatap.dissector.program import load_programs
-        from kafkatap.dissector.records import RecordCollector
+        from kafkatap.dissector.programs.program import load_programs
+        from kafkatap.dissector.records.record_inspector import RecordCollector
         from kafkatap.reports.record_table import empty_table, numbered_table, with_names
 
-        from .records import chunks_of
-        from .survey import named_topics
+        from .passes.message_index import named_topics
+        from .passes.records import chunks_of
 
         collector = RecordCollector(load_programs("records", self._definitions))
         run = self._run(all_results=False, inspectors=[collector])
@@ -124,7 +124,7 @@ class Analysis:
     def record_tables(self) -> Iterator[pa.Table]:
         """The table `records` in pieces, so that a large capture needs no large memory. Captures that are files are
         read twice, so that topic ids have names; of pipes those that were told before their records are."""
-        from .records import Asked, RecordReader
+        from .passes.records import Asked, RecordReader
 
         self._read_once()
         reader = RecordReader(self.captures, self._engine, self._definitions, Asked(self._condition()))
@@ -148,10 +148,10 @@ class Analysis:
 
     def _surveyed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
         """The messages of captures that are read twice, and what numbers in them are called."""
-        from .messages import Collector, read_messages
-        from .nodes import NodeFinder
+        from .passes.message_index import survey
+        from .passes.messages import Collector, read_messages
+        from .passes.node_names import NodeFinder
         from .show.viewing import Known
-        from .survey import survey
 
         found = survey(
             self.captures, self._engine, nodes=NodeFinder(self._definitions), condition=self._condition()
@@ -162,8 +162,8 @@ class Analysis:
 
     def _streamed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
         """The same of captures that are read once; what numbers are called is known as far as they are read."""
-        from .messages import Collector, LiveTopics, stream_messages, streaming_engine
-        from .nodes import NodeFinder
+        from .passes.messages import Collector, LiveTopics, stream_messages, streaming_engine
+        from .passes.node_names import NodeFinder
         from .running import Run
         from .show.viewing import Known
 
@@ -195,8 +195,8 @@ class Analysis:
         """The reports of `kafkatap report` as tables of plain rows. `by`: api, client, broker, version or topic.
         `filter`: an expression as of `analyze`, instead of the one given there. ValueError where either is wrong."""
         from kafkatap.reports.build import build_report
-        from kafkatap.reports.counts import ReportCounts
-        from kafkatap.reports.latency import check_by
+        from kafkatap.reports.counting.counts import ReportCounts
+        from kafkatap.reports.sections.latency import check_by
 
         check_by(by)
         expression = self._expression if filter is None else self._parsed(filter)
@@ -210,7 +210,7 @@ class Analysis:
 
     @cached_property
     def _whole(self) -> tuple[Any, Any, Context]:
-        from kafkatap.dissector.rows import EXCHANGE, RESULT
+        from kafkatap.dissector.dtypes import EXCHANGE, RESULT
 
         from .running import joined, topics_asked
 
@@ -256,9 +256,9 @@ class Analysis:
     def _run(
         self, all_results: bool, inspectors: Sequence[Inspector] = (), condition: Condition | None = None
     ) -> Any:  # fmt: skip
+        from .captures.sources import BLOCK_SIZE
         from .engine import engine_for
         from .running import Run
-        from .sources import BLOCK_SIZE
 
         self._read_once()
         if condition is None:
@@ -269,7 +269,7 @@ class Analysis:
 
     @property
     def _has_pipes(self) -> bool:
-        from .pipes import is_pipe
+        from .captures.pipes import is_pipe
 
         return any(map(is_pipe, self.captures))
 
@@ -289,7 +289,7 @@ class Analysis:
 
 def error_counts(results: Any) -> Any:
     """ERROR_COUNT rows: how often each non-zero code stands in each exchange's response, ascending by both."""
-    from kafkatap.dissector.rows import ERROR_COUNT
+    from kafkatap.dissector.dtypes import ERROR_COUNT
 
     failed = results[results["error_code"] != 0]
     key = failed["exchange"] * 65_536 + (failed["error_code"].astype(np.int64) + 32_768)

@@ -17,25 +17,25 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from kafkatap.dissector import dialogs as dialog_rows
 from kafkatap.dissector.dissector import Dissector, Finished
+from kafkatap.dissector.dtypes import MAX_FRAME
 from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
+from kafkatap.dissector.framing import connections as dialog_rows
 from kafkatap.dissector.inspection import Inspector
-from kafkatap.dissector.program import Programs, load_programs
-from kafkatap.dissector.rows import MAX_FRAME
+from kafkatap.dissector.programs.program import Programs, load_programs
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
 from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import CONNECTION_ROW, Batch, Context, FileInfo
-from kafkatap.reports.connection_counts import ConnectionCounts
+from kafkatap.reports.counting.connection_counts import ConnectionCounts
 
-from .ahead import AHEAD
+from .captures.readahead import AHEAD
 from .endpoints import Endpoints
 from .open_topics import OpenTopics
 
 if TYPE_CHECKING:
-    from kafkatap.dissector.overlay import Definitions
+    from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.expressions import Condition
 
 Array = np.ndarray[Any, Any]
@@ -43,26 +43,26 @@ _NONE = np.zeros(0, np.int64)
 
 #: The modules whose kernels are compiled and kept together.
 KERNEL_MODULES = (
-    "kafkatap.dissector.framing",
+    "kafkatap.dissector.framing.frames",
     "kafkatap.dissector.expiry",
     "kafkatap.dissector.exchanges",
     "kafkatap.dissector.times",
-    "kafkatap.dissector.machine",
-    "kafkatap.dissector.buffers",
-    "kafkatap.dissector.batches",
-    "kafkatap.dissector.record_reader",
+    "kafkatap.dissector.programs.machine",
+    "kafkatap.dissector.framing.buffers",
+    "kafkatap.dissector.records.batches",
+    "kafkatap.dissector.records.record_reader",
     "kafkatap.reassembly.pcap",
     "kafkatap.reassembly.pcapng",
     "kafkatap.reassembly.pcap_writer",
-    "kafkatap.reassembly.ring",
+    "kafkatap.reassembly.afpacket",
     "kafkatap.reassembly.boundaries",
     "kafkatap.reassembly.duplicates",
     "kafkatap.reassembly.headers",
     "kafkatap.reassembly.listeners",
     "kafkatap.reassembly.streams",
-    "kafkatap.reports.count_table",
-    "kafkatap.reports.histogram",
-    "kafkatap.reports.tally",
+    "kafkatap.reports.counting.count_table",
+    "kafkatap.reports.counting.histogram",
+    "kafkatap.reports.counting.tally",
 )
 #: Blocks between two looks for connections that are over; how many that begin or close call for one sooner.
 REAP_EVERY = 16
@@ -138,7 +138,7 @@ class Strings(Sequence[bytes | None]):
 
 def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
     """`overlay.open_definitions`, with what is compiled of them kept beside the kernels."""
-    from kafkatap.dissector import overlay  # here: few runs need it
+    from kafkatap.dissector.layouts import overlay  # here: few runs need it
 
     store.use(KERNEL_MODULES)
     return overlay.open_definitions(folder)

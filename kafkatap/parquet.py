@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafkatap.dissector.rows import EXCHANGE, RESULT
+from kafkatap.dissector.dtypes import EXCHANGE, RESULT
 from kafkatap.reports import tables
 from kafkatap.reports.batch import Batch, Context
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from kafkatap.reports.batch import Batch, Context, FileInfo, as_results
 
-from .ahead import ahead
-from .duplicates import DuplicateCounter
+from .captures.duplicates import DuplicateCounter
+from .captures.readahead import ahead
+from .captures.sources import BLOCK_SIZE, FileReport, ordered
 from .engine import Assembled, Engine
-from .sources import BLOCK_SIZE, FileReport, ordered
 
 #: Called once a block with the bytes of files read so far; True ends the reading there.
 Watch = Callable[[int], bool]

@@ -12,7 +12,7 @@ from kafkatap.kernels.hashing import new_seed
 from kafkatap.kernels.table import Table
 
 from . import headers, listeners, streams
-from .rows import CHUNK, CONNECTION, DIRECTION, FLOW, HELD, LISTENER, SEGMENT, Bounds
+from .dtypes import CHUNK, CONNECTION, DIRECTION, FLOW, HELD, LISTENER, SEGMENT, Bounds
 
 Array = np.ndarray[Any, Any]
 #: A pool is compacted once it holds this many bytes that are not needed any more, and as many as are.

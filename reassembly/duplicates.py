@@ -13,7 +13,7 @@ from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.hashing import hash_start, mix, spread
 from kafkatap.kernels.readers import be32
 
-from .rows import PACKET
+from .dtypes import PACKET
 
 #: A packet seen: its fingerprint, when (a count), and the capture that held it.
 SEEN = record_dtype(("fingerprint", "i8"), ("when", "i8"), ("capture", "i8"))

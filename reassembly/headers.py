@@ -14,7 +14,7 @@ from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.hashing import hash_start, mix, mix64, spread
 from kafkatap.kernels.readers import be16, be32, be64
 
-from .rows import FLOW, PACKET, SEGMENT
+from .dtypes import FLOW, PACKET, SEGMENT
 
 #: Counts of packets by what they were, kept in the state array; every packet ends in exactly one.
 TCP, NOT_IP, NOT_TCP, FRAGMENT, SHORT, BAD_HEADER, UNKNOWN_LINK = range(7)

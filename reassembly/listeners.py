@@ -12,7 +12,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.hashing import hash_start, mix, mix64, spread
 
-from .rows import LISTENER
+from .dtypes import LISTENER
 
 #: Places in the state of reassembly's kernels.
 LISTENERS, LISTENER_SEED = 0, 1

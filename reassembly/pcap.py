@@ -10,7 +10,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.readers import be32, le32
 
-from .rows import PACKET
+from .dtypes import PACKET
 
 #: Scan state (int64): where to go on, what stopped the scan, the format of this capture, the number of the next packet,
 #: where no record is to be taken that begins there or later, and the bytes of a record's header.

@@ -16,9 +16,9 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.readers import le32
 
+from .dtypes import PACKET
 from .pcap import HEADER, LONGEST_PACKET
 from .pcapng import ENHANCED_PACKET, INTERFACE_DESCRIPTION, INTERFACE_STATISTICS, SECTION_HEADER
-from .rows import PACKET
 
 #: State (int64): the form, where in the output to go on and where to end, why packing stopped, rows of `links`, packets
 #: left out as their link type has no interface, the latest time packed.

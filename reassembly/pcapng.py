@@ -13,8 +13,8 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.readers import be16, be32, le16
 
+from .dtypes import PACKET
 from .pcap import DAMAGED, LONGEST_PACKET, NEXT_NUMBER, OUTPUT_FULL, POSITION, SCANNED, STATUS, STOP, SWAPPED, read32
-from .rows import PACKET
 
 #: More state (after pcap's): interfaces of this section, where they start, all interfaces, packets dropped as told.
 INTERFACES, FIRST_INTERFACE, DROPPED, DROPS_TOLD = 8, 9, 10, 11

@@ -9,8 +9,8 @@ import numpy as np
 from kafkatap.kernels.arrays import grown, untouched
 
 from . import pcap, pcapng
+from .dtypes import PACKET
 from .errors import DamagedCapture, EmptyCapture, NotACapture
-from .rows import PACKET
 
 U8 = np.ndarray[Any, np.dtype[np.uint8]]
 Packets = np.ndarray[Any, np.dtype[Any]]

@@ -30,8 +30,7 @@ from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.readers import signed32
 from kafkatap.kernels.table import rows_left, take_row
 
-from .listeners import known_client, listeners_full, note_listener
-from .rows import (
+from .dtypes import (
     ACK,
     CHUNK,
     CONNECTION,
@@ -50,6 +49,7 @@ from .rows import (
     START,
     SYN,
 )
+from .listeners import known_client, listeners_full, note_listener
 
 PATIENCE_NS = 50_000_000
 IMPATIENCE_NS = 5_000_000_000

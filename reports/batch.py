@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kafkatap.dissector.rows import RESULT
+from kafkatap.dissector.dtypes import RESULT
 from kafkatap.kernels.arrays import taken
 from kafkatap.kernels.decorator import record_dtype
 
-from .connection_counts import ConnectionCounts, count_connections
+from .counting.connection_counts import ConnectionCounts, count_connections
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import tally
 from .batch import Context
-from .clients import clients
-from .counts import ReportCounts
-from .errors import error_totals, errors
-from .heading import files, heading
-from .histogram import middle
-from .latency import check_by, latency, roll_latency
-from .ledger import ledger, loss_sentences
+from .counting import tally
+from .counting.counts import ReportCounts
+from .counting.histogram import middle
+from .counting.rollup import api_label
 from .model import Curves, Report
-from .not_decoded import not_decoded
-from .not_decoded import sentences as not_decoded_sentences
-from .rollup import api_label
-from .throttle import throttle
-from .timeline import timeline
+from .sections.clients import clients
+from .sections.error_codes import error_totals, errors
+from .sections.heading import files, heading
+from .sections.latency import check_by, latency, roll_latency
+from .sections.ledger import ledger, loss_sentences
+from .sections.not_decoded import not_decoded
+from .sections.not_decoded import sentences as not_decoded_sentences
+from .sections.throttle import throttle
+from .sections.timeline import timeline
 
 
 def build_report(

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector import batches as b
-from kafkatap.dissector import rows as r
-from kafkatap.dissector.codecs import CODECS
-from kafkatap.dissector.records import Chunk, Topic
+from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.records import batches as b
+from kafkatap.dissector.records.codecs import CODECS
+from kafkatap.dissector.records.record_inspector import Chunk, Topic
 
 from .batch import Array, uuid_text
 from .tables import RECORDS, TIME_MS, arrow_schema, arrow_type, masked, words

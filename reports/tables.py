@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector import rows as r
+from kafkatap.dissector import dtypes as r
 from kafkatap.kernels.arrays import taken
 
 from .batch import PROTOCOLS, Array, Context, uuid_text
@@ -279,7 +279,7 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
 
     `errors`: ascending by code within an exchange, in any order of exchanges. `results`: where topics come from.
     """
-    from kafkatap.dissector.catalog import api_name
+    from kafkatap.dissector.layouts.catalog import api_name
 
     e, texts = exchanges, Texts(context)
     orphan = e["outcome"] == r.ORPHAN_RESPONSE

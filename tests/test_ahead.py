@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from kafkatap.ahead import AHEAD, ahead
+from kafkatap.captures.readahead import AHEAD, ahead
 
 
 def threads() -> list[str]:

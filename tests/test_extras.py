@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkatap import extras
+from kafkatap.commands import extras
 
 from .cli.running import ROOT
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from kafkatap.options import build_parser, completion_script
-from kafkatap.values import When, api_keys, parse_duration, parse_when
+from kafkatap.commands.options import build_parser, completion_script
+from kafkatap.commands.values import When, api_keys, parse_duration, parse_when
 
 SECOND = 1_000_000_000
 
@@ -87,7 +87,7 @@ def test_completion(shell: str) -> None:
 
 def test_help_is_light() -> None:
     code = (
-        "import sys\nfrom kafkatap.options import build_parser\n"
+        "import sys\nfrom kafkatap.commands.options import build_parser\n"
         "try: build_parser().parse_args(['report', '--help'])\nexcept SystemExit: pass\n"
         "heavy = {'numpy', 'numba', 'rich', 'pyarrow', 'pandas', 'matplotlib', 'shtab'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"

@@ -15,11 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.engine import KERNEL_MODULES
-from kafkatap.kernels import store
-from kafkatap.reassembly import boundaries
-from kafkatap.sources import CaptureReader
-from kafkatap.splits import (
+from kafkatap.captures.sources import CaptureReader
+from kafkatap.captures.splits import (  # fmt: skip
     Split,
     SplitReader,
     dropped,
@@ -28,8 +25,11 @@ from kafkatap.splits import (
     misplaced,
     plan_splits,
     void,
-)  # fmt: skip
-from kafkatap.storage import open_input
+)
+from kafkatap.captures.storage import open_input
+from kafkatap.engine import KERNEL_MODULES
+from kafkatap.kernels import store
+from kafkatap.reassembly import boundaries
 from tests.support.captures import (
     RAW,
     Interface,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.sources import CaptureReader
-from kafkatap.storage import expand, find, is_uri, open_input, size_of
+from kafkatap.captures.sources import CaptureReader
+from kafkatap.captures.storage import expand, find, is_uri, open_input, size_of
 from tests.support.captures import Packet, pcap_bytes, write_capture
 
 FILES = (
@@ -120,8 +120,7 @@ def test_an_unknown_store() -> None:
 
 def test_local_paths_need_no_pyarrow(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").touch()
-    code = (
-        f"import sys; from kafkatap.storage import expand; expand({str(tmp_path)!r}); print('pyarrow' in sys.modules)"
-    )
+    imports = "import sys; from kafkatap.captures.storage import expand"
+    code = f"{imports}; expand({str(tmp_path)!r}); print('pyarrow' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert answer.stdout == "False\n"

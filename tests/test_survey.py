@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kafkatap.dissector.dtypes import EXCHANGE, NO_TIME
 from kafkatap.dissector.inspection import Frames
-from kafkatap.dissector.machine import JOB
-from kafkatap.dissector.program import load_programs
-from kafkatap.dissector.rows import EXCHANGE, NO_TIME
+from kafkatap.dissector.programs.machine import JOB
+from kafkatap.dissector.programs.program import load_programs
 from kafkatap.engine import Engine
-from kafkatap.messages import Collector, Message, read_messages
-from kafkatap.survey import message_ids, message_times, survey
+from kafkatap.passes.message_index import message_ids, message_times, survey
+from kafkatap.passes.messages import Collector, Message, read_messages
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode, lose, merge
 from tests.wire.kafkatalk import METADATA, KafkaTalk, body, request, response, small_talk

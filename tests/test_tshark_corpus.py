@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kafkatap import analyze
-from kafkatap.dissector.catalog import load_messages
-from kafkatap.dissector.reference import decode_message
-from kafkatap.dissector.rows import MALFORMED
-from kafkatap.dissector.schema import Field, Struct
+from kafkatap.dissector.dtypes import MALFORMED
+from kafkatap.dissector.layouts.catalog import load_messages
+from kafkatap.dissector.layouts.reference import decode_message
+from kafkatap.dissector.layouts.schema import Field, Struct
 from tests.support.captures import read_bytes
 from tests.support.wireshark import TSHARK, Framed, Place, Shown, read_framed, read_shown
 

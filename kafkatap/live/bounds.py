@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.engine import Engine
-from kafkatap.reports import tally
-from kafkatap.reports.counts import ReportCounts
+from kafkatap.reports.counting import tally
+from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.filters import NEVER
+
+from ..engine import Engine
 
 Array = np.ndarray[Any, Any]
 

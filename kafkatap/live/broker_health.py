@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkatap.dissector.dialogs import FOREIGN, KAFKA, PROTOCOLS, TLS, UNKNOWN
+from kafkatap.dissector.framing.connections import FOREIGN, KAFKA, PROTOCOLS, TLS, UNKNOWN
 from kafkatap.kernels.arrays import grown, taken
 from kafkatap.kernels.decorator import record_dtype
 from kafkatap.reports.batch import Array, endpoint
 
-from .buckets import BOUNDS
+from .export.buckets import BOUNDS
 
 if TYPE_CHECKING:
-    from kafkatap.engine import Engine
+    from ..engine import Engine
 
 SECOND = 1_000_000_000
 #: What is counted of a broker, int64 each: connections, packets, handshakes by round trip (a bucket for each of BOUNDS,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kafkatap.dissector.rows import NO_INT32, NO_TIME, NOT_DECODED, RESULT
+from kafkatap.dissector.dtypes import NO_INT32, NO_TIME, NOT_DECODED, RESULT
 from kafkatap.reports.batch import Array, Batch
 
 #: What a row holds while there is no response.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from kafkatap.reports.batch import Array, Batch
 
 if TYPE_CHECKING:
-    from kafkatap.engine import Engine
-    from kafkatap.reports.counts import ReportCounts
+    from kafkatap.reports.counting.counts import ReportCounts
+
+    from ..engine import Engine
 
 
 class Sink:

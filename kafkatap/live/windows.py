@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from kafkatap.reports.counts import ReportCounts
+from kafkatap.reports.counting.counts import ReportCounts
 
 #: Seconds of which each is kept by itself.
 KEPT = 60

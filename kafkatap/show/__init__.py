@@ -1,0 +1,1 @@
+"""Messages for people: lines, trees, hexadecimal dumps, JSON."""

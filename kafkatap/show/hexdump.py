@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kafkatap.dissector import node as n
-from kafkatap.dissector.node import Node
+from kafkatap.dissector.tree import node as n
+from kafkatap.dissector.tree.node import Node
 
 from .lines import Span
 

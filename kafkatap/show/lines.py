@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafkatap.dissector.errors import error_name
-from kafkatap.dissector.facts import Facts, Place
-from kafkatap.messages import Message
+from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.dissector.tree.summary import Facts, Place
 from kafkatap.reports import units
 from kafkatap.reports.batch import uuid_text
+
+from ..passes.messages import Message
 
 Span = tuple[str, str]
 Line = list[Span]

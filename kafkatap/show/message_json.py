@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafkatap.dissector.errors import error_name
-from kafkatap.dissector.facts import Place
-from kafkatap.dissector.rows import NO_INT32
-from kafkatap.messages import Message
+from kafkatap.dissector.dtypes import NO_INT32
+from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.dissector.tree.summary import Place
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.units import iso
 
+from ..passes.messages import Message
 from .tree_json import tree_json
 from .viewing import MessageViewer
 

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kafkatap.messages import Message
-
+from ..passes.messages import Message
 from .hexdump import hexdump
 from .lines import LineMaker
 from .message_json import message_json
@@ -18,7 +17,7 @@ from .tree_text import terminal_paint, tree_text
 from .viewing import Known, MessageViewer
 
 if TYPE_CHECKING:
-    from kafkatap.dissector.overlay import Definitions
+    from kafkatap.dissector.layouts.overlay import Definitions
 
 #: Messages between two flushes where output is no terminal.
 FLUSH_EVERY = 256

@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from kafkatap.dissector import node as n
-from kafkatap.dissector.node import Node, has_problem, path_text, walk
+from kafkatap.dissector.tree import node as n
+from kafkatap.dissector.tree.node import Node, has_problem, path_text, walk
 from kafkatap.reports.batch import uuid_text
 
 #: A key that no field has.

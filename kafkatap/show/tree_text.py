@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kafkatap.dissector import node as n
-from kafkatap.dissector.node import Node
+from kafkatap.dissector.tree import node as n
+from kafkatap.dissector.tree.node import Node
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.units import safe
 

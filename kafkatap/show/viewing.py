@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkatap.dissector.node import Node
-from kafkatap.dissector.program import load_programs
-from kafkatap.dissector.record_nodes import RecordViewer
-from kafkatap.dissector.rows import MAX_FRAME
-from kafkatap.dissector.view import Asked, Names, Viewer
-from kafkatap.messages import Message
+from kafkatap.dissector.dtypes import MAX_FRAME
+from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.tree.node import Node
+from kafkatap.dissector.tree.record_nodes import RecordViewer
+from kafkatap.dissector.tree.view import Asked, Names, Viewer
+
+from ..passes.messages import Message
 
 if TYPE_CHECKING:
-    from kafkatap.dissector.overlay import Definitions
+    from kafkatap.dissector.layouts.overlay import Definitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,6 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--path"]:
         print(__file__)
         sys.exit()
-    from kafkatap.__main__ import main
+    from ..__main__ import main
 
     sys.exit(main(["spark", *sys.argv[1:]]))

@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkatap.analysis import UnreadableCaptureError
 from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
-from kafkatap.splits import SPLIT_SIZE, dropped, misinformed, misplaced, plan_splits, void
-from kafkatap.storage import expand
 
+from ..analysis import UnreadableCaptureError
+from ..captures.splits import SPLIT_SIZE, dropped, misinformed, misplaced, plan_splits, void
+from ..captures.storage import expand
 from . import tasks
-from .decode import compare
-from .partitions import to_microseconds
-from .parts import merged_connections, merged_rows
-from .plan import Corrections, Plan, make_plan, shipped
-from .survey import SplitSurvey
+from .output.connection_parts import merged_connections, merged_rows
+from .output.partitions import to_microseconds
+from .splits.decode import compare
+from .splits.plan import Corrections, Plan, make_plan, shipped
+from .splits.survey import SplitSurvey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkatap.dissector.overlay import Definitions
+    from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.model import Report
 
-    from .carry import Carry
-    from .publish import Staging
+    from .output.publish import Staging
+    from .splits.carry import Carry
 
 #: Called with the name of a stage and the number of its tasks before it runs; gives what is called at its end.
 Begin = Callable[[str, int], Callable[[], None]]
@@ -229,7 +229,7 @@ class Captures:
 
     def report(self, by: str = "api") -> Report:
         """The reports of `kafkatap report`, added up by Spark. `by`: api, client, broker, version or topic."""
-        from .summing import report_of
+        from .output.summing import report_of
 
         proved = replace(self, by_topic=by == "topic", _kept=self._kept)._counted(self._surveyed)
         context = self.context_of(proved)
@@ -386,7 +386,7 @@ class Proved:
 
     def counts(self) -> DataFrame:
         """Rows of counts of all splits (`reports.count_rows`)."""
-        from .summing import count_schema
+        from .output.summing import count_schema
 
         def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:

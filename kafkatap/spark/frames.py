@@ -13,8 +13,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.splits import SPLIT_SIZE
-
+from ..captures.splits import SPLIT_SIZE
 from .captures import Captures
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def read_captures(
     capture is damaged. FileNotFoundError (when first read) where a pattern matches nothing."""
     known = None
     if definitions is not None:
-        from kafkatap.engine import open_definitions
+        from ..engine import open_definitions
 
         known = open_definitions(definitions)
     return Captures(spark, captures, split_size, tuple(ports), known, strict)

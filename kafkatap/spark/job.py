@@ -11,19 +11,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.tables import TABLES, files_table, ledger_table
-from kafkatap.splits import SPLIT_SIZE
 
+from ..captures.splits import SPLIT_SIZE
 from .captures import Captures, DamagedCaptureError
 from .job_result import DamagedInput, JobResult, Watch, ignore
-from .parts import merged_rows, read_connections
-from .publish import Publication, open_publication
-from .report_files import write_report
-from .summing import report_of
+from .output.connection_parts import merged_rows, read_connections
+from .output.publish import Publication, open_publication
+from .output.report_files import write_report
+from .output.summing import report_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkatap.dissector.overlay import Definitions
+    from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.model import Report
 
 #: Seconds between two looks at how far a stage is.

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from .package import package_files, python_version
+from .cluster.package import package_files, python_version
 
 #: A compiler is what the archive makes unnecessary.
 LEFT_OUT = ("numba",)

@@ -4,10 +4,10 @@
     spark.read.format("pcap").option("splitSize", "64m").load("captures/*.pcap")
     spark.readStream.format("pcap").schema("file string, ts timestamp, captured int").load("captures/")
 
-One partition for each split (`kafkatap.splits`). The driver reads no more than the heads of files: where a split begins
-is found where it is read, and to where, too: neighbours put the same question to the same bytes, and get the same
-answer. A boundary of which the bytes around it are not sure is no boundary: the split before goes on past it. And a
-reader that does not come out exactly where the next split begins is an error, not rows that nobody took.
+One partition for each split (`kafkatap.captures.splits`). The driver reads no more than the heads of files: where a
+split begins is found where it is read, and to where, too: neighbours put the same question to the same bytes, and get
+the same answer. A boundary of which the bytes around it are not sure is no boundary: the split before goes on past it.
+And a reader that does not come out exactly where the next split begins is an error, not rows that nobody took.
 
 Columns that are not asked for (`schema`) are not made. Options: `splitSize` (bytes, or as 64m; 0: whole files), `mode`
 (`permissive`: a damaged file gives what comes before the damage, and of later splits what can be read; `failfast`: it
@@ -38,8 +38,8 @@ from pyspark.sql.types import (
     TimestampType,
 )  # fmt: skip
 
-from kafkatap.splits import SPLIT_SIZE, Found, Split, SplitReader, cut, find_record, first_descriptions, plan_splits
-from kafkatap.storage import File, expand, find, open_input
+from ..captures.splits import SPLIT_SIZE, Found, Split, SplitReader, cut, find_record, first_descriptions, plan_splits
+from ..captures.storage import File, expand, find, open_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

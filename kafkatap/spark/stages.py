@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kafkatap.console import complain
 from kafkatap.reports.units import size
 
+from ..commands.console import complain
 from .job_result import STAGES, Watch, ignore
 
 #: Seconds between two lines of a stage.

@@ -28,21 +28,21 @@ from kafkatap.reports.batch import Context, uuid_text
 from kafkatap.reports.tables import TABLES, files_table, ledger_table
 
 from .captures import Captures, Proved
-from .carry import Carry
-from .folders import Folder
 from .job_result import JobResult
-from .parts import merged_rows, read_connections
-from .publish import Publication, Staging, Written, open_publication
-from .report_files import write_report
+from .output.connection_parts import merged_rows, read_connections
+from .output.folders import Folder
+from .output.publish import Publication, Staging, Written, open_publication
+from .output.report_files import write_report
+from .output.summing import report_of, sum_rows
 from .source import Options, PcapStream
-from .summing import report_of, sum_rows
+from .splits.carry import Carry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
-    from kafkatap.dissector.overlay import Definitions
+    from kafkatap.dissector.layouts.overlay import Definitions
 
 #: Smaller than a job's: what is open at the end of a split is looked for in all of it.
 STREAM_SPLIT_SIZE = 16 << 20

@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.splits import Split, SplitReader
-
-from .decode import Outcome, SplitRun
-from .plan import SplitTask
-from .seams import Seam
-from .split_engine import NOTHING
-from .survey import SplitSurvey, cut_flows, survey_split
+from ..captures.splits import Split, SplitReader
+from .splits.decode import Outcome, SplitRun
+from .splits.plan import SplitTask
+from .splits.seams import Seam
+from .splits.split_engine import NOTHING
+from .splits.survey import SplitSurvey, cut_flows, survey_split
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkatap.dissector.overlay import Definitions
+    from kafkatap.dissector.layouts.overlay import Definitions
 
-    from .carry import CarriedFlow
-    from .publish import Staging, Written
+    from .output.publish import Staging, Written
+    from .splits.carry import CarriedFlow
 
 Array = np.ndarray[Any, Any]
 
@@ -177,7 +176,7 @@ class DecodeTask:
             yield from self._decode(given, seams, received)
 
     def _decode(self, given: Given, seams: dict[int, dict[bytes, Seam]], received: int) -> Iterator[pa.RecordBatch]:
-        from .rows import TableRows, checked, counted, written
+        from .output.split_tables import TableRows, checked, counted, written
 
         task, place = given.task, given.place
         if task.primed and place is not None:

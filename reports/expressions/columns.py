@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kafkatap.dissector import rows as r
-from kafkatap.dissector.catalog import api_name
-from kafkatap.dissector.errors import error_name
-from kafkatap.reports.batch import Array, Names, endpoint, uuid_text
+from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.dissector.layouts.catalog import api_name
 
+from ..batch import Array, Names, endpoint, uuid_text
 from .verdicts import Values
 
 #: Bits of a port in the number of an endpoint.

@@ -12,12 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
-from kafkatap.dissector.catalog import api_name, api_names
-from kafkatap.dissector.probes import MOST, Probe, Probes
+from kafkatap.dissector.layouts.catalog import api_name, api_names
+from kafkatap.dissector.programs.probes import MOST, Probe, Probes
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import Array, Batch, Names, as_results, uuid_text
-from kafkatap.reports.counts import rows_of
 
+from ..batch import Array, Batch, Names, as_results, uuid_text
+from ..counting.counts import rows_of
 from .columns import Spelling
 from .errors import ExpressionError
 from .meaning import ColumnAtom, Either, Every, Expression, FieldAtom, Node, Not

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
-from kafkatap.dissector import rows as r
-from kafkatap.reports.filters import check_address, split_broker
+from kafkatap.dissector import dtypes as r
 
+from ..filters import check_address, split_broker
 from . import columns as c
 from .columns import Reading, Spelling
 

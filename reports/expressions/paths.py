@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from kafkatap.dissector.catalog import load_messages
-from kafkatap.dissector.fields import K_COUNT, K_ELEMENT, K_STRUCT, K_TAG, FieldInfo, FieldTable, number_fields
-from kafkatap.dissector.probes import Place
-from kafkatap.dissector.roles import ROLE_NAMES
-from kafkatap.dissector.schema import Message
-from kafkatap.dissector.secrets import may_be_secret
+from kafkatap.dissector.layouts.catalog import load_messages
+from kafkatap.dissector.layouts.schema import Message
+from kafkatap.dissector.layouts.secrets import may_be_secret
+from kafkatap.dissector.programs.fields import K_COUNT, K_ELEMENT, K_STRUCT, K_TAG, FieldInfo, FieldTable, number_fields
+from kafkatap.dissector.programs.probes import Place
+from kafkatap.dissector.programs.roles import ROLE_NAMES
 
 from .errors import ExpressionError, suggestion
 from .names import FIELD, MS, Name

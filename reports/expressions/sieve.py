@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from kafkatap.reports.batch import Array, Batch, Names
-
+from ..batch import Array, Batch, Names
 from .columns import unnamed_topics
 from .condition import Condition
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from functools import cache
 
-from kafkatap.dissector.catalog import api_names
-from kafkatap.dissector.errors import error_codes
+from kafkatap.dissector.kafka.error_codes import error_codes
+from kafkatap.dissector.layouts.catalog import api_names
 
 from .errors import ExpressionError, suggestion
 from .literals import DURATIONS, SECOND, SIZES, exact, read_number, read_time

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kafkatap.reports.batch import Array
+from ..batch import Array
 
 
 @dataclass(frozen=True, slots=True)

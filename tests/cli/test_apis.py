@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kafkatap.apis import Api, known_apis, ranges, schema
-from kafkatap.dissector.catalog import forget_names, load_api
-from kafkatap.dissector.history import changes_in
-from kafkatap.dissector.overlay import open_definitions
-from kafkatap.dissector.reference import decode_message
-from kafkatap.dissector.releases import RELEASES
+from kafkatap.commands.apis import Api, known_apis, ranges, schema
+from kafkatap.dissector.kafka.releases import RELEASES
+from kafkatap.dissector.layouts.catalog import forget_names, load_api
+from kafkatap.dissector.layouts.history import changes_in
+from kafkatap.dissector.layouts.overlay import open_definitions
+from kafkatap.dissector.layouts.reference import decode_message
 from tests.support.messages import Taste, generate_message
 from tests.support.newer import write_definitions
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap import analyze
-from kafkatap.dissector import catalog
+from kafkatap.dissector.layouts import catalog
 from tests.support.newer import write_definitions
 
 from .running import kafkatap

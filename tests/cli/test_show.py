@@ -18,9 +18,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkatap import running, sources
+from kafkatap import running
 from kafkatap.__main__ import main
-from kafkatap.dissector.errors import error_name
+from kafkatap.captures import sources
+from kafkatap.dissector.kafka.error_codes import error_name
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import encode
 from tests.support.truth import compare_exchanges, read_truth
@@ -346,8 +347,8 @@ def test_long_arrays_are_cut(run: Run, tmp_path: Path) -> None:
 def frames_of(path: Path) -> list[bytes]:
     """The frames of a capture of one message a segment, in order of time."""
     from kafkatap.engine import Engine
-    from kafkatap.messages import Collector, read_messages
-    from kafkatap.survey import survey
+    from kafkatap.passes.message_index import survey
+    from kafkatap.passes.messages import Collector, read_messages
 
     found = survey([str(path)], Engine)
     return [m.frame for m in read_messages(found, Engine, Collector(found.order, True, None))]

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from kafkatap import cli, running
+from kafkatap import running
 from kafkatap.__main__ import main
+from kafkatap.commands import report as cli
 from kafkatap.engine import Engine
 from tests.support.captures import read_bytes
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector.catalog import load_messages
-from kafkatap.dissector.machine import JOB
-from kafkatap.dissector.profiles import PROFILES
-from kafkatap.dissector.program import Programs, compile_programs
-from kafkatap.dissector.schema import Message
-from kafkatap.dissector.tape import decode_jobs
+from kafkatap.dissector.layouts.catalog import load_messages
+from kafkatap.dissector.layouts.schema import Message
+from kafkatap.dissector.programs.machine import JOB
+from kafkatap.dissector.programs.profiles import PROFILES
+from kafkatap.dissector.programs.program import Programs, compile_programs
+from kafkatap.dissector.programs.tape import decode_jobs
 
 Array = np.ndarray[Any, Any]
 MESSAGES = load_messages()

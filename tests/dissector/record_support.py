@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector import batches as b
-from kafkatap.dissector.codecs import Bounds
-from kafkatap.dissector.program import load_programs
-from kafkatap.dissector.records import RecordCollector
+from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.records import batches as b
+from kafkatap.dissector.records.codecs import Bounds
+from kafkatap.dissector.records.record_inspector import RecordCollector
 
 Row = dict[str, Any]
 

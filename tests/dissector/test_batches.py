@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.dissector import batches as b
-from kafkatap.dissector.codecs import Bounds
+from kafkatap.dissector.records import batches as b
+from kafkatap.dissector.records.codecs import Bounds
 from tests.support import records as made
 from tests.support.records import CODECS, Record, batch, message, message_set
 
@@ -273,7 +273,7 @@ def test_offsets_and_times_wrap_as_kafka_s_do() -> None:
 
 def test_more_records_and_headers_than_a_table_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk ends and the batch goes on in the next; a record that needs more headers than there can be is wrong."""
-    import kafkatap.dissector.records as records
+    import kafkatap.dissector.records.record_inspector as records
 
     for name, size in (("BATCHES", 3), ("RECORDS", 5), ("HEADERS", 4)):
         monkeypatch.setattr(records, name, size)
@@ -290,7 +290,7 @@ def test_more_records_and_headers_than_a_table_holds(monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_decompressed_is_given_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    import kafkatap.dissector.records as records
+    import kafkatap.dissector.records.record_inspector as records
 
     monkeypatch.setattr(records, "HELD", 50_000)
     big = batch([Record(b"k", bytes(30_000), T)] * 2, made.ZSTD)
@@ -301,7 +301,7 @@ def test_what_is_decompressed_is_given_in_chunks(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_chunk_names_no_more_than_arrow_can_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    import kafkatap.dissector.records as records
+    import kafkatap.dissector.records.record_inspector as records
 
     fields = [batch(SOME, codec) for codec in range(5)]
     whole, _ = collect(fields)

@@ -20,8 +20,19 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.dissector import codecs
-from kafkatap.dissector.codecs import CORRUPT, DONE, GZIP, LZ4, SNAPPY, TOO_LARGE, UNKNOWN, ZSTD, Bounds, Unpacked
+from kafkatap.dissector.records import codecs
+from kafkatap.dissector.records.codecs import (
+    CORRUPT,
+    DONE,
+    GZIP,
+    LZ4,
+    SNAPPY,
+    TOO_LARGE,
+    UNKNOWN,
+    ZSTD,
+    Bounds,
+    Unpacked,
+)
 from tests.support.records import XERIAL, compressed, with_wrong_checksum, xerial
 
 TEXT = b"What is compressed comes back as it was, byte by byte. " * 400

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.dissector.definitions import DefinitionError, load_definition, load_definitions, read_definitions
-from kafkatap.dissector.notation import parse_api
+from kafkatap.dissector.layouts.definitions import DefinitionError, load_definition, load_definitions, read_definitions
+from kafkatap.dissector.layouts.notation import parse_api
 
 DEFINITION = """
 // A header // with a comment

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kafkatap.dissector.catalog import load_messages
-from kafkatap.dissector.definitions import read_definitions
-from kafkatap.dissector.schema import REQUEST, RESPONSE, Message, Struct
+from kafkatap.dissector.layouts.catalog import load_messages
+from kafkatap.dissector.layouts.definitions import read_definitions
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message, Struct
 
 SETS = ("3.9-trunk", "4.3.0")
 #: Where the older set has other names for the same bytes: (api_key, direction) → versions.

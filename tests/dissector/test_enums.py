@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.dissector.enums import (
+from kafkatap.dissector.kafka.enums import (
     enum_name,
     enum_of,
     enums,
@@ -16,8 +16,8 @@ from kafkatap.dissector.enums import (
     operations_text,
     time_text,
 )
-from kafkatap.dissector.fields import K_VALUE, FieldInfo, number_fields
-from kafkatap.dissector.schema import REQUEST, RESPONSE
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
+from kafkatap.dissector.programs.fields import K_VALUE, FieldInfo, number_fields
 from tests.dissector.machine_support import MESSAGES
 
 FIELDS = [info for info in number_fields(MESSAGES) if info.kind == K_VALUE]

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kafkatap.dissector.catalog import load_messages
-from kafkatap.dissector.errors import error_codes, error_name, is_retriable
-from kafkatap.dissector.releases import known_since, oldest_release_for, removed_in
-from kafkatap.dissector.schema import REQUEST
+from kafkatap.dissector.kafka.error_codes import error_codes, error_name, is_retriable
+from kafkatap.dissector.kafka.releases import known_since, oldest_release_for, removed_in
+from kafkatap.dissector.layouts.catalog import load_messages
+from kafkatap.dissector.layouts.schema import REQUEST
 
 
 def test_error_names() -> None:
@@ -72,11 +72,11 @@ def test_releases_are_those_of_kafka(corpus: Path) -> None:
 def test_names_are_known_without_numpy_or_the_layouts() -> None:
     code = (
         "import sys\n"
-        "from kafkatap.dissector.catalog import api_name, load_api\n"
-        "from kafkatap.dissector.errors import error_name\n"
-        "from kafkatap.dissector.releases import oldest_release_for\n"
+        "from kafkatap.dissector.layouts.catalog import api_name, load_api\n"
+        "from kafkatap.dissector.kafka.error_codes import error_name\n"
+        "from kafkatap.dissector.kafka.releases import oldest_release_for\n"
         "api_name(1), error_name(1), oldest_release_for([(0, 0)])\n"
         "assert load_api.cache_info().currsize == 0\n"
-        "assert not {'numpy', 'numba', 'json', 'pyarrow', 'kafkatap.dissector.notation'} & set(sys.modules)\n"
+        "assert not {'numpy', 'numba', 'json', 'pyarrow', 'kafkatap.dissector.layouts.notation'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

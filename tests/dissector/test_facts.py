@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.dissector.facts import FactReader, Facts, Place
-from kafkatap.dissector.machine import JOB
-from kafkatap.dissector.program import load_programs
-from kafkatap.dissector.tape import as_array, decode_jobs
+from kafkatap.dissector.programs.machine import JOB
+from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.tape import as_array, decode_jobs
+from kafkatap.dissector.tree.summary import FactReader, Facts, Place
 from tests.wire.kafkatalk import CREATE_TOPICS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, body
 
 ID_A, ID_B = bytes(range(16)), bytes(range(16, 32))

@@ -17,9 +17,9 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
 
-from kafkatap.dissector.reference import Traced, decode_message, has_header_tags
-from kafkatap.dissector.schema import REQUEST, RESPONSE, Message
-from kafkatap.dissector.view import Viewer
+from kafkatap.dissector.layouts.reference import Traced, decode_message, has_header_tags
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message
+from kafkatap.dissector.tree.view import Viewer
 from kafkatap.show.tree_text import tree_text
 from tests.dissector.machine_support import MESSAGES
 from tests.dissector.test_kio_parity import compare

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.dissector import rows as r
-from kafkatap.dissector.fields import FETCH, PRODUCE
-from kafkatap.dissector.program import Programs
-from kafkatap.dissector.schema import REQUEST
+from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.layouts.schema import REQUEST
+from kafkatap.dissector.programs.fields import FETCH, PRODUCE
+from kafkatap.dissector.programs.program import Programs
 from kafkatap.engine import Engine
 from kafkatap.running import Run
 from tests.dissector.machine_support import ALL, Body, programs, run

@@ -13,10 +13,10 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
 
-from kafkatap.dissector.catalog import load_messages
-from kafkatap.dissector.reference import decode_message, has_header_tags
-from kafkatap.dissector.rows import OK
-from kafkatap.dissector.schema import REQUEST, RESPONSE, Struct
+from kafkatap.dissector.dtypes import OK
+from kafkatap.dissector.layouts.catalog import load_messages
+from kafkatap.dissector.layouts.reference import decode_message, has_header_tags
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Struct
 
 from ..support.messages import Taste, generate_message
 

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.dissector import machine as m
-from kafkatap.dissector import rows
-from kafkatap.dissector.disassembly import disassemble
-from kafkatap.dissector.fields import K_COUNT, K_ELEMENT
-from kafkatap.dissector.profiles import PROFILES, Profile
-from kafkatap.dissector.program import compile_programs
-from kafkatap.dissector.roles import R_ERROR_CODE, R_PARTITION, R_RECORDS, R_TOPIC_ID, R_TOPIC_NAME, ROLE_NAMES
-from kafkatap.dissector.schema import REQUEST, RESPONSE, Field, Message, Struct, Versions
-from kafkatap.dissector.tape import enclosing, error_path, rows_with_role
+from kafkatap.dissector import dtypes as rows
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Field, Message, Struct, Versions
+from kafkatap.dissector.programs import machine as m
+from kafkatap.dissector.programs.disassembly import disassemble
+from kafkatap.dissector.programs.fields import K_COUNT, K_ELEMENT
+from kafkatap.dissector.programs.profiles import PROFILES, Profile
+from kafkatap.dissector.programs.program import compile_programs
+from kafkatap.dissector.programs.roles import R_ERROR_CODE, R_PARTITION, R_RECORDS, R_TOPIC_ID, R_TOPIC_NAME, ROLE_NAMES
+from kafkatap.dissector.programs.tape import enclosing, error_path, rows_with_role
 from kafkatap.kernels.decorator import kernel_mode
 from tests.dissector.machine_support import ALL, MESSAGES, Body, Run, programs, run
 from tests.dissector.test_machine_parity import check

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.dissector import rows
-from kafkatap.dissector.fields import K_TAG, K_VALUE
-from kafkatap.dissector.reference import UNKNOWN_TAGS, Decoded, Traced, decode_message
-from kafkatap.dissector.tape import HEADER_TAGS, tree
+from kafkatap.dissector import dtypes as rows
+from kafkatap.dissector.layouts.reference import UNKNOWN_TAGS, Decoded, Traced, decode_message
+from kafkatap.dissector.programs.fields import K_TAG, K_VALUE
+from kafkatap.dissector.programs.tape import HEADER_TAGS, tree
 from kafkatap.kernels.decorator import kernel_mode
 from tests.dissector.machine_support import ALL, Body, Run, run
 from tests.support.messages import emptiest_message, generate_message

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kafkatap.dissector import node as n
-from kafkatap.dissector.definitions import load_data_definition
-from kafkatap.dissector.nested import CONTROL_KEY, CONTROL_VALUES, DATA_FOLDER, decode_nested, load_layouts
-from kafkatap.dissector.node import Node, find, problems, walk
-from kafkatap.dissector.notation import NotationError, parse_data, render_message
-from kafkatap.dissector.schema import REQUEST, RESPONSE
-from kafkatap.dissector.view import Asked, Viewer, view_message
+from kafkatap.dissector.layouts.definitions import load_data_definition
+from kafkatap.dissector.layouts.notation import NotationError, parse_data, render_message
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
+from kafkatap.dissector.tree import node as n
+from kafkatap.dissector.tree.nested import CONTROL_KEY, CONTROL_VALUES, DATA_FOLDER, decode_nested, load_layouts
+from kafkatap.dissector.tree.node import Node, find, problems, walk
+from kafkatap.dissector.tree.view import Asked, Viewer, view_message
 from tests.dissector.machine_support import MESSAGES
 from tests.dissector.test_definitions_corpus import layout
 from tests.dissector.view_support import check_cover, fields_of, frame_of

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.dissector.catalog import MESSAGES_FOLDER, api_name, api_names, load_messages
-from kafkatap.dissector.notation import NotationError, parse_api, parse_range, render_api
-from kafkatap.dissector.schema import NO_VERSIONS, OPEN, REQUEST, RESPONSE, Versions
+from kafkatap.dissector.layouts.catalog import MESSAGES_FOLDER, api_name, api_names, load_messages
+from kafkatap.dissector.layouts.notation import NotationError, parse_api, parse_range, render_api
+from kafkatap.dissector.layouts.schema import NO_VERSIONS, OPEN, REQUEST, RESPONSE, Versions
 
 EXAMPLE = """\
 api 200 Example

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from kafkatap.dissector import catalog, overlay
-from kafkatap.dissector.catalog import api_name, api_names, load_messages
-from kafkatap.dissector.definitions import DefinitionError, load_definitions, read_definitions
-from kafkatap.dissector.notation import parse_api, render_message
-from kafkatap.dissector.overlay import lay_message_over, lay_over, open_definitions
-from kafkatap.dissector.profiles import EVERYTHING
-from kafkatap.dissector.program import FOLDERS_KEPT, compile_programs, load_programs
-from kafkatap.dissector.reference import decode_message
-from kafkatap.dissector.rows import OK
-from kafkatap.dissector.schema import REQUEST, RESPONSE, Versions
+from kafkatap.dissector.dtypes import OK
+from kafkatap.dissector.layouts import catalog, overlay
+from kafkatap.dissector.layouts.catalog import api_name, api_names, load_messages
+from kafkatap.dissector.layouts.definitions import DefinitionError, load_definitions, read_definitions
+from kafkatap.dissector.layouts.notation import parse_api, render_message
+from kafkatap.dissector.layouts.overlay import lay_message_over, lay_over, open_definitions
+from kafkatap.dissector.layouts.reference import decode_message
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Versions
+from kafkatap.dissector.programs.profiles import EVERYTHING
+from kafkatap.dissector.programs.program import FOLDERS_KEPT, compile_programs, load_programs
 from kafkatap.kernels import store
 from tests.support.messages import generate_message
 from tests.support.newer import QUEUE_PEEK, newer_texts, write_definitions

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.dissector.fields import API_VERSIONS, FETCH, PRODUCE, SASL_HANDSHAKE
 from kafkatap.dissector.inspection import Frames, Inspector
-from kafkatap.dissector.probes import MOST, Place, Probe, Probes
-from kafkatap.dissector.program import load_programs
-from kafkatap.dissector.tape import decode_jobs, tree
+from kafkatap.dissector.programs.fields import API_VERSIONS, FETCH, PRODUCE, SASL_HANDSHAKE
+from kafkatap.dissector.programs.probes import MOST, Place, Probe, Probes
+from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.tape import decode_jobs, tree
 from kafkatap.engine import Engine
 from kafkatap.reports.batch import Batch
 from kafkatap.reports.expressions import Condition, parse_expression

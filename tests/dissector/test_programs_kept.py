@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkatap.dissector import program
-from kafkatap.dissector.program import Programs, load_programs
+from kafkatap.dissector.programs import program
+from kafkatap.dissector.programs.program import Programs, load_programs
 from kafkatap.kernels import store
 from tests.dissector.machine_support import programs
 

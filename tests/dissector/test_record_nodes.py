@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkatap import analyze
-from kafkatap.dissector import node as n
-from kafkatap.dissector.node import Node, walk
-from kafkatap.dissector.program import load_programs
-from kafkatap.dissector.record_nodes import RecordViewer
-from kafkatap.dissector.schema import REQUEST, RESPONSE
-from kafkatap.dissector.view import Viewer
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
+from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.tree import node as n
+from kafkatap.dissector.tree.node import Node, walk
+from kafkatap.dissector.tree.record_nodes import RecordViewer
+from kafkatap.dissector.tree.view import Viewer
 from kafkatap.engine import Engine
-from kafkatap.messages import Collector, read_messages
-from kafkatap.survey import survey
+from kafkatap.passes.message_index import survey
+from kafkatap.passes.messages import Collector, read_messages
 from tests.support.records import GZIP, NONE, Record, batch, message_set
 
 Told = tuple[int | None, bytes | None, bytes | None, int]

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from kafkatap.dissector.catalog import api_names, load_api
-from kafkatap.dissector.notation import parse_api
-from kafkatap.dissector.reference import (
+from kafkatap.dissector.dtypes import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES, UNKNOWN_API, UNKNOWN_VERSION
+from kafkatap.dissector.layouts.catalog import api_names, load_api
+from kafkatap.dissector.layouts.notation import parse_api
+from kafkatap.dissector.layouts.reference import (
     UNKNOWN_TAGS,
     Decoded,
     decode_message,
@@ -17,15 +18,7 @@ from kafkatap.dissector.reference import (
     has_header_tags,
     least_struct,
 )
-from kafkatap.dissector.rows import (
-    INCOMPLETE,
-    MALFORMED,
-    OK,
-    TRAILING_BYTES,
-    UNKNOWN_API,
-    UNKNOWN_VERSION,
-)
-from kafkatap.dissector.schema import REQUEST, RESPONSE, Message, Struct
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message, Struct
 
 from ..support.messages import Taste, emptiest_message, encode_message, generate_message
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkatap.dissector.fields import K_VALUE, number_fields
-from kafkatap.dissector.sasl import describe_token
-from kafkatap.dissector.schema import REQUEST, RESPONSE
-from kafkatap.dissector.secrets import (
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
+from kafkatap.dissector.layouts.secrets import (
     GUARDS,
     SECRET_FIELDS,
     is_guarded_field,
@@ -15,6 +13,8 @@ from kafkatap.dissector.secrets import (
     is_secret_name,
     may_be_secret,
 )
+from kafkatap.dissector.programs.fields import K_VALUE, number_fields
+from kafkatap.dissector.tree.sasl import describe_token
 from tests.dissector.machine_support import MESSAGES
 
 FIELDS = [info for info in number_fields(MESSAGES) if info.kind == K_VALUE]

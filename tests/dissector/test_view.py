@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.dissector import node as n
-from kafkatap.dissector.node import Node, find, problems, walk
-from kafkatap.dissector.reference import Traced, decode_message
-from kafkatap.dissector.rows import OK
-from kafkatap.dissector.schema import REQUEST, RESPONSE, Message, Versions
-from kafkatap.dissector.view import Asked, Names, Viewer, view_message
+from kafkatap.dissector.dtypes import OK
+from kafkatap.dissector.layouts.reference import Traced, decode_message
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message, Versions
+from kafkatap.dissector.tree import node as n
+from kafkatap.dissector.tree.node import Node, find, problems, walk
+from kafkatap.dissector.tree.view import Asked, Names, Viewer, view_message
 from kafkatap.kernels.decorator import kernel_mode
 from tests.dissector.machine_support import ALL, MESSAGES
 from tests.dissector.view_support import check_cover, fields_of, frame_of, header_of, traced

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkatap.dissector import node as n
-from kafkatap.dissector.node import Node, own_bytes, walk
-from kafkatap.dissector.reference import UNKNOWN_TAGS, Traced
-from kafkatap.dissector.schema import REQUEST, Message
+from kafkatap.dissector.layouts.reference import UNKNOWN_TAGS, Traced
+from kafkatap.dissector.layouts.schema import REQUEST, Message
+from kafkatap.dissector.tree import node as n
+from kafkatap.dissector.tree.node import Node, own_bytes, walk
 
 CORRELATION_ID = 7
 CLIENT_ID = b"tester"

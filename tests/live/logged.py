@@ -6,9 +6,9 @@ from pathlib import Path
 
 from kafkatap.engine import Engine
 from kafkatap.live.bounds import Bounds
+from kafkatap.live.export.parquet_files import ParquetLog
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.tables import ParquetLog
 
 from .support import FileSource
 

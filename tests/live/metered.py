@@ -7,9 +7,9 @@ from pathlib import Path
 
 from kafkatap.engine import Engine
 from kafkatap.live.bounds import Bounds
-from kafkatap.live.families import Family
+from kafkatap.live.export.families import Family
+from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.governor import Governor
-from kafkatap.live.metrics import Metrics
 from kafkatap.live.monitor import Monitor
 
 from .support import FileSource

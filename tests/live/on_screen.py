@@ -17,8 +17,8 @@ from kafkatap.engine import KERNEL_MODULES, Engine
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.recent import Recent
-from kafkatap.live.screen import run_screen
+from kafkatap.live.screen.app import run_screen
+from kafkatap.live.screen.recent import Recent
 
 from .support import SECOND, FileSource
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.sources import CaptureReader
+from kafkatap.captures.sources import CaptureReader
 
 SECOND = 1_000_000_000
 

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from kafkatap.live import bpf
+from kafkatap.live.capture import bpf
 from kafkatap.reassembly.headers import ETHERNET, RAW
 
 EXPRESSIONS = (

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from kafkatap.commands import live as command
 from kafkatap.engine import Engine
 from kafkatap.kernels import store
 from kafkatap.kernels.decorator import kernel_mode
-from kafkatap.live import command, interfaces
-from kafkatap.live.capture import open_capture
-from kafkatap.live.privileges import DAC_OVERRIDE, DAC_READ_SEARCH, to_read, to_write
+from kafkatap.live.capture import interfaces
+from kafkatap.live.capture.packet_source import open_capture
+from kafkatap.live.capture.privileges import DAC_OVERRIDE, DAC_READ_SEARCH, to_read, to_write
 from tests.cli.running import KAFKATAP, ROOT, environment, kafkatap, without_compiling
 from tests.support.captures import read_capture
 from tests.support.tcp import on_link

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kafkatap.live.buckets import BOUNDS
-from kafkatap.live.prometheus import serve
+from kafkatap.live.export.buckets import BOUNDS
+from kafkatap.live.export.prometheus import serve
 from kafkatap.reports.build import build_report
 
 from .metered import Metered

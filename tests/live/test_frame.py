@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkatap.dissector.rows import RESULT
+from kafkatap.dissector.dtypes import RESULT
 from kafkatap.engine import Engine
-from kafkatap.live.columns import ROWS, cells, fit, heading
-from kafkatap.live.drill import TEXTS, Frozen, Live, Page, Shown, sections
-from kafkatap.live.frame import Drawing, frame
 from kafkatap.live.governor import HEADERS, LEAN, PAUSED
 from kafkatap.live.monitor import Monitor, Status
-from kafkatap.live.recent import Message, Recent
-from kafkatap.live.rows import SECOND, Row, window_rows
+from kafkatap.live.screen.breakdown import SECOND, Row, window_rows
+from kafkatap.live.screen.columns import ROWS, cells, fit, heading
+from kafkatap.live.screen.frame import Drawing, frame
+from kafkatap.live.screen.pages import TEXTS, Frozen, Live, Page, Shown, sections
+from kafkatap.live.screen.recent import Message, Recent
 from kafkatap.reports import units
 from kafkatap.reports.batch import Batch
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from kafkatap.engine import Engine
-from kafkatap.live import labels
 from kafkatap.live.bounds import Bounds
-from kafkatap.live.buckets import BOUNDS
-from kafkatap.live.families import COUNTER, GAUGE, HISTOGRAM, Family, Point
+from kafkatap.live.export import labels
+from kafkatap.live.export.buckets import BOUNDS
+from kafkatap.live.export.families import COUNTER, GAUGE, HISTOGRAM, Family, Point
+from kafkatap.live.export.labels import OTHER, Labels, label
+from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.governor import HEADERS
-from kafkatap.live.labels import OTHER, Labels, label
-from kafkatap.live.metrics import Metrics
-from kafkatap.reports import tally
 from kafkatap.reports.build import build_report
-from kafkatap.reports.counts import ReportCounts
+from kafkatap.reports.counting import tally
+from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report, Table
 
 from .metered import Metered, sums

@@ -19,10 +19,10 @@ from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, PAUSED, Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.priority import Priority
 from kafkatap.open_topics import OpenTopics
-from kafkatap.reports import tally
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
-from kafkatap.reports.counts import ReportCounts
+from kafkatap.reports.counting import tally
+from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
 from kafkatap.running import Run
 

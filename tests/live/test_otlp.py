@@ -17,11 +17,11 @@ from threading import Thread
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from kafkatap.extras import install_command
-from kafkatap.live.buckets import BOUNDS
-from kafkatap.live.families import HISTOGRAM
-from kafkatap.live.otlp import UNITS, export
-from kafkatap.values import parse_collector
+from kafkatap.commands.extras import install_command
+from kafkatap.commands.values import parse_collector
+from kafkatap.live.export.buckets import BOUNDS
+from kafkatap.live.export.families import HISTOGRAM
+from kafkatap.live.export.otlp import UNITS, export
 
 from .metered import Metered
 from .support import SECOND
@@ -210,7 +210,7 @@ def test_without_the_library_it_says_what_to_install():
     """In a process of its own, in which opentelemetry cannot be imported."""
     code = (
         "import sys; sys.modules['opentelemetry'] = None\n"
-        "from kafkatap.live.otlp import export\n"
+        "from kafkatap.live.export.otlp import export\n"
         "try: export(None, None)\n"
         "except OSError as error: print(error)"
     )

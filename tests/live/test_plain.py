@@ -13,8 +13,8 @@ import pytest
 from kafkatap.engine import Engine
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.plain import Plain
-from kafkatap.live.rows import total_row
+from kafkatap.live.screen.breakdown import total_row
+from kafkatap.live.screen.plain import Plain
 
 from .support import SECOND, FileSource
 

@@ -16,12 +16,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from kafkatap.console import reason_of
-from kafkatap.live.buckets import BOUNDS
-from kafkatap.live.families import COUNTER, HISTOGRAM, Family, Point
-from kafkatap.live.labels import label
-from kafkatap.live.prometheus import AT_ONCE, Server, exposed, serve
-from kafkatap.values import parse_listen
+from kafkatap.commands.console import reason_of
+from kafkatap.commands.values import parse_listen
+from kafkatap.live.export.buckets import BOUNDS
+from kafkatap.live.export.families import COUNTER, HISTOGRAM, Family, Point
+from kafkatap.live.export.labels import label
+from kafkatap.live.export.prometheus import AT_ONCE, Server, exposed, serve
 
 from .metered import Metered
 from .prometheus_server import missing

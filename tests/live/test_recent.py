@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkatap.dissector.rows import OUTCOMES, RESULT
+from kafkatap.dissector.dtypes import OUTCOMES, RESULT
 from kafkatap.engine import Engine
 from kafkatap.live.bounds import Bounds
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.recent import Recent, Ring
-from kafkatap.live.rows import names_of
+from kafkatap.live.screen.breakdown import names_of
+from kafkatap.live.screen.recent import Recent, Ring
 from kafkatap.reports.batch import Batch, endpoint
-from kafkatap.reports.errors import error_label
-from kafkatap.reports.rollup import api_label
+from kafkatap.reports.counting.rollup import api_label
+from kafkatap.reports.sections.error_codes import error_label
 from kafkatap.running import Run
 from tests.support.tcp import merge
 from tests.wire.kafkatalk import MS

@@ -19,18 +19,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kafkatap
-from kafkatap.asking import incident_condition
+from kafkatap.captures.sources import CaptureReader
+from kafkatap.commands.options import build_parser
 from kafkatap.engine import Engine, engine_for
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.packet_ring import SEGMENT, PacketRing
-from kafkatap.live.recorder import Recorder
-from kafkatap.options import build_parser
+from kafkatap.live.recording.packet_ring import SEGMENT, PacketRing
+from kafkatap.live.recording.recorder import Recorder
 from kafkatap.reassembly import pcap_writer as writer
-from kafkatap.reassembly.rows import PACKET
+from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.reports.expressions import Condition, parse_expression
-from kafkatap.sources import CaptureReader
+from kafkatap.selection import incident_condition
 from tests.support.captures import (
     ETHERNET,
     RAW,

@@ -17,9 +17,9 @@ from itertools import count
 import numpy as np
 import pytest
 
-from kafkatap.live import bpf
-from kafkatap.live.capture import Capture, open_capture
-from kafkatap.live.ring import Ring
+from kafkatap.live.capture import bpf
+from kafkatap.live.capture.packet_source import Capture, open_capture
+from kafkatap.live.capture.ring import Ring
 from kafkatap.reassembly.headers import ETHERNET, RAW
 from tests.support.tcp import ACK, PSH, START_NS, SYN, Segment, on_link, tcp_packet
 

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkatap.reassembly import ring
+from kafkatap.reassembly import afpacket as ring
+from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.reassembly.headers import ETHERNET
-from kafkatap.reassembly.rows import PACKET
 
 BLOCK = 4_096
 FIRST, LINK_LAYER = 48, 82

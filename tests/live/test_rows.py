@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkatap.dissector.rows import WAITS
+from kafkatap.dissector.dtypes import WAITS
 from kafkatap.engine import Engine
-from kafkatap.live.rows import BY, SECOND, Row, names_of, total_row, window_rows
+from kafkatap.live.screen.breakdown import BY, SECOND, Row, names_of, total_row, window_rows
 from kafkatap.reports.batch import Context, endpoint
-from kafkatap.reports.counts import ReportCounts
-from kafkatap.reports.errors import error_label, errors
-from kafkatap.reports.latency import latency
+from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Table, Value
-from kafkatap.reports.throttle import throttle
+from kafkatap.reports.sections.error_codes import error_label, errors
+from kafkatap.reports.sections.latency import latency
+from kafkatap.reports.sections.throttle import throttle
 from kafkatap.running import Run
 
 SAMPLES = sorted(Path("samples").glob("*.pcap*"))

@@ -24,11 +24,11 @@ import pytest
 
 from kafkatap.engine import KERNEL_MODULES, Engine
 from kafkatap.kernels import store
-from kafkatap.live.drill import Live, Page, Shown, sections
-from kafkatap.live.frame import Drawing, frame
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.recent import Recent
+from kafkatap.live.screen.frame import Drawing, frame
+from kafkatap.live.screen.pages import Live, Page, Shown, sections
+from kafkatap.live.screen.recent import Recent
 from tests.cli.running import ROOT, environment
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import encode

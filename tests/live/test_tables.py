@@ -19,11 +19,11 @@ import pytest
 import kafkatap
 from kafkatap.engine import Engine
 from kafkatap.live.bounds import Bounds
+from kafkatap.live.export.parquet_files import GATHERED, ParquetLog
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.tables import GATHERED, ParquetLog
 from kafkatap.reports.batch import Batch
-from kafkatap.spark.partitions import to_microseconds
+from kafkatap.spark.output.partitions import to_microseconds
 
 from .logged import log
 from .support import SECOND, FileSource

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafkatap.live.bounds import Bounds
-from kafkatap.live.drill import Live, Page, Shown, sections
-from kafkatap.live.recent import Recent
+from kafkatap.live.screen.pages import Live, Page, Shown, sections
+from kafkatap.live.screen.recent import Recent
 from kafkatap.reports.batch import uuid_text
 from tests.support.tcp import merge
 from tests.wire.kafkatalk import FETCH, METADATA, MS, KafkaTalk

@@ -15,9 +15,9 @@ from urllib.request import urlopen
 
 import pytest
 
+from kafkatap.commands.options import build_parser
 from kafkatap.engine import KERNEL_MODULES
 from kafkatap.kernels import store
-from kafkatap.options import build_parser
 
 from .test_prometheus import packets
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kafkatap.engine import Engine
+from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.governor import Governor
-from kafkatap.live.metrics import Metrics
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.rows import names_of, window_rows
+from kafkatap.live.screen.breakdown import names_of, window_rows
 from kafkatap.reports.expressions import Condition
 from tests.support.captures import Packet, pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kafkatap.dissector.errors import error_codes
+from kafkatap.dissector.kafka.error_codes import error_codes
 
 MS = 1_000_000
 ERROR_CODES = {name: code for code, (name, _) in error_codes().items()}

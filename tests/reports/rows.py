@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector import rows as r
+from kafkatap.dissector import dtypes as r
 from kafkatap.reports.batch import CONNECTION_ROW, P_KAFKA, Array, Batch, Context, FileInfo
-from kafkatap.reports.counts import ReportCounts
+from kafkatap.reports.counting.counts import ReportCounts
 
 MS = 1_000_000
 START = 1_795_236_239 * 1_000_000_000

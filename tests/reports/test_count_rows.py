@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.dissector import rows as r
+from kafkatap.dissector import dtypes as r
 from kafkatap.engine import Engine
-from kafkatap.reports import counts as counts_module
-from kafkatap.reports import tally
 from kafkatap.reports.batch import Batch, Context
 from kafkatap.reports.build import build_report
-from kafkatap.reports.count_rows import (
+from kafkatap.reports.counting import counts as counts_module
+from kafkatap.reports.counting import tally
+from kafkatap.reports.counting.count_rows import (
     ADDED_BY,
     COLUMNS,
     KEYS,
@@ -30,9 +30,9 @@ from kafkatap.reports.count_rows import (
     rows_of_counts,
     unescape,
 )
-from kafkatap.reports.counts import SECOND, ReportCounts
-from kafkatap.reports.latency import BY
+from kafkatap.reports.counting.counts import SECOND, ReportCounts
 from kafkatap.reports.model import Report
+from kafkatap.reports.sections.latency import BY
 from kafkatap.reports.tables import arrow_schema
 from kafkatap.running import Run
 

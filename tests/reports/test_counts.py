@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.dissector import rows as r
-from kafkatap.reports import counts as counts_module
-from kafkatap.reports import tally
+from kafkatap.dissector import dtypes as r
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
-from kafkatap.reports.counts import SECOND, ReportCounts, rows_of
+from kafkatap.reports.counting import counts as counts_module
+from kafkatap.reports.counting import tally
+from kafkatap.reports.counting.counts import SECOND, ReportCounts, rows_of
 from kafkatap.reports.filters import Filters, split_broker
 from kafkatap.reports.model import Table
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkatap import analyze
-from kafkatap.dissector import rows as r
+from kafkatap.dissector import dtypes as r
 from kafkatap.engine import engine_for
 from kafkatap.reports.expressions import Condition, ExpressionError, parse_expression
 from kafkatap.reports.expressions.names import ALIASES, NAMES, help_text

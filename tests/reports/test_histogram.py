@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.reports.count_table import MAX, MIN, SUM, CountTable, merge
-from kafkatap.reports.histogram import BUCKETS, Histograms, buckets, edges, middle, percentiles
+from kafkatap.reports.counting.count_table import MAX, MIN, SUM, CountTable, merge
+from kafkatap.reports.counting.histogram import BUCKETS, Histograms, buckets, edges, middle, percentiles
 
 VALUES = st.integers(0, 2**62)
 

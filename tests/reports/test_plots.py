@@ -11,12 +11,12 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from kafkatap.reports import plots
 from kafkatap.reports.batch import FileInfo
 from kafkatap.reports.build import build_report
-from kafkatap.reports.counts import SECOND
+from kafkatap.reports.counting.counts import SECOND
 from kafkatap.reports.model import Report
-from kafkatap.reports.plots import write_plots
+from kafkatap.reports.rendering import plots
+from kafkatap.reports.rendering.plots import write_plots
 
 from . import rows as made
 from .rows import MS

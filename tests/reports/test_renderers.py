@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from kafkatap.reports import units
 from kafkatap.reports.batch import FileInfo
 from kafkatap.reports.build import build_report
-from kafkatap.reports.counts import SECOND
-from kafkatap.reports.csv_report import cell, write_csv
-from kafkatap.reports.json_report import report_object, schema, write_json
+from kafkatap.reports.counting.counts import SECOND
 from kafkatap.reports.model import Column
-from kafkatap.reports.text import render_table, render_text, write_text
+from kafkatap.reports.rendering.csv_report import cell, write_csv
+from kafkatap.reports.rendering.json_report import report_object, schema, write_json
+from kafkatap.reports.rendering.text import render_table, render_text, write_text
 
 from . import rows as made
 from .test_reports import report, small

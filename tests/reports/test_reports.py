@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkatap.dissector import rows as r
+from kafkatap.dissector import dtypes as r
 from kafkatap.reports.build import build_report
-from kafkatap.reports.counts import SECOND, ReportCounts
-from kafkatap.reports.ledger import WORDS
+from kafkatap.reports.counting.counts import SECOND, ReportCounts
 from kafkatap.reports.model import Report, Table
+from kafkatap.reports.sections.ledger import WORDS
 
 from . import rows as made
 from .rows import MS, START, connection, context, counted, exchange, result

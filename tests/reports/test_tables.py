@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kafkatap.dissector import rows as r
+from kafkatap.dissector import dtypes as r
 from kafkatap.reports import tables
 from kafkatap.reports.batch import Context
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.dissector.node import Node, problems, walk
-from kafkatap.dissector.schema import REQUEST, RESPONSE, Message
-from kafkatap.dissector.view import Names, Viewer, view_message
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message
+from kafkatap.dissector.tree.node import Node, problems, walk
+from kafkatap.dissector.tree.view import Names, Viewer, view_message
 from kafkatap.kernels.decorator import kernel_mode
 from kafkatap.show.hexdump import hexdump
 from kafkatap.show.tree_json import tree_json

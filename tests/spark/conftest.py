@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def missing() -> str:
     """What this machine lacks for Spark, in plain words; "" where it lacks nothing."""
-    from kafkatap.spark.java import SetupError, require_java
+    from kafkatap.spark.cluster.java import SetupError, require_java
 
     try:
         import pyspark  # noqa: F401
@@ -55,7 +55,7 @@ def java() -> None:
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
     """A local session with two cores, as `open_session` makes it."""
-    from kafkatap.spark.session import open_session
+    from kafkatap.spark.cluster.session import open_session
 
     session = open_session("local[2]", name="tests", config={"spark.driver.extraJavaOptions": SHORT_LIVED})
     yield session

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kafkatap.spark import exchanges
-from kafkatap.spark.executors import require_package
-from kafkatap.spark.session import SetupError, open_session
+from kafkatap.spark.cluster.executors import require_package
+from kafkatap.spark.cluster.session import SetupError, open_session
 
 
 def where() -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 
 import tests.wire.harness  # noqa: F401  (engines share what is read of programs)
 from kafkatap import analyze
+from kafkatap.captures.splits import Split, plan_splits
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 from kafkatap.spark import tasks
 from kafkatap.spark.captures import Captures, Proved, _Surveyed
-from kafkatap.spark.decode import compare
-from kafkatap.spark.parts import merged_rows
-from kafkatap.spark.plan import Corrections, Plan, make_plan, shipped
-from kafkatap.spark.survey import SplitSurvey
-from kafkatap.splits import Split, plan_splits
+from kafkatap.spark.output.connection_parts import merged_rows
+from kafkatap.spark.splits.decode import compare
+from kafkatap.spark.splits.plan import Corrections, Plan, make_plan, shipped
+from kafkatap.spark.splits.survey import SplitSurvey
 from tests.support.captures import PcapRecords
 
 #: No test needs more.

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kafkatap.spark.folders import Folder
-from kafkatap.spark.publish import Publication, Staging, Written, open_publication
+from kafkatap.spark.output.folders import Folder
+from kafkatap.spark.output.publish import Publication, Staging, Written, open_publication
 from tests.spark.rows import TABLES_MADE
 
 CHANGES = ("open_output_stream", "move", "copy_file", "delete_file", "delete_dir", "create_dir")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafkatap.reports.tables import TABLES, arrow_schema, arrow_type
-from kafkatap.spark.partitions import broker_names, exchange_times
-from kafkatap.spark.publish import Staging, Written
+from kafkatap.spark.output.partitions import broker_names, exchange_times
+from kafkatap.spark.output.publish import Staging, Written
 
 TABLES_MADE = ("exchanges", "results", "connections", "files", "ledger")
 #: 2026-11-21T04:00:00Z

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from kafkatap.spark import stream
-from kafkatap.spark.session import open_session
+from kafkatap.spark.cluster.session import open_session
 from tests.support.spark_clusters import SHORT_LIVED
 
 

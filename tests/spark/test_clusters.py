@@ -17,8 +17,8 @@ import pytest
 
 from kafkatap.analysis import Analysis
 from kafkatap.spark import pack as pack_module
+from kafkatap.spark.cluster.package import package_files
 from kafkatap.spark.pack import pack
-from kafkatap.spark.package import package_files
 from tests.support.spark_clusters import BARE, SHORT_LIVED, Place, bare_python, connect_server, spark_home, standalone
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -145,7 +145,7 @@ def test_connect_where_the_package_is_installed_for_another_python(
 
 def test_a_split_is_read_by_kept_kernels_where_nothing_is_decoded(samples: Path) -> None:
     code = (
-        "import sys\nfrom kafkatap.splits import SplitReader, plan_splits\n"
+        "import sys\nfrom kafkatap.captures.splits import SplitReader, plan_splits\n"
         f"splits = plan_splits([{str(samples / CAPTURE)!r}], 100_000)\n"
         "print([SplitReader(split).begins is None for split in splits], 'numba' in sys.modules)"
     )

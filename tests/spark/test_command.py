@@ -15,10 +15,10 @@ import pytest
 
 import kafkatap.spark as kafkatap_spark
 from kafkatap.__main__ import main
-from kafkatap.extras import install_command
-from kafkatap.options import build_parser, completion_script
+from kafkatap.commands.extras import install_command
+from kafkatap.commands.options import build_parser, completion_script
+from kafkatap.commands.spark import summary
 from kafkatap.reports.tables import TABLES
-from kafkatap.spark.command import summary
 from kafkatap.spark.job_result import JobResult
 from kafkatap.spark.stages import Lines, told, watching
 from tests.cli.running import ROOT, Done, environment, kafkatap
@@ -79,7 +79,7 @@ def test_wrong_calls_end_with_2(wrong: list[str], said: str, capsys: pytest.Capt
 
 @pytest.mark.parametrize("text", ["67108864", "65536k", "64m", "64M", "64MiB", "64mb", "0.0625g", " 64 m "])
 def test_sizes(text: str) -> None:
-    from kafkatap.values import parse_size
+    from kafkatap.commands.values import parse_size
 
     assert parse_size(text) == 64 << 20
 
@@ -177,7 +177,7 @@ def test_a_master_that_is_none(java: None, tmp_path: Path) -> None:
 
 
 def test_an_output_that_is_in_use(tmp_path: Path) -> None:
-    from kafkatap.spark.publish import open_publication
+    from kafkatap.spark.output.publish import open_publication
 
     with open_publication(str(tmp_path), "other"):
         done = kafkatap("spark", SAMPLE, "--out", tmp_path)
@@ -229,7 +229,7 @@ def without_numbers(tables: Mapping[str, list[dict[str, Any]]]) -> dict[str, lis
 
 def test_the_tables_are_those_of_one_process(tables: Path) -> None:
     from kafkatap import analyze
-    from kafkatap.spark.partitions import to_microseconds
+    from kafkatap.spark.output.partitions import to_microseconds
 
     local = analyze(SAMPLE)
     names = ("connections", "exchanges", "results", "ledger")

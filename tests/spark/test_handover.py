@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.dissector import dialogs as d
-from kafkatap.dissector.rows import EXCHANGE
-from kafkatap.reassembly import rows as r
+from kafkatap.dissector.dtypes import EXCHANGE
+from kafkatap.dissector.framing import connections as d
+from kafkatap.reassembly import dtypes as r
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
-from kafkatap.spark.handover import History, history_of, resume, state_digest
-from kafkatap.spark.split_engine import SplitEngine
+from kafkatap.spark.splits.handover import History, history_of, resume, state_digest
+from kafkatap.spark.splits.split_engine import SplitEngine
 from tests.spark.join_talks import pipelined
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import Segment, encode, lose

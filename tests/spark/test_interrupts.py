@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkatap.spark.interrupts import interruptible
+from kafkatap.spark.cluster.interrupts import interruptible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from kafkatap.spark.survey import SplitSurvey
-from kafkatap.splits import plan_splits
+from kafkatap.captures.splits import plan_splits
+from kafkatap.spark.splits.survey import SplitSurvey
 from tests.spark.join_support import (
     assert_same,
     check,

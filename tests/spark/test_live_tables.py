@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import kafkatap
-from kafkatap.live.tables import ParquetLog
+from kafkatap.live.export.parquet_files import ParquetLog
 from tests.live.logged import log
 from tests.live.support import SECOND
 

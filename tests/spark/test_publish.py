@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkatap.spark import locks
-from kafkatap.spark.folders import Folder
-from kafkatap.spark.locks import InUse
-from kafkatap.spark.partitions import MOST, OTHER, partition_name
-from kafkatap.spark.publish import Published, Staging, Written, finish_earlier, open_publication
+from kafkatap.spark.output import locks
+from kafkatap.spark.output.folders import Folder
+from kafkatap.spark.output.locks import InUse
+from kafkatap.spark.output.partitions import MOST, OTHER, partition_name
+from kafkatap.spark.output.publish import Published, Staging, Written, finish_earlier, open_publication
 from tests.spark.rows import HOUR, HOUR_4, TABLES_MADE, connections, exchanges, made, results_of, write_run
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def test_a_run_killed_while_it_writes_is_forgotten(tmp_path: Path) -> None:
     run(tmp_path, 1)
     before = visible(tmp_path)
     code = (
-        "import os, sys\nfrom kafkatap.spark.publish import open_publication\n"
+        "import os, sys\nfrom kafkatap.spark.output.publish import open_publication\n"
         "from tests.spark.rows import write_run\n"
         "with open_publication(sys.argv[1]) as p:\n    write_run(p.staging, 2)\n    os._exit(3)"
     )

@@ -16,14 +16,14 @@ import pytest
 from kafkatap.engine import Engine
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
-from kafkatap.reports.count_rows import counts_of_rows, rows_of_counts
-from kafkatap.reports.counts import ReportCounts
-from kafkatap.reports.latency import BY
+from kafkatap.reports.counting.count_rows import counts_of_rows, rows_of_counts
+from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
+from kafkatap.reports.rendering.text import write_text
+from kafkatap.reports.sections.latency import BY
 from kafkatap.reports.tables import connections_table, files_table, ledger_table
-from kafkatap.reports.text import write_text
 from kafkatap.running import Run
-from kafkatap.spark.summing import context_of_tables
+from kafkatap.spark.output.summing import context_of_tables
 from tests.reports.rows import connection, context, counted, exchange
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def test_topic_names_that_only_the_plan_knows(samples: Path) -> None:
 def test_spark_adds_rows_up(spark: SparkSession, samples: Path, tmp_path: Path, name: str) -> None:
     import pyarrow.parquet as pq
 
-    from kafkatap.spark.summing import collect_counts, count_schema, report_of, sum_rows
+    from kafkatap.spark.output.summing import collect_counts, count_schema, report_of, sum_rows
 
     run = local(samples / name)
     for i, part in enumerate(run.parts):
@@ -148,8 +148,8 @@ def test_spark_adds_rows_up(spark: SparkSession, samples: Path, tmp_path: Path, 
 
 def test_spark_sql_of_the_docstring(spark: SparkSession, samples: Path) -> None:
     """The statement in the documentation of the rows gives what `sum_rows` gives."""
-    from kafkatap.reports.count_rows import KEYS
-    from kafkatap.spark.summing import sum_rows
+    from kafkatap.reports.counting.count_rows import KEYS
+    from kafkatap.spark.output.summing import sum_rows
 
     run = local(samples / "apache-2.8.pcap.zst")
     rows = spark.createDataFrame(pa.concat_tables(run.parts))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkatap.spark import java as java_module
-from kafkatap.spark import session
-from kafkatap.spark.failures import explain
-from kafkatap.spark.java import SetupError, require_java
-from kafkatap.spark.session import SETTINGS, open_session
+from kafkatap.spark.cluster import java as java_module
+from kafkatap.spark.cluster import session
+from kafkatap.spark.cluster.failures import explain
+from kafkatap.spark.cluster.java import SetupError, require_java
+from kafkatap.spark.cluster.session import SETTINGS, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ def test_what_is_missing_is_told_without_a_traceback_of_java(tmp_path: Path) -> 
         tmp_path / "broken", 'openjdk version "17.0.2"\nError: Could not create the Java Virtual Machine.'
     )
     code = (
-        "from kafkatap.spark.session import SetupError, open_session\n"
+        "from kafkatap.spark.cluster.session import SetupError, open_session\n"
         "try: open_session('local[1]', archive={archive!r})\n"
         "except SetupError as error: print(error)"
     )

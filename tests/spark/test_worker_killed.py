@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kafkatap.reports.tables import TABLES
-from kafkatap.spark.partitions import to_microseconds
+from kafkatap.spark.output.partitions import to_microseconds
 from tests.spark.join_support import compared, differences, local
 from tests.support.captures import read_bytes
 from tests.support.spark_clusters import spark_home

@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
+from kafkatap.spark.cluster.session import open_session
 from kafkatap.spark.job import run_job
-from kafkatap.spark.session import open_session
 from tests.support.spark_clusters import SHORT_LIVED
 
 MASTER = "local-cluster[2,1,1024]"

@@ -1,7 +1,7 @@
 """Random valid Kafka messages and their bytes, made from the schema's model by an encoder of its own.
 
-A value is what `kafkatap.dissector.reference` decodes: dicts by field name, tagged fields only where they are sent,
-unknown tags under `UNKNOWN_TAGS`. Bytes begin at the header's tag section, as `decode_message` takes them.
+A value is what `kafkatap.dissector.layouts.reference` decodes: dicts by field name, tagged fields only where they are
+sent, unknown tags under `UNKNOWN_TAGS`. Bytes begin at the header's tag section, as `decode_message` takes them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import struct as binary
 from dataclasses import dataclass
 from typing import Any
 
-from kafkatap.dissector.reference import UNKNOWN_TAGS, has_header_tags
-from kafkatap.dissector.schema import Field, Message, Struct
+from kafkatap.dissector.layouts.reference import UNKNOWN_TAGS, has_header_tags
+from kafkatap.dissector.layouts.schema import Field, Message, Struct
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 #: Of positive numbers; 47 bits of milliseconds are still a date.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kafkatap.dissector.definitions import load_definitions
+from kafkatap.dissector.layouts.definitions import load_definitions
 from tests.support.captures import pcap_bytes
 from tests.support.messages import emptiest_message, encode_message
 from tests.support.tcp import TcpConversation, encode, request_frame, response_frame

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkatap.dissector.catalog import load_api
-from kafkatap.dissector.rows import NO_TIME
+from kafkatap.dissector.dtypes import NO_TIME
+from kafkatap.dissector.layouts.catalog import load_api
 from tests.support.messages import emptiest_message, encode_message
 from tests.support.tcp import START_NS, Segment, TcpConversation, frame
 from tests.wire.harness import Row, Seen

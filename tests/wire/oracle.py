@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kafkatap.dissector.rows import NO_TIME
+from kafkatap.dissector.dtypes import NO_TIME
 from tests.support.tcp import SYN, Endpoint, Segment
 from tests.wire.harness import Row
 

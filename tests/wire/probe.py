@@ -13,8 +13,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from kafkatap.dissector import buffers
-from kafkatap.dissector import dialogs as d
+from kafkatap.dissector.framing import buffers
+from kafkatap.dissector.framing import connections as d
 from kafkatap.reassembly.errors import CaptureError
 from tests.support.captures import PcapRecords
 from tests.wire import mutations

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.splits import plan_splits
+from kafkatap.captures.splits import plan_splits
 from tests.support.captures import (
     ETHERNET,
     IPV4,

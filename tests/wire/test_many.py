@@ -16,7 +16,7 @@ import pytest
 from kafkatap.engine import Engine
 from kafkatap.kernels import hashing
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.rows import LISTENER, Bounds
+from kafkatap.reassembly.dtypes import LISTENER, Bounds
 from tests.support.captures import Packet
 from tests.support.tcp import ACK, FIN, RST, START_NS, SYN, Segment, TcpConversation, encode, merge
 from tests.wire.harness import Seen, cuttings, same, see, see_files
@@ -335,7 +335,7 @@ def test_no_more_than_is_asked_for_is_kept_of_each_frame() -> None:
 
 def largest_buffer(made: Engine, packets: list[Packet]) -> int:
     """The largest place in the pool of frames that was ever used."""
-    from kafkatap.dissector import dialogs
+    from kafkatap.dissector.framing import connections as dialogs
 
     tops = []
 

@@ -1,0 +1,1 @@
+"""Chunks of TCP streams to frames, and frames to requests with their responses."""

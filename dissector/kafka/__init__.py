@@ -1,0 +1,1 @@
+"""Facts about Kafka: error codes, enums, and which release knows which versions."""

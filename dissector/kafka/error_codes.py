@@ -1,0 +1,31 @@
+"""Kafka's error codes: names, and whether a client may try again.
+
+The table is error_codes.tsv: code, name, retriable; codes -1 to 133 as of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+_TABLE = Path(__file__).with_name("error_codes.tsv")
+
+
+@cache
+def error_codes() -> dict[int, tuple[str, bool]]:
+    """(name, retriable) by code."""
+    lines = _TABLE.read_text(encoding="ascii").splitlines()[1:]
+    rows = (line.split("\t") for line in lines)
+    return {int(code): (name, retriable == "yes") for code, name, retriable in rows}
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code ("NOT_LEADER_OR_FOLLOWER"); for one outside the table its number as text."""
+    known = error_codes().get(code)
+    return known[0] if known else str(code)
+
+
+def is_retriable(code: int) -> bool:
+    """Whether a client may send the same again; False for a code outside the table."""
+    known = error_codes().get(code)
+    return known is not None and known[1]

@@ -1,0 +1,166 @@
+"""Kafka's own message definitions (JSON with // comments) read into the model of `schema`.
+
+With these a newer Kafka can be read before the project knows it. What such a file says of defaults, documentation and
+code generation is passed over. A message without valid versions (an API that Kafka removed) gives nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .notation import clip, parse_range
+from .schema import FIXED_WIDTHS, NO_VERSIONS, REQUEST, RESPONSE, VARIABLE_TYPES, Field, Message, Struct, Versions
+
+#: Strings are matched so that a // inside one stays.
+_STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_DIRECTIONS = {"request": (REQUEST, "Request"), "response": (RESPONSE, "Response")}
+_ENTITY_ROLES = {
+    "topicName": "topic_name",
+    "groupId": "group_id",
+    "transactionalId": "transactional_id",
+    "brokerId": "broker_id",
+}
+#: Fields that have a role though no definition says so, by name and type.
+_NAMED_ROLES = {
+    ("Index", "int32"): "partition",
+    ("Partition", "int32"): "partition",
+    ("PartitionId", "int32"): "partition",
+    ("PartitionIds", "int32"): "partition",
+    ("PartitionIndex", "int32"): "partition",
+    ("PartitionIndexes", "int32"): "partition",
+    ("TopicId", "uuid"): "topic_id",
+    ("TopicIds", "uuid"): "topic_id",
+    ("GroupId", "string"): "group_id",
+    ("ControllerId", "int32"): "broker_id",
+    ("LeaderId", "int32"): "broker_id",
+    ("VoterId", "int32"): "broker_id",
+    ("SubscribedTopicNames", "string"): "topic_name",
+    ("ResourceName", "string"): "resource_name",
+}
+
+
+class DefinitionError(ValueError):
+    """A text that is not one of Kafka's message definitions."""
+
+
+def read_definitions(folder: str | Path) -> dict[tuple[int, int], Message]:
+    """All definitions of a folder of .json files, by (api_key, direction)."""
+    paths = sorted(Path(folder).glob("*.json"))
+    return load_definitions({path.name: path.read_bytes() for path in paths})
+
+
+def load_definitions(texts: Mapping[str, str | bytes]) -> dict[tuple[int, int], Message]:
+    """The requests and responses among `texts` (name of the source → text, bytes are UTF-8), by (api_key, direction).
+
+    DefinitionError names the source that is malformed, and says what is wrong there.
+    """
+    messages: dict[tuple[int, int], Message] = {}
+    for source, text in texts.items():
+        try:
+            message = load_definition(text if isinstance(text, str) else text.decode("utf-8"))
+        except KeyError as error:
+            raise DefinitionError(f"{source}: there is no {error}") from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DefinitionError(f"{source}: {error}") from error
+        except RecursionError:
+            raise DefinitionError(f"{source}: nested too deeply") from None
+        if message is not None:
+            messages[message.api_key, message.direction] = message
+    return messages
+
+
+def load_definition(text: str) -> Message | None:
+    """One definition; None where it is no request or response, or has no valid versions."""
+    definition = json.loads(_STRING_OR_COMMENT.sub(lambda match: match[1] or "", text))
+    if definition["type"] not in _DIRECTIONS:
+        return None
+    direction, suffix = _DIRECTIONS[definition["type"]]
+    versions = _versions(definition["validVersions"])
+    if not versions:
+        return None
+    api_key = definition["apiKey"]
+    if type(api_key) is not int or api_key < 0:
+        raise ValueError(f"{api_key!r} is no apiKey")
+    message = _load(definition, direction, versions, api_key)
+    return replace(message, name=message.name.removesuffix(suffix))
+
+
+def load_data_definition(text: str) -> Message | None:
+    """A definition of what lies in a byte field ("type": "data"), under the key 0; None where it is another."""
+    definition = json.loads(_STRING_OR_COMMENT.sub(lambda match: match[1] or "", text))
+    if definition["type"] != "data":
+        return None
+    message = _load(definition, RESPONSE, _versions(definition["validVersions"]), 0)
+    return replace(message, has_header=False)
+
+
+def _load(definition: dict[str, Any], direction: int, versions: Versions, api_key: int) -> Message:
+    name = definition["name"]
+    flexible = clip(_versions(definition.get("flexibleVersions", "none")), versions)
+    shared = {struct["name"]: struct for struct in definition.get("commonStructs", ())}
+    loader = _Loader(direction, versions, shared)
+    body = Struct(name, loader.fields(definition.get("fields", ())))
+    return Message(api_key, name, direction, versions, flexible, body)
+
+
+def _versions(text: str) -> Versions:
+    return NO_VERSIONS if text == "none" else parse_range(text)
+
+
+class _Loader:
+    def __init__(self, direction: int, versions: Versions, shared: dict[str, Any]) -> None:
+        self.direction, self.versions, self.shared = direction, versions, shared
+        self.open: list[str] = []
+
+    def fields(self, definitions: Any) -> tuple[Field, ...]:
+        """The fields that exist in some valid version, in wire order."""
+        loaded = (self.field(definition) for definition in definitions)
+        found = tuple(field for field in loaded if field is not None)
+        if len({field.name for field in found}) < len(found):
+            raise ValueError(f"two fields of one name among {', '.join(field.name for field in found)}")
+        return found
+
+    def field(self, definition: dict[str, Any]) -> Field | None:
+        versions = clip(_versions(definition.get("versions", "none")), self.versions)
+        tagged = clip(_versions(definition.get("taggedVersions", "none")), self.versions)
+        if not versions:
+            return None
+        name, type_name = definition["name"], definition["type"]
+        is_array = type_name.startswith("[]")
+        type_name = type_name.removeprefix("[]")
+        struct = None
+        if type_name not in FIXED_WIDTHS and type_name not in VARIABLE_TYPES:
+            struct = self.struct(type_name, definition)
+            type_name = "struct"
+        nullable = clip(_versions(definition.get("nullableVersions", "none")), versions)
+        role = role_of(name, type_name, is_array, definition.get("entityType"), self.direction)
+        tag = int(definition["tag"]) if tagged else -1
+        flexible = definition.get("flexibleVersions") != "none"
+        return Field(name, type_name, versions, is_array, struct, nullable, tag, clip(tagged, versions), role, flexible)
+
+    def struct(self, name: str, definition: dict[str, Any]) -> Struct:
+        if name in self.open:
+            raise ValueError(f"{name} contains itself")
+        own = definition.get("fields") or self.shared[name]["fields"]
+        self.open.append(name)
+        fields = self.fields(own)
+        self.open.pop()
+        return Struct(name, fields)
+
+
+def role_of(name: str, type_name: str, is_array: bool, entity_type: str | None, direction: int) -> str | None:
+    """The role of a field by its entity type, or else by its name and type; None for most fields."""
+    if entity_type in _ENTITY_ROLES:
+        return _ENTITY_ROLES[entity_type]
+    if direction == RESPONSE and type_name == "int16" and name.endswith("ErrorCode"):
+        return "error_code"
+    if direction == RESPONSE and type_name == "int32" and name == "ThrottleTimeMs":
+        return "throttle_time_ms"
+    if type_name == "int32" and name == "Partitions":
+        return "partition" if is_array else None  # alone it is their number
+    return _NAMED_ROLES.get((name, type_name))

@@ -1,0 +1,183 @@
+"""A folder of Kafka's own definitions laid over the built-in layouts.
+
+Where both have a version of a message the folder's layout stands: it was pointed at on purpose, and a version that was
+not yet stable may have changed. Versions that only the built-in layout has stay, as long as they follow on those of the
+folder without a gap. The result is one `Message` for each (api_key, direction) over all its versions, like any other.
+
+A layout is put together field by field. A field of the same name and kind in both becomes one; one that changed its
+kind, or its place, becomes two that exist in different versions, the built-in one under a name of its own (`TopicV0`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .catalog import built_in_names, load_messages
+from .schema import NO_VERSIONS, Field, Message, Struct, Versions
+
+if TYPE_CHECKING:
+    from ..programs.program import Programs
+
+#: Where the definitions lie in Kafka's sources.
+_IN_KAFKA = Path("clients/src/main/resources/common/message")
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """A folder's definitions: texts by file name, read once. `digest` changes with their content alone."""
+
+    folder: str
+    texts: Mapping[str, bytes] = field(repr=False)
+    #: Programs by profile, as `program.load_programs` made them.
+    programs: dict[str, Programs] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hexadecimal, 16 digits."""
+        found = hashlib.blake2b(digest_size=8)
+        for name, text in sorted(self.texts.items()):
+            found.update(f"{name}\0{len(text)}\0".encode())
+            found.update(text)
+        return found.hexdigest()
+
+    @cached_property
+    def own(self) -> dict[tuple[int, int], Message]:
+        """What the folder alone says, by (api_key, direction). DefinitionError names the file that is malformed."""
+        from .definitions import DefinitionError, load_definitions  # here: what is kept needs none of it
+
+        try:
+            found = load_definitions(self.texts)
+        except DefinitionError as error:
+            raise DefinitionError(f"{self.folder}: {error}") from error
+        if not found:
+            inner = Path(self.folder) / _IN_KAFKA
+            hint = f"did you mean {inner}?" if inner.is_dir() else f"in Kafka's sources they lie in {_IN_KAFKA}"
+            raise DefinitionError(f"{self.folder}: no Kafka message definitions (*.json) in it; {hint}")
+        return found
+
+    @cached_property
+    def messages(self) -> dict[tuple[int, int], Message]:
+        """The built-in layouts with the folder's laid over them, by (api_key, direction)."""
+        return lay_over(load_messages(), self.own)
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """Names of the APIs that are not built in, by key."""
+        return {key: message.name for (key, _), message in self.own.items() if key not in built_in_names()}
+
+
+def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
+    """Read and check a folder of Kafka's .json definitions, and learn the names of the APIs that are new in it.
+
+    OSError where it cannot be read, DefinitionError where it holds no definitions, or a malformed one.
+    """
+    texts = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.suffix == ".json"}
+    definitions = Definitions(str(folder), texts)
+    from ..programs.program import load_programs  # here: what only lists layouts needs no arrays
+
+    load_programs("summary", definitions)
+    return definitions
+
+
+def lay_over(
+    built_in: Mapping[tuple[int, int], Message], own: Mapping[tuple[int, int], Message]
+) -> dict[tuple[int, int], Message]:
+    """Both together, by (api_key, direction); where both have a version the layout of `own` stands."""
+    together = {**built_in, **own}
+    for key in built_in.keys() & own.keys():
+        together[key] = lay_message_over(built_in[key], own[key])
+    return together
+
+
+def lay_message_over(old: Message, new: Message) -> Message:
+    """`new`, and those versions of `old` that it lacks and that it follows on. The name is the old one's."""
+    low, high = new.versions.low, new.versions.high
+    while low - 1 in old.versions:
+        low -= 1
+    while high + 1 in old.versions:
+        high += 1
+    versions = Versions(low, high)
+    kept = frozenset(versions) - frozenset(new.versions)
+    flexible = _range((frozenset(old.flexible) & kept) | frozenset(new.flexible))
+    if flexible is None:
+        return replace(new, name=old.name)
+    return Message(new.api_key, old.name, new.direction, versions, flexible, _lay_struct(old.body, new.body, kept))
+
+
+def _range(versions: Iterable[int]) -> Versions | None:
+    """A set of versions as a range; None where there is a gap in it."""
+    found = sorted(versions)
+    if not found:
+        return NO_VERSIONS
+    return Versions(found[0], found[-1]) if found[-1] - found[0] == len(found) - 1 else None
+
+
+def _lay_struct(old: Struct, new: Struct, kept: frozenset[int]) -> Struct:
+    """The fields of both, each in the order of its own layout; `kept`: the versions that `old` speaks for."""
+    places = {item.name: place for place, item in enumerate(new.fields)}
+    fields: list[Field] = []
+    done = 0  # how many of the new fields stand in `fields`
+    for item in old.fields:
+        if not kept & frozenset(item.versions):
+            continue
+        place = places.get(item.name, -1)
+        both = _lay_field(item, new.fields[place], kept) if place >= done else None
+        if both is not None:
+            fields += [*new.fields[done:place], both]
+            done = place + 1
+        else:
+            fields += _alone(item, kept, renamed=place >= 0)
+    return Struct(new.name, (*fields, *new.fields[done:]))
+
+
+def _lay_field(old: Field, new: Field, kept: frozenset[int]) -> Field | None:
+    """One field over the versions of both; None where they are not of one kind."""
+    if (old.type, old.is_array, old.flexible) != (new.type, new.is_array, new.flexible):
+        return None
+    tagged_alike = old.tag == new.tag or old.tag < 0 or new.tag < 0
+    versions, nullable, tagged = (
+        _range((frozenset(getattr(old, name)) & kept) | frozenset(getattr(new, name)))
+        for name in ("versions", "nullable", "tagged")
+    )
+    if not tagged_alike or versions is None or nullable is None or tagged is None:
+        return None
+    struct = new.struct
+    if old.struct is not None and new.struct is not None:
+        struct = _lay_struct(old.struct, new.struct, kept)
+    return replace(
+        new, versions=versions, nullable=nullable, tagged=tagged, struct=struct,
+        tag=(max(old.tag, new.tag) if tagged else -1), role=new.role or old.role,
+    )  # fmt: skip
+
+
+def _alone(item: Field, kept: frozenset[int], renamed: bool) -> list[Field]:
+    """A field of the built-in layout for the kept versions alone, as one field for each unbroken run of them."""
+    fields: list[Field] = []
+    for run in _runs(kept & frozenset(item.versions)):
+        name = f"{item.name}V{run.low}" if renamed or fields else item.name
+        nullable, tagged = (_within(part, run) for part in (item.nullable, item.tagged))
+        struct = None if item.struct is None else _lay_struct(item.struct, Struct(item.struct.name, ()), kept)
+        tag = item.tag if tagged else -1
+        fields.append(replace(item, name=name, versions=run, nullable=nullable, tagged=tagged, tag=tag, struct=struct))
+    return fields
+
+
+def _within(versions: Versions, bounds: Versions) -> Versions:
+    return _range(frozenset(versions) & frozenset(bounds)) or NO_VERSIONS
+
+
+def _runs(versions: frozenset[int]) -> list[Versions]:
+    """Unbroken ranges, ascending."""
+    found: list[Versions] = []
+    for version in sorted(versions):
+        if found and found[-1].high == version - 1:
+            found[-1] = Versions(found[-1].low, version)
+        else:
+            found.append(Versions(version, version))
+    return found

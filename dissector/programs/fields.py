@@ -1,0 +1,166 @@
+"""All fields of all messages, numbered: what a row of the tape is about, and what a field means (its role).
+
+A field's id depends on the messages alone, not on what a profile wants: the ids of two profiles compiled from the same
+messages are the same. An array has two ids: of its elements, and after it of the array as a whole (path `Topics#`).
+Every struct of a message with flexible versions has one for the tags that no field claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..layouts.schema import REQUEST, RESPONSE, Field, Message, Struct
+from .roles import (
+    R_ACKS,
+    R_API_KEY,
+    R_BASE_OFFSET,
+    R_ENTITY_NAME,
+    R_ERROR_CODE,
+    R_ERROR_MESSAGE,
+    R_HIGH_WATERMARK,
+    R_MAX_VERSION,
+    R_MAX_WAIT_MS,
+    R_MEMBER_ID,
+    R_MIN_BYTES,
+    R_NONE,
+    R_OFFSET_OTHER,
+    R_RECORDS,
+    R_SASL_MECHANISM,
+    R_SOFTWARE_NAME,
+    R_SOFTWARE_VERSION,
+    R_THROTTLE_TIME_MS,
+    ROLE_NAMES,
+)
+
+#: What a row with this field holds. VALUE: the field itself, or one element of an array of plain values. ELEMENT: an
+#: array's element that is a struct (value: its index). COUNT: an array (length: its count, -1 null). STRUCT: a struct
+#: outside of arrays (length -1: null). TAG: a tag that the schema does not know (value: offset of its number, length:
+#: of number, size and content).
+KINDS = ("value", "element", "count", "struct", "tag")
+K_VALUE, K_ELEMENT, K_COUNT, K_STRUCT, K_TAG = range(5)
+
+PRODUCE, FETCH, SASL_HANDSHAKE, API_VERSIONS, SHARE_FETCH = 0, 1, 17, 18, 78
+#: Last name of the id of unknown tags; the header's tag section has one of its own.
+TAGS = "unknown tags"
+HEADER_TAGS = "header tags"
+
+#: Roles that hang on one field of one message: (api_key, direction, path).
+_AT = {
+    (PRODUCE, REQUEST, "Acks"): R_ACKS,
+    (PRODUCE, RESPONSE, "Responses.PartitionResponses.BaseOffset"): R_BASE_OFFSET,
+    (FETCH, REQUEST, "MaxWaitMs"): R_MAX_WAIT_MS,
+    (FETCH, REQUEST, "MinBytes"): R_MIN_BYTES,
+    (SHARE_FETCH, REQUEST, "MaxWaitMs"): R_MAX_WAIT_MS,
+    (SHARE_FETCH, REQUEST, "MinBytes"): R_MIN_BYTES,
+    (SASL_HANDSHAKE, REQUEST, "Mechanism"): R_SASL_MECHANISM,
+    (API_VERSIONS, REQUEST, "ClientSoftwareName"): R_SOFTWARE_NAME,
+    (API_VERSIONS, REQUEST, "ClientSoftwareVersion"): R_SOFTWARE_VERSION,
+    (API_VERSIONS, RESPONSE, "ApiKeys.ApiKey"): R_API_KEY,
+    (API_VERSIONS, RESPONSE, "ApiKeys.MaxVersion"): R_MAX_VERSION,
+}
+#: Roles by a field's name and type, in responses.
+_OFFSETS = ("Offset", "CommittedOffset", "LowWatermark", "EndOffset", "StartOffset")
+#: Strings that name what an error code beside them is about, where no other role does.
+_ENTITIES = ("Key", "User", "Feature", "LogDir", "Name", "EntityName")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInfo:
+    """One id. `path`: names from the message's body, dotted ("Topics.Partitions.ErrorCode"; the same for an array's
+    elements). `element`: id of the enclosing array's element, -1 at the top; `inner`: the names from there.
+    """
+
+    id: int
+    api_key: int
+    direction: int
+    message: str
+    path: str
+    type: str
+    kind: int
+    role: int
+    element: int
+    inner: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTable:
+    """All ids, and how to find them: `find[(api_key, direction, path)]`."""
+
+    fields: tuple[FieldInfo, ...]
+    find: Mapping[tuple[int, int, str], int]
+
+    def __getitem__(self, number: int) -> FieldInfo:
+        return self.fields[number]
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __iter__(self) -> Iterator[FieldInfo]:
+        return iter(self.fields)
+
+
+def number_fields(messages: Mapping[tuple[int, int], Message]) -> FieldTable:
+    """Give every field of every message its id, in the order of (api_key, direction) and of the layouts."""
+    fields: list[FieldInfo] = []
+    find: dict[tuple[int, int, str], int] = {}
+
+    def add(
+        message: Message, path: str, type_name: str, kind: int, role: int, element: int, inner: tuple[str, ...]
+    ) -> int:
+        number = len(fields)
+        key = (message.api_key, message.direction, path)
+        assert key not in find, key
+        find[key] = number
+        fields.append(FieldInfo(number, *key[:2], message.name, path, type_name, kind, role, element, inner))
+        return number
+
+    def walk(message: Message, struct: Struct, prefix: str, element: int, inner: tuple[str, ...]) -> None:
+        for item in struct.fields:
+            path, names = prefix + item.name, (*inner, item.name)
+            kind = K_VALUE if item.struct is None else (K_ELEMENT if item.is_array else K_STRUCT)
+            number = add(message, path, item.type, kind, role_of(message, path, item, struct), element, names)
+            if item.is_array:
+                add(message, path + "#", item.type, K_COUNT, R_NONE, element, names)
+            if item.struct is not None:
+                below = (number, ()) if item.is_array else (element, names)
+                walk(message, item.struct, path + ".", *below)
+        if message.flexible:
+            add(message, prefix + TAGS, "tag", K_TAG, R_NONE, element, (*inner, TAGS))
+
+    for key in sorted(messages):
+        message = messages[key]
+        if message.flexible:
+            add(message, HEADER_TAGS, "tag", K_TAG, R_NONE, -1, (HEADER_TAGS,))
+        walk(message, message.body, "", -1, ())
+    return FieldTable(tuple(fields), find)
+
+
+def role_of(message: Message, path: str, item: Field, struct: Struct) -> int:
+    """The role number of one field (R_NONE for most)."""
+    if item.struct is not None:
+        return R_NONE
+    response = message.direction == RESPONSE
+    if item.name.endswith("ErrorCode"):
+        return R_ERROR_CODE if response and item.type == "int16" and not item.is_array else R_NONE
+    if item.name == "ThrottleTimeMs":
+        return R_THROTTLE_TIME_MS if response else R_NONE
+    at = _AT.get((message.api_key, message.direction, path))
+    if at is not None:
+        return at
+    if item.type == "records":
+        return R_RECORDS
+    if item.role in ROLE_NAMES:
+        return ROLE_NAMES.index(item.role)
+    if item.name == "MemberId":
+        return R_MEMBER_ID
+    if response and any(other.name.endswith("ErrorCode") for other in struct.fields):
+        if item.name == "ErrorMessage":
+            return R_ERROR_MESSAGE
+        if item.name == "HighWatermark" and message.api_key == FETCH:
+            return R_HIGH_WATERMARK
+        if item.name in _OFFSETS and item.type == "int64" and not item.is_array:
+            return R_OFFSET_OTHER
+        if item.name in _ENTITIES and item.type == "string" and not item.is_array:
+            return R_ENTITY_NAME
+    return R_NONE

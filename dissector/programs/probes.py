@@ -1,0 +1,133 @@
+"""Comparisons on decoded fields: which messages hold a value that fulfils them.
+
+`Probes` is an inspector. It decodes again, with programs that want the compared fields alone, the messages that have
+such a field, judges the rows of the tape, and sets one bit of an exchange's mark for each comparison that any value of
+its request or response fulfils. Programs are compiled for the APIs concerned only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels.arrays import taken
+
+from ..inspection import Frames
+from ..layouts.catalog import load_messages
+from ..layouts.schema import Message
+from .fields import K_ELEMENT, K_STRUCT, FieldInfo
+from .machine import TAPE
+from .profiles import Profile
+from .program import compile_programs
+from .tape import decode_jobs
+
+Array = np.ndarray[Any, Any]
+#: Where a field lies: (api_key, direction, path), as in `FieldTable.find`.
+Place = tuple[int, int, str]
+#: As many bits as a mark has.
+MOST = 64
+#: Verdicts on texts that are remembered for each probe.
+_REMEMBERED = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One comparison on the fields at `places`. It holds for a message when any value of them that is not null fulfils
+    it: `numbers` judges values (int64, n; of float64 the bits) of a type at once -> bool (n,), `text` the bytes of a
+    string or uuid; where both are None any value does."""
+
+    places: frozenset[Place]
+    numbers: Callable[[Array, str], Array] | None = None
+    text: Callable[[bytes, str], bool] | None = None
+
+    @property
+    def api_keys(self) -> frozenset[int]:
+        return frozenset(key for key, _, _ in self.places)
+
+
+class Probes:
+    """The inspector for some probes: bit `first` + i of a mark is that of probes[i]. ValueError where there are not as
+    many bits.
+
+    `messages`: the layouts (by default the built-in ones), all of them or at least those that have the fields."""
+
+    def __init__(
+        self, probes: Sequence[Probe], messages: Mapping[tuple[int, int], Message] | None = None, first: int = 0
+    ) -> None:
+        if first + len(probes) > MOST:
+            raise ValueError(f"at most {MOST} comparisons on decoded fields, not {first + len(probes)}")
+        self._first = first
+        self.probes = tuple(probes)
+        places = {place for probe in probes for place in probe.places}
+        ends = {(key, direction) for key, direction, _ in places}
+        known = load_messages() if messages is None else messages
+
+        def wanted(field: FieldInfo, version: int) -> bool:
+            return (field.api_key, field.direction, field.path) in places
+
+        self.programs = compile_programs({end: known[end] for end in ends}, Profile("probes", wanted))
+        self._fields = [self._of(probe) for probe in self.probes]
+        self._texts: list[dict[tuple[bytes, str], bool]] = [{} for _ in probes]
+        self._tape = np.zeros(1024, TAPE)
+
+    def _of(self, probe: Probe) -> dict[int, FieldInfo]:
+        table = self.programs.fields
+        return {table.find[place]: table[table.find[place]] for place in probe.places}
+
+    def look(self, frames: Frames) -> None:
+        """Set the bits of these messages."""
+        jobs = self._concerned(frames)
+        if not len(jobs):
+            return
+        rows = decode_jobs(self.programs, jobs, frames.buffers, self._tape)
+        self._tape = self._tape if rows.base is None else rows.base  # it may have grown
+        source = np.repeat(jobs["source"], jobs["tape_count"])
+        for number, probe in enumerate(self.probes):
+            bit = np.uint64(1 << self._first + number)
+            for field, info in self._fields[number].items():
+                at = np.flatnonzero(rows["field"] == field)
+                if not len(at):
+                    continue
+                at = at[self._judge(number, probe, info, rows, at, source, frames.buffers)]
+                slots = rows["frame"][at] >> 1
+                frames.marks[slots] |= bit
+
+    def _concerned(self, frames: Frames) -> Array:
+        """Copies of the jobs whose messages have one of the fields, with this profile's programs."""
+        program = self.programs.same_as(frames.programs, frames.jobs["program"])
+        chosen = np.flatnonzero(program >= 0)
+        jobs = taken(frames.jobs, chosen)
+        jobs["program"] = program[chosen]
+        return jobs
+
+    def _judge(
+        self, number: int, probe: Probe, info: FieldInfo, rows: Array, at: Array, source: Array,
+        buffers: Sequence[Array],
+    ) -> Array:  # fmt: skip
+        """bool: which of the rows `at` of one field fulfil a probe."""
+        length = rows["length"][at]
+        if info.kind in (K_ELEMENT, K_STRUCT) or (probe.numbers is None and probe.text is None):
+            present: Array = length >= 0
+            return present
+        if probe.numbers is not None:
+            judged: Array = probe.numbers(rows["value"][at], info.type)
+            return judged
+        assert probe.text is not None
+        known, text, kind = self._texts[number], probe.text, info.type
+        views = [memoryview(buffer) for buffer in buffers]  # type: ignore[arg-type]
+        found = np.zeros(len(at), bool)
+        starts, lengths, sources = rows["value"][at].tolist(), length.tolist(), source[at].tolist()
+        for i, (start, size, where) in enumerate(zip(starts, lengths, sources, strict=True)):
+            if size < 0:
+                continue
+            value = (bytes(views[where][start : start + size]), kind)
+            verdict = known.get(value)
+            if verdict is None:
+                if len(known) >= _REMEMBERED:
+                    known.clear()
+                verdict = known[value] = text(*value)
+            found[i] = verdict
+        return found

@@ -1,0 +1,120 @@
+"""Profiles: which fields reach the tape. A report pays only for what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..layouts.schema import REQUEST, RESPONSE
+from .fields import FETCH, K_VALUE, PRODUCE, SHARE_FETCH, FieldInfo
+from .roles import (
+    R_ACKS,
+    R_API_KEY,
+    R_BASE_OFFSET,
+    R_ENTITY_NAME,
+    R_ERROR_CODE,
+    R_GROUP_ID,
+    R_HIGH_WATERMARK,
+    R_MAX_VERSION,
+    R_MAX_WAIT_MS,
+    R_MEMBER_ID,
+    R_MIN_BYTES,
+    R_OFFSET_OTHER,
+    R_PARTITION,
+    R_RECORDS,
+    R_RESOURCE_NAME,
+    R_SASL_MECHANISM,
+    R_SOFTWARE_NAME,
+    R_SOFTWARE_VERSION,
+    R_THROTTLE_TIME_MS,
+    R_TOPIC_ID,
+    R_TOPIC_NAME,
+    R_TRANSACTIONAL_ID,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """`wanted` says which ids give rows in which version; elements of arrays give rows too where anything inside of
+    them is wanted. Without `zero_errors` an error code gives a row only where it is not 0, and an array of which only
+    error codes are wanted gives none for its elements. With `head` a program ends after the last wanted field of the
+    body, and what follows is not looked at.
+    """
+
+    name: str
+    wanted: Callable[[FieldInfo, int], bool]
+    zero_errors: bool = True
+    head: bool = False
+
+
+_ONE_OF_A_BODY = frozenset(
+    (R_ACKS, R_MAX_WAIT_MS, R_MIN_BYTES, R_SOFTWARE_NAME, R_SOFTWARE_VERSION, R_SASL_MECHANISM, R_THROTTLE_TIME_MS,
+     R_ERROR_CODE, R_API_KEY, R_MAX_VERSION)
+)  # fmt: skip
+_PLACES = frozenset(
+    (R_TOPIC_NAME, R_TOPIC_ID, R_PARTITION, R_GROUP_ID, R_TRANSACTIONAL_ID, R_RESOURCE_NAME, R_ENTITY_NAME, R_RECORDS,
+     R_BASE_OFFSET, R_HIGH_WATERMARK, R_OFFSET_OTHER, R_MEMBER_ID)
+)  # fmt: skip
+#: Responses that tell topic ids with their names: the first version that does, and the path of the topics, by api_key.
+_TOPIC_NAMES = {3: (10, "Topics."), 19: (7, "Topics.")}
+#: Messages with record batches: (api_key, direction).
+CARRY_RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
+
+
+def _in_summary(field: FieldInfo, version: int) -> bool:
+    if field.role in _ONE_OF_A_BODY:
+        return True
+    if field.direction == REQUEST:
+        # Results are made of a response when it turns out to hold errors: what its request named is needed then.
+        top = field.element < 0 and field.type == "string"
+        return top and field.role in (R_GROUP_ID, R_TRANSACTIONAL_ID) and field.api_key != PRODUCE
+    if field.role not in (R_TOPIC_NAME, R_TOPIC_ID) or field.api_key not in _TOPIC_NAMES:
+        return False
+    first, path = _TOPIC_NAMES[field.api_key]
+    return version >= first and field.path.startswith(path)
+
+
+def _in_results(field: FieldInfo, version: int) -> bool:
+    return _in_summary(field, version) or (field.role in _PLACES and field.kind == K_VALUE)
+
+
+_LINE = _PLACES | {R_THROTTLE_TIME_MS, R_ERROR_CODE, R_ACKS}
+
+
+def _in_line(field: FieldInfo, version: int) -> bool:
+    """What one line can say of a message: what it names, its errors, and the plain values at its top."""
+    if field.kind != K_VALUE or field.type == "bytes":
+        return False
+    return field.role in _LINE or field.element < 0
+
+
+#: Responses that tell which address each broker has, by api_key.
+_NODES = {
+    3: ("Brokers.NodeId", "Brokers.Host", "Brokers.Port"),
+    60: ("Brokers.BrokerId", "Brokers.Host", "Brokers.Port"),
+}
+NODE_APIS = frozenset(_NODES)
+
+
+def _in_nodes(field: FieldInfo, version: int) -> bool:
+    return field.direction == RESPONSE and field.path in _NODES.get(field.api_key, ())
+
+
+def _in_records(field: FieldInfo, version: int) -> bool:
+    if (field.api_key, field.direction) not in CARRY_RECORDS or field.kind != K_VALUE:
+        return False
+    return field.role in (R_TOPIC_NAME, R_TOPIC_ID, R_PARTITION, R_RECORDS)
+
+
+SUMMARY = Profile("summary", _in_summary, zero_errors=False)
+RESULTS = Profile("results", _in_results)
+LINE = Profile("line", _in_line, zero_errors=False)
+NODES = Profile("nodes", _in_nodes)
+#: What a message tells about others of its connection: a broker that throttles is not to be timed meanwhile.
+HEAD = Profile("head", lambda f, version: f.role == R_THROTTLE_TIME_MS and f.direction == RESPONSE, head=True)
+EVERYTHING = Profile("everything", lambda field, version: True)
+#: Only whether a body is well-formed.
+NOTHING = Profile("nothing", lambda field, version: False)
+#: Where records lie, of the messages that carry them.
+RECORDS = Profile("records", _in_records)
+PROFILES = {profile.name: profile for profile in (SUMMARY, RESULTS, HEAD, LINE, NODES, EVERYTHING, NOTHING, RECORDS)}

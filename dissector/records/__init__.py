@@ -1,0 +1,1 @@
+"""Record batches and message sets: kernels, decompression, CRCs, and the inspector that reads records."""

@@ -1,0 +1,262 @@
+"""Records of a run: an inspector that takes the `records` fields of Produce requests and Fetch responses, and what
+makes rows of them.
+
+`look` only copies: the bytes of a drain's fields go into the arena, their places into a list. `chunks`, called after
+it, walks and decompresses them bit by bit, so that whatever batches decompress to, no more than a chunk of it is held
+at a time (`HELD` and one batch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels.arrays import taken
+
+from ..dtypes import NO_INT32
+from ..inspection import Frames
+from ..programs.fields import FETCH, PRODUCE, SHARE_FETCH
+from ..programs.machine import TAPE
+from ..programs.program import Programs
+from ..programs.roles import R_PARTITION, R_RECORDS, R_TOPIC_ID, R_TOPIC_NAME
+from ..programs.tape import decode_jobs
+from . import batches as b
+from .checksums import check_crcs
+from .codecs import CORRUPT, DONE, NONE, TOO_LARGE, UNKNOWN, Bounds, decompress
+from .record_reader import read_records
+
+Array = np.ndarray[Any, Any]
+
+#: Decompressed bytes after which a chunk is given.
+HELD = 16 << 20
+#: Bytes of keys, values and headers of a chunk, as each is held several times until it is written. A single record may
+#: have more than this.
+LARGEST = 16 << 20
+#: Rows of a chunk, at most.
+BATCHES, RECORDS, HEADERS = 1 << 14, 1 << 16, 1 << 17
+
+_STATUS = {DONE: b.OK, CORRUPT: b.CORRUPT, TOO_LARGE: b.TOO_LARGE, UNKNOWN: b.UNKNOWN_CODEC}
+
+#: Whose records are wanted: of the drain's messages (rows of `frames.jobs`, int64) those that are (bool).
+Choice = Callable[[Frames, Array], Array]
+#: A topic's name and id (16 bytes), as its message gives them.
+Topic = tuple[bytes | None, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some records. The arrays are good until the next chunk is asked for; `batches` are all that the records name,
+    `topics` by the numbers in `parts`."""
+
+    arena: Array  # uint8
+    parts: Array  # PART
+    batches: Array  # BATCH
+    records: Array  # RECORD
+    headers: Array  # HEADER
+    topics: list[Topic]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was found, in numbers. `batches` by status (`batches.RECORD_STATUSES`)."""
+
+    batches: Array
+    records: int = 0
+    wrong_crc: int = 0
+
+
+class RecordCollector:
+    """An inspector that keeps what `chunks` makes records of. `programs` are of the profile "records"; `choose` leaves
+    messages out, `topic_wanted` topics."""
+
+    def __init__(
+        self,
+        programs: Programs,
+        choose: Choice | None = None,
+        topic_wanted: Callable[[Topic], bool] | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self.topics: list[Topic] = []
+        self.tally = Tally(np.zeros(len(b.RECORD_STATUSES), np.int64))
+        self._programs = programs
+        self._choose = choose
+        self._topic_wanted = topic_wanted
+        self._bounds = bounds or Bounds()
+        self._numbers: dict[Topic, int] = {}
+        self._passing: list[bool] = []  # by number of the topic: whether it is wanted
+        self._tape = np.zeros(1 << 12, TAPE)
+        self._arena: Array = np.empty(1 << 20, np.uint8)
+        self._used = 0
+        self._parts: list[Array] = []
+        self._batches = np.zeros(BATCHES, b.BATCH)
+        self._records = np.zeros(RECORDS, b.RECORD)
+        self._headers = np.zeros(HEADERS, b.HEADER)
+
+    def look(self, frames: Frames) -> None:
+        jobs, rows = frames.jobs, frames.rows
+        keys = rows["api_key"][jobs["frame"] >> 1]
+        response = (jobs["frame"] & 1) == 1
+        carries = np.where(response, (keys == FETCH) | (keys == SHARE_FETCH), keys == PRODUCE)
+        chosen = np.flatnonzero(carries & (jobs["program"] >= 0))
+        if self._choose is not None and len(chosen):
+            chosen = chosen[self._choose(frames, chosen)]
+        if not len(chosen):
+            return
+        mine = taken(jobs, chosen)
+        mine["program"] = self._programs.same_as(frames.programs, mine["program"])
+        mine["frame"] = np.arange(len(mine))
+        tape = decode_jobs(self._programs, mine, frames.buffers, self._tape)
+        if len(tape) > len(self._tape):
+            self._tape = np.zeros(2 * len(tape), TAPE)
+        fields, owners, topics, partitions = self._fields(tape, mine, frames.buffers)
+        if not len(fields):
+            return
+        slots = jobs["frame"][chosen[owners]] >> 1
+        fetch = (jobs["frame"][chosen[owners]] & 1) == 1
+        ends = np.minimum(fields["value"] + fields["length"], mine["end"][owners])
+        parts = np.zeros(len(fields), b.PART)
+        parts["exchange"] = rows["exchange"][slots]
+        parts["message_first"] = np.where(fetch, rows["response_first"][slots], rows["request_first"][slots])
+        parts["packet"] = np.where(fetch, rows["response_packet_first"][slots], rows["request_packet_first"][slots])
+        parts["client_id"] = rows["client_id"][slots]
+        parts["fetch"] = fetch
+        parts["cut"] = ends < fields["value"] + fields["length"]
+        parts["topic"], parts["partition"] = topics, partitions
+        self.take(parts, fields["value"], ends - fields["value"], mine["source"][owners], frames.buffers)
+
+    def _fields(self, tape: Array, jobs: Array, buffers: tuple[Array, ...]) -> tuple[Array, Array, Array, Array]:
+        """The tape's rows of records, and of each: its job, the number of its topic, its partition."""
+        roles = self._programs.roles[tape["field"]]
+        rows = np.flatnonzero((roles == R_RECORDS) & (tape["length"] > 0))
+        told = np.full(len(tape) + 1, NO_INT32, np.int32)
+        where = np.flatnonzero(roles == R_PARTITION)
+        told[tape["parent"][where]] = tape["value"][where]
+        topics = np.full(len(tape) + 1, -1, np.int32)
+        where = np.flatnonzero((roles == R_TOPIC_NAME) | (roles == R_TOPIC_ID))
+        places = tape["parent"][where]
+        asked = tape["parent"][tape["parent"][rows]]
+        kept = np.isin(places, asked)
+        named = where[kept]
+        for place, is_id, at, length, job in zip(
+            places[kept].tolist(), (roles[named] == R_TOPIC_ID).tolist(), tape["value"][named].tolist(),
+            tape["length"][named].tolist(), tape["frame"][named].tolist(), strict=True,
+        ):  # fmt: skip
+            text = buffers[jobs["source"][job]][at : at + max(length, 0)].tobytes()
+            topics[place] = self._number_of((None, text) if is_id else (text, None))
+        numbers = topics[asked]
+        if self._topic_wanted is not None:
+            passing = np.array([*self._passing, True])[numbers]
+            rows, numbers = rows[passing], numbers[passing]
+        return taken(tape, rows), tape["frame"][rows], numbers, told[tape["parent"][rows]]
+
+    def _number_of(self, topic: Topic) -> int:
+        number = self._numbers.get(topic)
+        if number is None:
+            number = self._numbers[topic] = len(self.topics)
+            self.topics.append(topic)
+            self._passing.append(self._topic_wanted is None or self._topic_wanted(topic))
+        return number
+
+    def take(self, parts: Array, at: Array, length: Array, sources: Array, buffers: tuple[Array, ...]) -> None:
+        """Copy fields into the arena, and note their PART rows, of which this sets the places. The fields: where they
+        lie (int64), in which of the buffers."""
+        target = self._used + np.cumsum(length) - length
+        parts["at"], parts["end"] = target, target + length
+        self._room(int(length.sum()))
+        for source in np.unique(sources).tolist():
+            mine = np.flatnonzero(sources == source)
+            b.gather(buffers[source], at[mine], length[mine], target[mine], len(mine), self._arena)
+        self._used += int(length.sum())
+        self._parts.append(parts)
+
+    def _room(self, size: int) -> None:
+        if self._used + size > len(self._arena):
+            bigger = np.empty(max(2 * len(self._arena), self._used + size), np.uint8)
+            bigger[: self._used] = self._arena[: self._used]
+            self._arena = bigger
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The records of all that was looked at since the last call; to be read to its end."""
+        if not self._parts:
+            return
+        parts = np.concatenate([p.view(np.uint8) for p in self._parts]).view(b.PART)
+        self._parts = []
+        state = np.zeros(b.WALK_STATE, np.int64)
+        state[[b.POSITION, b.LAST_EXCHANGE]] = -1
+        field_bytes = self._used
+        while state[b.PART_NUMBER] < len(parts):
+            made = b.walk_batches(self._arena, parts, len(parts), self._batches, state)
+            yield from self._unpack(parts, self._batches[:made])
+            self._used = field_bytes
+        self._used = 0
+
+    def _unpack(self, parts: Array, batches: Array) -> Iterator[Chunk]:
+        """Check and decompress the batches, and read their records; in several goes where they are large."""
+        field_bytes = self._used
+        check_crcs(self._arena.data, batches)
+        self.tally.wrong_crc += int(np.count_nonzero(batches["crc_state"] == b.CRC_WRONG))
+        packed = np.flatnonzero((batches["body"] >= 0) & (batches["codec"] != NONE))
+        first = done = 0
+        while done < len(packed):
+            done += self._decompress(batches, packed[done:])
+            stop = int(packed[done]) if done < len(packed) else len(batches)
+            yield from self._read(parts, batches, first, stop)
+            first, self._used = stop, field_bytes
+        yield from self._read(parts, batches, first, len(batches))
+        self.tally.batches += np.bincount(batches["status"], minlength=len(b.RECORD_STATUSES))
+
+    def _decompress(self, batches: Array, packed: Array) -> int:
+        """Decompress the batches of these numbers, until much is held; return how many."""
+        bodies: list[int] = []
+        ends: list[int] = []
+        statuses: list[int] = []
+        full = self._used + HELD
+        arena = self._arena.data
+        columns = (batches[name][packed].tolist() for name in ("codec", "magic", "body", "body_end"))
+        for codec, magic, at, end in zip(*columns, strict=True):
+            unpacked = decompress(codec, magic, arena[at:end], self._bounds)
+            problem, size = unpacked.problem, len(unpacked.data)
+            statuses.append(_STATUS[problem])
+            ends.append(self._used + size)
+            # Without its end a message set of magic 1 does not tell its offsets, and one of magic 0 is of no more use.
+            unread = problem in (TOO_LARGE, UNKNOWN) or (problem == CORRUPT and magic < 2)
+            bodies.append(-1 if unread else self._used)
+            if self._used + size > len(arena):
+                arena.release()
+                self._room(size)
+                arena = self._arena.data
+            arena[self._used : self._used + size] = unpacked.data
+            self._used += size
+            if self._used >= full:
+                break
+        done = packed[: len(bodies)]
+        batches["body"][done], batches["body_end"][done], batches["status"][done] = bodies, ends, statuses
+        return len(bodies)
+
+    def _read(self, parts: Array, batches: Array, first: int, stop: int) -> Iterator[Chunk]:
+        state = np.zeros(b.READ_STATE, np.int64)
+        state[b.NEXT] = -1
+        while first < stop:
+            state[b.RECORDS] = state[b.HEADERS] = 0
+            first = read_records(self._arena, batches, first, stop, self._records, self._headers, state)
+            made = int(state[b.RECORDS])
+            if made:
+                self.tally.records += int(np.count_nonzero(self._records["status"][:made] == b.OK))
+                records, headers = self._records[:made], self._headers[: int(state[b.HEADERS])]
+                yield from _split(Chunk(self._arena, parts, batches, records, headers, self.topics))
+
+
+def _split(chunk: Chunk) -> Iterator[Chunk]:
+    """A chunk, in halves of halves where what it names is more than `LARGEST` bytes."""
+    records, headers = chunk.records, chunk.headers
+    columns = (records["key_length"], records["value_length"], headers["key_length"], headers["value_length"])
+    if len(records) == 1 or sum(int(np.maximum(column, 0).sum(dtype=np.int64)) for column in columns) <= LARGEST:
+        yield chunk
+        return
+    half = len(records) // 2
+    used = int(records["headers"][:half].sum(dtype=np.int64))
+    yield from _split(replace(chunk, records=records[:half], headers=headers[:used]))
+    yield from _split(replace(chunk, records=records[half:], headers=headers[used:]))

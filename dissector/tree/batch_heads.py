@@ -1,0 +1,149 @@
+"""The heads of record batches and messages as nodes: what they say of themselves, without what is in them.
+
+Where batches begin and end is told by `batches.walk_batches`; the fields stand at fixed places (KIP-98; KIP-32 for
+magic 1). What is behind a head is payload, and stays hidden here.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import accumulate, repeat
+
+import numpy as np
+
+from ..kafka.enums import enum_name, time_text
+from ..programs.tape import as_array
+from ..records import batches as b
+from ..records.checksums import crc_of
+from . import node as n
+from .node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The fields of a head: their names and types, where they begin, and how `form` reads them."""
+
+    form: struct.Struct
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    starts: tuple[int, ...]
+    widths: tuple[int, ...]
+    times: tuple[int, ...]  # which of them are
+
+
+_LETTERS = {"int8": "b", "int16": "h", "int32": "i", "uint32": "I", "int64": "q"}
+
+
+def _head(*fields: tuple[str, str]) -> _Head:
+    names, types = zip(*fields, strict=True)
+    widths = [struct.calcsize(f">{_LETTERS[type_name]}") for type_name in types]
+    return _Head(
+        struct.Struct(">" + "".join(_LETTERS[type_name] for type_name in types)), names, types,
+        tuple(accumulate(widths, initial=0)), tuple(widths),
+        tuple(place for place, name in enumerate(names) if name.endswith("Timestamp")),
+    )  # fmt: skip
+
+
+_MESSAGE = (
+    ("Offset", "int64"), ("MessageSize", "int32"), ("Crc", "uint32"), ("Magic", "int8"), ("Attributes", "int8"),
+)  # fmt: skip
+_HEADS = {
+    2: _head(
+        ("BaseOffset", "int64"), ("BatchLength", "int32"), ("PartitionLeaderEpoch", "int32"), ("Magic", "int8"),
+        ("Crc", "uint32"), ("Attributes", "int16"), ("LastOffsetDelta", "int32"), ("BaseTimestamp", "int64"),
+        ("MaxTimestamp", "int64"), ("ProducerId", "int64"), ("ProducerEpoch", "int16"), ("BaseSequence", "int32"),
+        ("RecordCount", "int32"),
+    ),
+    1: _head(*_MESSAGE, ("Timestamp", "int64")),
+    0: _head(*_MESSAGE),
+}  # fmt: skip
+_TYPES = {2: "RecordBatch", 1: "Message v1", 0: "Message v0"}
+_ROOM = 8
+_END, _BODY, _CRC, _MAGIC, _STATUS = ((b.BATCH.names or ()).index(n) for n in ("end", "body", "crc", "magic", "status"))
+
+
+def view_batches(raw: bytes, offset: int, cut: bool, partial: bool = True) -> list[Node]:
+    """A BATCH node for each batch in a `records` field that starts at `offset` of the frame.
+
+    `cut`: the capture ends before the field does; `partial`: its last batch may be a part of one, as in responses.
+    """
+    if not raw:
+        return []
+    parts = np.zeros(1, b.PART)
+    parts["end"], parts["cut"], parts["fetch"] = len(raw), cut, partial
+    state = np.zeros(b.WALK_STATE, np.int64)
+    state[b.POSITION] = state[b.LAST_EXCHANGE] = -1
+    arena, found = as_array(raw), np.zeros(_ROOM, b.BATCH)
+    nodes: list[Node] = []
+    at = 0
+    while int(state[b.PART_NUMBER]) < 1:
+        made = b.walk_batches(arena, parts, 1, found, state)
+        for row in found[:made].tolist():
+            end, magic = min(row[_END], len(raw)), row[_MAGIC]
+            told = ""
+            if row[_STATUS] != b.OK:
+                told = b.RECORD_STATUSES[row[_STATUS]].replace("_", " ")
+            elif row[_BODY] >= 0 and crc_of(magic, memoryview(raw)[at:end]) != row[_CRC]:
+                told = "wrong CRC"
+            nodes.append(_view_batch(raw, at, end, offset, len(nodes), magic, told))
+            at = end
+    return nodes
+
+
+def _view_batch(raw: bytes, at: int, end: int, offset: int, number: int, magic: int, told: str) -> Node:
+    name = f"[{number}]"
+    head = _HEADS.get(magic)
+    count = 0 if head is None else bisect_right(head.starts, end - at) - 1
+    if head is None or not count:
+        return Node(name, "batch", offset + at, end - at, n.RAW, end - at, (), "", told or "not a batch")
+    there = raw[at : min(end, at + head.form.size)]
+    values = head.form.unpack(there.ljust(head.form.size, b"\0"))[:count]
+    named = dict(zip(head.names, values, strict=False))
+    flags = _flags(named["Attributes"], magic) if "Attributes" in named else ""
+    texts = [""] * count
+    for place in head.times:
+        if place < count:
+            texts[place] = time_text(values[place])
+    if flags:
+        texts[head.names.index("Attributes")] = flags
+    starts = [offset + at + start for start in head.starts[:count]]
+    children = [*map(Node, head.names, head.types, starts, head.widths, repeat(n.VALUE), values, repeat(()), texts)]
+    place = at + head.starts[count]
+    if place < end:
+        children.append(Node("Records", "records", offset + place, end - place, n.HIDDEN, end - place))
+    partial = told == b.RECORD_STATUSES[b.PARTIAL]
+    text = _line(named, flags) + (", partial" if partial else "")
+    return Node(
+        name, _TYPES[magic], offset + at, end - at, n.BATCH, None, tuple(children), text, "" if partial else told
+    )
+
+
+def _flags(attributes: int, magic: int) -> str:
+    """The bits of a batch: "zstd, log append time, transactional, control"."""
+    codec = enum_name("CompressionType", attributes & b.CODEC_BITS).lower() or f"codec {attributes & b.CODEC_BITS}"
+    words = [codec if codec != "none" else "not compressed"]
+    if magic > 0 and attributes & b.LOG_APPEND_TIME:
+        words.append("log append time")
+    if magic == 2:
+        words += [
+            word for bit, word in ((b.TRANSACTIONAL, "transactional"), (b.CONTROL, "control")) if attributes & bit
+        ]
+    return ", ".join(words)
+
+
+def _line(values: dict[str, int], flags: str) -> str:
+    """What one line says of a batch: the fields that were there to be read."""
+
+    def told(name: str, words: str) -> list[str]:
+        return [words.format(values[name])] if name in values else []
+
+    count = values.get("RecordCount")
+    words = told("BaseOffset", "base offset {}") + told("Offset", "offset {}")
+    words += [] if count is None else [f"{count} record" + ("s" if count != 1 else "")]
+    words += [flags] if flags else []
+    if values.get("ProducerId", -1) >= 0:
+        words += told("ProducerId", "producer {}") + told("ProducerEpoch", "epoch {}")
+        words += told("BaseSequence", "sequence {}")
+    return ", ".join((*words, *told("Crc", "CRC {:08x}")))

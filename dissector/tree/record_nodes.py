@@ -1,0 +1,166 @@
+"""The records of a `records` field as nodes, below the heads of their batches: what `show --records` asks for.
+
+Keys, values and headers of batches that are not compressed stand where they are in the frame. What was decompressed has
+no place there: it stands at the start of its batch's records, with a length of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..kafka.enums import enum_name, time_text
+from ..programs.program import Programs
+from ..records import batches as b
+from ..records.record_inspector import Chunk, RecordCollector
+from . import node as n
+from .batch_heads import view_batches
+from .nested import CONTROL_KEY, CONTROL_VALUES, decode_nested
+from .node import Node
+
+Array = np.ndarray[Any, Any]
+Row = dict[str, int]
+
+
+class RecordViewer:
+    """Makes the nodes of a field's batches with their records. `programs`: of the profile "records"."""
+
+    def __init__(self, programs: Programs) -> None:
+        self._collector = RecordCollector(programs)
+
+    def __call__(self, raw: bytes, offset: int, cut: bool = False) -> Sequence[Node]:
+        """Nodes for the bytes of a field that start at `offset` of its frame; `cut`: as far as they were captured."""
+        heads = view_batches(raw, offset, cut)
+        if not heads:
+            return heads
+        part = np.zeros(1, b.PART)
+        part["topic"], part["fetch"], part["cut"] = -1, 1, cut
+        zero = np.zeros(1, np.int64)
+        self._collector.take(part, zero, np.array([len(raw)]), zero, (np.frombuffer(raw, np.uint8).copy(),))
+        records: dict[int, list[Node]] = {}
+        problems: dict[int, str] = {}
+        for chunk in self._collector.chunks():
+            for batch, row, headers in _rows(chunk):
+                number = batch["number"]
+                if row["status"] == b.OK:
+                    found = records.setdefault(number, [])
+                    place = _Place(chunk.arena, offset if batch["codec"] == 0 else None, heads[number])
+                    span = _span(place, batch, found[-1].end if found else None)
+                    found.append(_record(place, len(found), batch, row, headers, span))
+                else:
+                    problems[number] = b.RECORD_STATUSES[row["status"]].replace("_", " ")
+        return [_filled(head, records.get(i, []), problems.get(i, "")) for i, head in enumerate(heads)]
+
+
+def _rows(chunk: Chunk) -> Iterator[tuple[Row, Row, Array]]:
+    """(its batch, the record, its headers) of each record."""
+    names = chunk.records.dtype.names or ()
+    batches: dict[int, Row] = {}
+    first = 0
+    for values in chunk.records.tolist():
+        row = dict(zip(names, values, strict=True))
+        batch = row["batch"]
+        if batch not in batches:
+            batches[batch] = dict(zip(b.BATCH.names or (), chunk.batches[batch].tolist(), strict=True))
+        count = max(row["headers"], 0)
+        yield batches[batch], row, chunk.headers[first : first + count]
+        first += count
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where bytes of the arena stand in the frame: `offset` further; None: nowhere, they were decompressed."""
+
+    arena: Array
+    offset: int | None
+    head: Node
+
+    def bytes_node(self, name: str, at: int, length: int) -> Node:
+        """A key or a value: text where it is UTF-8, else bytes."""
+        if length < 0:
+            return Node(name, "bytes", self.of(at), 0, n.NULL)
+        raw = self.arena[at : at + length].tobytes()
+        used = 0 if self.offset is None else length
+        try:
+            return Node(name, "string", self.of(at), used, n.VALUE, raw.decode())
+        except UnicodeDecodeError:
+            return Node(name, "bytes", self.of(at), used, n.VALUE, raw)
+
+    def of(self, at: int) -> int:
+        return self.head.children[-1].offset if self.offset is None or at < 0 else self.offset + at
+
+
+def _span(place: _Place, batch: Row, previous: int | None) -> tuple[int, int]:
+    """Where a record begins and ends in the frame. Of magic 2 it begins with its size, behind the one before it."""
+    start = place.head.children[-1].offset
+    if place.offset is None:
+        return start, start
+    if batch["magic"] < 2:
+        return start, place.offset + batch["end"]
+    start = start if previous is None else previous
+    at, shift, size = start - place.offset, 0, 0
+    while place.arena[at] >= 0x80:
+        size |= (int(place.arena[at]) & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    size |= int(place.arena[at]) << shift
+    return start, place.offset + at + 1 + (size >> 1)
+
+
+def _record(place: _Place, number: int, batch: Row, row: Row, headers: Array, span: tuple[int, int]) -> Node:
+    key = place.bytes_node("Key", row["key_at"], row["key_length"])
+    value = place.bytes_node("Value", row["value_at"], row["value_length"])
+    if row["control"] >= 0 or batch["attributes"] & b.CONTROL:
+        key = _control(key, CONTROL_KEY, row["control"])
+        value = _control(value, CONTROL_VALUES.get(row["control"], ""), row["control"])
+    start, end = span
+    told = []
+    for name, type_name, number_told in (
+        ("Offset", "int64", row["offset"]),
+        ("Timestamp", "int64", row["timestamp"]),
+        ("Sequence", "int32", row["sequence"]),
+    ):
+        if number_told != b.UNTOLD and not (name == "Sequence" and number_told < 0):
+            text = time_text(number_told) if name == "Timestamp" else ""
+            told.append(Node(name, type_name, start, 0, n.VALUE, number_told, (), text))
+    pieces = [key, value]
+    if len(headers):
+        pieces.append(_headers(place, headers))
+    return Node(f"[{number}]", "Record", start, end - start, n.STRUCT, None, (*told, *pieces))
+
+
+def _headers(place: _Place, headers: Array) -> Node:
+    made = []
+    for number, (key_at, value_at, key_length, value_length) in enumerate(headers.tolist()):
+        key = place.bytes_node("Key", key_at, key_length)
+        value = place.bytes_node("Value", value_at, value_length)
+        size = 0 if place.offset is None else value.end - key.offset
+        made.append(Node(f"[{number}]", "Header", key.offset, size, n.STRUCT, None, (key, value)))
+    return Node("Headers", "array", made[0].offset, made[-1].end - made[0].offset, n.ARRAY, len(made), tuple(made))
+
+
+def _control(node: Node, layout: str, number: int) -> Node:
+    """A control record's key or value as the layout that its type tells."""
+    raw = node.value.encode() if isinstance(node.value, str) else node.value
+    found = decode_nested(layout, raw) if layout and isinstance(raw, bytes) else None
+    if found is None:
+        return node
+    text = enum_name("ControlRecordType", number) if layout == CONTROL_KEY else ""
+    return replace(_moved(found, node.offset), name=node.name, length=node.length, text=text or found.text)
+
+
+def _moved(node: Node, by: int) -> Node:
+    children = tuple(_moved(child, by) for child in node.children)
+    return replace(node, offset=node.offset + by, children=children)
+
+
+def _filled(head: Node, records: list[Node], problem: str) -> Node:
+    """A batch's node with its records in place of the stretch of bytes that they are."""
+    problem = head.problem or problem
+    last = head.children[-1] if head.children else None
+    if last is None or last.kind != n.HIDDEN or not records:
+        return replace(head, problem=problem)
+    shown = Node(last.name, last.type, last.offset, last.length, n.ARRAY, len(records), tuple(records))
+    return replace(head, children=(*head.children[:-1], shown), problem=problem)

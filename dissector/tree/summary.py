@@ -1,0 +1,138 @@
+"""What one line can say of a message: what it names, its error codes, the plain values at its top.
+
+Read from the rows of one job of the LINE profile. Everything is as it came from the wire; nothing is escaped.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..programs.fields import K_ELEMENT, K_VALUE
+from ..programs.program import Programs
+from ..programs.roles import (
+    R_BASE_OFFSET,
+    R_ENTITY_NAME,
+    R_ERROR_CODE,
+    R_GROUP_ID,
+    R_HIGH_WATERMARK,
+    R_MEMBER_ID,
+    R_OFFSET_OTHER,
+    R_PARTITION,
+    R_RECORDS,
+    R_RESOURCE_NAME,
+    R_THROTTLE_TIME_MS,
+    R_TOPIC_ID,
+    R_TOPIC_NAME,
+    R_TRANSACTIONAL_ID,
+)
+
+Array = np.ndarray[Any, Any]
+#: A row of the tape as a tuple, in the order of `machine.TAPE`.
+Row = tuple[int, ...]
+
+#: The id of a topic that is named instead.
+_NO_ID = bytes(16)
+_TEXTS = ("string", "uuid")
+_NAMES = (R_RESOURCE_NAME, R_ENTITY_NAME, R_GROUP_ID, R_TRANSACTIONAL_ID)
+_OFFSETS = (R_BASE_OFFSET, R_OFFSET_OTHER, R_HIGH_WATERMARK)
+
+
+@dataclass(slots=True)
+class Place:
+    """A topic, or another thing that a message names in an array. `topic_id` where it is named by that alone."""
+
+    name: bytes | None = None
+    topic_id: bytes | None = None
+    partitions: list[int] = field(default_factory=list)
+    is_topic: bool = False
+
+
+@dataclass(slots=True)
+class Facts:
+    """`values`: (Kafka's field name, value) of what stands at the top. `errors`: how often by non-zero code. `records`:
+    where each records field lies in the buffer, and its length; None where the message has no such field. `offsets`:
+    base offsets, high watermarks and the like."""
+
+    values: list[tuple[str, int | bytes]] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    errors: Counter[int] = field(default_factory=Counter)
+    throttle_time_ms: int | None = None
+    records: list[tuple[int, int]] | None = None
+    offsets: list[int] = field(default_factory=list)
+
+
+class FactReader:
+    """Reads rows of the LINE profile. What each field is to a line is looked up once."""
+
+    def __init__(self, programs: Programs) -> None:
+        table = programs.fields
+        self._uuids = frozenset(number for number, f in enumerate(table) if f.type == "uuid")
+        self._kinds = [(f.role, f.kind, f.element < 0, f.type in _TEXTS, f.inner[-1]) for f in table]
+
+    def read(self, rows: Sequence[Row], first: int, buffer: Array) -> Facts:
+        """The facts of one message: its rows, whose first is number `first` of the tape, over the bytes of `buffer`."""
+        facts = Facts()
+        places: dict[int, Place] = {}
+        parents: dict[int, int] = {}
+        for number, (value, _, parent, length, field_id, _) in enumerate(rows, first):
+            role, kind, top, is_text, name = self._kinds[field_id]
+            if kind == K_ELEMENT:
+                parents[number] = parent
+                continue
+            if kind != K_VALUE or length < 0:
+                continue
+            if role == R_PARTITION:
+                self._owner(facts, places, parents, parent).partitions.append(value)
+            elif role == R_ERROR_CODE:
+                facts.errors[value] += 1
+            elif role == R_THROTTLE_TIME_MS:
+                facts.throttle_time_ms = value
+            elif role == R_RECORDS:
+                if facts.records is None:
+                    facts.records = []
+                facts.records.append((value, length))
+            elif role in (R_TOPIC_NAME, R_TOPIC_ID) and not (top and role == R_TOPIC_ID):
+                raw = buffer[value : value + length].tobytes()
+                place = self._place(facts, places, parent)
+                if place.is_topic and (place.name if role == R_TOPIC_NAME else place.topic_id) is not None:
+                    place = places[parent] = Place()  # one more in an array of plain names
+                    facts.places.append(place)
+                place.is_topic = True
+                if role == R_TOPIC_NAME:
+                    place.name = raw
+                elif raw != _NO_ID:
+                    place.topic_id = raw
+            elif not top and role in _NAMES:
+                place = Place(buffer[value : value + length].tobytes())
+                facts.places.append(place)
+            elif role in _OFFSETS and not top:
+                facts.offsets.append(value)
+            elif top and role != R_MEMBER_ID:
+                facts.values.append((name, self._text(buffer[value : value + length], field_id) if is_text else value))
+        return facts
+
+    def _text(self, raw: Array, field_id: int) -> bytes:
+        """A string's bytes; a uuid's as Kafka prints it."""
+        found = raw.tobytes()
+        return urlsafe_b64encode(found).rstrip(b"=") if field_id in self._uuids else found
+
+    @staticmethod
+    def _place(facts: Facts, places: dict[int, Place], parent: int) -> Place:
+        place = places.get(parent)
+        if place is None:
+            place = places[parent] = Place()
+            facts.places.append(place)
+        return place
+
+    def _owner(self, facts: Facts, places: dict[int, Place], parents: dict[int, int], parent: int) -> Place:
+        """The topic that a partition belongs to: of the nearest element around it that names one."""
+        at = parent
+        while at not in places and at >= 0:
+            at = parents.get(at, -1)
+        return self._place(facts, places, at)

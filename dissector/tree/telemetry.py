@@ -1,0 +1,79 @@
+"""What clients push as their metrics (KIP-714): the names of them, and no values.
+
+The bytes are OpenTelemetry's MetricsData in protobuf, compressed as the request says. Of protobuf only what leads to
+the names is read: fields of a length, by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from ..records.codecs import CODECS, DONE, NONE, Bounds, decompress
+
+#: Field numbers from MetricsData down: resource_metrics, scope_metrics, metrics, name.
+_PATH = (1, 2, 2, 1)
+_BOUNDS = Bounds(absolute=4 << 20, floor=1 << 20)
+#: How many names are told, and how many are looked at.
+_TOLD, _MOST = 8, 10_000
+
+
+def describe_metrics(codec: int, raw: bytes) -> str:
+    """`zstd, 14 metrics: org.apache.kafka.producer.connection.creation.total, ...`; the codec alone where the bytes
+    cannot be read."""
+    name = CODECS[codec] if 0 <= codec < len(CODECS) else f"codec {codec}"
+    word = "not compressed" if codec == NONE else name
+    unpacked = decompress(codec, 2, raw, _BOUNDS) if codec != NONE else None
+    if unpacked is not None and unpacked.problem != DONE:
+        return word
+    try:
+        names = list(dict.fromkeys(islice(_names(raw if unpacked is None else bytes(unpacked.data), _PATH), _MOST)))
+    except ValueError:
+        return word
+    more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
+    count = f"{len(names)} metric" + ("" if len(names) == 1 else "s")
+    return f"{word}, {count}" + (f": {', '.join(names[:_TOLD])}{more}" if names else "")
+
+
+def _names(raw: bytes, path: tuple[int, ...]) -> Iterator[str]:
+    for number, content in _fields(raw):
+        if number != path[0]:
+            continue
+        if len(path) == 1:
+            yield content.decode("utf-8", "surrogateescape")
+        else:
+            yield from _names(content, path[1:])
+
+
+def _fields(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    """(number, content) of the fields that have a length; ValueError where the bytes are no protobuf."""
+    at = 0
+    while at < len(raw):
+        key, at = _varint(raw, at)
+        kind = key & 7
+        if kind == 0:
+            _, at = _varint(raw, at)
+            continue
+        size = {1: 8, 5: 4}.get(kind)
+        if size is None:
+            if kind != 2:
+                raise ValueError(kind)
+            size, at = _varint(raw, at)
+        if size > len(raw) - at:
+            raise ValueError(size)
+        if kind == 2:
+            yield key >> 3, raw[at : at + size]
+        at += size
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(raw):
+            break
+        byte = raw[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError("a varint")

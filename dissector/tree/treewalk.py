@@ -1,0 +1,355 @@
+"""One walk over the machine's rows of a body, along its plan, into nodes.
+
+The machine has already checked everything: rows come in the order of the wire, each with the place where its bytes
+end, so a node starts where the one before it ended. Only tag sections give no rows for their counts, numbers and sizes;
+those are read here again, within the same bounds. Where the rows end before the plan does, the field that is missing
+becomes a node with the problem, and the walk is over; nothing is raised whatever the bytes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Protocol
+
+from ..layouts.schema import FIXED_WIDTHS, REQUEST
+from ..layouts.secrets import Guard, is_secret_name
+from ..programs.tape import Rows
+from . import node as n
+from .batch_heads import view_batches
+from .node import Node
+from .plans import BOOL, BROKERS, FLOAT, INTEGER, RECORD_SET, STRING, TOPICS, UUID, FieldPlan, Run, StructPlan, float_of
+
+#: The nodes of a `records` field: its bytes, their place in the frame, whether the capture ends before they do.
+ReadRecords = Callable[[bytes, int, bool], Sequence[Node]]
+#: Whose record batches are whole; in responses the last one may be cut.
+_PRODUCE = ((0, REQUEST),)
+_NULL = "null where none may be"
+#: Names of the first elements of arrays.
+_ELEMENTS = tuple(f"[{index}]" for index in range(256))
+#: For nodes that are made together.
+_VALUES, _NO_CHILDREN = repeat(n.VALUE), repeat(())
+
+
+class Context(Protocol):
+    """What a walk asks for while it goes: names of what it meets, what is nested in bytes, what may be shown."""
+
+    secrets: bool
+    records: ReadRecords | None
+
+    def topic(self, topic_id: bytes) -> str: ...
+
+    def broker(self, node_id: int) -> str: ...
+
+    def why_missing(self, size: int) -> str: ...
+
+    def nested(self, walk: TreeWalk, field: FieldPlan, at: int, end: int) -> Nested | None: ...
+
+    def secret_text(self, walk: TreeWalk, field: FieldPlan, raw: bytes) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """What was found in a field's bytes: the layout's name and its nodes; or only what may be said of them, and whether
+    they are `secret`."""
+
+    text: str
+    children: tuple[Node, ...] = ()
+    secret: bool = False
+
+
+class TreeWalk:
+    """Turns `rows` of the body that starts at data[first] into nodes. `captured` is the end of the bytes there are,
+    `limit` the end of the frame; `owner` is (api_key, direction), or the name of a nested layout; `why` tells what
+    ended the rows early; with `remember` strings are kept in `seen`."""
+
+    def __init__(
+        self, data: bytes, rows: Rows, first: int, captured: int, limit: int,
+        context: Context, owner: tuple[int, int] | str, careful: bool, why: Callable[[], str], remember: bool = False,
+    ) -> None:  # fmt: skip
+        self.data, self.captured, self.limit = data, captured, limit
+        self.values, self.lengths, self.fields, self.stops = rows.values, rows.lengths, rows.fields, rows.stops
+        self.context, self.owner, self.careful, self.why = context, owner, careful, why
+        self.remember = remember
+        self.seen: dict[str, str] = {}  # strings by path, where what is nested depends on them
+        self.numbers: dict[str, int] = {}  # the same
+        self.at = first
+        self.next = 0
+        self.stopped = False
+
+    def row(self, field: int) -> int:
+        """The number of the next row, if it is of this field, else -1."""
+        number = self.next
+        if self.fields[number] != field:
+            return -1
+        self.next = number + 1
+        self.at = self.stops[number]
+        return number
+
+    def stop(self, name: str, type_name: str, start: int) -> Node:
+        """The node of what should have come now; the walk is over."""
+        self.stopped = True
+        self.at = start
+        return Node(name, type_name, start, 0, n.RAW, 0, (), "", self.why())
+
+    def struct(self, plan: StructPlan) -> tuple[Node, ...]:
+        """All that lies in a struct, its tag section included."""
+        children: list[Node] = []
+        for part in plan.parts:
+            if type(part) is FieldPlan:
+                children.append(self.field(part, self.at))
+            else:
+                self.run(part, children)  # type: ignore[arg-type]
+            if self.stopped:
+                break
+        if plan.tags >= 0 and not self.stopped:
+            self.tags(plan.tagged, plan.tags, children)
+        if plan.guard is not None and not self.context.secrets:
+            children = guarded(children, plan.guard)
+        return tuple(children)
+
+    def run(self, run: Run, into: list[Node]) -> None:
+        """Numbers and booleans that follow each other."""
+        number, at = self.next, self.at
+        stop = number + len(run.ids)
+        if self.remember or self.fields[number:stop] != run.ids:
+            for field in run.fields:
+                into.append(self.scalar(field, field.name, field.type, self.at))
+                if self.stopped:
+                    return
+            return
+        values: list[Any] = self.values[number:stop]
+        for place in run.bools:
+            values[place] = values[place] != 0
+        starts = [at + start for start in run.starts]
+        if run.texts:
+            texts = [""] * len(values)
+            for place, note in run.texts:
+                texts[place] = self.context.broker(values[place]) if note is None else note(values[place])
+            into += map(Node, run.names, run.types, starts, run.widths, _VALUES, values, _NO_CHILDREN, texts)
+        else:
+            into += map(Node, run.names, run.types, starts, run.widths, _VALUES, values)
+        self.next = stop
+        self.at = at + run.size
+
+    def field(self, field: FieldPlan, start: int) -> Node:
+        if field.count >= 0:
+            return self.array(field, start)
+        if field.struct is None:
+            return self.scalar(field, field.name, field.type, start)
+        row = self.row(field.id)
+        if row < 0:
+            return self.stop(field.name, field.type, start)
+        if self.lengths[row] < 0:
+            return Node(field.name, field.type, start, self.at - start, n.NULL)
+        children = self.struct(field.struct)
+        return Node(field.name, field.type, start, self.at - start, n.STRUCT, None, children)
+
+    def array(self, field: FieldPlan, start: int) -> Node:
+        row = self.row(field.count)
+        if row < 0:
+            return self.stop(field.name, field.type, start)
+        count = self.lengths[row]
+        if count < 0:
+            problem = "" if field.may_be_null else _NULL
+            return Node(field.name, field.type, start, self.at - start, n.NULL, None, (), "", problem)
+        struct, element = field.struct, field.type[2:]
+        children: list[Node] = []
+        if struct is None and field.form == INTEGER and not self.remember:
+            self.numbers_of(field, element, count, children)
+        for index in range(len(children), count):
+            name = _ELEMENTS[index] if index < len(_ELEMENTS) else f"[{index}]"
+            begin = self.at
+            if struct is None:
+                children.append(self.scalar(field, name, element, begin))
+            elif self.row(field.id) < 0:
+                children.append(self.stop(name, element, begin))
+            else:
+                inner = self.struct(struct)
+                children.append(Node(name, element, begin, self.at - begin, n.STRUCT, None, inner))
+            if self.stopped:
+                break
+        return Node(field.name, field.type, start, self.at - start, n.ARRAY, count, tuple(children))
+
+    def numbers_of(self, field: FieldPlan, type_name: str, count: int, into: list[Node]) -> None:
+        """Elements of an array of numbers; as many as there are rows of."""
+        number, at, width = self.next, self.at, FIXED_WIDTHS[type_name]
+        there = self.fields[number : number + count]
+        if there.count(field.id) < count:
+            count = next((place for place, other in enumerate(there) if other != field.id), len(there))
+        names = _ELEMENTS[:count] if count <= len(_ELEMENTS) else [f"[{index}]" for index in range(count)]
+        values, stop = self.values[number : number + count], at + width * count
+        say = self.context.broker if field.lookup == BROKERS else field.note
+        texts = repeat("") if say is None else map(say, values)
+        into += map(
+            Node, names, repeat(type_name), range(at, stop, width), repeat(width), _VALUES, values, _NO_CHILDREN, texts
+        )
+        self.next, self.at = number + count, stop
+
+    def scalar(self, field: FieldPlan, name: str, type_name: str, start: int) -> Node:
+        row = self.row(field.id)
+        if row < 0:
+            return self.stop(name, type_name, start)
+        value, form = self.values[row], field.form
+        length = self.at - start
+        if form == INTEGER:
+            text = field.note(value) if field.note else ""
+            if self.remember:
+                self.numbers[field.path] = value
+            if field.lookup == BROKERS:
+                text = self.context.broker(value)
+            return Node(name, type_name, start, length, n.VALUE, value, (), text)
+        if form == BOOL:
+            text = field.note(value) if field.note else ""
+            return Node(name, type_name, start, length, n.VALUE, value != 0, (), text)
+        if form == FLOAT:
+            return Node(name, type_name, start, length, n.VALUE, float_of(value))
+        size = self.lengths[row]
+        if size < 0:
+            problem = "" if field.may_be_null and not field.is_array else _NULL
+            return Node(name, type_name, start, length, n.NULL, None, (), "", problem)
+        return self.variable(field, name, type_name, start, value, value + size)
+
+    def variable(self, field: FieldPlan, name: str, type_name: str, start: int, at: int, end: int) -> Node:
+        """A value whose bytes are data[at:end]."""
+        form = field.form
+        if form == RECORD_SET:
+            return self.record_set(name, start, at, end)
+        raw = self.data[at:end]
+        length = self.at - start
+        if field.is_secret and not self.context.secrets:
+            text = self.context.secret_text(self, field, raw)
+            return Node(name, type_name, start, length, n.HIDDEN, end - at, (), text)
+        if form == STRING:
+            string = raw.decode("utf-8", "surrogateescape")
+            if self.remember:
+                self.seen[field.path] = string
+            return Node(name, type_name, start, length, n.VALUE, string)
+        if form == UUID:
+            text = self.context.topic(raw) if field.lookup == TOPICS else ""
+            return Node(name, type_name, start, length, n.VALUE, raw, (), text)
+        nested = self.context.nested(self, field, at, end)
+        if nested is None:
+            return Node(name, type_name, start, length, n.VALUE, raw)
+        if nested.children:
+            return Node(name, type_name, start, length, n.NESTED, None, nested.children, nested.text)
+        if nested.secret and not self.context.secrets:
+            return Node(name, type_name, start, length, n.HIDDEN, end - at, (), nested.text)
+        return Node(name, type_name, start, length, n.VALUE, raw, (), nested.text)
+
+    def record_set(self, name: str, start: int, at: int, end: int) -> Node:
+        if at == end:
+            return Node(name, "records", start, end - start, n.RECORDS, 0)
+        there = min(end, self.captured)
+        problem = ""
+        if there < end:  # the machine stopped behind the length
+            self.at, self.stopped = end, True
+            problem = f"{end - there} of {end - at} bytes were not {self.context.why_missing(self.limit)}"
+        whole = self.data[at:there]
+        give = self.context.records
+        cut = there < end
+        if give is not None:
+            children = list(give(whole, at, cut))
+        else:
+            children = view_batches(whole, at, cut, partial=self.owner not in _PRODUCE)
+        if cut:
+            missing = f"not {self.context.why_missing(self.limit)}"
+            children.append(Node(missing, "bytes", there, end - there, n.MISSING, end - there))
+        return Node(name, "records", start, end - start, n.RECORDS, end - at, tuple(children), "", problem)
+
+    def tags(self, known: Mapping[int, FieldPlan], unknown: int, into: list[Node]) -> None:
+        """A tag section: a node where there are any tags in it."""
+        start = self.at
+        if start < min(self.captured, self.limit) and self.data[start] == 0:
+            self.at = start + 1
+            return
+        count, at = self.varint(start)
+        if at < 0 or 2 * count > self.limit - at:
+            into.append(self.stop("tags", "tags", start))
+            return
+        self.at = at
+        children: list[Node] = []
+        for _ in range(count):
+            children.append(self.tag(known, unknown))
+            if self.stopped:
+                break
+        into.append(Node("tags", "tags", start, self.at - start, n.TAGS, count, tuple(children)))
+
+    def tag(self, plans: Mapping[int, FieldPlan], unknown: int) -> Node:
+        start = self.at
+        number, at = self.varint(start)
+        size, at = self.varint(at) if at >= 0 else (0, -1)
+        if at < 0 or size > self.limit - at:
+            return self.stop("tag", "tag", start)
+        field = plans.get(number)
+        if field is not None:
+            outer, self.limit = self.limit, at + size
+            self.at = at
+            found = self.field(field, start)
+            if not self.stopped and self.at != self.limit:
+                self.stopped = True
+                found = Node(
+                    found.name, found.type, start, found.length, found.kind, found.value, found.children, found.text,
+                    self.why(),
+                )  # fmt: skip
+            self.limit = outer
+            return found
+        if self.row(unknown) < 0:
+            return self.stop(f"tag {number}", "tag", start)
+        if self.careful and not self.context.secrets:
+            return Node(f"tag {number}", "tag", start, self.at - start, n.HIDDEN, size)
+        return Node(f"tag {number}", "tag", start, self.at - start, n.VALUE, self.data[at : at + size])
+
+    def varint(self, at: int) -> tuple[int, int]:
+        """An unsigned varint of at most 32 bits and the place behind it; -1 where there is none."""
+        value = 0
+        end = min(self.captured, self.limit)
+        for shift in range(0, 35, 7):
+            if at >= end:
+                return 0, -1
+            byte = self.data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return (value, at) if value < 1 << 32 else (0, -1)
+        return 0, -1
+
+
+def guarded(children: list[Node], guard: Guard) -> list[Node]:
+    """A struct's nodes with the value hidden where what stands beside it says so."""
+    found = {child.name: child for child in children}
+    name, flag, kind = found.get(guard.name), found.get(guard.flag), found.get("ConfigType")
+    named = name.value if name is not None and isinstance(name.value, str) else None
+    # A mark that is there but was not read (the message ends before it) hides, as one that is set does.
+    marked = bool(guard.flag) and (flag is None or flag.value is not False)
+    marked = marked or (kind is not None and kind.text == "PASSWORD")
+    if not marked and not is_secret_name(named):
+        return children
+    return [
+        hide(child)
+        if child.name == guard.value
+        else _hide_inside(child, guard.value)
+        if guard.inner and child.name == guard.inner
+        else child
+        for child in children
+    ]
+
+
+def hide(node: Node) -> Node:
+    """A string's node without its value."""
+    if node.kind != n.VALUE or not isinstance(node.value, str):
+        return node
+    size = len(node.value.encode("utf-8", "surrogateescape"))
+    return Node(node.name, node.type, node.offset, node.length, n.HIDDEN, size)
+
+
+def _hide_inside(array: Node, name: str) -> Node:
+    elements = tuple(
+        Node(
+            e.name, e.type, e.offset, e.length, e.kind, e.value,
+            tuple(hide(c) if c.name == name else c for c in e.children), e.text, e.problem,
+        )
+        for e in array.children
+    )  # fmt: skip
+    return Node(array.name, array.type, array.offset, array.length, array.kind, array.value, elements, array.text)

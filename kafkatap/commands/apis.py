@@ -1,0 +1,358 @@
+"""`kafkatap apis`: what is known of Kafka's protocol: APIs, versions, and the releases that speak them.
+
+`known_apis` gives plain rows, from the layouts and the table of releases; a row's `versions` say what came and what
+went. Nothing of it needs arrays: the command answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkatap.dissector.kafka.releases import RELEASES, known_since, removed_in, speaks
+from kafkatap.dissector.layouts.catalog import load_messages
+from kafkatap.dissector.layouts.history import Changes, changes_in
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message
+from kafkatap.reports.model import Column, Table, Value
+from kafkatap.reports.rendering.text import Line, render_table, write_lines
+
+from .options import own_version
+from .values import api_keys, chosen_definitions
+
+if TYPE_CHECKING:
+    from kafkatap.dissector.layouts.overlay import Definitions
+
+SCHEMA_VERSION = 1
+#: The release that dropped old versions (KIP-896).
+CLEAN_UP = "4.0"
+NEWEST = RELEASES[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersion:
+    """One version. `since`, `removed_in`: releases, None where there is none (yet); `request`, `response`: what came
+    and went against the version before, None where that direction is not known."""
+
+    version: int
+    since: str | None
+    removed_in: str | None
+    flexible: bool
+    request: Changes | None
+    response: Changes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API with its versions, ascending, each known by its layout."""
+
+    key: int
+    name: str
+    versions: tuple[ApiVersion, ...]
+
+    @property
+    def flexible_from(self) -> int | None:
+        return next((v.version for v in self.versions if v.flexible), None)
+
+    @property
+    def since(self) -> str | None:
+        """The first release that spoke it."""
+        return min((v.since for v in self.versions if v.since), key=RELEASES.index, default=None)
+
+    @property
+    def newest(self) -> ApiVersion | None:
+        """The newest version that a release speaks, or spoke."""
+        return next((v for v in reversed(self.versions) if v.since), None)
+
+
+def known_apis(
+    keys: Sequence[int] = (), *, release: str | None = None, definitions: Definitions | None = None
+) -> list[Api]:
+    """The APIs with these keys (none: all), ascending. `release`: those alone that this release speaks, in the versions
+    that it does; KeyError for one that is not known. `definitions`: with these laid over the built-in layouts."""
+    if release is not None and release not in RELEASES:
+        raise KeyError(release)
+    messages = load_messages() if definitions is None else definitions.messages
+    found = []
+    for key in sorted({key for key, _ in messages}):
+        if not keys or key in keys:
+            sides = messages.get((key, REQUEST)), messages.get((key, RESPONSE))
+            api = _api(key, *sides, release)
+            if api.versions:
+                found.append(api)
+    return found
+
+
+def _api(key: int, request: Message | None, response: Message | None, release: str | None) -> Api:
+    sides = [message for message in (request, response) if message is not None]
+    versions = sorted({v for message in sides for v in message.versions})
+    return Api(key, sides[0].name, tuple(
+        ApiVersion(
+            v, known_since(key, v), removed_in(key, v), any(v in message.flexible for message in sides),
+            _changes(request, v), _changes(response, v),
+        )
+        for v in versions
+        if release is None or speaks(release, key, v)
+    ))  # fmt: skip
+
+
+def _changes(message: Message | None, version: int) -> Changes | None:
+    return changes_in(message, version) if message is not None and version in message.versions else None
+
+
+def ranges(versions: Sequence[int]) -> str:
+    """`0-3, 5`, of ascending numbers."""
+    runs: list[list[int]] = []
+    for v in versions:
+        if runs and runs[-1][1] == v - 1:
+            runs[-1][1] = v
+        else:
+            runs.append([v, v])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def apis(options: argparse.Namespace) -> int:
+    """Carry out `kafkatap apis`; return its exit code."""
+    from .console import DONE, WRONG, complain, reason_of
+
+    try:
+        definitions = chosen_definitions(options)
+        keys = sorted(api_keys(options.apis))
+        found = known_apis(keys, release=options.release, definitions=definitions)
+        missing = set(keys) - {api.key for api in found}
+        if missing:
+            where = f"in Kafka {options.release}" if options.release else "known"
+            raise ValueError(f"no API with key {', '.join(map(str, sorted(missing)))} is {where}")
+    except KeyError:
+        complain(f"no Kafka release {options.release!r} is known; there are {', '.join(RELEASES)}")
+        return WRONG
+    except (ValueError, OSError) as error:
+        complain(reason_of(error))
+        return WRONG
+    if options.json:
+        write_json(found, options.release)
+    else:
+        color = None if options.color == "auto" else options.color == "always"
+        lines = render_versions if options.apis else render_list
+        write_lines(lambda width: lines(found, options.release, width), sys.stdout, color=color)
+    sys.stdout.flush()
+    return DONE
+
+
+COLUMNS = (
+    Column("key", "key", "packet", "API key"),
+    Column("name", "API", "text", "its name"),
+    Column("versions", "versions", "text", "versions"),
+    Column("flexible", "flexible", "text", "first flexible version (compact lengths, tag sections; KIP-482)", 2),
+    Column("since", "first\nknown in", "text", "first release that spoke it"),
+    Column("removed", f"removed\nin {CLEAN_UP}", "text", "versions that this release dropped"),
+    Column("latest", "latest\nversion", "text", "newest version of a release"),
+    Column("added", "added\nin", "text", "the release that brought it"),
+)
+
+
+def render_list(found: Sequence[Api], release: str | None, width: int) -> Iterator[Line]:
+    """One row for each API."""
+    rows: list[tuple[Value, ...]] = []
+    for api in found:
+        gone = [v.version for v in api.versions if v.removed_in == CLEAN_UP]
+        first, newest = api.flexible_from, api.newest
+        flexible = None if first is None else f"{first}+"
+        removed = None if not gone else f"all ({ranges(gone)})" if len(gone) == len(api.versions) else ranges(gone)
+        added = (None, None) if newest is None else (f"v{newest.version}", newest.since)
+        rows.append(
+            (api.key, api.name, ranges([v.version for v in api.versions]), flexible, api.since, removed, *added)
+        )
+    title = f"What Kafka {release} speaks" if release else f"Kafka's APIs, 0.8.2 to {NEWEST}"
+    notes: tuple[str, ...] = (
+        f"{len(found)} APIs, {sum(len(api.versions) for api in found)} versions. kafkatap apis NAME tells what each "
+        "version changed.",
+    )
+    if release is None:
+        advice = (
+            f"Kafka {CLEAN_UP} and later refuse clients that send a version which {CLEAN_UP} removed (KIP-896); "
+            "kafkatap report --by version CAPTURE shows which versions are in use."
+        )
+        notes = (*notes, advice)
+    yield from render_table(Table("apis", title, COLUMNS, rows, notes, whole=True), width, 0, True)
+
+
+def render_versions(found: Sequence[Api], release: str | None, width: int) -> Iterator[Line]:
+    """Each API's versions one by one, with what they changed."""
+    for number, api in enumerate(found):
+        if number:
+            yield []
+        first = api.flexible_from
+        flexible = "" if first is None else f", flexible from v{first}"
+        spoken = f" in Kafka {release}" if release else ""
+        versions = ranges([v.version for v in api.versions])
+        plural = "s" if len(api.versions) > 1 else ""
+        yield [(api.name, "bold"), (f": API key {api.key}, version{plural} {versions}{spoken}{flexible}", "")]
+        for v in api.versions:
+            yield _version_line(v, v.version == first)
+            for side, changes in (("request ", v.request), ("response", v.response)):
+                yield from _change_lines(side, changes, width)
+
+
+def _version_line(v: ApiVersion, first_flexible: bool) -> Line:
+    line: Line = [(f"{f'v{v.version}':>4}", "bold cyan"), (f"  since Kafka {v.since}" if v.since else "", "")]
+    if not v.since:
+        line += [("  in no release as a stable version", "yellow")]
+    if v.removed_in:
+        line += [(f", removed in {v.removed_in}", "red")]
+    if first_flexible:
+        line += [(", flexible from here on", "green")]
+    if not (v.request or v.response):
+        line += [(", same fields", "dim")]
+    return line
+
+
+def _change_lines(side: str, changes: Changes | None, width: int) -> Iterator[Line]:
+    """The changes of one direction, wrapped. Fields inside of a struct that came as a whole stand in braces."""
+    if changes is None:
+        yield [(f"      {side}  ", "cyan"), ("not known", "dim")]
+        return
+    words = [f"{'' if changes.whole else '+'}{text}" for text in _nested(changes)]
+    words += [f"-{path}" for path in changes.removed if not _inside(path, changes.removed)]
+    words += [f"~{path} {entry.type}{_tag(entry.tag)}" for path, entry in changes.changed.items()]
+    if not words:
+        if changes.whole:
+            yield [(f"      {side}  ", "cyan"), ("no fields", "dim")]
+        return
+    room = max(width - 16, 30)
+    firm = (w.replace(" ", "\0") if len(w) <= room else w for w in words)  # only what is too long for a line is broken
+    lines = textwrap.wrap("  ".join(firm), room, break_on_hyphens=False)
+    for n, text in enumerate(lines):
+        yield [(f"      {side if n == 0 else '        '}  ", "cyan"), (text.replace("\0", " "), "")]
+
+
+def _nested(changes: Changes) -> Iterator[str]:
+    """The added fields, those of an added struct in braces behind it."""
+    paths = list(changes.added)
+    for path in paths:
+        if not _inside(path, paths):
+            yield _with_inner(path, path, changes)
+
+
+def _with_inner(path: str, name: str, changes: Changes) -> str:
+    entry = changes.added[path]
+    direct = [p for p in changes.added if p.startswith(path + ".") and "." not in p[len(path) + 1 :]]
+    inner = ", ".join(_with_inner(p, p[len(path) + 1 :], changes) for p in direct)
+    kind = f"{'[]' if entry.type.startswith('[]') else ''}{{{inner}}}" if direct else entry.type
+    return f"{name} {kind}{_tag(entry.tag)}"
+
+
+def _inside(path: str, paths: Sequence[str] | Mapping[str, Any]) -> bool:
+    """Whether a struct around this field is among the paths."""
+    return path.rpartition(".")[0] in paths
+
+
+def _tag(tag: int | None) -> str:
+    return "" if tag is None else f" (tag {tag})"
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def write_json(found: Sequence[Api], release: str | None) -> None:
+    """All of it as one JSON object, an API a line; docs/json.md tells the form."""
+    head = json.dumps({"schema_version": SCHEMA_VERSION, "kafkatap": own_version(), "release": release}, indent=1)
+    lines = ",\n  ".join(json.dumps(api_object(api)) for api in found)
+    sys.stdout.write(f'{head[:-2]},\n "apis": [\n  {lines}\n ]\n}}\n')
+
+
+def api_object(api: Api) -> dict[str, Any]:
+    """An API as plain dicts and lists."""
+    newest = api.newest
+    return {
+        "key": api.key,
+        "name": api.name,
+        "flexible_from": api.flexible_from,
+        "since": api.since,
+        "newest_version": None if newest is None else newest.version,
+        "newest_since": None if newest is None else newest.since,
+        "versions": [
+            {
+                "version": v.version, "since": v.since, "removed_in": v.removed_in, "flexible": v.flexible,
+                "request": _changes_object(v.request), "response": _changes_object(v.response),
+            }
+            for v in api.versions
+        ],
+    }  # fmt: skip
+
+
+def _changes_object(changes: Changes | None) -> dict[str, Any] | None:
+    if changes is None:
+        return None
+    return {
+        "added": [{"path": path, **asdict(entry)} for path, entry in changes.added.items()],
+        "removed": list(changes.removed),
+        "changed": [{"path": path, **asdict(entry)} for path, entry in changes.changed.items()],
+    }
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of what `write_json` writes."""
+    fields = _list(_object(
+        path=("string", "names from the message's body on, with dots between them"),
+        type=("string", "its type: [] before an array's, ? behind what may be null"),
+        tag=("integer?", "its number in the tag section; null: it has a place of its own"),
+    ))  # fmt: skip
+    removed = _list({"type": "string"})
+    changes = {
+        **_object(added=(fields, "fields that came"), removed=(removed, "paths of fields that went"),
+                  changed=(fields, "fields of which the type, null or tag changed, as they are now")),
+        "type": ["object", "null"],
+    }  # fmt: skip
+    version = _object(
+        version=("integer", "the version"),
+        since=("string?", "first release that spoke it; null: none did as a stable version"),
+        removed_in=("string?", "release that dropped it; null: none"),
+        flexible=("boolean", "compact lengths and tag sections (KIP-482)"),
+        request=(changes, "fields against the version before; null: that direction is not known"),
+        response=(changes, "the same for the response"),
+    )
+    api = _object(
+        key=("integer", "API key"),
+        name=("string", "its name"),
+        flexible_from=("integer?", "first flexible version"),
+        since=("string?", "first release that spoke it"),
+        newest_version=("integer?", "newest version that a release speaks, or spoke"),
+        newest_since=("string?", "the release that brought it"),
+        versions=(_list(version), "ascending"),
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "kafkatap apis",
+        **_object(
+            schema_version=({"const": SCHEMA_VERSION}, "changes when a field goes, or comes to mean something else"),
+            kafkatap=("string", "version of kafkatap that wrote this"),
+            release=("string?", "the release that was asked for"),
+            apis=(_list(api), "ascending by key"),
+        ),
+    }
+
+
+def _object(**properties: tuple[str | dict[str, Any], str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": list(properties),
+        "properties": {name: {**_kind(kind), "description": note} for name, (kind, note) in properties.items()},
+    }
+
+
+def _kind(kind: str | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(kind, dict):
+        return kind
+    return {"type": [kind[:-1], "null"] if kind.endswith("?") else kind}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}

@@ -1,0 +1,137 @@
+"""What the commands share on a terminal: complaints, readable captures, Ctrl-C, the progress bar, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from kafkatap.reports.batch import P_KAFKA, Context
+
+from ..captures.paths import find_captures
+from ..captures.pipes import STANDARD_INPUT, Interrupted, Pipe, is_pipe
+from ..captures.sources import FileReport
+from ..captures.storage import is_uri
+from .values import When
+
+DONE, DAMAGED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+
+def complain(text: str) -> None:
+    """One line on standard error; control characters of file names and captures are escaped."""
+    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    with suppress(OSError):  # nobody is there to hear it
+        print(f"kafkatap: {shown}", file=sys.stderr)
+
+
+def refuse(error: ValueError | OSError) -> int:
+    """Say what is wrong with a call; the exit code. Where a text is wrong, it is shown with the place."""
+    reason, *place = reason_of(error).split("\n") if isinstance(error, ValueError) else [reason_of(error)]
+    complain(reason)
+    for line in place:
+        complain(line)
+    return WRONG
+
+
+def name_of(path: str) -> str:
+    return "standard input" if path == STANDARD_INPUT else path
+
+
+def advice_on(file: FileReport, where: str = "in the report") -> str:
+    """What to do about a damaged file, as the end of a sentence."""
+    damage = file.damage or ""
+    if file.fatal:
+        if "first" in damage:
+            return ""
+        if "empty" in damage or "cut short" in damage:
+            return "; is it still being written, or was it copied in part?"
+        return "; give it a pcap or pcapng file (also .gz or .zst)"
+    packets = f"the {file.packets:,} packets before that are" if file.packets else "no packet before that could be"
+    advice = "" if "cut short" in damage else " (a repair tool such as pcapfix may save some of the rest)"
+    return f"; {packets} {where}{advice}"
+
+
+def reason_of(error: Exception) -> str:
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    what = error.strerror[:1].lower() + error.strerror[1:]
+    return f"{name_of(str(error.filename))}: {what}" if error.filename is not None else what
+
+
+def readable_captures(named: list[str], command: str = "report") -> list[str]:
+    """The captures that are named, folders and globs expanded. ValueError or OSError for what cannot be read, before
+    anything is read."""
+    if named.count(STANDARD_INPUT) > 1:
+        raise ValueError("standard input (-) can be read only once")
+    captures = find_captures(named)
+    for path in captures:
+        if path == STANDARD_INPUT:
+            if sys.stdin is None or sys.stdin.isatty():
+                raise ValueError(
+                    f"standard input is a terminal; pipe a capture into it (tcpdump -w - | kafkatap {command} -)"
+                )
+        elif not is_uri(path) and not is_pipe(path):  # a writer would notice that its pipe was opened and closed
+            try:
+                os.close(os.open(path, os.O_RDONLY))
+            except PermissionError:
+                raise ValueError(
+                    f"{path}: permission denied (what root captured is often for root alone: sudo)"
+                ) from None
+    return captures
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """A list that is no longer empty once Ctrl-C was pressed; pressed again, it ends at once."""
+    pressed: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+        if Pipe.waiting:
+            raise Interrupted
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def progress(options: argparse.Namespace) -> Iterator[Any]:
+    """What to call with the bytes read so far: draws a bar on a terminal once the work has taken a while."""
+    if not (options.progress and sys.stderr.isatty()):
+        yield lambda done: False
+        return
+    from .progress import Bar
+
+    sizes = [0 if is_pipe(c) or is_uri(c) else os.stat(c).st_size for c in options.captures]
+    bar = Bar(sum(sizes) if all(sizes) else None)
+    try:
+        yield bar.update
+    finally:
+        bar.close()
+
+
+def moment_of(when: When | None, first: int, otherwise: int) -> int:
+    if when is None:
+        return otherwise
+    return when.ns + first if when.relative else when.ns
+
+
+def no_kafka(context: Context) -> str:
+    if not context.packets:
+        return "there are no packets in this input (did the capture's filter let none pass?)"
+    kafka = context.connection_counts.of_protocol(P_KAFKA)
+    if kafka:
+        many = "1 connection speaks" if kafka == 1 else f"{kafka:,} connections speak"
+        return f"{many} Kafka, but no whole request is in this input"
+    if context.encrypted_share > 0:
+        return "no readable Kafka in this input: its connections are encrypted (TLS)"
+    return "no Kafka found in this input (if its connections began before the capture, --port may help)"

@@ -1,0 +1,315 @@
+"""`kafkatap live`: from options to a monitor, a screen or lines, and the report at the end."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from kafkatap.kernels import store
+from kafkatap.reports.batch import endpoint
+from kafkatap.reports.build import build_report
+
+from ..__main__ import drop_output
+from ..engine import Engine
+from ..live.capture import interfaces, privileges
+from ..live.capture.packet_source import Capture, open_capture
+from ..live.governor import Governor
+from ..live.memory import keep_flat
+from ..live.monitor import Monitor
+from ..live.notices import Notices
+from ..live.priority import Priority, allow_return
+from ..selection import asked, asked_condition, incident_condition
+from .console import DONE, WRONG, complain, no_kafka, reason_of, refuse
+from .extras import install_command
+from .options import own_version
+from .values import chosen_definitions
+
+if TYPE_CHECKING:
+    from kafkatap.dissector.layouts.overlay import Definitions
+    from kafkatap.reports.expressions import Condition
+
+    from ..live.screen.recent import Recent
+
+#: Percent of one core that a monitor takes, if it can without losing packets.
+USUAL_SHARE = 33.0
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+#: What a write says whose reader went away: a pipe that was closed, a terminal that was hung up.
+GONE = (errno.EPIPE, errno.EIO)
+
+
+def live(options: argparse.Namespace) -> int:
+    """Carry out `kafkatap live`; return its exit code."""
+    store.verbose = options.verbose > 0
+    if options.list_interfaces:
+        print("\n".join([*interfaces.names(), interfaces.ANY]))
+        return DONE
+    notices = Notices()
+    try:
+        definitions = chosen_definitions(options)
+        condition = asked_condition(options, definitions)
+        incident = incident_condition(options, condition, definitions)
+        engine = _engine(options, [c for c in (condition, incident) if c is not None], definitions)
+        best = _be_nice(options.nice)
+        kept = _kept_capabilities(options)
+        privileges.keep_only({*kept, *privileges.TO_OPEN})
+        capture = open_capture(
+            options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
+            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=notices.tell,
+        )  # fmt: skip
+    except PermissionError:
+        return _refuse_without_capability()
+    except (ValueError, OSError) as error:
+        return refuse(error)
+    keep_flat()
+    stop = Event()
+    try:
+        privileges.keep_only(kept)
+        with signals(stop) as handlers:
+            monitor = Monitor(capture, engine, condition=condition, governor=_governor(options, best))
+            return _watch(options, monitor, capture, incident, stop, handlers, notices)
+    except OSError as error:
+        if error.errno in GONE:
+            print_no_more()
+            return DONE
+        complain(reason_of(error))
+        return WRONG
+    finally:
+        capture.close()
+
+
+def _watch(
+    options: argparse.Namespace,
+    monitor: Monitor,
+    capture: Capture,
+    incident: Condition | None,
+    stop: Event,
+    handlers: list[Any],
+    notices: Notices,
+) -> int:
+    from ..live.screen.recent import Recent
+
+    handlers.append(monitor.reset)
+    if options.duration:
+        _stop_after(options.duration / 1e9, stop)
+    recent = Recent()
+    screen = _wants_screen(options)
+    try:
+        closing = _outputs(options, monitor, capture, incident, notices.tell)
+    except (ValueError, OSError) as error:
+        return refuse(error)
+    try:
+        if screen:
+            monitor.sinks.append(recent)
+            _with_screen(monitor, recent, stop, options, notices)
+        else:
+            from ..live.screen.plain import Plain
+
+            lines = sys.stderr if options.json else sys.stdout
+            monitor.sinks.append(Plain(monitor, options.interval, lines, options.utc))
+            monitor.run(stop.is_set)
+    finally:
+        for close in closing:
+            close()
+    return _report(options, monitor)
+
+
+def _governor(options: argparse.Namespace, best: int) -> Governor:
+    """A limit that was asked for is kept, even where that loses packets; the one that nobody asked for is not.
+    `best`: the niceness in need."""
+    asked_for = options.max_cpu is not None
+    share = options.max_cpu if asked_for else USUAL_SHARE
+    return Governor(share / 100 or None, options.topics, strict=asked_for, priority=Priority(best))
+
+
+def _with_screen(
+    monitor: Monitor, recent: Recent, stop: Event, options: argparse.Namespace, notices: Notices
+) -> None:  # fmt: skip
+    """The monitor in a thread of its own, the screen in this one, until either ends."""
+    from ..live.screen.app import run_screen
+
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            monitor.run(stop.is_set)
+        except BaseException as error:  # raised below, once the terminal is as it was
+            failed.append(error)
+        finally:
+            stop.set()
+
+    thread = Thread(target=work, name="kafkatap-live")
+    with notices.on_screen():
+        thread.start()
+        try:
+            run_screen(monitor, recent, stop=stop, utc=options.utc, notice=lambda: notices.newest)
+        finally:
+            stop.set()
+            thread.join()
+    if failed:
+        raise failed[0]
+
+
+def _wants_screen(options: argparse.Namespace) -> bool:
+    if options.plain or options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    if find_spec("textual") is None:
+        complain(f"the screen needs textual ({install_command('live')}); these are lines instead")
+        return False
+    from ..live.screen.terminal import moves_cursor
+
+    if not moves_cursor():
+        complain("this terminal shows no screen (TERM is dumb, or not set); these are lines instead")
+        return False
+    return True
+
+
+def _engine(options: argparse.Namespace, conditions: list[Condition], definitions: Definitions | None) -> Engine:
+    """An engine that decodes what the report needs, and these conditions."""
+    options.topics |= any(condition.needs_results for condition in conditions)
+    probes = [condition.probes for condition in conditions if condition.probes is not None]
+    return Engine(options.topics, options.port or (), probes, definitions, max_frame=options.max_frame)
+
+
+def _outputs(
+    options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Condition | None,
+    tell: Callable[[str], None],
+) -> list[Any]:  # fmt: skip
+    """Sinks that were asked for; what is to be called at the end."""
+    closing: list[Any] = []
+    if options.write_pcap:
+        from ..live.recording.recorder import Recorder
+
+        monitor.sinks.append(Recorder(
+            options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
+            cool_down=options.cool_down,
+            links=capture.links, counters=capture.counters, tell=tell,
+        ))  # fmt: skip
+    if options.write_parquet:
+        from ..live.export.parquet_files import ParquetLog
+
+        monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, tell=tell))
+    if options.prometheus or options.otlp:
+        from ..live.export.metrics import Metrics
+
+        metrics = Metrics(options.series)
+        monitor.sinks.append(metrics)
+        if options.prometheus:
+            from ..live.export.prometheus import serve
+
+            server = serve(metrics, monitor, options.prometheus)
+            closing.append(server.close)
+            if not options.prometheus[1]:  # any port that is free
+                complain(f"metrics are at http://{endpoint(*server.address[:2])}/metrics")
+        if options.otlp:
+            from ..live.export.otlp import export
+
+            collector = None if options.otlp == "auto" else options.otlp
+            closing.append(export(metrics, monitor, collector, options.otlp_interval, tell).close)
+    return closing
+
+
+def _report(options: argparse.Namespace, monitor: Monitor) -> int:
+    """The report on all since the start. That its reader is gone (a session that was dropped) is no matter."""
+    context = monitor.context()
+    result = build_report(monitor.windows.start, context, by=options.by, asked=asked(options))
+    try:
+        if options.json:
+            from kafkatap.reports.rendering.json_report import write_json
+
+            write_json(result, sys.stdout, own_version())
+        elif options.report:
+            from kafkatap.reports.rendering.text import write_text
+
+            color = None if options.color == "auto" else options.color == "always"
+            write_text(result, sys.stdout, top=options.top, utc=options.utc, color=color)
+        sys.stdout.flush()
+        engine = monitor.engine  # of the whole run: the counts may have been started anew
+        if (options.json or options.report) and not any(engine.ledger()["requests"].values()):
+            complain(no_kafka(replace(context, packets=engine.packets)))
+        if monitor.unread:
+            complain(f"{monitor.unread:,} packets that waited at the end were not read in time; they count as dropped")
+        if monitor.forgotten:
+            complain(f"the {monitor.forgotten:,} connections that ended first are not among the connections above")
+    except OSError:
+        print_no_more()
+    return DONE
+
+
+def print_no_more() -> None:
+    """Let all that is left to say go nowhere, the interpreter's last flush too."""
+    drop_output()
+    os.dup2(1, 2)
+
+
+@contextmanager
+def signals(stop: Event) -> Iterator[list[Any]]:
+    """Until the end, signals that ask for it set `stop`; SIGUSR1 calls what the list holds. A second Ctrl-C ends at
+    once."""
+    on_usr1: list[Any] = []
+
+    def end(number: int, _: Any) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    def anew(number: int, _: Any) -> None:
+        for call in on_usr1:
+            call()
+
+    before = {getattr(signal, name): end for name in SIGNALS if hasattr(signal, name)}
+    if hasattr(signal, "SIGUSR1"):
+        before[signal.SIGUSR1] = anew
+    restored = [(number, signal.signal(number, handler)) for number, handler in before.items()]
+    try:
+        yield on_usr1
+    finally:
+        for number, handler in restored:
+            signal.signal(number, handler)
+
+
+def _stop_after(seconds: float, stop: Event) -> None:
+    def wait() -> None:
+        stop.wait(seconds)
+        stop.set()
+
+    Thread(target=wait, name="kafkatap-duration", daemon=True).start()
+
+
+def _kept_capabilities(options: argparse.Namespace) -> set[int]:
+    """What is needed while packets are read. Taking them from open sockets, and binding these to an interface that was
+    made anew, needs nothing; root may need a capability for files that belong to others, or for a low port."""
+    places = [options.write_pcap and Path(options.write_pcap).parent, options.write_parquet]
+    kept = privileges.to_write(Path(place) for place in places if place)
+    kept |= privileges.to_read(privileges.installation())
+    return kept | ({privileges.NET_BIND_SERVICE} if options.prometheus and 0 < options.prometheus[1] < 1024 else set())
+
+
+def _be_nice(nice: int) -> int:
+    """Add to the niceness; returns what it was."""
+    before = os.nice(0)
+    allow_return()
+    try:
+        os.nice(nice)
+    except OSError as error:  # a lower one than it has, without the right to it
+        complain(f"--nice {nice}: {reason_of(error)}")
+    return before
+
+
+def _refuse_without_capability() -> int:
+    """Two commands that mend it."""
+    run = sys.argv if os.access(sys.argv[0], os.X_OK) else [sys.executable, *sys.orig_argv[1:]]
+    complain("capturing needs the capability CAP_NET_RAW. Either run it as root, or give it to this Python once:")
+    complain(f"  {shlex.join(['sudo', *run])}")
+    complain(f"  {shlex.join(['sudo', 'setcap', 'cap_net_raw+ep', os.path.realpath(sys.executable)])}")
+    return WRONG

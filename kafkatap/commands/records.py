@@ -1,0 +1,202 @@
+"""`kafkatap records`: the records that producers sent and consumers fetched, as lines, JSON or Parquet."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kafkatap.dissector.records import batches
+from kafkatap.kernels import store
+from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_lines
+
+from ..engine import Engine
+from ..passes.records import Asked, RecordReader, may_read_twice
+from ..selection import asked, asked_condition, asked_window
+from .console import (
+    DAMAGED,
+    DONE,
+    INTERRUPTED,
+    WRONG,
+    advice_on,
+    complain,
+    interrupts,
+    name_of,
+    no_kafka,
+    progress,
+    readable_captures,
+    refuse,
+)
+from .values import chosen_definitions
+
+#: Bytes of a key or value on a line for people, unless --max-bytes says otherwise.
+LINE_BYTES = 256
+#: Characters of lines that are written at once.
+_WRITTEN = 1 << 16
+
+
+def records(options: argparse.Namespace) -> int:
+    """Carry out `kafkatap records`; return its exit code."""
+    store.verbose = options.verbose > 0
+    try:
+        options.captures = readable_captures(options.captures, "records")
+        target = None if options.parquet is None else parquet_path(options.parquet)
+        with interrupts() as stop, progress(options) as drawn:
+            reader = _reader(options, watch=lambda done: drawn(done) or bool(stop))
+            tables = _first_rows(reader.tables(), options.number)
+            told = _write_lines(tables, options) if target is None else _write_parquet(tables, target)
+        return _finish(reader, options, told, target)
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError) as error:
+        return refuse(error)
+
+
+def _reader(options: argparse.Namespace, watch: Callable[[int], bool]) -> RecordReader:
+    definitions = chosen_definitions(options)
+    elsewhere = argparse.Namespace(**{**vars(options), "topic": None})  # topics are told record by record
+    condition = asked_condition(elsewhere, definitions)
+    if condition is not None and not may_read_twice(options.captures):
+        raise ValueError("what is piped in can be filtered by --topic, --from and --to alone (save it to a file first)")
+    asked_for = Asked(condition, asked_window(options), _topic_test(options.topic))
+    make_engine = partial(Engine, ports=options.port or (), definitions=definitions, max_frame=options.max_frame)
+    return RecordReader(options.captures, make_engine, definitions, asked_for, watch=watch)
+
+
+def _topic_test(globs: list[str] | None) -> Callable[[str], bool] | None:
+    if not globs:
+        return None
+    pattern = re.compile("|".join(fnmatch.translate(g) for g in globs), re.DOTALL)
+    return lambda topic: pattern.match(topic) is not None
+
+
+def _first_rows(tables: Iterable[Any], number: int | None) -> Iterator[Any]:
+    """Tables of not more than `number` rows together."""
+    left = number
+    if left == 0:
+        return
+    for table in tables:
+        yield table if left is None else table.slice(0, left)
+        if left is not None:
+            left -= min(left, table.num_rows)
+            if left == 0:
+                return
+
+
+def _write_lines(tables: Iterable[Any], options: argparse.Namespace) -> int:
+    """Write each record as a line; return how many."""
+    most = options.max_bytes
+    told = 0
+    for table in tables:
+        if options.json:
+            lines = json_lines(table, Rendering(options.values, most))
+        else:
+            lines = text_lines(table, Rendering(options.values, LINE_BYTES if most is None else most), options.utc)
+        waiting: list[str] = []
+        size = 0
+        for line in lines:
+            waiting.append(line)
+            size += len(line)
+            told += 1
+            if size > _WRITTEN:
+                _write(waiting)
+                size = 0
+        _write(waiting)
+        sys.stdout.flush()
+    return told
+
+
+def _write(lines: list[str]) -> None:
+    """Write lines, and forget them."""
+    encoding = sys.stdout.encoding or "utf-8"
+    text = lines[0] if len(lines) == 1 else "\n".join(lines)  # a long line is not copied
+    if lines:
+        lines.clear()
+        sys.stdout.write(text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.write("\n")
+
+
+def parquet_path(text: str) -> Path:
+    """The file that --parquet names: itself where it ends in .parquet, else records.parquet in that folder, which is
+    made. ValueError where that cannot be."""
+    path = Path(text)
+    if path.suffix == ".parquet" and not path.is_dir():
+        if not path.parent.is_dir():
+            raise ValueError(f"{path.parent} is no directory")
+        return path
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{text} is no directory, and no .parquet")
+    os.makedirs(path, exist_ok=True)
+    return path / "records.parquet"
+
+
+def _write_parquet(tables: Iterable[Any], target: Path) -> int:
+    """Write the table piece by piece; the file is whole or not there. Return its rows."""
+    import pyarrow.parquet as pq
+
+    from kafkatap.reports.tables import RECORDS, arrow_schema
+
+    part = target.with_name(f".{target.name}.part")
+    told = 0
+    try:
+        with pq.ParquetWriter(part, arrow_schema(RECORDS), compression="zstd") as writer:
+            for table in tables:
+                writer.write_table(table)
+                told += table.num_rows
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return told
+
+
+def _finish(reader: RecordReader, options: argparse.Namespace, told: int, target: Path | None) -> int:
+    """Say what is to be said beside the records; the exit code."""
+    run, tally = reader.run, reader.tally
+    if run is None:  # nothing was asked for
+        return DONE
+    damaged = run.damaged
+    for file in damaged:
+        complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'shown')}")
+    if run.files and all(file.fatal for file in run.files):
+        return WRONG
+    if target is not None:
+        complain(f"wrote {told:,} rows to {target}")
+    unread = _unread(tally.batches)
+    if tally.wrong_crc:
+        complain(f"{_count(tally.wrong_crc, 'batch', 'batches')} with a wrong CRC (marked)")
+    if unread:
+        complain(f"not all could be read: {unread}")
+    if run.interrupted:
+        complain("interrupted: these are the records of what was read until then")
+        return INTERRUPTED
+    context = run.context()
+    found = any(context.ledger["requests"].values())
+    if not found and not told:
+        complain(no_kafka(context))
+    elif not told:
+        leaving = asked(options)
+        complain(f"no record is left with {leaving}" if leaving else "no records in this input")
+    lost = bool(damaged or unread or tally.wrong_crc)
+    return DONE if (found or told) and not lost else DAMAGED
+
+
+def _unread(counts: Any) -> str:
+    """The batches that could not be read (to their end), by reason; "" where there are none."""
+    usual = (batches.OK, batches.PARTIAL)
+    told = [
+        f"{_count(number, 'batch', 'batches')} {name.replace('_', ' ')}"
+        for status, (name, number) in enumerate(zip(batches.RECORD_STATUSES, counts.tolist(), strict=True))
+        if number and status not in usual
+    ]
+    return ", ".join(told)
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"

@@ -1,0 +1,189 @@
+"""`kafkatap report`: from options to output."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkatap.kernels import store
+from kafkatap.reports.batch import Batch, Context
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.filters import ALWAYS, NEVER, Filters
+from kafkatap.reports.model import Report
+from kafkatap.reports.sections import heading
+
+from ..__main__ import drop_output
+from ..captures.pipes import is_pipe
+from ..engine import Engine, engine_for
+from ..running import Run
+from ..selection import asked, filter_condition
+from .console import (
+    DAMAGED,
+    DONE,
+    INTERRUPTED,
+    WRONG,
+    advice_on,
+    complain,
+    interrupts,
+    moment_of,
+    name_of,
+    no_kafka,
+    progress,
+    readable_captures,
+    reason_of,
+    refuse,
+)
+from .extras import install_command
+from .options import own_version
+from .values import api_keys, chosen_definitions
+
+if TYPE_CHECKING:
+    from kafkatap.reports.expressions import Condition
+
+HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
+
+
+def report(options: argparse.Namespace) -> int:
+    """Carry out `kafkatap report`; return its exit code."""
+    store.verbose = options.verbose > 0
+    try:
+        definitions = chosen_definitions(options)
+        filters = _filters(options)
+        condition = filter_condition(options, definitions)
+        options.captures = readable_captures(options.captures)
+        _check_outputs(options)
+    except (ValueError, OSError) as error:
+        return refuse(error)
+    topics = options.by == "topic" or bool(options.topic)
+    tables = bool(options.parquet)
+    engine = engine_for(condition, topics or tables, options.port or (), definitions, tables, options.max_frame)
+    counts = ReportCounts(filters, engine, by_topic=topics, interval=options.interval)
+    kept: list[Batch] = []
+    with interrupts() as stop, progress(options) as show:
+        run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
+        try:
+            for batch in _matching(_windowed(run, counts, options), condition, engine):
+                counts.add(batch if condition is None else condition.narrowed(batch, engine))
+                if options.parquet:
+                    kept.append(batch)
+        except OSError as error:
+            complain(reason_of(error))
+            return WRONG
+    for file in run.damaged:
+        if not (run.interrupted and is_pipe(file.path)):
+            complain(f"{name_of(file.path)}: {file.damage}{advice_on(file)}")
+    if run.files and all(f.fatal for f in run.files):
+        return INTERRUPTED if run.interrupted else WRONG
+    context = run.context()
+    result = build_report(counts, context, by=options.by, curves=bool(options.plots), asked=asked(options))
+    found = any(context.ledger["requests"].values())
+    if not found:
+        complain(no_kafka(context))
+    elif not result.heading.rows[0][HEADING_REQUESTS]:
+        complain(f"no request is left with {asked(options)}")
+    try:
+        _write(options, result)
+        _write_files(options, result)
+        if options.parquet:
+            _write_parquet(options.parquet, kept, run, context)
+    except OSError as error:
+        complain(reason_of(error))
+        return WRONG
+    except KeyboardInterrupt:
+        complain("interrupted: not all files were written")
+        return INTERRUPTED
+    if run.interrupted:
+        complain("interrupted: the report is of what was read until then")
+        return INTERRUPTED
+    return DONE if found and not run.damaged else DAMAGED
+
+
+def _filters(options: argparse.Namespace) -> Filters:
+    names = [name for group in options.api or () for name in group]
+    start, end = options.start, options.end
+    return Filters(
+        start=ALWAYS if start is None or start.relative else start.ns,
+        end=NEVER if end is None or end.relative else end.ns,
+        clients=tuple(options.client or ()),
+        brokers=tuple(options.broker or ()),
+        apis=api_keys(names) if names else frozenset(),
+        topics=tuple(options.topic or ()),
+    )
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """What would fail after a long run is to fail before it."""
+    if options.plots:
+        from importlib.util import find_spec
+
+        if find_spec("matplotlib") is None:
+            raise ValueError(f"--plots needs matplotlib ({install_command('plots')})")
+    for folder in (options.csv, options.plots, options.parquet):
+        if folder:
+            if os.path.exists(folder) and not os.path.isdir(folder):
+                raise ValueError(f"{folder} is no directory")
+            os.makedirs(folder, exist_ok=True)
+
+
+def _windowed(run: Run, counts: ReportCounts, options: argparse.Namespace) -> Iterator[Batch]:
+    """The run's batches; a window relative to the first packet is set once that is known."""
+    relative = any(w is not None and w.relative for w in (options.start, options.end))
+    for batch in run.batches():
+        if relative and run.engine.first is not None:
+            counts.set_window(
+                moment_of(options.start, run.engine.first, ALWAYS), moment_of(options.end, run.engine.first, NEVER)
+            )
+            relative = False
+        yield batch
+
+
+def _matching(batches: Iterator[Batch], condition: Condition | None, engine: Engine) -> Iterator[Batch]:
+    if condition is None:
+        return batches
+    from kafkatap.reports.expressions.sieve import sift
+
+    return sift(batches, condition, engine)
+
+
+def _write(options: argparse.Namespace, result: Report) -> None:
+    """The report on standard output. That its reader went away (`| head`) is no reason not to write the files."""
+    try:
+        if options.json:
+            from kafkatap.reports.rendering.json_report import write_json
+
+            write_json(result, sys.stdout, own_version())
+        else:
+            from kafkatap.reports.rendering.text import write_text
+
+            color = None if options.color == "auto" else options.color == "always"
+            write_text(result, sys.stdout, top=options.top, utc=options.utc, color=color)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+
+
+def _write_files(options: argparse.Namespace, result: Report) -> None:
+    if options.csv:
+        from kafkatap.reports.rendering.csv_report import write_csv
+
+        _told(write_csv(result, Path(options.csv)), options.csv)
+    if options.plots:
+        from kafkatap.reports.rendering.plots import write_plots
+
+        _told(write_plots(result, Path(options.plots), options.utc), options.plots)
+
+
+def _told(written: list[Path], folder: str) -> None:
+    names = ", ".join(p.name for p in written)
+    complain(f"wrote {names} to {folder}" if written else f"no plot is in {folder}: there is nothing to show")
+
+
+def _write_parquet(folder: str, kept: list[Batch], run: Run, context: Context) -> None:
+    from ..parquet import write_tables
+
+    _told(write_tables(Path(folder), kept, run, context), folder)

@@ -1,0 +1,140 @@
+"""`kafkatap show`: every message in order of time, one line each, or whole.
+
+Files are read twice: once for what is asked for and what topics are called, once to tell it. What cannot be read twice
+(a pipe), or is not to be (`--stream`), is told as it comes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice, takewhile
+
+from kafkatap.kernels import store
+
+from ..captures.pipes import is_pipe
+from ..engine import Engine
+from ..passes.message_index import Survey, survey
+from ..passes.messages import Collector, LiveTopics, Message, read_messages, stream_messages, streaming_engine
+from ..passes.node_names import NodeFinder
+from ..running import Run
+from ..selection import asked, asked_condition, asked_window
+from ..show.printing import Printer, make_printer
+from ..show.viewing import Known
+from .console import (
+    DAMAGED,
+    DONE,
+    INTERRUPTED,
+    WRONG,
+    advice_on,
+    complain,
+    interrupts,
+    name_of,
+    no_kafka,
+    progress,
+    readable_captures,
+    refuse,
+)
+from .values import chosen_definitions
+
+_DIRECTIONS = {None: (0, 1), "requests": (0,), "responses": (1,)}
+
+
+def show(options: argparse.Namespace) -> int:
+    """Carry out `kafkatap show`; return its exit code."""
+    store.verbose = options.verbose > 1
+    try:
+        task = _Task(options)
+        return task.in_one_pass() if task.must_stream else task.in_two_passes()
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError) as error:
+        return refuse(error)
+
+
+class _Task:
+    """One call of the command. ValueError or OSError where the options do not work."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        if options.brief and not options.json:
+            raise ValueError("--brief leaves the bodies out of --json: without that, each message is one line anyway")
+        self.definitions = chosen_definitions(options)
+        self.condition = asked_condition(options, self.definitions)
+        options.captures = readable_captures(options.captures, "show")
+        self.make_engine = partial(
+            Engine, ports=options.port or (), definitions=self.definitions, max_frame=options.max_frame
+        )
+        self.must_stream = options.stream or any(map(is_pipe, options.captures))
+        self.directions = _DIRECTIONS[options.only]
+
+    def collector(self, survey: Survey | None) -> Collector:
+        wanted = None if survey is None else survey.order
+        return Collector(wanted, with_frames=Printer.needs_frames(self.options), definitions=self.definitions)
+
+    def in_two_passes(self) -> int:
+        options = self.options
+        with interrupts() as stop, progress(options) as drawn:
+            found = survey(
+                options.captures,
+                self.make_engine,
+                nodes=NodeFinder(self.definitions),
+                condition=self.condition,
+                window=asked_window(options),
+                directions=self.directions,
+                first=options.number,
+                last=options.tail,
+                watch=lambda done: drawn(done) or bool(stop),
+            )
+        if found.run.interrupted:
+            return INTERRUPTED
+        printer = make_printer(options, Known(found.topic_names, found.nodes), self.definitions)
+        told = printer.print_all(read_messages(found, self.make_engine, self.collector(found)))
+        if told < found.found and sys.stderr.isatty():
+            complain(f"{told:,} of {found.found:,} messages shown")
+        return self.finish(found.run, told)
+
+    def in_one_pass(self) -> int:
+        options = self.options
+        collector, nodes = self.collector(None), NodeFinder(self.definitions)
+        engine = streaming_engine(self.make_engine, collector, nodes, self.condition)
+        with interrupts() as stop:
+            run = Run(options.captures, engine, watch=lambda done: bool(stop))
+            printer = make_printer(options, Known(LiveTopics(engine), nodes.found), self.definitions)
+            messages = self.chosen(stream_messages(run, collector, self.condition), engine)
+            told = printer.print_all(takewhile(lambda _: not stop, messages))
+        return INTERRUPTED if stop else self.finish(run, told)
+
+    def chosen(self, messages: Iterable[Message], engine: Engine) -> Iterator[Message]:
+        """What the options ask for, of messages as they come."""
+        window, options = asked_window(self.options), self.options
+        passed = (m for m in messages if (m.id & 1) in self.directions and _is_within(m, window, engine))
+        if options.number is not None:
+            return islice(passed, options.number)
+        return iter(deque(passed, options.tail)) if options.tail is not None else passed
+
+    def finish(self, run: Run, told: int) -> int:
+        """Say what is to be said of the captures; the exit code."""
+        for file in run.damaged:
+            complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'shown')}")
+        if run.files and all(file.fatal for file in run.files):
+            return WRONG
+        if 0 in (self.options.number, self.options.tail):  # nothing was asked for; one pass has then read nothing
+            return DAMAGED if run.damaged else DONE
+        context = run.context()
+        found = any(context.ledger["requests"].values())
+        if not found and not told:
+            complain(no_kafka(context))
+        elif not told:
+            complain(f"no message is left with {asked(self.options)}")
+        return DONE if found and not run.damaged else DAMAGED
+
+
+def _is_within(message: Message, window: Callable[[int], tuple[int, int]] | None, engine: Engine) -> bool:
+    if window is None or engine.first is None:
+        return True
+    start, end = window(engine.first)
+    return start <= message.time < end

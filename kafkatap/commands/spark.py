@@ -1,0 +1,188 @@
+"""`kafkatap spark`: a job over many captures, from options to tables, reports and a summary.
+
+What can be refused without Spark is refused before it starts: a session takes seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from kafkatap.kernels import store
+from kafkatap.reports.units import safe, share, size
+
+from ..analysis import UnreadableCaptureError
+from ..captures.pipes import STANDARD_INPUT
+from ..captures.storage import expand
+from ..spark.cluster.interrupts import interruptible
+from ..spark.cluster.java import SetupError
+from ..spark.job_result import DamagedInput, JobResult, Watch
+from ..spark.output.folders import Folder
+from ..spark.output.locks import locked
+from ..spark.output.publish import PARTITIONED, is_half_published
+from ..spark.stages import watching
+from .console import DAMAGED, DONE, INTERRUPTED, WRONG, complain, refuse
+from .extras import install_command
+from .options import LINES, own_version
+from .values import chosen_definitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkatap.dissector.layouts.overlay import Definitions
+
+
+def spark(options: argparse.Namespace) -> int:
+    """Carry out `kafkatap spark`; return its exit code."""
+    store.verbose = options.verbose > 0
+    try:
+        definitions = chosen_definitions(options)
+        _check(options)
+        result = _run(options, definitions)
+        _write(options, result)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return _ended(options, INTERRUPTED)
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError) as error:
+        return _ended(options, refuse(error))
+    except (SetupError, DamagedInput, UnreadableCaptureError) as error:
+        return _ended(options, _refuse_lines(str(error)))
+    except Exception as error:
+        if not _is_spark_s(error):
+            raise
+        from ..spark.cluster.failures import explain
+
+        return _ended(options, _refuse_lines(explain(error)))
+    return _tell(options, result)
+
+
+def _ended(options: argparse.Namespace, code: int) -> int:
+    """Say how the tables were left, where that is not as they were; the exit code."""
+    with suppress(OSError):
+        if is_half_published(options.out):
+            complain(f"{options.out} is published in part: the next run with this --out finishes it first")
+    return code
+
+
+def _check(options: argparse.Namespace) -> None:
+    """What would fail after Spark has started is to fail before."""
+    if find_spec("pyspark") is None:
+        raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}")
+    if options.checkpoint is None and (options.follow or options.finish):
+        raise ValueError("--follow and --finish need --checkpoint DIR, where it is kept what was read")
+    if options.follow and options.finish:
+        raise ValueError("--follow waits for more captures, --finish says that there will be none: take one of them")
+    if options.checkpoint is not None and (options.master or "").startswith("sc://"):
+        raise ValueError("captures that keep arriving cannot be read through Spark Connect (run it where Spark runs)")
+    if STANDARD_INPUT in options.captures:
+        raise ValueError("standard input (-) cannot be cut into tasks (save it to a file first)")
+    if options.checkpoint is None:  # else some may be there later
+        found = expand(options.captures)
+        if options.verbose:
+            complain(f"{len(found):,} captures")
+    folder = Folder(options.out)
+    folder.make()
+    with locked(folder, "none"):
+        pass  # nobody writes to it now; the job locks it for itself
+
+
+def _run(options: argparse.Namespace, definitions: Definitions | None) -> JobResult:
+    from pyspark.sql import SparkSession
+
+    from ..spark.cluster.session import open_session
+
+    running = SparkSession.getActiveSession()
+    session = running or open_session(
+        options.master, config=options.conf or (), archive=options.archive, log=options.log
+    )
+    bars = options.progress is True and sys.stderr.isatty()
+    try:
+        with watching(options.progress == LINES, bars) as watch:
+            return interruptible(session, lambda: _job(session, options, definitions, watch))
+    finally:
+        if running is None:
+            session.stop()
+
+
+def _job(
+    session: SparkSession, options: argparse.Namespace, definitions: Definitions | None, watch: Watch
+) -> JobResult:
+    from ..spark.cluster.executors import require_package
+    from ..spark.job import run_job
+
+    require_package(session)
+    if options.checkpoint is not None:
+        return _follow(session, options, definitions)
+    return run_job(
+        session, options.captures, options.out, split_size=options.split_size, records=options.records,
+        ports=tuple(options.port or ()), definitions=definitions, strict=options.strict, by=options.by, watch=watch,
+    )  # fmt: skip
+
+
+def _follow(session: SparkSession, options: argparse.Namespace, definitions: Definitions | None) -> JobResult:
+    from ..spark.stream import STREAM_SPLIT_SIZE, Following, run_stream
+
+    following = Following(
+        options.out, options.checkpoint, min(options.split_size, STREAM_SPLIT_SIZE), options.records,
+        tuple(options.port or ()), definitions, options.strict,
+    )  # fmt: skip
+    return run_stream(
+        session, options.captures, following, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
+        by=options.by,
+    )  # fmt: skip
+
+
+def _write(options: argparse.Namespace, result: JobResult) -> None:
+    """The report on standard output."""
+    if result.report is None:
+        return
+    if options.json:
+        from kafkatap.reports.rendering.json_report import write_json
+
+        write_json(result.report, sys.stdout, own_version())
+    else:
+        from kafkatap.reports.rendering.text import write_text
+
+        color = None if options.color == "auto" else options.color == "always"
+        write_text(result.report, sys.stdout, top=options.top, utc=options.utc, color=color)
+    sys.stdout.flush()
+
+
+def _tell(options: argparse.Namespace, result: JobResult) -> int:
+    """Say what was done, and what was damaged; the exit code."""
+    for sentence in [*result.damage, *result.notes]:
+        complain(sentence)
+    for line in summary(result, options.out):
+        complain(line)
+    found = result.tables.get("exchanges", 0) > 0 or options.checkpoint is not None
+    if not found:
+        complain("no Kafka found in these captures (if its connections began before them, --port may help)")
+    return DONE if found and not result.damage else DAMAGED
+
+
+def summary(result: JobResult, out: str) -> list[str]:
+    """What a job did, in two lines."""
+    rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items() if name in PARTITIONED)
+    part = f" ({share(result.bytes_shuffled / result.bytes_read)})" if result.bytes_read else ""
+    return [
+        f"read {size(result.bytes_read)}, shuffled {size(result.bytes_shuffled)}{part}",
+        f"wrote {rows} to {out} ({result.files_written:,} files)",
+    ]
+
+
+def _refuse_lines(text: str) -> int:
+    """What is wrong, in one line; what to do about it may follow in others."""
+    reason, *advice = text.splitlines() or ["the job failed, and Spark does not say why"]
+    complain(reason)
+    for line in advice:
+        print(safe(line), file=sys.stderr)
+    return WRONG
+
+
+def _is_spark_s(error: Any) -> bool:
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")

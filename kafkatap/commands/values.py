@@ -1,0 +1,198 @@
+"""Values of options: times, durations, APIs, brokers, ports. Nothing heavy is imported to read them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkatap.dissector.layouts.overlay import Definitions
+
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A moment asked for: ns since the epoch, or (`relative`) ns after the capture's first packet."""
+
+    ns: int
+    relative: bool
+    text: str = field(default="", compare=False)  # as it was written
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|m|min|h|d)?")
+_UNITS = {
+    "ns": 1, "us": 1000, "µs": 1000, "ms": 1_000_000, "s": SECOND, "m": 60 * SECOND, "min": 60 * SECOND,
+    "h": 3600 * SECOND, "d": 86400 * SECOND,
+}  # fmt: skip
+
+
+def parse_duration(text: str) -> int:
+    """`500ms`, `10s`, `1.5m`, `2h`; a bare number is seconds. Nanoseconds, above zero."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration (such as 500ms, 10s, 5m, 1h)")
+    from decimal import Decimal
+
+    ns = int(Decimal(match[1]) * _UNITS[match[2] or "s"])
+    if ns <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration above zero")
+    return ns
+
+
+def parse_when(text: str) -> When:
+    """`+10s` (after the first packet), seconds since the epoch, or ISO 8601 (local time unless it names a zone)."""
+    stripped = text.strip()
+    if stripped.startswith("+"):
+        return When(0 if stripped in ("+0", "+0s") else parse_duration(stripped[1:]), True, text)
+    if re.fullmatch(r"\d+(\.\d+)?", stripped):
+        from decimal import Decimal
+
+        return When(int(Decimal(stripped) * SECOND), False, text)
+    from datetime import UTC, datetime, timedelta
+
+    # datetime holds microseconds; the digits after them are added by hand.
+    whole, fraction, zone = _split_iso(stripped)
+    try:
+        moment = datetime.fromisoformat(whole + zone)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time (such as 2026-11-21T15:10:39.5, 1795236239.5, or +10s after the first packet)"
+        ) from None
+    since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    ns = since // timedelta(seconds=1) * SECOND + int(fraction.ljust(9, "0")[:9] or 0)
+    return When(ns, False, text)
+
+
+def _split_iso(text: str) -> tuple[str, str, str]:
+    match = re.fullmatch(r"(.*?:\d\d)[.,](\d+)(.*)", text)
+    return (match[1], match[2], match[3]) if match else (text, "", "")
+
+
+def parse_apis(text: str) -> list[str]:
+    """A comma-separated list of API names and keys, as written."""
+    names = [part.strip() for part in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of APIs (such as Fetch,Produce or 0,1)")
+    return names
+
+
+def api_keys(names: list[str]) -> frozenset[int]:
+    """The keys of APIs given by name (in any case) or number; ValueError names the unknown one and those like it."""
+    from kafkatap.dissector.layouts.catalog import api_names
+
+    by_name = {name.lower(): key for key, name in api_names().items()}
+    keys = set()
+    for name in names:
+        plain = name.replace("_", "").replace("-", "").lower()
+        if re.fullmatch(r"\d{1,5}", name) and int(name) < 32768:
+            keys.add(int(name))
+        elif plain in by_name:
+            keys.add(by_name[plain])
+        else:
+            from difflib import get_close_matches
+
+            near = [api_names()[by_name[n]] for n in get_close_matches(plain, by_name, 3)]
+            raise ValueError(f"no API is called {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+    return frozenset(keys)
+
+
+def chosen_definitions(options: argparse.Namespace) -> Definitions | None:
+    """What --definitions names, read and checked, the names of its APIs learned; to be called before `api_keys`.
+
+    OSError or ValueError where there is nothing usable.
+    """
+    from kafkatap.dissector.layouts.catalog import forget_names
+
+    forget_names()  # of an earlier call in this process
+    if options.definitions is None:
+        return None
+    from ..engine import open_definitions
+
+    return open_definitions(options.definitions)
+
+
+def parse_size(text: str) -> int:
+    """`64m`, `512k`, `1.5GiB`; a bare number is bytes. Units are powers of 1024, as Spark has them. Bytes, above 0."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    from decimal import Decimal
+
+    size = int(Decimal(match[1]) * 1024 ** " kmgt".index(match[2] or " ")) if match else 0
+    if size <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size above zero (such as 64m, 512k, 1g)")
+    return size
+
+
+def parse_frame_size(text: str) -> int:
+    """A size of 64 KiB or more: that much is decoded of every message."""
+    size = parse_size(text)
+    if size < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 64k, which is decoded of every message")
+    return size
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """KEY=VALUE."""
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no setting (such as spark.executor.memory=4g)")
+    return key.strip(), value.strip()
+
+
+def parse_count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return int(text)
+
+
+def parse_port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port number (1 to 65535)")
+    return int(text)
+
+
+def parse_broker(text: str) -> str:
+    """An address, address:port, [address]:port or :port; kept as written."""
+    from kafkatap.reports.filters import split_broker
+
+    try:
+        split_broker(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{error} (a broker is such as 10.0.0.1, 10.0.0.1:9092, [::1]:9092 or :9092)"
+        ) from None
+    return text
+
+
+def parse_percent(text: str) -> float:
+    """`33`, `33%`, `0`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage (such as 33)")
+    return float(match[1])
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """`:9464`, `9464`, `0.0.0.0:9464`, `[::1]:9464`: (host, port); 127.0.0.1 where none is named."""
+    match = re.fullmatch(r"(?:(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:]*):)?(\d{1,5})", text.strip())
+    if match is None or int(match[2]) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address to listen on (such as :9464 or 0.0.0.0:9464)")
+    return (match[1] or "127.0.0.1").strip("[]"), int(match[2])
+
+
+def parse_collector(text: str) -> str:
+    """`http://collector:4318`, with or without a path: the URL for metrics (OTLP over HTTP); `auto` as it is."""
+    from urllib.parse import urlsplit
+
+    if text == "auto":
+        return text
+    try:
+        url = urlsplit(text)
+        right = url.scheme in ("http", "https") and url.hostname and (url.port is None or url.port > 0)
+    except ValueError:
+        right = False
+    if not right:
+        raise argparse.ArgumentTypeError(f"{text!r} is no URL of a collector (such as http://localhost:4318)")
+    return text if url.path.strip("/") else f"{text.rstrip('/')}/v1/metrics"

@@ -1,0 +1,1 @@
+"""Packets from network interfaces."""

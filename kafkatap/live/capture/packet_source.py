@@ -1,0 +1,185 @@
+"""Packets of several interfaces as one sequence, in order of time as far as they are there."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...captures.sources import SLACK_NS
+from . import bpf, interfaces
+from .interfaces import ANY, Interface, find
+
+Array = np.ndarray[Any, Any]
+
+#: Seconds in which packets gather: a round costs its fixed price, and more packets share it.
+GATHER = 0.05
+#: Seconds after which an interface that is down or gone is looked for again.
+LOOK_AGAIN = 1.0
+
+
+class Tap(Protocol):
+    """One interface: a `Ring`, or a `CaptureSocket`."""
+
+    interface: Interface
+    buffer: Array
+    packets: Array
+
+    def fileno(self) -> int: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def backlog(self) -> float: ...
+    def scan(self, number: int) -> int: ...
+    def release(self) -> None: ...
+    def counters(self) -> tuple[int, int]: ...
+    def stop(self) -> None: ...
+    def unread(self) -> int: ...
+    def error(self) -> str | None: ...
+    def revive(self) -> bool: ...
+    def close(self) -> None: ...
+
+
+class Capture:
+    """Some taps. `tell`: called with what an interface has to say (a sentence)."""
+
+    def __init__(self, taps: Sequence[Tap], tell: Callable[[str], None] = lambda text: None) -> None:
+        self.names = tuple(tap.interface.name for tap in taps)
+        self._taps = tuple(taps)
+        self._tell = tell
+        self._number = 1
+        self._lost: list[Tap] = []  # those whose interface is down or gone
+        self._look = 0.0  # when they are looked for
+
+    def wait(self, seconds: float) -> None:
+        """Until packets are there, or so long, and a moment more for others to gather."""
+        if self._lost and time.monotonic() >= self._look:
+            self._find_lost()
+        if not any(tap.ready for tap in self._taps):
+            for tap in select.select(self._taps, [], [], seconds)[0]:
+                said = tap.error()
+                if said and tap not in self._lost:
+                    name = tap.interface.name
+                    self._tell(f"{name}: {said[:1].lower()}{said[1:]}; packets are taken again once it is back")
+                    self._lost.append(tap)
+        time.sleep(GATHER)
+
+    def _find_lost(self) -> None:
+        for tap in self._lost[:]:
+            if tap.revive():
+                self._tell(f"{tap.interface.name} is up again")
+                self._lost.remove(tap)
+        self._look = time.monotonic() + LOOK_AGAIN
+
+    def blocks(self) -> Iterator[tuple[Array, Array, int]]:
+        """(buffer, PACKET rows, how many): what is there now, once through. The bytes stay until the next is asked
+        for."""
+        if len(self._taps) == 1:
+            tap = self._taps[0]
+            count = tap.scan(self._number)
+            self._number += count
+            if count:
+                yield tap.buffer, tap.packets, count
+            tap.release()
+            return
+        yield from self._merged()
+
+    def _merged(self) -> Iterator[tuple[Array, Array, int]]:
+        """Runs of packets, the earliest first, as `sources.ordered` does with files."""
+        waiting = [(tap, tap.scan(1), 0) for tap in self._taps]
+        active = [item for item in waiting if item[1]]
+        while active:
+            active.sort(key=lambda item: int(item[0].packets["ts"][item[2]]))
+            tap, count, at = active.pop(0)
+            end = count
+            if active:
+                limit = int(active[0][0].packets["ts"][active[0][2]]) + SLACK_NS
+                later = np.flatnonzero(tap.packets["ts"][at:count] > limit)
+                end = at + max(1, int(later[0])) if len(later) else count
+            run = tap.packets[at:end]
+            run["number"] = np.arange(self._number, self._number + len(run))
+            self._number += len(run)
+            yield tap.buffer, run, len(run)
+            if end < count:
+                active.append((tap, count, end))
+        for tap in self._taps:
+            tap.release()
+
+    @property
+    def links(self) -> dict[int, str]:
+        """The interfaces' link types, each with the names of those that have it."""
+        named: dict[int, list[str]] = {}
+        for tap in self._taps:
+            named.setdefault(tap.interface.link_type, []).append(tap.interface.name)
+        return {link_type: ", ".join(names) for link_type, names in named.items()}
+
+    def counters(self) -> tuple[int, int]:
+        """Packets that the filter let pass, and how many of them the kernel dropped, since the start."""
+        both = [tap.counters() for tap in self._taps]
+        return sum(seen for seen, _ in both), sum(dropped for _, dropped in both)
+
+    @property
+    def backlog(self) -> float:
+        """How full the fullest buffer of packets that wait is, 0 to 1."""
+        return max((tap.backlog for tap in self._taps), default=0.0)
+
+    def stop(self) -> None:
+        """Let no more packets in; those that are there can still be taken."""
+        for tap in self._taps:
+            tap.stop()
+
+    def unread(self) -> int:
+        """Packets that passed the filter, were not dropped, and not given by `blocks`."""
+        return sum(tap.unread() for tap in self._taps)
+
+    def close(self) -> None:
+        for tap in self._taps:
+            tap.close()
+
+
+def open_capture(
+    names: Sequence[str],
+    expression: str,
+    size: int,
+    *,
+    promiscuous: bool = False,
+    by_scapy: bool = False,
+    ready: Callable[[], None] = lambda: None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Capture:
+    """Taps on these interfaces, with `size` bytes of ring in all. ValueError where a name or the filter is wrong,
+    PermissionError without CAP_NET_RAW. `ready` is called when nothing can go wrong any more, and before packets come:
+    they would not wait for what takes long."""
+    chosen = [find(name) for name in dict.fromkeys(names)] if sys.platform == "linux" else []
+    taps: list[Tap] = []
+    try:
+        if by_scapy or sys.platform != "linux":
+            from .capture_sockets import CaptureSocket
+
+            ready()
+            every = dict.fromkeys(each for name in names for each in (interfaces.names() if name == ANY else [name]))
+            for name in every:
+                try:
+                    if name in names or sys.platform != "linux" or find(name).up:
+                        taps.append(CaptureSocket(name, expression, size // len(every), promiscuous))
+                except (OSError, ValueError):
+                    if name in names or name in interfaces.names():
+                        raise
+                    # (It was one of any, and went away meanwhile.)
+        else:
+            from .ring import Ring, check_capability
+
+            programs = [bpf.compile_filter(expression, each.link_type, each.name) for each in chosen]
+            check_capability()
+            ready()
+            for interface, program in zip(chosen, programs, strict=True):
+                taps.append(Ring(interface, program, size // len(chosen), promiscuous))
+    except BaseException:
+        for tap in taps:
+            tap.close()
+        raise
+    return Capture(taps, tell)

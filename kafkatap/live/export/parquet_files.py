@@ -1,0 +1,303 @@
+"""The tables of a live capture as Parquet, a file of each table every minute or so.
+
+DIR/TABLE/run=20261121T174501Z/part-000001.parquet: readers make a column of `run`, within which the keys of exchanges
+and connections and the numbers of packets mean something. Times are in microseconds, as Spark reads no finer ones from
+Parquet; else the columns are those of `kafkatap report --parquet`. Rows get their names when some thousands of them
+came, at the latest when their file is finished; a topic's id whose name was not told until then stays an id. The
+ledger's rows are what came since the file before: their sums over a run are its ledger.
+
+A file is written under a hidden name, which it loses when it is whole. A run holds a lock on a file of its own: what a
+killed one left behind is known by that, and is removed by the next.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE, RESULT
+from kafkatap.kernels.arrays import new_numbers
+from kafkatap.reports import tables
+from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results
+
+from ...analysis import error_counts
+from ...running import joined
+from ...spark.output.partitions import to_microseconds
+from ..sinks import Sink
+
+if TYPE_CHECKING:
+    from kafkatap.reports.counting.counts import ReportCounts
+
+    from ...engine import Engine
+
+SECOND = 1_000_000_000
+ROTATE = 60 * SECOND
+ROWS = 200_000
+#: Rows of one kind that are kept in memory: more are written, as a row group of the file.
+GATHERED = 1 << 15
+#: In the order in which files appear: the rows that others refer to come last.
+_TABLES = ("results", "connections", "exchanges", "ledger")
+_RUNNING = ".running"
+#: Columns that are numbers of strings.
+_STRINGS = ("client_id", "client_software", "client_software_version", "software", "software_version",
+            "sasl_mechanism", "topic", "topic_id", "name")  # fmt: skip
+_ADDRESSES = ("client_ip", "broker_ip")
+
+
+class ParquetLog(Sink):
+    """`folder` is made where it is not there. A file is finished after `rotate` ns, or with `rows` exchanges in it.
+    `tell` takes sentences. OSError where files cannot be made in the folder."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        rotate: int = ROTATE,
+        rows: int = ROWS,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.written = dict.fromkeys(_TABLES, 0)  # rows, in files that are whole
+        self.lost = 0  # rows that could not be written
+        self._rotate, self._rows, self._tell = rotate, rows, tell
+        _remove_leftovers(self.folder)
+        self.run, self._lock = _claim_run(self.folder)
+        self._parts: dict[str, _Part] = {}
+        self._number = 1
+        self._until: int | None = None  # when the files are finished, by the clock
+        self._exchanges: list[Array] = []
+        self._results: list[Array] = []
+        self._topics: list[Array] = []
+        self._connections: list[Array] = []
+        self._gathered = 0
+        self._ledger: dict[tuple[str, str], int] = {}
+        self._failed = False
+        # What making tables imports (pyarrow looks for pandas too) is not to be imported while packets wait.
+        tables.exchanges_table(np.zeros(0, EXCHANGE), np.zeros(0, ERROR_COUNT), np.zeros(0, RESULT), Context())
+
+    def batch(self, batch: Batch, engine: Engine) -> None:
+        self._exchanges.append(batch.exchanges)
+        self._results.append(batch.results)
+        self._gathered += len(batch.exchanges) + len(batch.results)
+        if batch.topics is not None:
+            self._topics.append(as_results(batch.topics))
+            self._gathered += len(batch.topics)
+        self._write_if_many(engine)
+
+    def connections(self, rows: Array, engine: Engine) -> None:
+        self._connections.append(rows)
+        self._gathered += len(rows)
+        self._write_if_many(engine)
+
+    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+        if self._until is None:
+            self._until = now + self._rotate
+        if now >= self._until:
+            self._until = now + self._rotate
+            self._finish(engine)
+
+    def forget(self, engine: Engine) -> None:
+        self._write(engine)
+
+    def close(self, engine: Engine) -> None:
+        self._finish(engine)
+        with suppress(OSError):
+            os.unlink(self._lock.name)
+        self._lock.close()
+        if self.lost:
+            self._tell(f"{self.folder}: {self.lost:,} rows of tables could not be written")
+
+    def _write_if_many(self, engine: Engine) -> None:
+        if self._gathered >= GATHERED:
+            self._write(engine)
+        part = self._parts.get("exchanges")
+        if part is not None and part.rows >= self._rows:
+            self._finish(engine)
+
+    def _write(self, engine: Engine) -> None:
+        """Write what was gathered to the files, with its names."""
+        if not self._gathered:
+            return
+        exchanges, connections = joined(self._exchanges, EXCHANGE), joined(self._connections, CONNECTION_ROW)
+        results, topics = joined(self._results, RESULT), joined(self._topics, RESULT)
+        for rows in (self._exchanges, self._connections, self._results, self._topics):
+            rows.clear()
+        self._gathered = 0
+        context = named((exchanges, connections, results, topics), engine)
+        self._append("results", tables.results_table(results, context))
+        self._append("connections", tables.connections_table(connections, context))
+        asked = joined([topics, results], RESULT)
+        self._append("exchanges", tables.exchanges_table(exchanges, error_counts(results), asked, context))
+
+    def _append(self, name: str, table: Any) -> None:
+        if not len(table):
+            return
+        try:
+            part = self._parts.get(name)
+            if part is None:
+                path = self.folder / name / f"run={self.run}" / f"part-{self._number:06}.parquet"
+                part = self._parts[name] = _Part(path, to_microseconds(table.schema.empty_table()).schema)
+            part.write(to_microseconds(table))
+        except OSError as error:
+            self._fail(name, error, len(table))
+
+    def _finish(self, engine: Engine) -> None:
+        """Finish the files: they become visible, and the next rows begin others."""
+        self._write(engine)
+        self._append("ledger", tables.ledger_table(self._ledger_since(engine)))
+        for name in _TABLES:
+            part = self._parts.get(name)
+            if part is None:
+                continue
+            try:
+                part.publish()
+            except OSError as error:
+                self._fail(name, error, 0)
+            else:
+                self.written[name] += part.rows
+                del self._parts[name]
+        self._number += 1
+
+    def _ledger_since(self, engine: Engine) -> Context:
+        """The engine's ledger, less what was written of it."""
+        since: dict[str, dict[str, int]] = {}
+        for section, parts in engine.ledger().items():
+            for part, count in parts.items():
+                before = self._ledger.get((section, part), 0)
+                self._ledger[section, part] = count
+                if count != before:
+                    since.setdefault(section, {})[part] = count - before
+        return Context(ledger=since)
+
+    def _fail(self, name: str, error: OSError, rows: int) -> None:
+        """The file is given up; the next rows try another one."""
+        part = self._parts.pop(name, None)
+        if part is not None:
+            rows += part.rows
+            part.abandon()
+        self.lost += rows
+        if not self._failed:
+            why = error.strerror or str(error)
+            self._tell(f"{self.folder / name}: {why}: rows of tables are lost; the capture goes on")
+        self._failed = True
+
+
+class _Part:
+    """One Parquet file while it is written. Whatever fails is an OSError."""
+
+    def __init__(self, path: Path, schema: Any) -> None:
+        self.rows = 0
+        self._path = path
+        self._hidden = path.with_name(f".{path.name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(self._hidden, "wb")  # noqa: SIM115
+        try:
+            words = [path for field in schema for path in _repeating(field.name, field.type)]
+            self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", use_dictionary=words)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def write(self, table: Any) -> None:
+        self._writer.write_table(table)
+        self.rows += len(table)
+
+    def publish(self) -> None:
+        self._writer.close()
+        self._file.flush()
+        os.rename(self._hidden, self._path)
+        self._file.close()
+
+    def abandon(self) -> None:
+        for step in (self._writer.close, self._file.close, self._hidden.unlink):
+            with suppress(OSError):  # it is what failed before
+                step()
+
+
+def _repeating(path: str, kind: Any) -> Iterator[str]:
+    """The columns of a Parquet file whose values come again and again: all but wide numbers and times."""
+    if pa.types.is_list(kind):
+        yield from _repeating(f"{path}.list.element", kind.value_type)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _repeating(f"{path}.{field.name}", field.type)
+    elif not (pa.types.is_int64(kind) or pa.types.is_timestamp(kind)):
+        yield path
+
+
+def named(arrays: Sequence[Array], engine: Engine) -> Context:
+    """The names that rows need, and no others; the rows are given the numbers that names have there."""
+    strings = _used(arrays, _STRINGS, len(engine.strings))
+    known = {n: engine.topic_names[n] for n in np.flatnonzero(strings).tolist() if n in engine.topic_names}
+    strings[list(known.values())] = True
+    place = _renumber(arrays, _STRINGS, strings)
+    addresses = _used(arrays, _ADDRESSES, len(engine.addresses))
+    _renumber(arrays, _ADDRESSES, addresses)
+    return Context(
+        strings=[engine.strings[n] for n in np.flatnonzero(strings).tolist()],
+        addresses=[engine.addresses[n] for n in np.flatnonzero(addresses).tolist()],
+        topic_names={int(place[number]): int(place[name]) for number, name in known.items()},
+    )
+
+
+def _columns(arrays: Sequence[Array], names: Sequence[str]) -> Iterator[tuple[Array, str]]:
+    for rows in arrays:
+        for name in names:
+            if name in (rows.dtype.names or ()):
+                yield rows, name
+
+
+def _used(arrays: Sequence[Array], names: Sequence[str], count: int) -> Array:
+    """Which of `count` numbers stand in these columns: bool (count + 1,); the last, for -1, is none."""
+    used = np.zeros(count + 1, bool)
+    for rows, name in _columns(arrays, names):
+        used[rows[name]] = True
+    used[-1] = False
+    return used
+
+
+def _renumber(arrays: Sequence[Array], names: Sequence[str], used: Array) -> Array:
+    """Give these columns the numbers that are left of those used; the new by the old ones, -1 for -1."""
+    place = new_numbers(used)
+    for rows, name in _columns(arrays, names):
+        rows[name] = place[rows[name]]
+    return place
+
+
+def _claim_run(folder: Path) -> tuple[str, BinaryIO]:
+    """The name of a run that begins now, and a file that says, by the lock on it, that it goes on."""
+    began = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    run, number = began, 1
+    while True:
+        place = folder / "ledger" / f"run={run}"
+        try:
+            place.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            run = f"{began}-{number}"
+            continue
+        lock = open(place / _RUNNING, "wb")  # noqa: SIM115
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return run, lock
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the hidden files of runs that were killed. What cannot be removed stays."""
+    for path in (folder / "ledger").glob(f"run=*/{_RUNNING}"):
+        with suppress(OSError), open(path, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError: it goes on
+            for name in _TABLES:
+                for part in (folder / name / path.parent.name).glob(".part-*"):
+                    part.unlink()
+            path.unlink()
+            path.parent.rmdir()  # where it is empty

@@ -1,0 +1,1 @@
+"""Packets on disk: all of them, or those around incidents."""

@@ -1,0 +1,50 @@
+"""What incidents are about: an API, and what came of its requests. One cause is not to fill the disk."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.kernels.arrays import taken
+from kafkatap.reports.batch import Array, Batch
+from kafkatap.reports.counting.counts import rows_of
+
+#: An API, an outcome, and the lowest error code of the response (0: none).
+Cause = tuple[int, int, int]
+#: Causes that are remembered at most.
+_MOST = 10_000
+
+
+def causes_of(batch: Batch, matching: Array) -> list[tuple[Cause, int]]:
+    """The causes of some exchanges of a batch (int64, rows), each with the first row of it."""
+    rows = taken(batch.exchanges, matching)
+    failed = np.flatnonzero(batch.results["error_code"] != 0)
+    owner = rows_of(rows["exchange"], batch.results["exchange"][failed])
+    ours = owner >= 0
+    lowest = np.full(len(rows), 1 << 16, np.int64)
+    np.minimum.at(lowest, owner[ours], batch.results["error_code"][failed][ours])
+    codes = np.where(lowest < 1 << 16, lowest, 0)
+    keys = np.stack((rows["api_key"], rows["outcome"], codes), axis=1).astype(np.int64)
+    found, first = np.unique(keys, axis=0, return_index=True)
+    places = matching[first].tolist()
+    return [((api, outcome, code), row) for (api, outcome, code), row in zip(found.tolist(), places, strict=True)]
+
+
+class CoolDown:
+    """For how long a cause that was recorded begins no incident and makes none longer: `length` ns, 0 for not at
+    all."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._until: dict[Cause, int] = {}
+
+    def fresh(self, causes: list[tuple[Cause, int]], now: int) -> list[tuple[Cause, int]]:
+        """Those of some causes that are not cooling down."""
+        return [each for each in causes if now >= self._until.get(each[0], now)]
+
+    def begin(self, causes: list[tuple[Cause, int]], now: int) -> None:
+        """These are recorded now."""
+        if not self._length:
+            return
+        self._until.update((cause, now + self._length) for cause, _ in causes)
+        if len(self._until) > _MOST:
+            self._until = {cause: until for cause, until in self._until.items() if until > now}

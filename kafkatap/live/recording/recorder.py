@@ -1,0 +1,382 @@
+"""The flight recorder: packets on disk, all of them or those around incidents.
+
+Packets are packed into a ring in memory as they come, and go from there to a file, oldest first. Without a condition
+the file is open from the start to the end. With one, an exchange that matches opens a file, which begins with all that
+the ring holds and no earlier file has, and takes packets until no more matched for a while. Where the files of
+incidents reach their limit, the oldest are removed. A file grows by whole records, so it can be read at any time, and
+after a crash.
+
+No call writes much more than MOST_AT_ONCE bytes, unless they would be overwritten otherwise. What cannot be written
+never ends the capture: it is told, once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkatap.dissector import dtypes as r
+from kafkatap.reassembly import pcap_writer as writer
+from kafkatap.reassembly.headers import LINK_NAMES
+from kafkatap.reports import units
+from kafkatap.reports.batch import Array, Batch, endpoint
+from kafkatap.reports.counting.rollup import api_label
+from kafkatap.reports.expressions import Condition
+from kafkatap.reports.sections.error_codes import error_label
+
+from ...commands.options import own_version
+from ..provisional import without_counted
+from ..sinks import Sink
+from .capture_file import CaptureFile
+from .causes import CoolDown, causes_of
+from .packet_ring import PacketRing
+
+if TYPE_CHECKING:
+    from kafkatap.reports.counting.counts import ReportCounts
+
+    from ...engine import Engine
+
+SECOND = 1_000_000_000
+MOST_AT_ONCE = 16 << 20
+RING_SIZE = 64 << 20
+AFTER = 5 * SECOND
+LIMIT = 1 << 30
+#: What a recorder without a condition keeps between two writes.
+_SMALL_RING = 8 << 20
+_NEVER = 1 << 62
+#: Error codes that a line names.
+_NAMED = 3
+
+
+class Recorder(Sink):
+    """`path` names the file, or (with `on`) its folder and how names begin: `x.pcap` gives
+    `x-20261121T174501.123Z.pcap`, after the time of what matched. pcapng where it ends in .pcapng, else classic pcap
+    (ns). Files are their user's alone (0600). Without a condition one of that name is overwritten.
+
+    `size`: bytes of packets kept in memory; `after`: ns for which packets are written after the last match, by
+    their own time; `cool_down`: ns for which the same cause, once recorded, does not count as a match; `limit`: bytes
+    of all files together. `links`: the link types to be expected, with the names of
+    their interfaces. `counters`: packets received and dropped so far, noted in pcapng. `tell` takes sentences.
+    The engine has to decode what the condition asks for (`engine_for`).
+
+    ValueError for a name or a size that cannot be, and link types that do not go into one classic pcap; OSError where
+    the file, or files in its folder, cannot be made.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        on: Condition | None = None,
+        size: int = RING_SIZE,
+        after: int = AFTER,
+        limit: int = LIMIT,
+        cool_down: int = 0,
+        links: Mapping[int, str] | None = None,
+        counters: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.path = Path(path)
+        self.files: list[Path] = []
+        self.bytes = 0  # in all files
+        self.incidents = 0
+        self.condition = on
+        self._after = after
+        self._limit = limit
+        self._tell = tell
+        self._check(links or {})
+        form = writer.NEXT_GENERATION if self.path.suffix == ".pcapng" else writer.CLASSIC
+        self._cool_down = CoolDown(cool_down)
+        self._complete: deque[CaptureFile] = deque()  # files of incidents that are over, the oldest first
+        self._what = ""  # the incident whose file holds no packet so far
+        self._rotates = False  # a file was removed, and that was told
+        self._ring = PacketRing(form, size if on else _SMALL_RING, links or {}, counters, self._refused)
+        self._file: CaptureFile | None = None
+        self._described = 0  # interfaces that the file knows
+        self._start = 0  # where the file begins, of all that was packed
+        self._written = 0  # what comes before is on disk, or was given up
+        self._end = _NEVER  # where the file ends
+        self._quiet_from = _NEVER  # when it does: by the packets' time,
+        self._quiet_at = _NEVER  # and by the clock, for want of packets
+        self._matched = 0  # exchanges, in this incident
+        self._retry = 0  # when files may be made again, by the packets' time
+        self._lost = 0  # incidents that were not recorded
+        self._over = False  # nothing is written any more
+        self._failed = False  # and that was told
+        if on is None:
+            self._open(self.path, fresh=False)
+            if self._ring.links:
+                self._describe()
+
+    def _check(self, links: Mapping[int, str]) -> None:
+        if self.path.suffix in (".gz", ".zst", ".lz4", ".xz"):
+            raise ValueError(f"{self.path}: packets are not compressed as they come; name it .pcap or .pcapng")
+        if self.path.suffix != ".pcapng" and len(links) > 1:
+            kinds = ", ".join(f"{name} ({_link_name(link)})" for link, name in links.items())
+            raise ValueError(f"{self.path}: a pcap holds one link type, not those of {kinds}; name it .pcapng")
+        if self.condition is not None:
+            folder = self.path.parent
+            if not folder.is_dir():
+                raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "files cannot be made there", str(folder))
+
+    # ---------------------------------------------------------------- what comes
+
+    def packets(self, buffer: Array, packets: Array, count: int) -> None:
+        if self._over:
+            return
+        ring, done = self._ring, 0
+        while (done := ring.pack(buffer, packets, done, count)) < count:
+            self._write(ring.next_oldest, _NEVER)
+            ring.turn()
+        self._go_on(ring.begun)
+
+    def batch(self, batch: Batch, engine: Engine) -> None:
+        if self.condition is None:
+            return
+        batch = without_counted(batch)  # they were judged before
+        matching = np.flatnonzero(self.condition.select(batch, engine))
+        if not len(matching):
+            return
+        now = self._ring.latest
+        causes = self._cool_down.fresh(causes_of(batch, matching), now)
+        if causes:
+            if self._file is None and now >= self._retry:
+                self._begin(batch, min(row for _, row in causes), engine)
+            if self._file is not None:
+                self._cool_down.begin(causes, now)
+            self._end, self._quiet_from, self._quiet_at = _NEVER, now + self._after, _NEVER
+        self._matched += len(matching)
+
+    def provisional(self, batch: Batch, engine: Engine) -> None:
+        self.batch(batch, engine)
+
+    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+        if self._file is None:
+            return
+        if self._file.gone:
+            self._fail(FileNotFoundError(errno.ENOENT, "it was removed"))
+        if self._quiet_from != _NEVER and self._quiet_at == _NEVER:
+            self._quiet_at = now + self._after
+        if now >= self._quiet_at:
+            self._end = min(self._end, self._ring.head)
+        self._go_on(self._ring.head)
+
+    def forget(self, engine: Engine) -> None:
+        if self.condition is not None:
+            self.condition.forget()
+
+    def close(self, engine: Engine) -> None:
+        self._write(self._ring.head, _NEVER)
+        self._finish()
+        if self._lost:
+            self._tell(f"{self._lost} incidents were not recorded")
+        if self._ring.left_out:
+            self._tell(f"{self._ring.left_out:,} packets of other link types were not recorded")
+
+    # ---------------------------------------------------------------- what is done
+
+    def _begin(self, batch: Batch, row: int, engine: Engine) -> None:
+        """An incident: open its file."""
+        exchange = batch.exchanges[row]
+        codes = batch.results["error_code"][batch.results["exchange"] == exchange["exchange"]]
+        what = describe(exchange, codes, engine)
+        self.incidents += 1
+        self._matched = 0
+        self._written = max(self._written, self._ring.oldest)
+        moment = int(exchange["response_last" if exchange["outcome"] == r.ANSWERED else "request_last"])
+        try:
+            self._open(self._free_path(moment if moment > 0 else self._ring.latest), fresh=True, comment=what)
+        except OSError as error:
+            self._fail(error)
+        else:
+            self._what = what
+
+    def _tell_begin(self) -> None:
+        """An incident's first packets are on disk. While the disk is full, that is no news: they may be the last."""
+        if self._what and self._file is not None and not self._failed:
+            self._tell(f"{self._file.path.name} begins: {self._what}")
+        self._what = ""
+
+    def _free_path(self, moment: int) -> Path:
+        """A name that no file has, after a time (ns)."""
+        stem = f"{self.path.stem}-{_stamp(moment)}"
+        path, number = self.path.with_name(stem + self.path.suffix), 1
+        while path.exists():
+            number += 1
+            path = self.path.with_name(f"{stem}-{number}{self.path.suffix}")
+        return path
+
+    def _open(self, path: Path, fresh: bool, comment: str = "") -> None:
+        self._file = CaptureFile(path, fresh)
+        self.files.append(path)
+        self._described = 0
+        self._start = self._written
+        self._end = self._quiet_from = self._quiet_at = _NEVER
+        if self._ring.form == writer.NEXT_GENERATION:
+            self._put(writer.section_header(f"kafkatap {own_version()}", comment))
+
+    def _describe(self) -> None:
+        """Write what packets need before them."""
+        known, self._described = self._described, max(len(self._ring.links), 1)
+        if known < self._described and (known == 0 or self._ring.form == writer.NEXT_GENERATION):
+            self._put(self._ring.descriptions(known))
+
+    def _go_on(self, end: int) -> None:
+        """Write what was packed before `end`, and end an incident after which all is quiet."""
+        if self._file is None:
+            return
+        if self._ring.latest > self._quiet_from:
+            self._end = min(self._end, self._ring.head)
+        self._write(end if self._end == _NEVER else self._end, MOST_AT_ONCE)
+        if self._written >= self._end:
+            self._finish()
+
+    def _write(self, end: int, most: int) -> None:
+        """Write what was packed before `end` and the file's end, oldest first; no more than about `most` bytes."""
+        end = min(end, self._end)
+        if self._file is not None and self._written < end:
+            self._describe()
+        while self._file is not None and self._written < end and most > 0:
+            data = self._ring.read(self._written, end)
+            room = self._room(len(data))
+            kept = data if len(data) <= room else self._ring.whole(data, room)
+            self._put(kept)
+            if self._file is None:
+                return
+            self._written += len(kept)
+            most -= len(data)
+            if len(kept):
+                self._tell_begin()
+            if len(kept) < len(data):
+                self._reach_limit()
+
+    def _room(self, wanted: int) -> int:
+        """How many bytes may still be written: as many as are wanted, if removing older incidents helps."""
+        while self.bytes + wanted > self._limit and self._complete:
+            oldest = self._complete.popleft()
+            oldest.remove()
+            self.files.remove(oldest.path)
+            self.bytes -= oldest.size
+            if not self._rotates:
+                self._tell(f"{units.size(self._limit)} of packets are on disk: the oldest incidents are removed")
+            self._rotates = True
+        return self._limit - self.bytes
+
+    def _reach_limit(self) -> None:
+        """The file alone is as large as all may be."""
+        if self.condition is not None:
+            self._tell(f"{units.size(self._limit)} of packets, which is the limit, hold no more of this incident")
+            if self._written == self._start:
+                self._remove()
+                self._leave()
+            self._written = self._ring.head  # the rest of this incident is given up
+            self._finish()
+            return
+        self._finish()
+        self._over = True
+        self._tell(f"{units.size(self._limit)} of packets are on disk, which is the limit: no more are written")
+
+    def _put(self, data: bytes | Array) -> None:
+        if self._file is None or not len(data):
+            return
+        try:
+            self._file.write(data)
+        except OSError as error:
+            self._fail(error)
+        else:
+            self.bytes += len(data)
+
+    def _finish(self) -> None:
+        """The file has all that belongs to it."""
+        if self._file is None:
+            return
+        name = self._file.path.name
+        if self.condition is not None and self._written == self._start:
+            self._remove()
+            self._tell(f"{name} is removed: all packets so far are in the file before it")
+        else:
+            self._describe()  # of a capture without a packet
+            self._put(self._ring.statistics(self._start))
+        if self._file is not None and self.condition is not None and self._written > self._start:
+            matched = f"{self._matched:,} exchange{'' if self._matched == 1 else 's'} matched"
+            self._tell(f"{name} ends: {units.size(self._file.size)}, {matched}")
+            self._failed = False
+        self._leave()
+
+    def _fail(self, error: OSError) -> None:
+        """Nothing can be written to the file; a later incident may try again."""
+        if not self._failed:
+            path = self.path if self._file is None else self._file.path
+            self._tell(f"{path}: {error.strerror or error}: packets are not recorded; the capture goes on")
+        self._failed = True
+        if self.condition is None:
+            self._over = True
+        else:
+            self._lost += self._file is None or self._written == self._start
+            self._retry = self._ring.latest + self._after
+        if self._written == self._start:
+            self._remove()
+        self._leave()
+
+    def _remove(self) -> None:
+        """Take a file away in which there is no packet."""
+        if self._file is not None:
+            self._file.remove()
+            self.files.remove(self._file.path)
+            self.bytes -= self._file.size
+
+    def _leave(self) -> None:
+        """Close the file as it is."""
+        file, self._file = self._file, None
+        self._what = ""
+        if file is not None and self.condition is not None and file.path in self.files:
+            self._complete.append(file)
+        self._end = self._quiet_from = self._quiet_at = _NEVER
+        try:
+            if file is not None:
+                file.close()
+        except OSError as error:  # what was written before may be lost
+            self._fail(error)
+
+    def _refused(self, link_type: int) -> None:
+        self._tell(
+            f"packets of link type {_link_name(link_type)} are not recorded: a pcap holds one link type; "
+            f"name it {self.path.stem}.pcapng to have all"
+        )
+
+
+def describe(exchange: Array, codes: Array, engine: Engine) -> str:
+    """One line on what matched: an EXCHANGE row and the error codes of its response; safe to show."""
+    orphan = exchange["outcome"] == r.ORPHAN_RESPONSE
+    parts = [f"exchange {exchange['exchange']}"]
+    parts.append("a response alone" if orphan else f"{api_label(int(exchange['api_key']))} v{exchange['api_version']}")
+    client = engine.strings[int(exchange["client_id"])] if exchange["client_id"] >= 0 else None
+    if client is not None:
+        parts.append(f'of "{units.safe(client.decode("utf-8", "replace"))}"')
+    ends = ("client", "broker")
+    parts.append(" > ".join(endpoint(engine.addresses[exchange[f"{e}_ip"]], int(exchange[f"{e}_port"])) for e in ends))
+    parts.append(f"at {units.iso(int(exchange['response_first' if orphan else 'request_first']))}")
+    failed = np.unique(codes[codes != 0]).tolist()
+    said = [error_label(code) for code in failed[:_NAMED]] + ["..."] * (len(failed) > _NAMED)
+    answered = exchange["outcome"] == r.ANSWERED
+    said.append(units.duration(int(exchange["total_ns"])) if answered else r.OUTCOMES[exchange["outcome"]])
+    return f"{' '.join(parts)}: {', '.join(said)}"
+
+
+def _link_name(link_type: int) -> str:
+    return LINK_NAMES.get(link_type, f"link type {link_type}")
+
+
+def _stamp(ns: int) -> str:
+    """`20261121T174501.123Z`."""
+    seconds, rest = divmod(ns, SECOND)
+    return time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds)) + f".{rest // 1_000_000:03d}Z"

@@ -1,0 +1,1 @@
+"""What a person sees while packets are captured: the live screen, and `--plain` lines."""

@@ -1,0 +1,185 @@
+"""Counts of a window as rows for people: one for each API, client, topic or broker.
+
+Requests that wait for something else (Fetch for data, JoinGroup and SyncGroup for other members) take the time they
+take: a row's times are those of its other requests. Only where it has no others are they of these (long polls last
+of all), and the row says so (`waits`): such times tell nothing about a broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import WAITS
+from kafkatap.reports.batch import Array, Context
+from kafkatap.reports.counting import tally
+from kafkatap.reports.counting.count_table import CountTable
+from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.counting.histogram import P50, P99, Histograms
+from kafkatap.reports.counting.rollup import Rolled, api_label, group_columns, maybe, roll_up
+from kafkatap.reports.sections.error_codes import error_label
+from kafkatap.reports.sections.latency import names_by
+
+if TYPE_CHECKING:
+    from ...engine import Engine
+
+SECOND = 1_000_000_000
+BY = ("api", "client", "topic", "broker")
+#: Which of a row's times are shown: those of requests that wait for nothing, else of waiting ones, else of long polls.
+_PROMPT, _WAITING, _LONG_POLL = range(3)
+
+#: Columns of tally.GROUP_VALUES that a row adds up.
+_SUMMED = (
+    "answered", "no_reply_expected", "unanswered", "response_lost", "request_bytes", "response_bytes", "throttled",
+    "wait_ns", "errors",
+)  # fmt: skip
+
+Label = int | str | None
+#: What is looked at, from the whole inwards: (one of BY, the name there), and in `recent` also ("connection", number).
+Scope = tuple[tuple[str, str | int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one API, client, topic or broker did in a window. Rates are per second, durations ns, None: there is none.
+
+    `name` is as it came on the wire, None for requests without a client_id or topic. `api_key` is that of a row by
+    API. An exchange on several topics counts for each of them.
+    """
+
+    name: str | None
+    api_key: int | None
+    waits: bool  # its times are of requests that wait for data or for other members
+    long_poll: bool  # ... and of Fetches that waited out their max_wait_ms
+    requests: int
+    request_rate: float
+    in_rate: float  # bytes of requests
+    out_rate: float  # bytes of responses
+    broker_p50: int | None
+    broker_p99: int | None
+    total_p99: int | None
+    throttled: int  # responses with throttle_time_ms above zero
+    quota_delay: int  # what quotas delayed on the wire, summed
+    errors: int  # non-zero error codes
+    error_rate: float
+    top_error: str | None  # the most frequent
+    unanswered: int  # or the response was lost
+
+
+def names_of(engine: Engine) -> Context:
+    """What the numbers in counts mean, live: no copy, so good only as long as the monitor's lock is held."""
+    return Context(strings=engine.strings, addresses=engine.addresses, topic_names=engine.topic_names)
+
+
+def window_rows(counts: ReportCounts, context: Context, by: str, length: int, within: Scope = ()) -> list[Row]:
+    """Rows by one of BY, the most requests first. `length`: of the window, ns. `within`: only what belongs to it; a
+    topic can only be told apart by API."""
+    topics = by == "topic" or any(kind == "topic" for kind, _ in within)
+    table, histograms = (counts.topics, counts.topic_histograms) if topics else (counts.groups, counts.histograms)
+    c = group_columns(table, tally.TOPIC_KEY if topics else tally.GROUP_KEY)
+    names = _names(c, context, by)
+    chosen = _chosen(c, context, within)
+    errors = _top_errors(counts, context, by, within)
+    return _rows(table, histograms, c, names, chosen, errors, length)
+
+
+def total_row(counts: ReportCounts, length: int) -> Row | None:
+    """One row of everything; None where there was nothing."""
+    c = group_columns(counts.groups, tally.GROUP_KEY)
+    e = group_columns(counts.errors, tally.ERROR_KEY)
+    frequent: Counter[int] = Counter()
+    for code, count in zip(e["error_code"].tolist(), counts.errors.value_rows()[:, 0].tolist(), strict=True):
+        frequent[code] += count
+    top: dict[Label, str] = {"": error_label(frequent.most_common(1)[0][0])} if frequent else {}
+    everything = [""] * len(counts.groups)
+    rows = _rows(counts.groups, counts.histograms, c, everything, None, top, length, api=False)
+    return rows[0] if rows else None
+
+
+def _names(c: Mapping[str, Array], context: Context, by: str) -> Sequence[Label]:
+    if by == "api":
+        return [api_label(key, poll) for key, poll in zip(c["api_key"].tolist(), c["long_poll"].tolist(), strict=True)]
+    return names_by(c, context, by)
+
+
+def _chosen(c: Mapping[str, Array], context: Context, within: Scope) -> Sequence[bool] | None:
+    """Which groups belong to all of a scope."""
+    parts = [[name == wanted for name in _names(c, context, kind)] for kind, wanted in within]
+    return [all(fits) for fits in zip(*parts, strict=True)] if parts else None
+
+
+def _top_errors(counts: ReportCounts, context: Context, by: str, within: Scope) -> dict[Label, str]:
+    """The most frequent error of each row, by name."""
+    # Error codes do not tell long polls apart: each stands for both.
+    e = {name: np.tile(column, 2) for name, column in group_columns(counts.errors, tally.ERROR_KEY).items()}
+    e["long_poll"] = np.repeat((0, 1), len(counts.errors))
+    names = _names(e, context, by)
+    chosen = _chosen(e, context, within)
+    found: dict[Label, Counter[int]] = defaultdict(Counter)
+    codes, times = e["error_code"].tolist(), np.tile(counts.errors.value_rows()[:, 0], 2).tolist()
+    for i, name in enumerate(names):
+        if chosen is None or chosen[i]:
+            found[name][codes[i]] += times[i]
+    return {name: error_label(min(n.items(), key=lambda kv: (-kv[1], kv[0]))[0]) for name, n in found.items()}
+
+
+def _rows(
+    table: CountTable,
+    histograms: Histograms,
+    c: Mapping[str, Array],
+    names: Sequence[Label],
+    chosen: Sequence[bool] | None,
+    errors: Mapping[Label, str],
+    length: int,
+    api: bool = True,
+) -> list[Row]:
+    tiers = np.where(c["long_poll"] != 0, _LONG_POLL, np.where(np.isin(c["api_key"], WAITS), _WAITING, _PROMPT))
+    labels: list[tuple[Label, ...] | None] = [
+        (name, tier) if chosen is None or chosen[i] else None
+        for i, (name, tier) in enumerate(zip(names, tiers.tolist(), strict=True))
+    ]
+    rolled = roll_up(table, tally.GROUP_VALUES, histograms, labels)
+    return _made(rolled, dict(zip(names, c["api_key"].tolist(), strict=True)) if api else {}, errors, length)
+
+
+def _made(rolled: Rolled, api_keys: Mapping[Label, int], errors: Mapping[Label, str], length: int) -> list[Row]:
+    """Rows of what was rolled up by (name, tier): all tiers of a name added up, times of its first that has any."""
+    places: dict[Label, int] = {}
+    place_of = np.array([places.setdefault(name, len(places)) for name, _ in rolled.keys], np.int64)
+    v = {column: np.zeros(len(places), np.int64) for column in _SUMMED}
+    for column, total in v.items():
+        np.add.at(total, place_of, rolled.values[column])
+    requests = v["answered"] + v["no_reply_expected"] + v["unanswered"] + v["response_lost"]
+    timed = _timed(rolled, place_of, len(places))
+    tiers = [rolled.keys[i][1] for i in timed.tolist()]
+    broker = rolled.percentiles(tally.M_BROKER, rolled.values["broker_max"], (P50, P99))[timed]
+    total_p99 = rolled.percentiles(tally.M_TOTAL, rolled.values["total_max"], (P99,))[timed, 0]
+    seconds = max(length, 1) / SECOND
+    columns = zip(
+        places, tiers, requests.tolist(), v["request_bytes"].tolist(), v["response_bytes"].tolist(),
+        broker[:, 0].tolist(), broker[:, 1].tolist(), total_p99.tolist(), v["throttled"].tolist(),
+        v["wait_ns"].tolist(), v["errors"].tolist(), (v["unanswered"] + v["response_lost"]).tolist(), strict=True,
+    )  # fmt: skip
+    rows = [
+        Row(
+            None if name is None else str(name), api_keys.get(name), tier != _PROMPT, tier == _LONG_POLL,
+            count, count / seconds, sent / seconds, got / seconds, maybe(p50), maybe(p99), maybe(total),
+            throttled, wait, failed, failed / seconds, errors.get(name) if failed else None, unanswered,
+        )
+        for name, tier, count, sent, got, p50, p99, total, throttled, wait, failed, unanswered in columns
+        if count
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (-row.requests, row.name or ""))
+
+
+def _timed(rolled: Rolled, place_of: Array, places: int) -> Array:
+    """Of each place the rolled row whose times are shown: the first tier with answers, else the first at all."""
+    tiers = np.array([tier for _, tier in rolled.keys], np.int64)
+    rank = tiers + np.where(rolled.values["answered"] > 0, 0, _LONG_POLL + 1)
+    order = np.lexsort((rank, place_of))
+    found: Array = order[np.searchsorted(place_of[order], np.arange(places))]
+    return found

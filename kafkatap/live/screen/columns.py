@@ -1,0 +1,242 @@
+"""Columns of the live screen: what of a row, connection or message is shown, and what of it where there is less room.
+
+Widths depend on the terminal and not on the values, so that nothing moves from one second to the next. Nothing from
+the wire leaves here unescaped, and what matters is told by more than its colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from kafkatap.reports import units
+
+from ..broker_health import BrokerRow
+from .breakdown import Row
+from .recent import Connection, Message
+
+Span = tuple[str, str]  #: text and a rich style ("" for plain)
+Line = list[Span]
+T = TypeVar("T")
+
+GAP = 1
+NONE = "-"
+BAD, WARN, DIM, HEAD = "bold red", "yellow", "dim", "bold cyan"
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """`rank`: the highest goes first where there is no room. `wish`: how wide it is to be before columns of higher rank
+    are shown; `most`: how wide it may get. Numbers do not grow.
+
+    `key`: what to sort by (None: never sorted by); greater is worse, or first in the alphabet for texts.
+    """
+
+    name: str
+    title: str
+    rank: int
+    width: int
+    show: Callable[[T], Span]
+    key: Callable[[T], Any] | None = None
+    most: int = 0
+    right: bool = True
+    wish: int = 0
+
+
+def fit(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]:
+    """The columns that are shown, and how wide."""
+    shown = sorted(columns, key=lambda c: c.rank)
+    while len(shown) > 1:
+        wishes = [max(c.width, c.wish) for c in shown[:-1]]
+        if sum(wishes) + shown[-1].width + GAP * len(wishes) <= width:
+            break
+        shown.pop()
+    shown = [c for c in columns if c in shown]
+    widths = {c.name: c.width for c in shown}
+    left = width - sum(c.width + GAP for c in shown) + GAP
+    if left < 0:  # a very narrow terminal
+        return [(shown[0], max(width, 1))]
+    for wanted in ("wish", "most"):
+        room = {c.name: max(getattr(c, wanted) - widths[c.name], 0) for c in shown}
+        for c in shown:  # each its share
+            more = -(-left * room[c.name] // (sum(room.values()) or 1))
+            widths[c.name] += (more := min(more, left, room.pop(c.name)))
+            left -= more
+    return [(c, widths[c.name]) for c in shown]
+
+
+def heading(shown: Sequence[tuple[Column[T], int]], sort: str = "", reverse: bool = False) -> Line:
+    """The line of titles; the column that rows are sorted by carries an arrow."""
+    line: Line = []
+    for column, width in shown:
+        arrow = ("▲" if reverse else "▼") if column.name == sort else ""
+        title = units.cut(column.title, max(width - len(arrow), 1))
+        line += [_padded((title + arrow, "bold" if arrow else HEAD), width, column.right), (" " * GAP, "")]
+    return line[:-1]
+
+
+def cells(shown: Sequence[tuple[Column[T], int]], row: T, selected: bool = False) -> Line:
+    """The line of one row."""
+    line: Line = []
+    for column, width in shown:
+        text, style = column.show(row)
+        line += [_padded((units.cut(text, width), style), width, column.right), (" " * GAP, "")]
+    if selected:
+        return [(text, "bold reverse" if "bold" in style else "reverse") for text, style in line[:-1]]
+    return line[:-1]
+
+
+def _padded(span: Span, width: int, right: bool) -> Span:
+    space = " " * (width - units.cells(span[0]))
+    return (space + span[0] if right else span[0] + space), span[1]
+
+
+def rate(value: float) -> str:
+    """`0.3`, `47`, `12,345`, `1.23M` a second."""
+    if value < 0.05:
+        return "<0.1" if value > 0 else NONE
+    if value < 9.95:
+        return f"{value:.1f}"
+    return f"{value:,.0f}" if value < 999_999.5 else f"{value / 1e6:.2f}M"
+
+
+def shown_name(name: str | None) -> str:
+    """A name from the wire, escaped."""
+    return "(none)" if name is None else units.safe(name) or "(empty)"
+
+
+def _time(value: int | None, waits: bool, style: str = "") -> Span:
+    """A duration; in brackets where it tells nothing about a broker, as the request waited for something else."""
+    if value is None:
+        return NONE, DIM
+    text = units.duration(value)
+    return (f"({text})", DIM) if waits else (text, style)
+
+
+def _count(value: int, style: str = "") -> Span:
+    return (f"{value:,}" if value < 1_000_000 else f"{value / 1e6:.1f}M", style) if value else (NONE, DIM)
+
+
+def _rate(value: float, style: str = "") -> Span:
+    return (rate(value), style) if value else (NONE, DIM)
+
+
+def _size(value: float | None) -> Span:
+    return (units.size(int(value)), "") if value else (NONE, DIM)
+
+
+def _prompt(value: int | None, waits: bool) -> int:
+    """To sort by: what waits for something else comes after all that does not."""
+    return -2 if value is None else -1 if waits else value
+
+
+ROWS: tuple[Column[Row], ...] = (
+    Column("name", "name", 0, 14, lambda r: (shown_name(r.name), ""), lambda r: (r.name or "").lower(), 44, False, 20),
+    Column("requests", "req/s", 1, 7, lambda r: _rate(r.request_rate), lambda r: r.request_rate),
+    Column("in", "in/s", 10, 8, lambda r: _size(r.in_rate), lambda r: r.in_rate),
+    Column("out", "out/s", 9, 8, lambda r: _size(r.out_rate), lambda r: r.out_rate),
+    Column("p50", "p50", 4, 9, lambda r: _time(r.broker_p50, r.waits), lambda r: _prompt(r.broker_p50, r.waits)),
+    Column(
+        "p99", "p99", 2, 9, lambda r: _time(r.broker_p99, r.waits, "bold"), lambda r: _prompt(r.broker_p99, r.waits)
+    ),
+    Column(
+        "total", "total p99", 8, 10, lambda r: _time(r.total_p99, r.waits), lambda r: _prompt(r.total_p99, r.waits)
+    ),
+    Column("throttled", "throttled", 5, 9, lambda r: _count(r.throttled, WARN), lambda r: r.throttled),
+    Column(
+        "quota", "quota", 7, 7, lambda r: _time(r.quota_delay or None, False, WARN), lambda r: r.quota_delay
+    ),
+    Column("unanswered", "unans.", 11, 6, lambda r: _count(r.unanswered, WARN), lambda r: r.unanswered),
+    Column("errors", "err/s", 3, 7, lambda r: _rate(r.error_rate, BAD), lambda r: r.error_rate),
+    Column("error", "error", 6, 12, lambda r: (r.top_error or "", BAD), None, 28, False, 22),
+)  # fmt: skip
+
+
+#: Of the brokers' connections.
+HEALTH: tuple[Column[BrokerRow], ...] = (
+    Column("name", "broker", 0, 15, lambda r: (units.safe(r.name), ""), lambda r: r.name, 47, False, 21),
+    Column("open", "open", 2, 7, lambda r: _count(r.open), lambda r: r.open),
+    Column("opened", "opened", 6, 7, lambda r: _count(r.opened), lambda r: r.opened),
+    Column("refused", "refused", 1, 7, lambda r: _count(r.refused, BAD), lambda r: r.refused),
+    Column("no_answer", "no answer", 3, 9, lambda r: _count(r.unanswered, BAD), lambda r: r.unanswered),
+    Column("resets", "resets", 4, 7, lambda r: _count(r.resets, WARN), lambda r: r.resets),
+    Column("retransmitted", "retrans.", 5, 8, lambda r: _count(r.retransmitted, WARN), lambda r: r.retransmitted),
+    Column("zero_windows", "zero win.", 8, 9, lambda r: _count(r.zero_windows, WARN), lambda r: r.zero_windows),
+    Column("rtt", "rtt", 7, 9, lambda r: _time(r.round_trip, False), lambda r: r.round_trip or -1),
+    Column("protocol", "protocol", 9, 8, lambda r: (r.protocol, DIM), lambda r: r.protocol, 0, False),
+)
+
+
+def connection_columns(utc: bool) -> tuple[Column[Connection], ...]:
+    return (
+        Column("client", "from", 0, 17, lambda c: (units.safe(c.client), ""), None, 47, False),
+        Column("broker", "to", 3, 15, lambda c: (units.safe(c.broker), ""), None, 47, False),
+        Column("client_id", "client", 8, 10, lambda c: (shown_name(c.client_id), ""), None, 30, False),
+        Column("requests", "requests", 1, 8, lambda c: _count(c.requests)),
+        Column("p50", "p50", 4, 9, lambda c: _time(c.broker_p50, False)),
+        Column("p99", "p99", 2, 9, lambda c: _time(c.broker_p99, False, "bold")),
+        Column("throttled", "throttled", 6, 9, lambda c: _count(c.throttled, WARN)),
+        Column("unanswered", "unans.", 9, 6, lambda c: _count(c.unanswered, WARN)),
+        Column("errors", "errors", 5, 7, lambda c: _count(c.errors, BAD)),
+        Column("last", "last", 7, 8, lambda c: (units.clock(c.last, utc, 0), "")),
+    )
+
+
+def message_columns(utc: bool) -> tuple[Column[Message], ...]:
+    return (
+        Column("at", "began", 1, 12, lambda m: (units.clock(m.at, utc), ""), None, 0, False),
+        Column("api", "request", 0, 14, lambda m: (f"{m.api} v{m.api_version}", ""), None, 28, False),
+        Column("client_id", "client", 4, 12, lambda m: (shown_name(m.client_id), ""), None, 24, False),
+        Column("client", "from", 7, 17, lambda m: (units.safe(m.client), ""), None, 24, False),
+        Column("broker_ns", "broker", 2, 9, lambda m: _time(m.broker_ns, m.waits, "bold")),
+        Column("total_ns", "total", 8, 9, lambda m: _time(m.total_ns, m.waits)),
+        Column("in", "in", 10, 8, lambda m: _size(m.request_bytes)),
+        Column("out", "out", 9, 8, lambda m: _size(m.response_bytes)),
+        Column("result", "result", 3, 12, result_of, None, 34, False, 20),
+        Column("topics", "topics", 6, 12, lambda m: (units.safe(", ".join(m.topics)), ""), None, 60, False, 18),
+    )
+
+
+def result_of(message: Message) -> Span:
+    """What came of a request: error codes, else why there is no answer, else what it waited for."""
+    if message.errors:
+        return ", ".join(name if n == 1 else f"{name} x{n}" for name, n in message.errors), BAD
+    if message.outcome == "no_reply_expected":
+        return "no reply asked", DIM
+    if message.outcome != "answered":
+        return message.outcome.replace("_", " "), WARN
+    if message.throttle_time_ms:
+        return f"throttle {units.duration(message.throttle_time_ms * 1_000_000)}", WARN
+    if message.throttle_wait_ns:
+        return f"quota wait {units.duration(message.throttle_wait_ns)}", WARN
+    return "ok", DIM
+
+
+def told(m: Message, utc: bool) -> list[Line]:
+    """All that is known of a message, a line each."""
+
+    def time(value: int | None) -> str:
+        return NONE if value is None else units.duration(value)
+
+    def size(value: int | None) -> str:
+        return NONE if value is None else f"{value:,} B"
+
+    waits = "   (waits for data or for other members)" if m.waits and m.broker_ns is not None else ""
+    throttle = NONE if m.throttle_time_ms is None else units.duration(m.throttle_time_ms * 1_000_000)
+    fields: list[tuple[str, str, str]] = [
+        ("request", f"{m.api} v{m.api_version}, correlation id {m.correlation_id}", "bold"),
+        ("client", shown_name(m.client_id), ""),
+        ("from", f"{units.safe(m.client)} to {units.safe(m.broker)}", ""),
+        ("began", f"{units.clock(m.at, utc, 6, date=True)} {units.zone(m.at, utc)}", ""),
+        ("outcome", m.outcome.replace("_", " "), "" if m.outcome == "answered" else WARN),
+        ("size", f"{size(m.request_bytes)}, response {size(m.response_bytes)}", ""),
+        ("broker", time(m.broker_ns) + waits, "bold"),
+        ("queue", f"{time(m.queue_ns)}   behind earlier requests of the connection", ""),
+        ("quota", f"{time(m.throttle_wait_ns)}   waited on the wire", WARN if m.throttle_wait_ns else ""),
+        ("total", f"{time(m.total_ns)}   first byte of the request to last byte of the response", ""),
+        ("throttle", f"{throttle}   throttle_time_ms of the response", WARN if m.throttle_time_ms else ""),
+    ]
+    fields += [("errors" if n == 0 else "", f"{name} x{count}", BAD) for n, (name, count) in enumerate(m.errors)]
+    fields += [("topics" if n == 0 else "", units.safe(topic), "") for n, topic in enumerate(m.topics)]
+    return [[(f"{name:<12}", DIM), (text, style)] for name, text, style in fields]

@@ -1,0 +1,55 @@
+"""What brokers forward to their controller: which request lies in each Envelope (KIP-590).
+
+An Envelope's response does not say what its inner response is; the request did.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkatap.dissector.inspection import Frames
+from kafkatap.dissector.layouts.schema import REQUEST
+from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.tape import decode_jobs
+from kafkatap.kernels.arrays import taken
+
+if TYPE_CHECKING:
+    from kafkatap.dissector.layouts.overlay import Definitions
+
+ENVELOPE = 58
+#: Envelopes remembered at most; the oldest are forgotten.
+MOST = 4_096
+
+
+class EnvelopeReader:
+    """An inspector that notes (api_key, api_version) of the request in each Envelope: `inner`, by exchange."""
+
+    def __init__(self, definitions: Definitions | None = None) -> None:
+        self._definitions = definitions
+        self.inner: dict[int, tuple[int, int]] = {}
+
+    def look(self, frames: Frames) -> None:
+        jobs = frames.jobs
+        slots = jobs["frame"] >> 1
+        concerned = (frames.rows["api_key"][slots] == ENVELOPE) & (jobs["frame"] & 1 == 0) & (jobs["program"] >= 0)
+        numbers = np.flatnonzero(concerned)
+        if not len(numbers):
+            return
+        programs = load_programs("everything", self._definitions)
+        chosen = taken(jobs, numbers)
+        chosen["program"] = programs.same_as(frames.programs, chosen["program"])
+        tape = decode_jobs(programs, chosen, frames.buffers)
+        wanted = programs.fields.find[ENVELOPE, REQUEST, "RequestData"]
+        for row in tape[tape["field"] == wanted].tolist():
+            at, job, length = row[0], chosen[chosen["frame"] == row[1]][0], row[3]
+            raw = frames.buffers[int(job["source"])][at : at + min(length, 4)].tobytes()
+            if len(raw) == 4:
+                exchange = int(frames.rows["exchange"][int(job["frame"]) >> 1])
+                self.inner[exchange] = (
+                    int.from_bytes(raw[:2], "big", signed=True),
+                    int.from_bytes(raw[2:], "big", signed=True),
+                )
+        while len(self.inner) > MOST:
+            del self.inner[next(iter(self.inner))]

@@ -1,0 +1,1 @@
+"""The cluster: sessions, Java, executors, and what they need of this package."""

@@ -1,0 +1,206 @@
+"""Spark sessions as this package wants them.
+
+`open_session` takes a running session as it is. Where it starts one, the settings here hold unless the caller, the
+command line of spark-submit or spark-defaults.conf say otherwise, and what Spark's Java process writes goes to a file,
+not to the terminal.
+
+Executors get the package in one of two ways (docs/spark.md): it is installed for their Python (`spark.pyspark.python`
+names that Python), or an archive made by `pack` is sent along, which brings a `python` of its own. Both are told to
+Spark by `spark.sql.execution.pyspark.python`, which is for tasks alone: what plans a Python data source runs beside the
+driver, under the driver's Python.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...commands.extras import install_command
+from .java import SetupError, require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SETTINGS", "SetupError", "open_session"]
+
+#: Of every session that is started here.
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",  # a source with pushFilters cannot be read without it
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+#: The folder, beside each task, in which the archive of `pack` is unpacked (no name that can be imported); its Python.
+UNPACKED = "kafkatap-archive"
+PACKED_PYTHON = f"./{UNPACKED}/bin/python"
+WORKER_PYTHON = "spark.sql.execution.pyspark.python"
+
+
+def open_session(
+    master: str | None = None,
+    *,
+    name: str = "kafkatap",
+    config: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    archive: str | os.PathLike[str] | None = None,
+    log: str | os.PathLike[str] | None = None,
+) -> SparkSession:
+    """The running session, or a new one on `master`: `local[*]` unless told (or what spark-submit says),
+    `spark://HOST:PORT`, `yarn`, `k8s://…`, or `sc://HOST:PORT` for Spark Connect, which needs no Java here.
+
+    `config`: Spark's own settings, before any of ours. `archive`: what `pack` made, for executors that do not have this
+    package. `log`: where Spark's Java process writes its messages; nowhere unless told.
+    SetupError where pyspark or Java is missing or too old, or Spark does not start.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}") from error
+
+    # No word of pandas is used here; pyspark warns of a newer one whenever it converts anything.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    given = dict(config)
+    if archive is not None and not re.match(r"\w+://", os.fspath(archive)) and not os.path.isfile(archive):
+        raise SetupError(f"{os.fspath(archive)}: there is no such archive (python -m kafkatap.spark.pack makes one)")
+    if master is None:
+        master = given.pop("spark.master", None) or given.pop("spark.remote", None) or os.environ.get("SPARK_REMOTE")
+    _require_server(master or "")
+    if master is not None and master.startswith("sc://"):
+        return _connected(master, name, given, archive)
+    return _started(master, name, given, archive, log)
+
+
+def _require_server(master: str) -> None:
+    """SetupError where nothing listens at a master or a Connect server: Spark itself would try for minutes."""
+    kind, found, place = master.partition("://")
+    default = {"spark": 7077, "sc": 15002}.get(kind)
+    proxies = ("grpc_proxy", "https_proxy", "http_proxy") if kind == "sc" else ()
+    if not found or default is None or any(os.environ.get(name) for name in proxies):
+        return
+    why: OSError | None = None
+    for server in place.partition("/")[0].split(","):
+        named = re.fullmatch(r"\[?([^\[\]]+?)\]?(?::(\d+))?", server)
+        host, port = named.groups() if named else (server, None)
+        try:
+            socket.create_connection((host, int(port or default)), timeout=10).close()
+            return
+        except OSError as error:
+            why = error
+    raise SetupError(f"{master}: nothing answers there ({why.strerror or why if why else 'no server is named'})")
+
+
+def _connected(master: str, name: str, given: dict[str, str], archive: Any) -> SparkSession:
+    """A session of a Spark Connect server. What is set is set for this session; the server's own settings stay."""
+    try:
+        from pyspark.sql.connect.session import SparkSession
+    except ImportError as error:
+        raise SetupError(
+            f"Spark Connect needs more packages for {sys.executable}: {install_command('spark')} "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as pyspark's own builder does: its functions are to be Connect's
+    try:
+        session = SparkSession.builder.remote(master).appName(name).getOrCreate()
+        settings = {key: value for key, value in SETTINGS.items() if key.startswith("spark.sql.")} | given
+        if "spark.pyspark.python" in settings:
+            settings[WORKER_PYTHON] = settings.pop("spark.pyspark.python")
+        if archive is not None:
+            session.addArtifacts(f"{os.fspath(archive)}#{UNPACKED}", archive=True)
+            settings.setdefault(WORKER_PYTHON, PACKED_PYTHON)
+        for key, value in settings.items():
+            session.conf.set(key, value)
+    except Exception as error:
+        from .failures import explain
+
+        raise SetupError(f"{master}: {explain(error)}") from error
+    return session  # type: ignore[return-value]  # has what the classic one has
+
+
+def _started(master: str | None, name: str, given: dict[str, str], archive: Any, log: Any) -> SparkSession:
+    """A session with a driver of its own, in this process and a Java process beside it."""
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started Java, and knows the master
+    if not submitted:
+        require_java()
+        _launch(given, log)
+    conf = SparkConf()  # with what Java was started with, spark-defaults.conf included
+    for key, value in given.items():
+        conf.set(key, value)
+    if master is not None:
+        conf.setMaster(master)
+    conf.setIfMissing("spark.master", "local[*]")
+    conf.setIfMissing("spark.app.name", name)
+    master = str(conf.get("spark.master"))
+    for key, value in (SETTINGS | _of_master(master)).items():
+        conf.setIfMissing(key, value)
+    python = conf.get("spark.pyspark.python", None)
+    if archive is not None and not re.match(r"local(\[|$)", master):
+        archives = conf.get("spark.archives", "")
+        conf.set("spark.archives", ",".join(filter(None, (archives, f"{os.fspath(archive)}#{UNPACKED}"))))
+        python = python or PACKED_PYTHON
+    if python:
+        conf.setIfMissing(WORKER_PYTHON, python)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    try:
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except Exception as error:
+        from .failures import explain
+
+        raise SetupError(f"{master}: {explain(error)}") from error
+
+
+def _of_master(master: str) -> dict[str, str]:
+    """Settings for masters on this machine: nothing listens on the network, as many partitions as there are cores."""
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", master)
+    cluster = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]", master)
+    if local:
+        cores = (os.cpu_count() or 1) if local.group(1) == "*" else int(local.group(1) or 1)
+    elif cluster:
+        cores = int(cluster.group(1)) * int(cluster.group(2))
+    else:
+        return {}
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(cores),
+    }
+
+
+def _launch(given: Mapping[str, str], log: Any) -> None:
+    """Start Spark's Java process. What it writes goes to `log`, or to a file without a name that goes with it."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return  # a session before this one started it
+    conf = SparkConf(loadDefaults=False)
+    shell = "spark.ui.showConsoleProgress"  # Java takes this for a shell, in which the default is another one
+    for key, value in ({shell: SETTINGS[shell]} | dict(given)).items():
+        conf.set(key, value)
+    with tempfile.TemporaryFile() if log is None else open(Path(log), "ab+") as file:
+        begin = file.seek(0, os.SEEK_END)
+        try:
+            gateway = launch_gateway(conf, {"stdout": file, "stderr": file})  # type: ignore[no-untyped-call]
+        except Exception as error:
+            file.seek(begin)
+            said = file.read().decode(errors="replace").splitlines()
+            raise SetupError("Spark did not start: " + "\n".join(said[-8:] or [str(error)])) from error
+    SparkContext._ensure_initialized(gateway=gateway)

@@ -1,0 +1,1 @@
+"""Tables and reports of a job, written whole or not at all."""

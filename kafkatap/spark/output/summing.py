@@ -1,0 +1,180 @@
+"""Reports from Spark: it adds up rows of counts (`kafkatap.reports.counting.count_rows`), and the sums are collected.
+
+    report = report_of(spark.read.parquet(folder), connections, files, ledger, by="client")
+
+Rows may come from any number of runs, each over its own part of the captures. Only sums leave the executors, so that
+what the driver holds grows with the number of different keys and histogram buckets, not with the captures. The tables
+`connections`, `files` and `ledger` (Arrow, as `kafkatap.reports.tables` declares them, in any order, their times in any
+unit) tell what is not counted. All of it is DataFrames, and works through Spark Connect too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkatap.dissector.programs.program import load_programs
+from kafkatap.reports.batch import CONNECTION_ROW, PROTOCOLS, Array, Context, FileInfo
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTable, counts_of_rows
+from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.model import Report
+from kafkatap.reports.sections.ledger import WORDS
+from kafkatap.reports.tables import CONNECTIONS, FILES, LEDGER, arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from kafkatap.dissector.layouts.overlay import Definitions
+
+#: Columns of CONNECTION_ROW by those of the table `connections`, where they are called otherwise.
+_RENAMED = {
+    "connection_first": "first",
+    "connection_last": "last",
+    "client_software": "software",
+    "client_software_version": "software_version",
+}
+
+
+def count_schema() -> StructType:
+    """The Spark schema of rows of counts."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(arrow_schema(COLUMNS))
+
+
+def sum_rows(rows: DataFrame) -> DataFrame:
+    """Rows of counts added up: one for each key, measure and bucket, with the same columns."""
+    from pyspark.sql import functions
+
+    sums = [getattr(functions, function)(name).alias(name) for name, function in ADDED_BY.values()]
+    return rows.groupBy(*KEYS).agg(*sums)
+
+
+def collect_counts(
+    rows: DataFrame, *, by_topic: bool = False, interval: int | None = None
+) -> tuple[ReportCounts, NameTable]:
+    """The counts that rows add up to, and the names of the numbers in them. `by_topic`, `interval` (ns): as the counts
+    were made with. ValueError where rows are not counts."""
+    return counts_of_rows(sum_rows(rows).toArrow(), by_topic=by_topic, interval=interval)
+
+
+def report_of(
+    rows: DataFrame,
+    connections: pa.Table,
+    files: pa.Table,
+    ledger: pa.Table,
+    *,
+    by: str = "api",
+    interval: int | None = None,
+    curves: bool = False,
+    asked: str | None = None,
+    **known: Any,
+) -> Report:
+    """The reports of rows of counts and of tables, as a run over all captures in one process gives them.
+
+    `by`: api, client, broker, version, or topic (then the rows are of counts by topic); `interval`: ns of the timeline,
+    where one was asked for; `curves`, `asked`: as of `build_report`; `known`: what `context_of_tables` takes.
+    """
+    counts, names = collect_counts(rows, by_topic=by == "topic", interval=interval)
+    context = context_of_tables(connections, files, ledger, names, **known)
+    return build_report(counts, context, by=by, curves=curves, asked=asked)
+
+
+def context_of_tables(
+    connections: pa.Table,
+    files: pa.Table,
+    ledger: pa.Table,
+    names: NameTable | None = None,
+    *,
+    topic_names: Mapping[bytes, bytes] | None = None,
+    not_captured: int = 0,
+    definitions: Definitions | None = None,
+) -> Context:
+    """What reports need beside counts, from the tables of a run.
+
+    `names`: those of the counts, which grow by what the connections name. `topic_names`: names of topics by their
+    16-byte ids, beside those that the counts know. `not_captured`: bytes of payload that the snap length cut off;
+    `definitions`: those that were decoded with, where not Kafka's own as they are built in.
+    """
+    names = names or NameTable()
+    for topic_id, name in (topic_names or {}).items():
+        names.name_topic(topic_id, name)
+    infos = _files(files)
+    sections = _ledger(ledger)
+    payload = {part: count for part, count in sections.get("payload bytes", {}).items() if part != "total"}
+    total = sum(payload.values())
+    firsts = [f.first for f in infos if f.first is not None]
+    lasts = [f.last for f in infos if f.last is not None]
+    return Context(
+        strings=names.strings,
+        addresses=names.addresses,
+        topic_names=names.topic_names,
+        connections=connection_rows(connections, names),
+        files=infos,
+        ledger=sections,
+        first=min(firsts, default=None),
+        last=max(lasts, default=None),
+        packets=sections.get("packets", {}).get("total", sum(f.packets for f in infos)),
+        encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
+        known_versions=load_programs("summary", definitions).known_versions,
+        not_captured=not_captured,
+    )
+
+
+def connection_rows(table: pa.Table, names: NameTable) -> Array:
+    """CONNECTION_ROW rows of a table `connections`, their strings numbered by `names`: as texts, so bytes that were not
+    UTF-8 are what they print as."""
+    table = _as_declared(table, CONNECTIONS)
+    rows = np.zeros(len(table), CONNECTION_ROW)
+    for column in CONNECTIONS:
+        target = _RENAMED.get(column.name, column.name)
+        values = table[column.name]
+        if column.type != "string":
+            rows[target] = values.cast("int64").fill_null(-1).to_numpy()
+            continue
+        encoded = values.combine_chunks().dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        if target == "protocol":
+            numbers = [PROTOCOLS.index(text) for text in texts]
+        elif target.endswith("_ip"):
+            numbers = [names.address(text) for text in texts]
+        else:
+            numbers = [names.string(text.encode()) for text in texts]
+        rows[target] = np.array([*numbers, -1])[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    return rows
+
+
+def _files(table: pa.Table) -> list[FileInfo]:
+    """In the order of their packets."""
+    table = _as_declared(table, FILES)
+    for name in ("first", "last"):
+        table = table.set_column(table.schema.get_field_index(name), name, table[name].cast("int64"))
+    rows = sorted(table.to_pylist(), key=lambda row: (row["first_packet"], row["path"]))
+    return [FileInfo(**{**row, "link_types": tuple(row["link_types"])}) for row in rows]
+
+
+def _ledger(table: pa.Table) -> dict[str, dict[str, int]]:
+    """Sections and their parts in the usual order, rows of the same part added up; those of no name known come last."""
+    found: dict[str, dict[str, int]] = {}
+    for row in _as_declared(table, LEDGER).to_pylist():
+        parts = found.setdefault(row["section"], {})
+        parts[row["part"]] = parts.get(row["part"], 0) + row["count"]
+    return {
+        section: {part: found[section][part] for part in _in_order(found[section], WORDS.get(section, {}))}
+        for section in _in_order(found, WORDS)
+    }
+
+
+def _in_order(found: Mapping[str, object], usual: Mapping[str, object]) -> list[str]:
+    return [name for name in usual if name in found] + sorted(name for name in found if name not in usual)
+
+
+def _as_declared(table: pa.Table, columns: Any) -> pa.Table:
+    """The declared columns with their declared types; Spark has times to the microsecond."""
+    schema = arrow_schema(columns)
+    return table.select(schema.names).cast(schema)

@@ -1,0 +1,1 @@
+"""A split of a capture: surveyed, planned, decoded, and proved."""

@@ -1,0 +1,236 @@
+"""From the surveys of all splits: which split stands for which packets of each flow, and what it has to know for that.
+
+Splits are put in order of time by their files (as `sources.ordered` does) and, in a file, of place. Packets are
+numbered over all of them. Each flow belongs to the first split that has it, up to its head in the next one, and so on.
+
+A flow whose packets in two files overlap in time was captured at both ends: all its packets, from all of these splits,
+go to the first, and are merged there in order of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkatap.dissector.framing import connections as d
+from kafkatap.reassembly.dtypes import LISTENER
+
+from ...captures.sources import SLACK_NS
+from .handover import History
+from .split_engine import NOTHING
+from .survey import FlowSeen, SplitSurvey
+
+if TYPE_CHECKING:
+    from .carry import Carry
+
+Array = np.ndarray[Any, Any]
+#: A flow in a split.
+Place = tuple[bytes, int]
+
+
+@dataclass(slots=True)
+class SplitTask:
+    """What one split has to do. `base`: packets of the whole input before it. `number`: what its exchanges are numbered
+    by; `following`: more is to come, so what is open in the end stays open. `heads`: by flow, up to which packet
+    (over the whole input) it is not this split's. `primed`: the flows that begin here at a head. `next`: the flows that
+    another split goes on with, and which."""
+
+    split: int
+    base: int = 0
+    number: int = 0
+    following: bool = False
+    heads: dict[bytes, int] = field(default_factory=dict)
+    histories: dict[bytes, History] = field(default_factory=dict)
+    primed: list[bytes] = field(default_factory=list)
+    next: dict[bytes, int] = field(default_factory=dict)
+    merged: set[bytes] = field(default_factory=set)
+    listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
+
+    def same(self, other: SplitTask) -> bool:
+        """Whether both ask for the same."""
+        names = ("split", "base", "number", "following", "heads", "histories", "primed", "next", "merged")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+
+@dataclass(slots=True)
+class Corrections:
+    """What turned out otherwise than planned: heads that were none, and what is known at others. `names`: of topics,
+    seen only when splits were joined."""
+
+    dropped: set[Place] = field(default_factory=set)
+    histories: dict[Place, History] = field(default_factory=dict)
+    names: dict[bytes, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Plan:
+    """`tasks` in order. `owners`: to which split the packets of a flow in a split go, up to its head. `missing`: those
+    of them that the survey did not cut out, by split, with the last packet (in the split)."""
+
+    tasks: list[SplitTask]
+    topic_names: dict[bytes, bytes]
+    owners: dict[Place, int] = field(default_factory=dict)
+    missing: dict[int, dict[bytes, int]] = field(default_factory=dict)
+    both_ends: set[bytes] = field(default_factory=set)
+    carry: int | None = None  # the split that stands for what was open before
+    packets: int = 0
+    listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
+
+    @property
+    def bases(self) -> dict[int, int]:
+        """Packets before each split, to be added to the numbers in its seams."""
+        return {task.split: 0 if task.split == self.carry else task.base for task in self.tasks}
+
+
+def make_plan(
+    surveys: Sequence[SplitSurvey],
+    files: Sequence[int],
+    corrections: Corrections | None = None,
+    carry: Carry | None = None,
+    following: bool = False,
+) -> Plan:
+    """`surveys[i]` is of split i, which belongs to file `files[i]`; those of one file follow each other.
+
+    `carry`: what came before; a split of the next number stands for the flows that it left open, as far as they go on,
+    were closed, or have to be ended. `following`: more is to come.
+    """
+    corrections = corrections or Corrections()
+    order = _in_order(surveys, files)
+    tasks, base, before = [], 0, 0
+    listeners: dict[tuple[int, ...], None] = {}
+    names: dict[bytes, bytes] = {}
+    flows: dict[bytes, list[int]] = {}
+    if carry is not None:
+        base, before = carry.packets, carry.splits
+        listeners.update(dict.fromkeys(carry.listeners.tolist()))
+        names.update(carry.topic_names)
+        tasks.append(_carried(carry, surveys, following))
+    for split in order:
+        survey = surveys[split]
+        tasks.append(SplitTask(split, base, before + split, following, listeners=_rows(listeners)))
+        base += survey.packets
+        listeners.update(dict.fromkeys(survey.listeners.tolist()))
+        names.update(survey.topic_names)
+        for key in survey.flows:
+            flows.setdefault(key, []).append(split)
+    names.update(corrections.names)
+    plan = Plan(
+        tasks, names, carry=None if carry is None else len(surveys), packets=base, listeners=_rows(listeners)
+    )  # fmt: skip
+    of_split = {task.split: task for task in tasks}
+    for key, splits in flows.items():
+        left = None if carry is None else carry.flows.get(key)
+        if left is not None or len(splits) > 1:
+            if _overlap(surveys, files, key, splits):
+                _merge(plan, of_split, key, splits, left is not None)
+            elif left is not None:
+                _chain(plan, of_split, surveys, corrections, key, [len(surveys), *splits], left.now[1])
+            else:
+                _chain(plan, of_split, surveys, corrections, key, splits)
+    return plan
+
+
+def _carried(carry: Carry, surveys: Sequence[SplitSurvey], following: bool) -> SplitTask:
+    """What the split that stands for earlier batches has to do."""
+    split = len(surveys)
+    task = SplitTask(split, carry.packets, carry.splits + split, following)
+    touched = {key for survey in surveys for key in survey.flows}
+    for key, left in carry.flows.items():
+        if key in touched or left.closed or not following:
+            task.primed.append(key)
+            if left.history is not None:
+                task.histories[key] = left.history
+    return task
+
+
+def _rows(listeners: Mapping[tuple[int, ...], None]) -> Array:
+    return np.array(list(listeners), LISTENER) if listeners else np.zeros(0, LISTENER)
+
+
+def _in_order(surveys: Sequence[SplitSurvey], files: Sequence[int]) -> list[int]:
+    times: dict[int, int] = {}
+    for survey, file in zip(surveys, files, strict=True):
+        if survey.packets:
+            times.setdefault(file, survey.head_time)
+    with_packets = [i for i, survey in enumerate(surveys) if survey.packets]
+    return sorted(with_packets, key=lambda i: (times[files[i]], files[i], i))
+
+
+def _overlap(surveys: Sequence[SplitSurvey], files: Sequence[int], key: bytes, splits: Sequence[int]) -> bool:
+    last: dict[int, int] = {}
+    for split in splits:
+        seen, file = surveys[split].flows[key], files[split]
+        if any(other != file and seen.first + SLACK_NS < end for other, end in last.items()):
+            return True
+        last[file] = max(seen.last, last.get(file, seen.last))
+    return False
+
+
+def _merge(plan: Plan, tasks: Mapping[int, SplitTask], key: bytes, splits: Sequence[int], goes_on: bool) -> None:
+    plan.both_ends.add(key)
+    owner = plan.carry if goes_on and plan.carry is not None else splits[0]
+    tasks[owner].merged.add(key)
+    for split in splits:
+        tasks[split].heads[key] = NOTHING
+        plan.owners[key, split] = owner
+        plan.missing.setdefault(split, {})[key] = NOTHING
+
+
+def _chain(
+    plan: Plan,
+    tasks: Mapping[int, SplitTask],
+    surveys: Sequence[SplitSurvey],
+    corrections: Corrections,
+    key: bytes,
+    splits: Sequence[int],
+    history: History | None = None,
+) -> None:
+    """One flow through its splits, in order. `history`: what is known of it in the first one, else its survey tells."""
+    owner = splits[0]
+    if history is None:
+        history = _placed(surveys[owner].flows[key], tasks[owner].base)
+    for split in splits[1:]:
+        seen, task = surveys[split].flows[key], tasks[split]
+        head = 0 if (key, split) in corrections.dropped else seen.head
+        if not head and (key, split) not in corrections.dropped and _is_other(history, seen):
+            head = seen.settled
+        plan.owners[key, split] = owner
+        if seen.seam is None or (not head and not seen.whole) or not _covers(seen, head):
+            plan.missing.setdefault(split, {})[key] = head or NOTHING
+        if head:
+            task.heads[key] = task.base + head
+            history = task.histories[key] = corrections.histories.get((key, split), history)
+            task.primed.append(key)
+            tasks[owner].next[key] = split
+            owner = split
+        else:
+            task.heads[key] = NOTHING
+        later = _placed(seen, task.base)
+        history = later if seen.opened or seen.renewed else history.then(later)
+
+
+def _is_other(history: History, seen: FlowSeen) -> bool:
+    """Whether a flow does not carry Kafka, as far as is known up to a split and as is seen in it."""
+    if history.protocol in (d.TLS, d.FOREIGN):
+        return True
+    return history.protocol == d.UNKNOWN and seen.history is not None and seen.history.protocol != d.KAFKA
+
+
+def _covers(seen: FlowSeen, head: int) -> bool:
+    """Whether the seam that was cut out goes up to this head and not beyond."""
+    return seen.whole if not head else not seen.whole and head == seen.head
+
+
+def _placed(seen: FlowSeen, base: int) -> History:
+    assert seen.history is not None
+    return replace(seen.history, connection=seen.history.connection + base)
+
+
+def shipped(plan: Plan) -> list[tuple[int, bytes, int]]:
+    """(split that it is from, flow, split that gets it) of the seams that the surveys cut out."""
+    return [
+        (split, key, owner) for (key, split), owner in plan.owners.items() if key not in plan.missing.get(split, ())
+    ]

@@ -1,0 +1,76 @@
+"""Packets that go from one split to another: rows and bytes of their own, as they lay in the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels.arrays import as_bytes, copied, taken
+from kafkatap.reassembly.dtypes import PACKET
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """PACKET rows (n,), numbered as in their split, and the bytes that they point into."""
+
+    packets: Array
+    data: Array  # uint8
+
+    @property
+    def size(self) -> int:
+        """Bytes of it in memory."""
+        return int(self.packets.nbytes + self.data.nbytes)
+
+    def dump(self) -> bytes:
+        """Its bytes, compressed."""
+        import pyarrow as pa
+
+        whole = self.packets.tobytes() + self.data.tobytes()
+        sizes = len(self.packets).to_bytes(8, "little") + len(whole).to_bytes(8, "little")
+        return sizes + bytes(pa.compress(whole, "zstd", asbytes=True))
+
+    @classmethod
+    def load(cls, dumped: bytes) -> Seam:
+        import pyarrow as pa
+
+        count, size = (int.from_bytes(dumped[at : at + 8], "little") for at in (0, 8))
+        whole = pa.decompress(dumped[16:], size, "zstd", asbytes=True) if size else b""
+        packets = np.frombuffer(whole, PACKET, count).copy()
+        data = np.frombuffer(whole, np.uint8, offset=count * PACKET.itemsize)
+        return cls(packets, data.copy() if len(data) else np.zeros(1, np.uint8))
+
+    def numbered_from(self, base: int) -> Seam:
+        """With packet numbers over the whole input, `base` packets of which lie before this split."""
+        packets = copied(self.packets)
+        packets["number"] += base
+        return Seam(packets, self.data)
+
+
+def cut_out(buffer: Array, packets: Array) -> Seam:
+    """A seam of some PACKET rows whose bytes lie in `buffer`."""
+    parts = [buffer[at : at + length] for at, length in zip(packets["at"], packets["captured"], strict=True)]
+    rows = copied(packets)
+    ends = np.cumsum(rows["captured"], dtype=np.int64)
+    rows["at"] = ends - rows["captured"]
+    return Seam(rows, np.concatenate(parts) if parts else np.zeros(0, np.uint8))
+
+
+def joined(seams: Iterable[Seam], *, by_time: bool = False) -> Seam:
+    """Seams one behind the other, or in order of time (of what is of the same time as given)."""
+    rows, data, at = [], [], 0
+    for seam in seams:
+        packets = copied(seam.packets)
+        packets["at"] += at
+        at += len(seam.data)
+        rows.append(as_bytes(packets))
+        data.append(seam.data)
+    if not rows:
+        return Seam(np.zeros(0, PACKET), np.zeros(1, np.uint8))
+    packets = np.concatenate(rows).view(PACKET)
+    order = np.argsort(packets["ts" if by_time else "number"], kind="stable")
+    return Seam(taken(packets, order), np.concatenate(data))

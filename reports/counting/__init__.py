@@ -1,0 +1,1 @@
+"""What reports are made of: small counts that can be merged."""

@@ -1,0 +1,333 @@
+"""`ReportCounts`: all that the reports are made of, as mergeable counts.
+
+Batches are added as they come; small ones are gathered first, so that a kernel is called for some thousand rows. Adding
+two counts (`merge`) gives what one would have counted on all rows, whatever was split how: also the interval of the
+timeline, which grows step by step only when the timeline holds too much to keep (`INTERVALS`, `TIMELINE_LIMIT`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import EXCHANGE, NO_REPLY_EXPECTED, RESPONSE_LOST, RESULT, UNANSWERED
+from kafkatap.kernels.arrays import as_bytes, taken
+
+from ..batch import Array, Batch, Names, as_results
+from ..filters import Filters, Wanted
+from . import tally
+from .count_table import SUM, CountTable
+from .histogram import NOTED, OWNER_SHIFT, Histograms
+
+SECOND = 1_000_000_000
+#: Intervals that the timeline may take when none is asked for, ns; each is a multiple of the one before.
+INTERVALS = tuple(s * SECOND for s in (1, 5, 10, 60, 300, 600, 3600, 86400))
+#: Rows of its histograms beyond which the timeline takes the next interval.
+TIMELINE_LIMIT = 200_000
+#: Batches smaller than this are gathered.
+GATHER = 1024
+#: Exchange numbers that lie so close to each other are found by a table of all between.
+_DENSE = 16
+#: Key columns that are numbers of strings; those of addresses end in `_ip`.
+STRING_COLUMNS = frozenset(("client_id", "software", "software_version", "topic", "topic_id", "name"))
+
+
+class ReportCounts:
+    """Counts of a run. `filters`: what is asked for; `names`: live tables, needed by filters of client, broker, topic.
+
+    `by_topic`: count topics too (then `results` must hold all rows). `interval`: ns of the timeline, None: by itself.
+    """
+
+    def __init__(
+        self,
+        filters: Filters | None = None,
+        names: Names | None = None,
+        *,
+        by_topic: bool = False,
+        interval: int | None = None,
+    ) -> None:
+        self.filters = filters or Filters()
+        self.by_topic = by_topic
+        self.interval = interval or INTERVALS[0]
+        self.fixed_interval = interval is not None
+        self.groups = CountTable(len(tally.GROUP_KEY), list(tally.GROUP_VALUES.values()))
+        self.histograms = Histograms()
+        self.topics = CountTable(len(tally.TOPIC_KEY), list(tally.GROUP_VALUES.values()), 16)
+        self.topic_histograms = Histograms(NOTED if by_topic else 0)
+        self.timeline = CountTable(2, list(tally.TIMELINE_VALUES.values()))
+        self.timeline_histograms = Histograms()
+        self.errors = CountTable(len(tally.ERROR_KEY), list(tally.ERROR_VALUES.values()))
+        self._names = names
+        self._wanted = Wanted(self.filters)
+        self._probe = np.zeros(16, np.int64)
+        self._options = np.zeros(len(tally.OPTIONS), np.int64)
+        self._options[tally.O_START] = self.filters.start
+        self._options[tally.O_END] = self.filters.end
+        self._options[tally.O_CLIENTS] = bool(self.filters.clients)
+        self._options[tally.O_BROKERS] = bool(self.filters.brokers)
+        self._group_of = np.empty(GATHER, np.int32)
+        self._interval_of = np.empty(GATHER, np.int32)
+        self._stamps = np.zeros(0, np.int64)
+        self._gathered: Array = np.zeros(GATHER * EXCHANGE.itemsize, np.uint8)
+        self._rows = 0
+        self._results: list[Array] = []
+        self._undecided: list[Batch] = []
+
+    def set_window(self, start: int, end: int) -> None:
+        """Change the time window (ns since the epoch), as one relative to the first packet needs; before any `add`."""
+        self._options[tally.O_START], self._options[tally.O_END] = start, end
+
+    def add(self, batch: Batch) -> None:
+        """Add a batch. Its arrays may be used again afterwards."""
+        exchanges, results = batch.exchanges, batch.results
+        if self.by_topic and batch.topics is not None:
+            results = _with_asked(exchanges, results, batch.topics)
+        if len(exchanges) >= GATHER:
+            self._add(exchanges, results)
+            return
+        if self._rows + len(exchanges) > GATHER:
+            self._flush()
+        # As bytes: numpy copies records field by field.
+        size = EXCHANGE.itemsize
+        self._gathered[self._rows * size : (self._rows + len(exchanges)) * size] = exchanges.view(np.uint8)
+        self._rows += len(exchanges)
+        if len(results):
+            self._results.append(results.view(np.uint8).copy())
+
+    def finish(self) -> None:
+        """Count what was gathered, and decide, now that all topic names are known, what a topic filter left open."""
+        self._flush()
+        undecided, self._undecided = self._undecided, []
+        for batch in undecided:
+            self._add(batch.exchanges, batch.results, final=True)
+        for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
+            histograms.settle()
+        if not self.fixed_interval:
+            self._coarsen()
+
+    def seal(self) -> None:
+        """`finish`, and give back the memory that only adding needs: nothing more will be added, but by `merge`."""
+        self.finish()
+        for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
+            histograms.seal()
+        self._gathered = self._gathered[:0].copy()
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, 0
+        results, self._results = self._results, []
+        if rows:
+            exchanges = self._gathered[: rows * EXCHANGE.itemsize].view(EXCHANGE)
+            self._add(exchanges, np.concatenate(results).view(RESULT) if results else np.zeros(0, RESULT))
+
+    def _add(self, exchanges: Array, results: Array, final: bool = False) -> None:
+        self._wanted.update(self._names)
+        if self.filters.topics:
+            exchanges, results = self._about_topics(exchanges, results, final)
+        if len(exchanges) == 0:
+            return
+        if len(self._group_of) < len(exchanges):
+            self._group_of = np.empty(len(exchanges), np.int32)
+            self._interval_of = np.empty(len(exchanges), np.int32)
+        self._add_exchanges(exchanges)
+        if len(results):
+            exchange_of = rows_of(exchanges["exchange"], results["exchange"])
+            self._add_errors(exchanges, results, exchange_of)
+            if self.by_topic:
+                self._add_topics(exchanges, results, exchange_of)
+        if not self.fixed_interval:
+            self._coarsen()
+
+    def _add_exchanges(self, exchanges: Array) -> None:
+        self._options[tally.O_INTERVAL] = self.interval
+        wanted, done = self._wanted, 0
+        while done < len(exchanges):
+            self.groups.reserve(64)
+            self.histograms.reserve(1024)
+            self.timeline.reserve(64)
+            self.timeline_histograms.reserve(1024)
+            g, h, t, b = self.groups, self.histograms, self.timeline, self.timeline_histograms
+            done = tally.add_exchanges(
+                exchanges, done, self._options, wanted.apis, wanted.clients, wanted.ips, wanted.brokers,
+                self._group_of, self._interval_of, self._probe,
+                g.keys, g.values, g.slots, g.used, h.noted, h.used,
+                t.keys, t.values, t.slots, t.used, b.noted, b.used,
+            )  # fmt: skip
+
+    def _add_errors(self, exchanges: Array, results: Array, exchange_of: Array) -> None:
+        done = 0
+        while done < len(results):
+            self.errors.reserve(64)
+            e = self.errors
+            done = tally.add_errors(
+                exchanges, results, exchange_of, done, self._group_of, self._interval_of, self._probe,
+                self.groups.values, self.timeline.values, e.keys, e.values, e.slots, e.used,
+            )  # fmt: skip
+
+    def _add_topics(self, exchanges: Array, results: Array, exchange_of: Array) -> None:
+        done = 0
+        while done < len(results):
+            self.topics.reserve(64)
+            self.topic_histograms.reserve(1024)
+            k, h = self.topics, self.topic_histograms
+            if len(self._stamps) < k.capacity:
+                self._stamps = np.concatenate((self._stamps, np.zeros(k.capacity - len(self._stamps), np.int64)))
+            done = tally.add_topics(
+                exchanges, results, exchange_of, done, self._group_of, self._probe,
+                k.keys, k.values, k.slots, k.used, self._stamps, h.noted, h.used,
+            )  # fmt: skip
+
+    def _about_topics(self, exchanges: Array, results: Array, final: bool) -> tuple[Array, Array]:
+        """Exchanges that answered on a wanted topic, and those results; what hangs on an unknown topic id is kept."""
+        assert self._names is not None
+        topic, topic_id = results["topic"].astype(np.int64), results["topic_id"].astype(np.int64)
+        by_id = np.flatnonzero((topic < 0) & (topic_id >= 0))
+        direct = np.zeros(len(results), bool)
+        ids, inverse = np.unique(topic_id[by_id], return_inverse=True)
+        known = np.array([self._names.topic_names.get(int(i), -1) for i in ids], np.int64)
+        topic[by_id] = known[inverse]
+        direct[by_id] = self._wanted.topics[ids][inverse] != 0
+        open_ = np.zeros(len(results), bool)
+        open_[by_id] = (topic[by_id] < 0) & ~direct[by_id] & (not final)
+        wanted = direct
+        named = topic >= 0
+        wanted[named] |= self._wanted.topics[topic[named]] != 0
+        waits = np.isin(exchanges["exchange"], results["exchange"][open_])
+        passes = np.isin(exchanges["exchange"], results["exchange"][wanted]) & ~waits
+        if waits.any():
+            kept = np.isin(results["exchange"], exchanges["exchange"][waits])
+            self._undecided.append(Batch(exchanges[waits].copy(), results[kept].copy()))
+        about = wanted | ((results["topic"] < 0) & (results["topic_id"] < 0))
+        return np.ascontiguousarray(exchanges[passes]), np.ascontiguousarray(
+            results[about & np.isin(results["exchange"], exchanges["exchange"][passes])]
+        )
+
+    def _coarsen(self) -> None:
+        while len(self.timeline_histograms) > TIMELINE_LIMIT:
+            longer = [i for i in INTERVALS if i > self.interval]
+            if not longer:
+                return
+            self._set_interval(longer[0])
+
+    def _set_interval(self, interval: int) -> None:
+        """Roll the timeline up to a multiple of its interval."""
+        old, old_histograms = self.timeline, self.timeline_histograms
+        old_histograms.settle()
+        keys = old.key_rows().copy()
+        keys[:, 0] //= interval // self.interval
+        self.interval = interval
+        self.timeline = CountTable(2, [int(op) for op in old.ops])
+        self.timeline_histograms = Histograms()
+        _merge_owned(self.timeline, self.timeline_histograms, keys, old.value_rows(), old_histograms)
+
+    def merge(self, other: ReportCounts) -> None:
+        """Add what another one counted. Both have the same options, both are finished, and their names the same
+        numbers (`renumber`)."""
+        if self._rows or self._undecided:
+            self.finish()
+        other.finish()
+        if self.interval < other.interval:
+            self._set_interval(other.interval)
+        factor = self.interval // other.interval
+        times = other.timeline.key_rows().copy()
+        times[:, 0] //= factor
+        for mine, counts, theirs, keys, histograms in (
+            (self.groups, self.histograms, other.groups, other.groups.key_rows(), other.histograms),
+            (self.topics, self.topic_histograms, other.topics, other.topics.key_rows(), other.topic_histograms),
+            (self.timeline, self.timeline_histograms, other.timeline, times, other.timeline_histograms),
+        ):
+            _merge_owned(mine, counts, keys, theirs.value_rows(), histograms)
+        self.errors.merge(other.errors)
+        # The other histograms are merged once they are read: here it would cost all of them for every addition.
+        self.timeline_histograms.settle()
+        if not self.fixed_interval:
+            self._coarsen()
+
+    def subtract(self, other: ReportCounts) -> None:
+        """Take away what another one counted of exchanges without a response: all but their first and last times.
+        Of the same exchanges something else has to be counted in their place."""
+        other.finish()
+        for table in (other.groups, other.topics, other.timeline):
+            table.value_rows()[:, table.ops == SUM] *= -1
+        self.merge(other)
+
+    def renumber(self, strings: Array, addresses: Array) -> ReportCounts:
+        """The same counts in another table of names: new numbers by old ones, int64 (strings,) and (addresses,)."""
+        numbers = {True: np.append(strings, -1), False: np.append(addresses, -1)}
+
+        def change(names: tuple[str, ...], keys: Array, _: Array) -> None:
+            for column, name in enumerate(names):
+                if name in STRING_COLUMNS or name.endswith("_ip"):
+                    keys[:, column] = numbers[name in STRING_COLUMNS][keys[:, column]]
+
+        return self.rekeyed(change)
+
+    def rekeyed(self, change: Callable[[tuple[str, ...], Array, Array], None]) -> ReportCounts:
+        """The same counts under other keys, rows that have the same one then added up. `change` is called once for
+        each table, with the names of its key columns, a copy of its keys (int64 (rows, columns)) to be changed, and
+        its values."""
+        self.finish()
+        result = ReportCounts(self.filters, self._names, by_topic=self.by_topic, interval=self.interval)
+        result.fixed_interval = self.fixed_interval
+        for mine, histograms, names, table, counts in (
+            (result.groups, result.histograms, tally.GROUP_KEY, self.groups, self.histograms),
+            (result.topics, result.topic_histograms, tally.TOPIC_KEY, self.topics, self.topic_histograms),
+            (result.timeline, result.timeline_histograms, tally.TIMELINE_KEY, self.timeline, self.timeline_histograms),
+            (result.errors, None, tally.ERROR_KEY, self.errors, None),
+        ):
+            keys, values = table.key_rows().copy(), table.value_rows()
+            change(names, keys, values)
+            if histograms is None or counts is None:
+                mine.add(keys, values)
+            else:
+                _merge_owned(mine, histograms, keys, values, counts)
+        return result
+
+    def names_used(self) -> tuple[Array, Array]:
+        """Numbers of the strings and of the addresses in the keys, ascending: int64 (n,) each."""
+        self.finish()
+        found: dict[bool, list[Array]] = {True: [], False: []}
+        for names, table in (
+            (tally.GROUP_KEY, self.groups), (tally.TOPIC_KEY, self.topics), (tally.ERROR_KEY, self.errors),
+        ):  # fmt: skip
+            for column, name in enumerate(names):
+                if name in STRING_COLUMNS or name.endswith("_ip"):
+                    found[name in STRING_COLUMNS].append(np.unique(table.key_rows()[:, column]))
+        strings, addresses = (np.unique(np.concatenate(found[which])) for which in (True, False))
+        return strings[strings >= 0], addresses[addresses >= 0]
+
+
+def _with_asked(exchanges: Array, results: Array, topics: Array) -> Array:
+    """RESULT rows, and one for each topic of the requests that nothing answered: they are about these all the same."""
+    alone = exchanges["exchange"][np.isin(exchanges["outcome"], (NO_REPLY_EXPECTED, UNANSWERED, RESPONSE_LOST))]
+    asked = np.flatnonzero(np.isin(topics["exchange"], alone)) if len(alone) else alone
+    if not len(asked):
+        return results
+    rows = as_results(taken(topics, asked))
+    rows["topic_id"][rows["topic"] >= 0] = -1  # one that has both is counted by its name, as in responses
+    return np.concatenate((as_bytes(results), as_bytes(rows))).view(RESULT)
+
+
+def rows_of(numbers: Array, wanted: Array) -> Array:
+    """Where each wanted exchange number stands in `numbers`, which has each once: int64 (n,), -1 where it is not."""
+    if not len(numbers):
+        return np.full(len(wanted), -1, np.int64)
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low < _DENSE * len(numbers):
+        places = np.full(high - low + 2, -1, np.int64)
+        places[numbers - low] = np.arange(len(numbers))
+        found: Array = places[np.where((wanted >= low) & (wanted <= high), wanted - low, -1)]
+        return found
+    order = np.argsort(numbers, kind="stable")
+    at = order[np.minimum(np.searchsorted(numbers[order], wanted), len(numbers) - 1)]
+    return np.where(numbers[at] == wanted, at, -1).astype(np.int64)
+
+
+def _merge_owned(table: CountTable, histograms: Histograms, keys: Array, values: Array, added: Histograms) -> None:
+    """Add rows and the histograms that they own to `table` and `histograms`."""
+    table.add(keys, values)
+    owners = table.find(keys)
+    added.settle()
+    if len(added):
+        low = added.keys & ((1 << OWNER_SHIFT) - 1)
+        histograms.add((owners[added.keys >> OWNER_SHIFT] << OWNER_SHIFT) | low, added.counts)

@@ -1,0 +1,329 @@
+"""The kernels that add exchanges and their results to count tables, and the layout of those tables.
+
+A group is one combination of GROUP_KEY; what is not about topics or time rolls up from groups. Topics have the same
+columns under TOPIC_KEY. What a histogram is to hold is noted as one int64: owner row << 20 | metric << 12 | bucket.
+
+An exchange counts where its request began (an orphan response where it began itself). Broker and total time are those
+of answered exchanges only; for a Fetch that waited out its max_wait_ms they are kept under a group of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import EXCHANGE, NO_TIME, RESULT
+from kafkatap.kernels import helper, kernel
+
+from .count_table import MAX, MIN, SUM, claim_row
+from .histogram import BUCKET_BITS, OWNER_SHIFT, bucket_of
+
+GROUP_KEY = (
+    "api_key", "api_version", "client_id", "software", "software_version",
+    "client_ip", "broker_ip", "broker_port", "long_poll",
+)  # fmt: skip
+TOPIC_KEY = ("api_key", "long_poll", "topic", "topic_id")
+TIMELINE_KEY = ("interval", "api_key")
+ERROR_KEY = (
+    "error_code", "api_key", "kind", "topic", "topic_id", "name", "client_id", "broker_ip", "broker_port",
+)  # fmt: skip
+
+#: Value columns of groups and topics, and how each is added up. ns, bytes or counts.
+GROUP_VALUES = {
+    "answered": SUM,
+    "no_reply_expected": SUM,
+    "unanswered": SUM,
+    "response_lost": SUM,
+    "orphan_response": SUM,
+    "request_bytes": SUM,
+    "response_bytes": SUM,
+    "throttle_known": SUM,  # responses that have the field throttle_time_ms
+    "throttled": SUM,  # ... and in which it is above zero
+    "throttle_ms": SUM,
+    "throttle_ms_max": MAX,
+    "broker_ns": SUM,
+    "broker_max": MAX,
+    "total_ns": SUM,
+    "total_max": MAX,
+    "queued": SUM,
+    "queue_ns": SUM,
+    "queue_max": MAX,
+    "hol_throttle_wait_ns": SUM,  # of queue_ns, while the requests ahead were delayed by a quota
+    "hol_poll_wait_ns": SUM,  # of queue_ns, while the requests ahead waited for data or for other members
+    "waited": SUM,  # exchanges that a quota delayed on the wire
+    "wait_ns": SUM,
+    "wait_max": MAX,
+    "with_errors": SUM,  # exchanges with at least one non-zero error code
+    "errors": SUM,  # non-zero error codes
+    "first": MIN,
+    "last": MAX,
+}
+(
+    V_ANSWERED, _V_NO_REPLY, _V_UNANSWERED, _V_LOST, _V_ORPHAN,
+    V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_MS, V_THROTTLE_MS_MAX,
+    V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_QUEUED, V_QUEUE, V_QUEUE_MAX,
+    V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_WAITED, V_WAIT, V_WAIT_MAX, V_WITH_ERRORS, V_ERRORS, V_FIRST, V_LAST,
+) = range(len(GROUP_VALUES))  # fmt: skip
+GROUP_COLUMNS = len(GROUP_VALUES)
+
+TIMELINE_VALUES = {
+    "requests": SUM,
+    "answered": SUM,
+    "unanswered": SUM,  # response_lost with them
+    "errors": SUM,
+    "throttled": SUM,
+    "wait_ns": SUM,
+    "bytes": SUM,
+    "broker_max": MAX,
+}
+T_REQUESTS, T_ANSWERED, T_UNANSWERED, T_ERRORS, T_THROTTLED, T_WAIT, T_BYTES, T_BROKER_MAX = range(8)
+TIMELINE_COLUMNS = len(TIMELINE_VALUES)
+
+#: `packet`: where the response's last byte lies, so that a packet viewer shows the message there.
+ERROR_VALUES = {"count": SUM, "first": MIN, "last": MAX, "packet": MIN}
+
+METRICS = ("broker", "total", "queue", "wait", "throttle_ms")
+M_BROKER, M_TOTAL, M_QUEUE, M_WAIT, M_THROTTLE_MS = range(5)
+
+#: int64 options of the kernels.
+OPTIONS = ("start", "end", "interval", "clients", "brokers")
+O_START, O_END, O_INTERVAL, O_CLIENTS, O_BROKERS = range(len(OPTIONS))
+
+ORPHAN = 4
+UNANSWERED, LOST = 2, 3
+
+
+@helper
+def _add_bucket(noted, used, owner, metric, value):  # type: ignore[no-untyped-def]
+    noted[used[0]] = (np.int64(owner) << OWNER_SHIFT) | (metric << BUCKET_BITS) | bucket_of(value)
+    used[0] += 1
+
+
+@helper
+def began(e):  # type: ignore[no-untyped-def]
+    """When an exchange began: its request's first byte, an orphan's own."""
+    return e.response_first if e.outcome == ORPHAN else e.request_first
+
+
+@helper
+def _wanted(e, at, options, apis, clients, ips, brokers):  # type: ignore[no-untyped-def]
+    """Whether the filters let an exchange pass."""
+    if at < options[O_START] or at >= options[O_END]:
+        return False
+    if len(apis) > 0 and apis[np.int64(e.api_key) + 32768] == 0:
+        return False
+    if options[O_CLIENTS] != 0:
+        named = e.client_id >= 0 and clients[e.client_id] != 0
+        if not named and not (e.client_ip >= 0 and ips[e.client_ip] != 0):
+            return False
+    if options[O_BROKERS] != 0:
+        found = False
+        for b in range(len(brokers) // 2):
+            if (brokers[2 * b] == -1 or brokers[2 * b] == e.broker_ip) and (
+                brokers[2 * b + 1] < 0 or brokers[2 * b + 1] == e.broker_port
+            ):
+                found = True
+        if not found:
+            return False
+    return True
+
+
+@helper
+def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
+    """Add one exchange to the values and histograms of a group or topic."""
+    v = row * GROUP_COLUMNS
+    values[v + e.outcome] += 1
+    if e.request_bytes > 0:
+        values[v + V_REQUEST_BYTES] += e.request_bytes
+    if e.response_bytes > 0:
+        values[v + V_RESPONSE_BYTES] += e.response_bytes
+    if at < values[v + V_FIRST]:
+        values[v + V_FIRST] = at
+    if at > values[v + V_LAST]:
+        values[v + V_LAST] = at
+    throttle = np.int64(e.throttle_time_ms)
+    if throttle >= 0:
+        values[v + V_THROTTLE_KNOWN] += 1
+        if throttle > 0:
+            values[v + V_THROTTLED] += 1
+            values[v + V_THROTTLE_MS] += throttle
+            values[v + V_THROTTLE_MS_MAX] = max(values[v + V_THROTTLE_MS_MAX], throttle)
+            _add_bucket(noted, used, row, M_THROTTLE_MS, throttle)
+    if e.outcome == 0:
+        broker = e.broker_ns
+        total = e.total_ns
+        values[v + V_BROKER] += broker
+        values[v + V_BROKER_MAX] = max(values[v + V_BROKER_MAX], broker)
+        values[v + V_TOTAL] += total
+        values[v + V_TOTAL_MAX] = max(values[v + V_TOTAL_MAX], total)
+        _add_bucket(noted, used, row, M_BROKER, broker)
+        _add_bucket(noted, used, row, M_TOTAL, total)
+        queue = e.queue_ns
+        if queue > 0:
+            values[v + V_QUEUED] += 1
+            values[v + V_QUEUE] += queue
+            values[v + V_QUEUE_MAX] = max(values[v + V_QUEUE_MAX], queue)
+            values[v + V_HOL_THROTTLE_WAIT] += e.hol_throttle_wait_ns
+            values[v + V_HOL_POLL_WAIT] += e.hol_poll_wait_ns
+            _add_bucket(noted, used, row, M_QUEUE, queue)
+        wait = e.throttle_wait_ns
+        if wait > 0:
+            values[v + V_WAITED] += 1
+            values[v + V_WAIT] += wait
+            values[v + V_WAIT_MAX] = max(values[v + V_WAIT_MAX], wait)
+            _add_bucket(noted, used, row, M_WAIT, wait)
+
+
+@kernel(
+    EXCHANGE, int, np.int64, np.uint8, np.uint8, np.uint8, np.int64, np.int32, np.int32, np.int64,
+    np.int64, np.int64, np.int32, np.int64, np.int64, np.int64,
+    np.int64, np.int64, np.int32, np.int64, np.int64, np.int64,
+)  # fmt: skip
+def add_exchanges(  # type: ignore[no-untyped-def]
+    exchanges, start, options, apis, clients, ips, brokers, group_of, interval_of, probe,
+    g_keys, g_values, g_slots, g_used, noted, used,
+    t_keys, t_values, t_slots, t_used, t_noted, t_noted_used,
+):  # fmt: skip
+    """Add exchanges from `start` on to groups (g) and timeline (t), and note what their histograms are to hold.
+
+    Writes each one's group and timeline row (-1: filtered out). Returns the number of exchanges, or of the one for
+    which there may be no space.
+    """
+    g_space = len(g_values) // GROUP_COLUMNS
+    t_space = len(t_values) // TIMELINE_COLUMNS
+    noted_space = len(noted) - 5
+    t_noted_space = len(t_noted)
+    for i in range(start, len(exchanges)):
+        if g_used[0] >= g_space or used[0] > noted_space or t_used[0] >= t_space or t_noted_used[0] >= t_noted_space:
+            return i
+        e = exchanges[i]
+        at = began(e)
+        if not _wanted(e, at, options, apis, clients, ips, brokers):
+            group_of[i] = -1
+            interval_of[i] = -1
+            continue
+        probe[0] = e.api_key
+        probe[1] = e.api_version
+        probe[2] = e.client_id
+        probe[3] = e.client_software
+        probe[4] = e.client_software_version
+        probe[5] = e.client_ip
+        probe[6] = e.broker_ip
+        probe[7] = e.broker_port
+        probe[8] = e.long_poll
+        group = claim_row(g_keys, 9, g_slots, g_used, probe, 0)
+        group_of[i] = group
+        _tally(e, at, group, g_values, noted, used)
+
+        probe[0] = at // options[O_INTERVAL]
+        probe[1] = e.api_key
+        interval = claim_row(t_keys, 2, t_slots, t_used, probe, 0)
+        interval_of[i] = interval
+        t = interval * TIMELINE_COLUMNS
+        if e.outcome != ORPHAN:
+            t_values[t + T_REQUESTS] += 1
+        if e.request_bytes > 0:
+            t_values[t + T_BYTES] += e.request_bytes
+        if e.response_bytes > 0:
+            t_values[t + T_BYTES] += e.response_bytes
+        if e.throttle_time_ms > 0:
+            t_values[t + T_THROTTLED] += 1
+        if e.outcome == 0:
+            t_values[t + T_ANSWERED] += 1
+            t_values[t + T_WAIT] += e.throttle_wait_ns
+            if e.long_poll == 0:
+                broker = e.broker_ns
+                t_values[t + T_BROKER_MAX] = max(t_values[t + T_BROKER_MAX], broker)
+                _add_bucket(t_noted, t_noted_used, interval, M_BROKER, broker)
+        elif e.outcome == UNANSWERED or e.outcome == LOST:
+            t_values[t + T_UNANSWERED] += 1
+    return len(exchanges)
+
+
+@kernel(
+    EXCHANGE, RESULT, np.int64, int, np.int32, np.int32, np.int64,
+    np.int64, np.int64, np.int64, np.int64, np.int32, np.int64,
+)  # fmt: skip
+def add_errors(  # type: ignore[no-untyped-def]
+    exchanges, results, exchange_of, start, group_of, interval_of, probe,
+    g_values, t_values, e_keys, e_values, e_slots, e_used,
+):  # fmt: skip
+    """Add results from `start` on whose error code is not zero; `exchange_of` gives each one's row of `exchanges`.
+
+    Returns the number of results, or of the one for which there is no space.
+    """
+    space = len(e_values) // 4
+    counted = np.int64(-1)
+    if start > 0:
+        counted = exchange_of[start - 1]
+    for i in range(start, len(results)):
+        r = results[i]
+        if r.error_code == 0:
+            continue
+        at_row = exchange_of[i]
+        if at_row < 0 or group_of[at_row] < 0:
+            continue
+        if e_used[0] >= space:
+            return i
+        e = exchanges[at_row]
+        g = np.int64(group_of[at_row]) * GROUP_COLUMNS
+        g_values[g + V_ERRORS] += 1
+        if counted != at_row:
+            g_values[g + V_WITH_ERRORS] += 1
+            counted = at_row
+        t_values[np.int64(interval_of[at_row]) * TIMELINE_COLUMNS + T_ERRORS] += 1
+        probe[0] = r.error_code
+        probe[1] = e.api_key
+        probe[2] = r.kind
+        probe[3] = r.topic
+        probe[4] = r.topic_id
+        probe[5] = r.name
+        probe[6] = e.client_id
+        probe[7] = e.broker_ip
+        probe[8] = e.broker_port
+        row = 4 * claim_row(e_keys, 9, e_slots, e_used, probe, 0)
+        e_values[row] += 1
+        at = e.response_first
+        if at == NO_TIME:
+            at = e.request_first
+        e_values[row + 1] = min(e_values[row + 1], at)
+        e_values[row + 2] = max(e_values[row + 2], at)
+        e_values[row + 3] = min(e_values[row + 3], e.response_packet_last)
+    return len(results)
+
+
+@kernel(
+    EXCHANGE, RESULT, np.int64, int, np.int32, np.int64,
+    np.int64, np.int64, np.int32, np.int64, np.int64,
+    np.int64, np.int64,
+)  # fmt: skip
+def add_topics(  # type: ignore[no-untyped-def]
+    exchanges, results, exchange_of, start, group_of, probe,
+    k_keys, k_values, k_slots, k_used, stamps,
+    noted, used,
+):  # fmt: skip
+    """Add each exchange once to every topic that it answered on, and its error codes on that topic.
+
+    `stamps` (int64, one a topic row) holds 1 + the exchange that was last added there; an exchange's results follow
+    each other. Returns the number of results, or of the one for which there may be no space.
+    """
+    space = len(k_values) // GROUP_COLUMNS
+    noted_space = len(noted) - 5
+    for i in range(start, len(results)):
+        r = results[i]
+        at_row = exchange_of[i]
+        if (r.topic < 0 and r.topic_id < 0) or at_row < 0 or group_of[at_row] < 0:
+            continue
+        if k_used[0] >= space or used[0] > noted_space:
+            return i
+        e = exchanges[at_row]
+        probe[0] = e.api_key
+        probe[1] = e.long_poll
+        probe[2] = r.topic
+        probe[3] = r.topic_id
+        row = claim_row(k_keys, 4, k_slots, k_used, probe, 0)
+        if stamps[row] != 1 + e.exchange:
+            stamps[row] = 1 + e.exchange
+            _tally(e, began(e), row, k_values, noted, used)
+        if r.error_code != 0:
+            k_values[row * GROUP_COLUMNS + V_ERRORS] += 1
+    return len(results)

@@ -1,0 +1,1 @@
+"""Reports and records as text, JSON, CSV and plots."""

@@ -1,0 +1,50 @@
+"""Reports as CSV: one file a report, a header line of column names, RFC 4180, UTF-8.
+
+A spreadsheet takes a cell that begins with =, +, -, @, tab or carriage return for a formula. Texts can come from the
+wire, so such a text gets a ' in front; control characters in texts are escaped as on a terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from .. import units
+from ..model import Column, Report, Table, Value, as_number
+
+_WARNING = (Column("warning", "warning", "text", "what was lost, damaged or not understood"),)
+_FORMULA = frozenset("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  # the full-width ones act as well
+
+
+def write_csv(report: Report, folder: Path) -> list[Path]:
+    """Write capture.csv, warnings.csv, latency.csv ... into `folder` (made where it is missing); return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    warnings = Table("warnings", "Warnings", _WARNING, [(sentence,) for sentence in report.sentences])
+    for table in (report.heading, warnings, *report.tables, report.ledger):
+        path = folder / f"{'capture' if table.name == 'heading' else table.name}.csv"
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([c.name for c in table.columns])
+            writer.writerows(_cells(table))
+        paths.append(path)
+    return paths
+
+
+def _cells(table: Table) -> list[list[str]]:
+    return [[cell(c, v) for c, v in zip(table.columns, row, strict=True)] for row in table.rows]
+
+
+def cell(column: Column, value: Value) -> str:
+    """One value as CSV holds it; nothing for None."""
+    if value is None or value == ():
+        return ""
+    if column.kind == "time":
+        return units.iso(int(as_number(value)))
+    if column.kind == "flag":
+        return "true" if value else "false"
+    if isinstance(value, str | tuple):
+        text = value if isinstance(value, str) else units.joined(value)
+        harmless = units.safe(text)
+        return "'" + harmless if text.lstrip(" ")[:1] in _FORMULA and text.strip(" ") not in ("", "-") else harmless
+    return f"{value:.6f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,129 @@
+"""Reports as JSON, for machines: docs/json.md tells the form, docs/report.schema.json is its JSON Schema.
+
+Numbers are in the units that the columns' names end in; times are ISO 8601 in UTC with nanoseconds, with the same as
+nanoseconds since the epoch left to the tables of the library. Nothing is rounded, cut or left out.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TextIO
+
+from .. import units
+from ..model import Column, Report, Table, Value
+from ..sections import clients, heading, latency, ledger, not_decoded, throttle, timeline
+from ..sections import error_codes as errors
+
+SCHEMA_VERSION = 2
+
+#: Columns of each report; latency has those of every `--by`.
+REPORTS: dict[str, tuple[Column, ...]] = {
+    "latency": tuple(dict.fromkeys(c for by in latency.BY for c in latency.latency_columns(by))),
+    "throttle": throttle.COLUMNS,
+    "error_totals": errors.TOTAL_COLUMNS,
+    "errors": errors.COLUMNS,
+    "clients": clients.COLUMNS,
+    "timeline": timeline.COLUMNS,
+    "not_decoded": not_decoded.COLUMNS,
+    "files": heading.FILE_COLUMNS,
+    "ledger": ledger.COLUMNS,
+}
+
+
+def report_object(report: Report, version: str) -> dict[str, Any]:
+    """The report as dicts and lists. `version`: kafkatap's own."""
+    tables = (*report.tables, report.ledger)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kafkatap": version,
+        "capture": _rows(report.heading)[0],
+        "warnings": list(report.sentences),
+        "reports": {t.name: _rows(t) for t in tables},
+    }
+
+
+def _rows(table: Table) -> list[dict[str, Any]]:
+    return [{c.name: _value(c, v) for c, v in zip(table.columns, row, strict=True)} for row in table.rows]
+
+
+def _value(column: Column, value: Value) -> Any:
+    if column.kind == "versions" and isinstance(value, tuple):
+        return [{"api": v[0], "versions": list(v[1])} for v in value]
+    if isinstance(value, tuple):
+        return list(value)
+    return units.iso(value) if column.kind == "time" and isinstance(value, int) else value
+
+
+def write_json(report: Report, file: TextIO, version: str) -> None:
+    """Write the report, a row of a table a line. ASCII only: what is not is escaped as JSON escapes it."""
+    whole = report_object(report, version)
+    reports = whole.pop("reports")
+    head = json.dumps(whole, indent=1)
+    file.write(head[:-2] + ',\n "reports": {')
+    for n, (name, rows) in enumerate(reports.items()):
+        lines = ",\n   ".join(json.dumps(row) for row in rows)
+        file.write(f'{"," if n else ""}\n  "{name}": [' + (f"\n   {lines}\n  ]" if rows else "]"))
+    file.write("\n }\n}\n")
+
+
+_TYPES = {"text": "string", "share": "number", "flag": "boolean", "time": "string"}
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of what `write_json` writes, made from the columns."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "kafkatap report",
+        "type": "object",
+        "required": ["schema_version", "kafkatap", "capture", "warnings", "reports"],
+        "properties": {
+            "schema_version": {"const": SCHEMA_VERSION},
+            "kafkatap": {"type": "string", "description": "version of kafkatap that wrote this"},
+            "capture": _object(heading.COLUMNS),
+            "warnings": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "what was lost or damaged, in sentences",
+            },
+            "reports": {
+                "type": "object",
+                "required": list(REPORTS),
+                "properties": {
+                    name: {"type": "array", "items": _object(columns, optional=name == "latency")}
+                    for name, columns in REPORTS.items()
+                },
+            },
+        },
+    }
+
+
+def _object(columns: tuple[Column, ...], optional: bool = False) -> dict[str, Any]:
+    always = set(columns)
+    if optional:
+        for by in latency.BY:
+            always &= set(latency.latency_columns(by))
+    return {
+        "type": "object",
+        "required": [c.name for c in columns if c in always],
+        "properties": {c.name: _property(c) for c in columns},
+    }
+
+
+_VERSIONS = {
+    "type": "object",
+    "required": ["api", "versions"],
+    "properties": {
+        "api": {"type": "string", "description": "name of the API"},
+        "versions": {"type": "array", "items": {"type": "integer"}, "description": "versions of it, ascending"},
+    },
+}
+
+
+def _property(column: Column) -> dict[str, Any]:
+    if column.kind in ("texts", "versions"):
+        items = _VERSIONS if column.kind == "versions" else {"type": "string"}
+        return {"type": "array", "items": items, "description": column.note}
+    found: dict[str, Any] = {"type": [_TYPES.get(column.kind, "integer"), "null"], "description": column.note}
+    if column.kind == "time":
+        found["format"] = "date-time"
+    return found

@@ -1,0 +1,92 @@
+"""Error codes at every level of every response: what, where, whose, how often, and a packet to look at."""
+
+from __future__ import annotations
+
+from kafkatap.dissector.dtypes import R_GROUP, R_RESOURCE, RESULT_KINDS
+from kafkatap.dissector.kafka.error_codes import error_name, is_retriable
+
+from ..batch import Context
+from ..counting.counts import ReportCounts
+from ..counting.rollup import api_label
+from ..model import Column, Table, Value, as_number
+
+COLUMNS = (
+    Column("error", "error", "text", "Kafka's name of the error code"),
+    Column("code", "code", "count", "its number", 3),
+    Column("api", "API", "text", "API of the request"),
+    Column("kind", "of", "text", "what it is about: response, topic, partition, group, resource", 3),
+    Column("name", "topic or group", "text", "topic, group, or other name that it was given for"),
+    Column("client_id", "client", "text", "client_id of the request"),
+    Column("retriable", "retry", "flag", "whether the client may send the same again", 2),
+    Column("count", "count", "count", "how often this code came"),
+    Column("first", "first", "time", "arrival of the first such response", 1),
+    Column("last", "last", "time", "arrival of the last one", 2),
+    Column("packet", "packet", "packet", "the first such response's last packet"),
+)
+
+
+TOTAL_COLUMNS = (
+    Column("error", "error", "text", "Kafka's name of the error code"),
+    Column("code", "code", "count", "its number", 2),
+    Column("api", "API", "text", "API of the request"),
+    Column("retriable", "retry", "flag", "whether the client may send the same again", 1),
+    Column("count", "count", "count", "how often this code came"),
+    Column("clients", "clients", "count", "client_ids that got it", 1),
+    Column("names", "topics,\ngroups", "count", "different topics, groups or other names that it was given for", 2),
+    Column("first", "first", "time", "arrival of the first such response"),
+    Column("last", "last", "time", "arrival of the last one", 1),
+    Column("packet", "packet", "packet", "the first such response's last packet"),
+)
+
+
+def error_totals(detail: Table) -> Table:
+    """The rows of `errors` summed by error and API, in descending order of count."""
+    at = {c.name: i for i, c in enumerate(detail.columns)}
+    groups: dict[tuple[Value, ...], list[tuple[Value, ...]]] = {}
+    for row in detail.rows:
+        groups.setdefault(tuple(row[at[n]] for n in ("error", "code", "api", "retriable")), []).append(row)
+
+    def numbers(rows: list[tuple[Value, ...]], name: str) -> list[int]:
+        return [int(as_number(row[at[name]])) for row in rows]
+
+    rows: list[tuple[Value, ...]] = []
+    for (error, code, api, retriable), members in groups.items():
+        rows.append((
+            error, code, api, retriable, sum(numbers(members, "count")),
+            len({row[at["client_id"]] for row in members}),
+            len({(row[at["kind"]], row[at["name"]]) for row in members if row[at["name"]] is not None}),
+            min(numbers(members, "first")), max(numbers(members, "last")), min(numbers(members, "packet")),
+        ))  # fmt: skip
+    rows.sort(key=lambda row: (-as_number(row[4]), str(row)))
+    notes = ("Every non-zero code at any level of a response; retry: the client may send the same again.",)
+    return Table("error_totals", "Error codes", TOTAL_COLUMNS, rows, notes, empty="none")
+
+
+def errors(counts: ReportCounts, context: Context) -> Table:
+    """Rows in descending order of count."""
+    merged: dict[tuple[int, int, str | None, str | None, str | None], list[int]] = {}
+    found = counts.errors
+    for key, value in zip(found.key_rows().tolist(), found.value_rows().tolist(), strict=True):
+        code, api_key, kind, topic, topic_id, name, client, _, _ = key
+        if kind in (R_GROUP, R_RESOURCE):
+            where = context.text(name) if name >= 0 else context.topic(topic, topic_id)
+        else:
+            where = context.topic(topic, topic_id) if topic >= 0 or topic_id >= 0 else context.text(name)
+        label = (code, api_key, RESULT_KINDS[kind] if kind < len(RESULT_KINDS) else None, where, context.text(client))
+        seen = merged.setdefault(label, [0, 2**63 - 1, -(2**63), 2**63 - 1])
+        seen[0] += value[0]
+        seen[1], seen[2], seen[3] = min(seen[1], value[1]), max(seen[2], value[2]), min(seen[3], value[3])
+    rows: list[tuple[Value, ...]] = []
+    for shown, (count, first, last, packet) in sorted(merged.items(), key=lambda kv: (-kv[1][0], kv[1][1], str(kv[0]))):
+        code, api_key, kind, where, client = shown
+        rows.append((
+            error_label(code), code, api_label(api_key), kind, where, client,
+            is_retriable(code), count, first, last, packet,
+        ))  # fmt: skip
+    return Table("errors", "Error codes by topic or group and client", COLUMNS, rows, empty="none")
+
+
+def error_label(code: int) -> str:
+    """`NOT_LEADER_OR_FOLLOWER`, `5120 (no name)`."""
+    name = error_name(code)
+    return f"{code} (no name)" if name == str(code) else name

@@ -1,0 +1,114 @@
+"""What happened when: the counts of each interval. An exchange counts where its request began."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import WAITS
+
+from .. import units
+from ..batch import Array, Context
+from ..counting import tally
+from ..counting.counts import INTERVALS, SECOND, ReportCounts
+from ..counting.histogram import P50, P99
+from ..counting.rollup import group_columns, maybe, roll_up
+from ..model import Column, Table, Value
+
+COLUMNS = (
+    Column("start", "time", "time", "beginning of the interval"),
+    Column("requests", "requests", "count", "requests that began in it"),
+    Column("responses", "answered", "count", "those that were answered", 1),
+    Column("unanswered", "un-\nanswered", "count", "those without a response, or whose response was lost", 1),
+    Column("errors", "errors", "count", "non-zero error codes in their responses"),
+    Column("throttled", "throttled", "count", "their responses with throttle_time_ms above zero"),
+    Column("wait_sum_ns", "throttle\nwait", "ns", "time that quotas delayed them on the wire, summed", 2),
+    Column("timed", "timed", "count", "exchanges that the broker times are of", 9),
+    Column(
+        "broker_p50_ns",
+        "broker\np50",
+        "ns",
+        "broker time, median (without Fetch, JoinGroup and SyncGroup where there are others)",
+    ),
+    Column(
+        "broker_p99_ns",
+        "broker\np99",
+        "ns",
+        "broker time, 99th percentile (without Fetch, JoinGroup and SyncGroup where there are others)",
+    ),
+    Column(
+        "broker_max_ns",
+        "broker\nmax",
+        "ns",
+        "broker time, longest (without Fetch, JoinGroup and SyncGroup where there are others)",
+        1,
+    ),
+    Column("bytes", "bytes", "bytes", "requests and responses", 1),
+)
+
+WITHOUT_WAITS = "without Fetch, JoinGroup and SyncGroup"
+LONG_POLLS = "without long polls."
+
+#: Steps for people, seconds.
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800)
+#: Empty intervals between others are shown up to this many rows.
+_FILL_LIMIT = 10_000
+
+
+def display_interval(counts: ReportCounts, rows: int) -> int:
+    """The counts' own interval where one was asked for, else the shortest step that gives at most `rows` rows."""
+    times = counts.timeline.key_rows()[:, 0]
+    if counts.fixed_interval or len(times) == 0:
+        return counts.interval
+    first, last = int(times.min()) * counts.interval, int(times.max()) * counts.interval
+    for step in (s * SECOND for s in _STEPS):
+        if step % counts.interval == 0 and last // step - first // step < rows:
+            return step
+    return max(counts.interval, INTERVALS[-1])
+
+
+def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
+    """Rows in order of time, empty intervals between them too."""
+    interval = display_interval(counts, rows)
+    c = group_columns(counts.timeline, tally.TIMELINE_KEY)
+    starts = c["interval"] * counts.interval // interval
+    labels: list[tuple[int | str | None, ...] | None] = [(start,) for start in starts.tolist()]
+    rolled = roll_up(counts.timeline, tally.TIMELINE_VALUES, counts.timeline_histograms, labels)
+    v = rolled.values
+    times: Array = np.array([k[0] for k in rolled.keys], np.int64)
+    # Times of requests that wait for something else would hide all the others.
+    waits = np.isin(c["api_key"], WAITS)
+    mixed = bool((~waits).any())
+    prompt = roll_up(
+        counts.timeline, tally.TIMELINE_VALUES, counts.timeline_histograms,
+        [None if mixed and wait else label for label, wait in zip(labels, waits.tolist(), strict=True)],
+    )  # fmt: skip
+    broker = prompt.percentiles(tally.M_BROKER, prompt.values["broker_max"], (P50, P99))
+    timed = prompt.counted(tally.M_BROKER)
+    prompt_row = {key[0]: i for i, key in enumerate(prompt.keys)}
+    found = {int(t): i for i, t in enumerate(times)}
+    shown = sorted(found)
+    if shown and shown[-1] - shown[0] < _FILL_LIMIT:
+        shown = list(range(shown[0], shown[-1] + 1))
+    out: list[tuple[Value, ...]] = []
+    for t in shown:
+        if t not in found:
+            out.append((t * interval, 0, 0, 0, 0, 0, 0, 0, None, None, None, 0))
+            continue
+        i = found[t]
+        at = prompt_row.get(t, -1)
+        p50, p99 = (maybe(broker[at, 0]), maybe(broker[at, 1])) if at >= 0 else (None, None)
+        out.append((
+            t * interval, *(int(v[n][i]) for n in ("requests", "answered", "unanswered", "errors", "throttled")),
+            int(v["wait_ns"][i]), int(timed[at]) if at >= 0 else 0, p50, p99,
+            None if p50 is None else int(prompt.values["broker_max"][at]),
+            int(v["bytes"][i]),
+        ))  # fmt: skip
+    title = f"Timeline, {units.step(interval)} each"
+    notes = (
+        "An exchange counts where its request began. Broker times are "
+        + (f"{WITHOUT_WAITS}, which wait for data or for other members." if mixed and waits.any() else LONG_POLLS),
+    )
+    return Table(
+        "timeline", title, COLUMNS, out, notes, whole=not counts.fixed_interval and len(out) <= rows,
+        empty="no requests", chosen_by="requests",
+    )  # fmt: skip
