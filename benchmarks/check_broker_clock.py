@@ -52,7 +52,7 @@ def _lines(path: Path) -> Iterator[tuple[str, int, int, int, str, int]]:
 def joined(capture: Path, log: Path) -> Frame:
     """Answered exchanges with what the broker's log says of them: KEYS, `clock_ns`, and our durations."""
     table = analyze(capture).exchanges
-    names = [*KEYS, "api_name", "outcome", "broker_ns", "queue_ns", "throttle_wait_ns", "long_poll"]
+    names = [*KEYS, "api_name", "outcome", "broker_ns", "hol_wait_ns", "throttle_wait_ns", "long_poll"]
     ours = table.select(names).to_pandas()
     ours = ours[ours["outcome"] == "answered"]
     theirs = read_request_log(log)
@@ -62,7 +62,7 @@ def joined(capture: Path, log: Path) -> Frame:
 def differences(frame: Frame) -> dict[str, Any]:
     """By what is taken off the wire's time: int64 ns, how far it is from the broker's clock."""
     broker, queue, quota, clock = (
-        frame[n].to_numpy(np.int64) for n in ("broker_ns", "queue_ns", "throttle_wait_ns", "clock_ns")
+        frame[n].to_numpy(np.int64) for n in ("broker_ns", "hol_wait_ns", "throttle_wait_ns", "clock_ns")
     )
     return {
         "request's last byte to response's first": np.abs(broker + queue + quota - clock),

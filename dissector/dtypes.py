@@ -44,7 +44,7 @@ EXCHANGE = record_dtype(
     ("response_bytes", "i8"),
     # Durations in ns, 0 where they do not apply; broker + queue + throttle_wait = response_first - request_last.
     ("broker_ns", "i8"),  # the broker's own time (for a throttled answer of a broker before 2.0 less its throttling)
-    ("queue_ns", "i8"),  # waiting behind an earlier request of the same connection
+    ("hol_wait_ns", "i8"),  # waiting behind an earlier request of the same connection
     ("hol_throttle_wait_ns", "i8"),  # of it, while the requests ahead were delayed by a quota
     ("hol_poll_wait_ns", "i8"),  # of it, while the requests ahead waited at the broker (APIs of WAITS)
     ("throttle_wait_ns", "i8"),  # waiting because of a quota, as it was on the wire

@@ -34,7 +34,7 @@ def _charge_hol_wait(x, dialog):  # type: ignore[no-untyped-def]
     The wait ends with the response ahead, so it covers that exchange's parts from the latest one back. What is left
     lies in the head-of-line wait of the exchange ahead, and is split as that one was.
     """
-    left = x.queue_ns
+    left = x.hol_wait_ns
     late = min(left, dialog.ahead_late)
     left -= late
     broker = min(left, dialog.ahead_broker)
@@ -56,7 +56,7 @@ def _note_ahead(dialog, x, late, mute):  # type: ignore[no-untyped-def]
     dialog.ahead_late = late
     dialog.ahead_broker = x.broker_ns
     dialog.ahead_mute = mute
-    dialog.ahead_hol_wait = x.queue_ns
+    dialog.ahead_hol_wait = x.hol_wait_ns
     dialog.ahead_hol_throttle_wait = x.hol_throttle_wait_ns
     dialog.ahead_hol_poll_wait = x.hol_poll_wait_ns
     dialog.ahead_polls = 1 if x.api_key in WAITS else 0
@@ -95,9 +95,9 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
             if x.request_last != NO_TIME and x.response_first != NO_TIME:
                 start = x.request_last
                 if dialog.previous_response > start:
-                    x.queue_ns = max(np.int64(0), min(dialog.previous_response, x.response_first) - start)
-                    start += x.queue_ns
-                    if x.queue_ns > 0:
+                    x.hol_wait_ns = max(np.int64(0), min(dialog.previous_response, x.response_first) - start)
+                    start += x.hol_wait_ns
+                    if x.hol_wait_ns > 0:
                         _charge_hol_wait(x, dialog)
                 if dialog.mute_end > start:
                     mute = max(np.int64(0), min(dialog.mute_end, x.response_first) - start)
@@ -120,7 +120,7 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
                 x.broker_ns = broker
                 x.throttle_wait_ns = mute + late
                 # Where the clock stepped back in between, the parts may be longer than the whole.
-                x.total_ns = max(x.total_ns, x.queue_ns + x.throttle_wait_ns + broker)
+                x.total_ns = max(x.total_ns, x.hol_wait_ns + x.throttle_wait_ns + broker)
                 waits = x.api_key in FETCHES and x.max_wait_ms > 0
                 longest = np.int64(x.max_wait_ms) * 1_000_000
                 slack = max(np.int64(LONG_POLL_SLACK_NS), longest // LONG_POLL_SLACK_PART)

@@ -36,7 +36,7 @@ class Analysis:
 
     exchanges    a request with its response, or one without the other
     results      what each response said of a topic-partition, group or resource, with its error code
-    connections  TCP connections: round trip, bytes, retransmissions, holes, client software
+    connections  TCP connections: round trip, bytes, retransmissions, gaps, client software
     files        the captures: format, packets, drops, damage
     ledger       every packet, payload byte, request and response in one named place
     records      the records of Produce requests and Fetch responses (`record_tables` gives them piece by piece)

@@ -336,7 +336,7 @@ class Engine:
         for prefix, side in (("client_", client), ("broker_", 1 - client)):
             ways = part.ended_ways[place + side]
             for name in (
-                "retransmitted_bytes", "retransmitted_packets", "out_of_order", "hole_bytes", "holes", "zero_windows",
+                "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
             ):  # fmt: skip
                 rows[prefix + name] = ways[name]
             rows[prefix + "bytes"] = ways["bytes"] - ways["retransmitted_bytes"] - ways["stray_bytes"]

@@ -7,7 +7,7 @@ boundaries  kernels that find where records begin in the middle of a capture
 scanner     one capture's bytes in, PACKET rows out, whatever its format
 headers     kernel: packets to TCP segments, each with its flow
 listeners   which ends answer SYNs
-streams     kernel: segments to in-order chunks and holes, by connection and direction
+streams     kernel: segments to in-order chunks and gaps, by connection and direction
 assembler   the tables that those kernels work on, grown when they ask for it
 
 Nothing here opens a file: bytes come in as numpy arrays, chunks go out with their positions in those arrays.

@@ -110,7 +110,7 @@ DIRECTION = record_dtype(
     ("retransmitted_packets", "i8"),
     ("retransmitted_bytes", "i8"),
     ("out_of_order", "i8"),
-    ("hole_bytes", "i8"),
+    ("gap_bytes", "i8"),
     ("cut_bytes", "i8"),  # on the wire but not in the capture (snap length)
     ("stray_bytes", "i8"),  # payload far outside of the window
     ("held", "i4"),  # first held segment, in order of offset; -1
@@ -118,7 +118,7 @@ DIRECTION = record_dtype(
     ("held_count", "i4"),
     ("gap_previous", "i4"),  # while something is held: the directions whose gaps began before and after this one's; -1
     ("gap_next", "i4"),
-    ("holes", "i4"),
+    ("gaps", "i4"),
     ("zero_windows", "i4"),
     ("started", "u1"),  # base is known
     ("delivered", "u1"),  # a byte was given out

@@ -148,13 +148,13 @@ def _drain(chunks, state, directions, c, d, held):  # type: ignore[no-untyped-de
 
 @helper
 def _skip_gap(chunks, state, directions, c, d, held, ts):  # type: ignore[no-untyped-def]
-    """Give the first gap up as a hole and go on behind it."""
+    """Give the first gap up as a gap and go on behind it."""
     way = directions[2 * c + d]
     node = held[way.held]
     length = node.offset - way.next
     _emit(chunks, state, HOLE, c, d, FROM_BLOCK, 0, node.ts, node.packet, 0, length)
-    way.holes += 1
-    way.hole_bytes += length
+    way.gaps += 1
+    way.gap_bytes += length
     way.next = node.offset
     way.gap_since = ts
     _drain(chunks, state, directions, c, d, held)
@@ -271,13 +271,13 @@ def _open(connections, directions, flows, chunks, state, c, flow, ts, packet, cl
         way.retransmitted_packets = 0
         way.retransmitted_bytes = 0
         way.out_of_order = 0
-        way.hole_bytes = 0
+        way.gap_bytes = 0
         way.cut_bytes = 0
         way.stray_bytes = 0
         way.held = -1
         way.held_last = -1
         way.held_count = 0
-        way.holes = 0
+        way.gaps = 0
         way.zero_windows = 0
         way.started = 0
         way.delivered = 0
@@ -319,7 +319,7 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
     while i < count:
         segment = segments[i]
         wire = np.int64(segment.wire)
-        # Room for the worst case of one segment: all that is held, a start, pieces and holes between them.
+        # Room for the worst case of one segment: all that is held, a start, pieces and gaps between them.
         if state[CHUNKS] + 2 * state[HELD_USED] + 8 > chunks.shape[0]:
             state[STOPPED] = CHUNKS_FULL
             break
@@ -457,7 +457,7 @@ def assemble(buf, segments, first, count, state, flows, connections, directions,
 @kernel(int, int, int, np.int64, FLOW, CONNECTION, DIRECTION, HELD, np.int32, CHUNK)
 def finish(now, everything, idle, state, flows, connections, directions, held, ended, chunks):  # type: ignore[no-untyped-def]
     """End connections that are over: closed for longer than REST_NS before `now`, silent for `idle` ns (0: however
-    long), or past because of those that came after them; or all. Gaps become holes, an END chunk follows.
+    long), or past because of those that came after them; or all. Gaps become gaps, an END chunk follows.
 
     `ended` gets their numbers; returns how many. state[STOPPED] says when chunks or `ended` were full: call again.
     """

@@ -61,7 +61,7 @@ EXCHANGES = _columns(
     f"response_first {TIME}?",
     f"response_last {TIME}?",
     "broker_ns int64?",
-    "queue_ns int64?",
+    "hol_wait_ns int64?",
     "hol_throttle_wait_ns int64?",
     "hol_poll_wait_ns int64?",
     "throttle_wait_ns int64?",
@@ -102,8 +102,8 @@ _BOTH_WAYS = [
         ("retransmitted_bytes", "int64"),
         ("retransmitted_packets", "int64"),
         ("out_of_order", "int64"),
-        ("holes", "int32"),
-        ("hole_bytes", "int64"),
+        ("gaps", "int32"),
+        ("gap_bytes", "int64"),
         ("zero_windows", "int32"),
     )
     for end in ("client", "broker")
@@ -308,7 +308,7 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
     for name in ("request_first", "request_last", "response_first", "response_last"):
         columns[name] = masked(e[name], TIME, e[name] == r.NO_TIME)
     for name in (
-        "broker_ns", "queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
+        "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
     ):  # fmt: skip
         columns[name] = masked(e[name], "int64", untimed)
     for name in ("request_packet_first", "request_packet_last", "response_packet_first", "response_packet_last"):

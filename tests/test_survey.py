@@ -66,7 +66,7 @@ def test_a_message_is_as_late_as_its_first_byte_that_was_seen() -> None:
     assert message_ids(frames).tolist() == [20, 21, 22, 23, 24, 25]
 
 
-def test_holes_cost_their_messages_alone(tmp_path: Path) -> None:
+def test_gaps_cost_their_messages_alone(tmp_path: Path) -> None:
     talk = small_talk(9, mss=40)
     whole = messages_of(write(tmp_path, talk.segments), True)
     assert len(whole) == 18

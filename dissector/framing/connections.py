@@ -59,14 +59,14 @@ STREAM = record_dtype(
     ("have", "i8"),  # bytes of it that went by
     ("first", "i8"),
     ("packet_first", "i8"),
-    ("seen", "i8"),  # bytes of it that packets carried (all but holes)
+    ("seen", "i8"),  # bytes of it that packets carried (all but gaps)
     ("searched", "i8"),  # bytes looked at in vain
     ("retry", "i8"),  # while a candidate waits for more bytes: how many are worth another look
-    ("losses", "i8"),  # holes and losses of sync so far
+    ("losses", "i8"),  # gaps and losses of sync so far
     ("frame_bytes", "i8"),
     ("token_bytes", "i8"),
     ("skipped_bytes", "i8"),
-    ("hole_bytes", "i8"),
+    ("gap_bytes", "i8"),
     ("capacity", "i4"),  # of the buffer: size class, -1 none
     ("marks_first", "i4"),
     ("marks_last", "i4"),

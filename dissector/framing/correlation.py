@@ -123,7 +123,7 @@ def _new_exchange(t, c):  # type: ignore[no-untyped-def]
     x.request_bytes = -1
     x.response_bytes = -1
     x.broker_ns = 0
-    x.queue_ns = 0
+    x.hol_wait_ns = 0
     x.hol_throttle_wait_ns = 0
     x.hol_poll_wait_ns = 0
     x.throttle_wait_ns = 0

@@ -1,7 +1,7 @@
 """Chunks of TCP streams to frames: boundaries by arithmetic, and a search where one was lost.
 
 A frame is a 32-bit size and that many bytes, so the next one starts at boundary + 4 + size whether or not the bytes
-between were captured: a hole inside of a body costs that body alone. Only when a size field itself is missing (a hole
+between were captured: a gap inside of a body costs that body alone. Only when a size field itself is missing (a gap
 over it, or a capture that begins in mid-connection) is sync lost. Then every offset is tried, in order, as the start of
 a frame that can be confirmed: by its header, by its body that the schema reads to its very end, and for responses by a
 correlation_id that was asked for.
@@ -283,7 +283,7 @@ def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
     searches = 0
     search = (final or piece.wire == 0) and stream.mode != SYNCED
     broken = final
-    waiting = piece.wire > 0  # the piece itself comes last when a hole or the end has to be settled first
+    waiting = piece.wire > 0  # the piece itself comes last when a gap or the end has to be settled first
     while True:
         if not search:
             if marks >= 0:
@@ -367,7 +367,7 @@ def _take_pieces(t, c, d, piece, final):  # type: ignore[no-untyped-def]
                 empty_search(t, stream)
             if not waiting:
                 break
-            # What comes next is a hole or nothing: it cannot be searched.
+            # What comes next is a gap or nothing: it cannot be searched.
             if t.pieces[0].kind == HOLE:
                 break
 
@@ -411,7 +411,7 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
         stream.frame_bytes = 0
         stream.token_bytes = 0
         stream.skipped_bytes = 0
-        stream.hole_bytes = 0
+        stream.gap_bytes = 0
         stream.capacity = -1
         stream.marks_first = -1
         stream.marks_last = -1
@@ -460,7 +460,7 @@ def _take_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
                 continue
             piece.wire = 0
         elif chunk.kind == HOLE:
-            stream.hole_bytes += chunk.length
+            stream.gap_bytes += chunk.length
         if dialog.protocol == TLS or dialog.protocol == FOREIGN:
             if chunk.kind == DATA:
                 stream.skipped_bytes += chunk.length

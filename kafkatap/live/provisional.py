@@ -17,7 +17,7 @@ from kafkatap.reports.batch import Array, Batch
 #: What a row holds while there is no response.
 _NO_RESPONSE = {
     "response_first": NO_TIME, "response_last": NO_TIME, "response_packet_first": 0, "response_packet_last": 0,
-    "response_bytes": -1, "broker_ns": 0, "queue_ns": 0, "throttle_wait_ns": 0, "total_ns": 0,
+    "response_bytes": -1, "broker_ns": 0, "hol_wait_ns": 0, "throttle_wait_ns": 0, "total_ns": 0,
     "hol_throttle_wait_ns": 0, "hol_poll_wait_ns": 0,
     "throttle_time_ms": NO_INT32, "response_status": NOT_DECODED, "long_poll": 0,
 }  # fmt: skip

@@ -16,7 +16,7 @@ from .tree_json import tree_json
 from .viewing import MessageViewer
 
 #: Columns of an exchange that only a response knows, as they are called in the tables.
-_OF_RESPONSE = ("broker_ns", "queue_ns", "throttle_wait_ns", "total_ns")
+_OF_RESPONSE = ("broker_ns", "hol_wait_ns", "throttle_wait_ns", "total_ns")
 
 
 def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageViewer | None = None) -> dict[str, Any]:

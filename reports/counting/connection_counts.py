@@ -15,11 +15,11 @@ VALUES = {
     "retransmitted_bytes": SUM,
     "retransmitted_packets": SUM,
     "client_zero_windows": SUM,
-    "hole_bytes": SUM,
+    "gap_bytes": SUM,
     "torn": SUM,  # connections with missing bytes
     "rtt_max": MAX,  # ns
 }
-_BOTH_WAYS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "hole_bytes")
+_BOTH_WAYS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "gap_bytes")
 
 
 class ConnectionCounts:
@@ -41,7 +41,7 @@ class ConnectionCounts:
         columns |= {
             "connections": np.ones(len(rows), np.int64),
             "client_zero_windows": rows["client_zero_windows"],
-            "torn": (rows["client_holes"] > 0) | (rows["broker_holes"] > 0),
+            "torn": (rows["client_gaps"] > 0) | (rows["broker_gaps"] > 0),
             "rtt_max": rows["handshake_rtt_ns"],
         }
         self.table.add(keys, np.stack([columns[name] for name in VALUES], axis=1))

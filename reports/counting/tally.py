@@ -45,10 +45,10 @@ GROUP_VALUES = {
     "total_ns": SUM,
     "total_max": MAX,
     "queued": SUM,
-    "queue_ns": SUM,
-    "queue_max": MAX,
-    "hol_throttle_wait_ns": SUM,  # of queue_ns, while the requests ahead were delayed by a quota
-    "hol_poll_wait_ns": SUM,  # of queue_ns, while the requests ahead waited for data or for other members
+    "hol_wait_ns": SUM,
+    "hol_wait_max": MAX,
+    "hol_throttle_wait_ns": SUM,  # of hol_wait_ns, while the requests ahead were delayed by a quota
+    "hol_poll_wait_ns": SUM,  # of hol_wait_ns, while the requests ahead waited for data or for other members
     "waited": SUM,  # exchanges that a quota delayed on the wire
     "wait_ns": SUM,
     "wait_max": MAX,
@@ -157,7 +157,7 @@ def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
         values[v + V_TOTAL_MAX] = max(values[v + V_TOTAL_MAX], total)
         _add_bucket(noted, used, row, M_BROKER, broker)
         _add_bucket(noted, used, row, M_TOTAL, total)
-        queue = e.queue_ns
+        queue = e.hol_wait_ns
         if queue > 0:
             values[v + V_QUEUED] += 1
             values[v + V_QUEUE] += queue

@@ -68,7 +68,7 @@ def _exchange_names() -> list[Name]:
         Name("broker_time", "duration", "the broker's own part of it",
              ((partial(c.of_answer, "broker_ns"), None),), unit=None),
         Name("queue", "duration", "waiting behind earlier requests of the connection",
-             ((partial(c.of_answer, "queue_ns"), None),), unit=None),
+             ((partial(c.of_answer, "hol_wait_ns"), None),), unit=None),
         Name("throttle_wait", "duration", "waiting because of a quota, as it was on the wire",
              ((partial(c.of_answer, "throttle_wait_ns"), None),), unit=None),
         Name("throttle", "duration", "throttle_time_ms as the broker told it",
@@ -101,7 +101,7 @@ def _exchange_names() -> list[Name]:
                               ((partial(c.optional, name, 0), None),)))  # fmt: skip
         found.append(Name(f"{end}_bytes", "size", f"size of the {end}", ((partial(c.natural, f"{end}_bytes"), None),)))
     for name in (
-        "broker_ns", "queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
+        "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
     ):  # fmt: skip
         found.append(Name(name, "duration", "as in the table exchanges; without a unit ns",
                           ((partial(c.of_answer, name), None),)))  # fmt: skip

@@ -178,7 +178,7 @@ def _spent(rolled: Rolled, row: int) -> Spent:
         return Spent()
     total, broker, queue, by_quota, by_wait, quota = (
         int(rolled.values[name][row])
-        for name in ("total_ns", "broker_ns", "queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "wait_ns")
+        for name in ("total_ns", "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "wait_ns")
     )
     return Spent(
         count=int(rolled.values["answered"][row]),

@@ -42,13 +42,13 @@ _VALUES = (
     Column("queued", "HOL\nwaits", "count", "exchanges that waited behind earlier requests of their connection", 4),
     Column("queued_share", "HOL\nshare", "share", "those, of the answered", 2),
     Column(
-        "queue_p99_ns",
+        "hol_wait_p99_ns",
         "HOL wait\np99",
         "ns",
         "head-of-line wait: behind earlier requests of the connection; 99th percentile of the exchanges that waited",
         2,
     ),
-    Column("queue_sum_ns", "HOL wait\nsum", "ns", "head-of-line wait, summed", 5),
+    Column("hol_wait_sum_ns", "HOL wait\nsum", "ns", "head-of-line wait, summed", 5),
     Column("throttle_waits", "throttle\nwaits", "count", "exchanges that a quota delayed on the wire", 5),
     Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "time that quotas delayed them on the wire, summed", 1),
     Column("throttle_wait_max_ns", "throttle\nwait max", "ns", "time that a quota delayed one of them, longest", 5),
@@ -76,7 +76,7 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
     v = rolled.values
     broker = rolled.percentiles(tally.M_BROKER, v["broker_max"])
     total = rolled.percentiles(tally.M_TOTAL, v["total_max"])
-    queue = rolled.percentiles(tally.M_QUEUE, v["queue_max"])
+    queue = rolled.percentiles(tally.M_QUEUE, v["hol_wait_max"])
     requests = rolled.exchanges()
     order = sorted(
         (i for i in range(len(rolled)) if requests[i]),
@@ -96,7 +96,7 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
             *(maybe(p) for p in broker[i]), int(v["broker_max"][i]) if answered else None,
             *(maybe(p) for p in total[i]), int(v["total_max"][i]) if answered else None,
             int(v["queued"][i]), int(v["queued"][i]) / answered if answered else None, maybe(queue[i, p99]),
-            int(v["queue_ns"][i]),
+            int(v["hol_wait_ns"][i]),
             int(v["waited"][i]), int(v["wait_ns"][i]), int(v["wait_max"][i]) if v["waited"][i] else None,
             answered, int(v["no_reply_expected"][i]), int(v["unanswered"][i] + v["response_lost"][i]),
             api_key, bool(long_poll),
@@ -115,7 +115,7 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
     p99_note = "HOL wait p99 is that of the requests which waited so; HOL share is their share of the answered."
     return Table(
         "latency", title, latency_columns(by), rows, tuple(notes), empty="no requests",
-        column_notes=(("queue_p99_ns", p99_note),),
+        column_notes=(("hol_wait_p99_ns", p99_note),),
     )  # fmt: skip
 
 

@@ -103,11 +103,11 @@ def loss_sentences(context: Context) -> tuple[str, ...]:
         if f.duplicates:
             said.append(f"{f.path}: {_say(_DUPLICATES, f.duplicates)}")
     connections = context.connection_counts
-    holes = connections.total("hole_bytes")
-    if holes:
+    gaps = connections.total("gap_bytes")
+    if gaps:
         torn = connections.total("torn")
         where = "1 connection" if torn == 1 else f"{torn:,} connections"
-        said.append(_say(f"{{n}} byte{{s}} of {where} {{are}} in no packet of this capture.", holes))
+        said.append(_say(f"{{n}} byte{{s}} of {where} {{are}} in no packet of this capture.", gaps))
     if context.not_captured:
         template = (
             "{n} byte{s} of payload {were} cut off by the snap length: times hold, but errors, throttling and topics "

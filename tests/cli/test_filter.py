@@ -163,7 +163,7 @@ CORPUS: dict[str, Callable[[Any], Any]] = {
     "error == 6 or error == 3": lambda x: x.errors.map(lambda e: any(c["code"] in (3, 6) for c in e)),
     "error != 6": lambda x: ~x.errors.map(lambda e: any(c["code"] == 6 for c in e)),
     "outcome != answered": lambda x: x.outcome != "answered",
-    "broker_time >= 1ms and queue > 0": lambda x: (x.broker_ns >= 1_000_000) & (x.queue_ns > 0),
+    "broker_time >= 1ms and queue > 0": lambda x: (x.broker_ns >= 1_000_000) & (x.hol_wait_ns > 0),
     "throttle > 0ms": lambda x: x.throttle_time_ms > 0,
     "client_id ~ 'console|perf'": lambda x: x.client_id.str.contains("console|perf", na=False),
     "topic ~ '^o'": lambda x: x.topics.map(lambda t: any(each.startswith("o") for each in t)),

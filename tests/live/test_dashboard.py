@@ -207,8 +207,8 @@ FIRES = {
     ),
     "KafkaThrottled": (
         {
-            'kafkatap_quota_delay_seconds_total{client_id="greedy"}': "0+30x40",
-            'kafkatap_quota_delay_seconds_total{client_id="modest"}': "0+0x40",
+            'kafkatap_throttle_wait_seconds_total{client_id="greedy"}': "0+30x40",
+            'kafkatap_throttle_wait_seconds_total{client_id="modest"}': "0+0x40",
         },
         {"client_id": "greedy"},
     ),

@@ -32,7 +32,7 @@ SAMPLE = Path("samples/apache-4.3.pcap.zst")
 NASTY = "\x1b[31m\x1b]0;title\x07\r\n\t\x9b2J\u202eevil\u200b\u2028\ufeff\U000e0001\ue000\x00[bold]x[/bold]主题"
 MESSAGE = Message(
     at=1, exchange=1, connection=1, client=NASTY, broker=NASTY, client_id=NASTY, api="Produce", api_version=3,
-    correlation_id=-5, outcome="unanswered", request_bytes=17, response_bytes=None, broker_ns=None, queue_ns=None,
+    correlation_id=-5, outcome="unanswered", request_bytes=17, response_bytes=None, broker_ns=None, hol_wait_ns=None,
     throttle_wait_ns=None, total_ns=None, throttle_time_ms=None, waits=False, errors=(("5120 (no name)", 3),),
     topics=(NASTY, "b") * 20,
 )  # fmt: skip

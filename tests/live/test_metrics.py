@@ -77,7 +77,7 @@ def test_throttling_is_that_of_the_report(families, report):
     for name, i, scale in (
         ("kafkatap_throttled_responses_total", 0, 1),
         ("kafkatap_throttle_time_seconds_total", 1, 1e3),
-        ("kafkatap_quota_delay_seconds_total", 2, 1e9),
+        ("kafkatap_throttle_wait_seconds_total", 2, 1e9),
     ):
         counted = {k: v for k, v in sums(families[name], "client_id").items() if v}
         assert counted == pytest.approx({k: v[i] / scale for k, v in told.items() if v[i]})

@@ -251,7 +251,15 @@ def test_headers_only_loses_no_exchange() -> None:
     wanted, found = (tables[level].engine.ledger() for level in (FULL, HEADERS))
     assert found == wanted
     columns = [tally.GROUP_KEY.index(name) for name in ("api_key", "api_version", "broker_port")]
-    names = ("answered", "no_reply_expected", "unanswered", "request_bytes", "response_bytes", "total_ns", "queue_ns")
+    names = (
+        "answered",
+        "no_reply_expected",
+        "unanswered",
+        "request_bytes",
+        "response_bytes",
+        "total_ns",
+        "hol_wait_ns",
+    )
     values = [list(tally.GROUP_VALUES).index(name) for name in names]
     sums = []
     for monitor in tables.values():

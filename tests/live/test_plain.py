@@ -45,7 +45,7 @@ def test_lines_add_up_to_the_total(path: Path, seconds: int) -> None:
     assert total is not None
     for key, wanted in (("throttled", total.throttled), ("errors", total.errors), ("unanswered", total.unanswered)):
         assert sum(int(line[key]) for line in lines) == wanted
-    assert sum(float(line["quota_ms"]) for line in lines) == pytest.approx(total.quota_delay / 1e6, abs=0.01)
+    assert sum(float(line["quota_ms"]) for line in lines) == pytest.approx(total.throttle_wait / 1e6, abs=0.01)
     for line in lines:
         assert {line["level"], line["drops"]} == {"full", "0"}
         assert (line["error"] == "-") == (line["errors"] == "0")

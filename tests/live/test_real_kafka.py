@@ -46,7 +46,7 @@ _OWN_NUMBERS = ("exchange", "connection", "request_packet_first", "request_packe
                 "response_packet_last")  # fmt: skip
 _TIMES = ("request_first", "request_last", "response_first", "response_last")
 _DURATIONS = (
-    "broker_ns", "queue_ns", "throttle_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "total_ns",
+    "broker_ns", "hol_wait_ns", "throttle_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "total_ns",
 )  # fmt: skip
 #: Counts of exchanges by the order of two stamps, which two sockets may see differently.
 _BY_TIMES = ("queued", "throttle_waits")

@@ -61,7 +61,7 @@ def assert_same(row: Row, wanted: dict[str, Value]) -> None:
     assert row.request_rate == pytest.approx(row.requests / 20)
     assert (row.broker_p50, row.broker_p99) == (wanted["broker_p50_ns"], wanted["broker_p99_ns"])
     assert row.total_p99 == wanted["total_p99_ns"]
-    assert row.quota_delay == wanted["throttle_wait_sum_ns"]
+    assert row.throttle_wait == wanted["throttle_wait_sum_ns"]
     assert row.unanswered == wanted["unanswered"]
     assert (row.api_key, row.long_poll) == (wanted["api_key"], wanted["long_poll"])
     assert row.waits == (wanted["api_key"] in WAITS)
@@ -165,7 +165,7 @@ def test_the_total_row(path: Path) -> None:
     total = total_row(run.counts, LENGTH)
     assert total is not None
     rows = run.rows("client").values()
-    for name in ("requests", "throttled", "quota_delay", "errors", "unanswered"):
+    for name in ("requests", "throttled", "throttle_wait", "errors", "unanswered"):
         assert getattr(total, name) == sum(getattr(row, name) for row in rows)
     assert total.in_rate == pytest.approx(sum(row.in_rate for row in rows))
     assert total.out_rate == pytest.approx(sum(row.out_rate for row in rows))

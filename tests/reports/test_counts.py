@@ -35,7 +35,7 @@ def traffic(seed: int, n: int) -> tuple[list[Any], list[Any]]:
                 api_key=int(rng.integers(0, 4)), api_version=int(rng.integers(0, 3)),
                 client_id=int(rng.integers(-1, 3)), outcome=int(rng.integers(0, 4)),
                 throttle_time_ms=int(rng.integers(0, 3)), throttle_wait_ns=int(rng.integers(0, 2)),
-                queue_ns=int(rng.integers(0, 5)), long_poll=int(rng.integers(0, 2)),
+                hol_wait_ns=int(rng.integers(0, 5)), long_poll=int(rng.integers(0, 2)),
             )
         )  # fmt: skip
         for p in range(int(rng.integers(0, 3))):
@@ -74,7 +74,7 @@ def test_large_batches_and_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_values_of_a_group() -> None:
     counts = counted([
-        exchange(0, broker=2 * MS, throttle_time_ms=0, queue_ns=5, hol_throttle_wait_ns=3, hol_poll_wait_ns=1,
+        exchange(0, broker=2 * MS, throttle_time_ms=0, hol_wait_ns=5, hol_throttle_wait_ns=3, hol_poll_wait_ns=1,
                  total_ns=3 * MS),
         exchange(1, at=MS, broker=4 * MS, throttle_time_ms=30, throttle_wait_ns=7),
         exchange(2, outcome=r.UNANSWERED),
@@ -86,7 +86,7 @@ def test_values_of_a_group() -> None:
         "answered": 2, "no_reply_expected": 1, "unanswered": 1, "response_lost": 0, "orphan_response": 0,
         "request_bytes": 400, "response_bytes": 2000, "throttle_known": 2, "throttled": 1, "throttle_ms": 30,
         "throttle_ms_max": 30, "broker_ns": 6 * MS, "broker_max": 4 * MS, "total_ns": 7 * MS, "total_max": 4 * MS,
-        "queued": 1, "queue_ns": 5, "queue_max": 5, "hol_throttle_wait_ns": 3, "hol_poll_wait_ns": 1,
+        "queued": 1, "hol_wait_ns": 5, "hol_wait_max": 5, "hol_throttle_wait_ns": 3, "hol_poll_wait_ns": 1,
         "waited": 1, "wait_ns": 7, "wait_max": 7, "with_errors": 1, "errors": 2, "first": START, "last": START + MS,
     }  # fmt: skip
 

@@ -23,7 +23,7 @@ def small() -> ReportCounts:
             exchange(1, at=MS, broker=100 * MS, throttle_time_ms=250),
             exchange(2, at=SECOND, broker=50 * MS, throttle_wait_ns=200 * MS, total_ns=250 * MS, throttle_time_ms=0),
             exchange(3, at=SECOND, broker=500 * MS, long_poll=1, throttle_time_ms=0),
-            exchange(4, at=3 * SECOND, **produce, queue_ns=4 * MS, total_ns=5 * MS),
+            exchange(4, at=3 * SECOND, **produce, hol_wait_ns=4 * MS, total_ns=5 * MS),
             exchange(5, at=3 * SECOND, **produce, outcome=r.UNANSWERED),
             exchange(6, at=3 * SECOND, api_key=11, api_version=5, client_id=made.FORMULA, broker=3 * SECOND),
         ],
@@ -122,13 +122,13 @@ def test_verdicts() -> None:
     quick, slow = exchange(0, **metadata), exchange(0, broker=90 * MS, total_ns=100 * MS, **metadata)
     again = connection(client_retransmitted_bytes=100, client_retransmitted_packets=5)
     transfer = exchange(0, broker=MS, total_ns=100 * MS)
-    queued = exchange(0, broker=MS, queue_ns=80 * MS, total_ns=100 * MS, **metadata)
+    queued = exchange(0, broker=MS, hol_wait_ns=80 * MS, total_ns=100 * MS, **metadata)
     muted = exchange(0, broker=MS, throttle_wait_ns=90 * MS, total_ns=100 * MS, **metadata)
     assert verdict(connection(), quick) == "-"
     assert verdict(again, quick) == "network"
     assert verdict(connection(), slow) == "broker"
     assert verdict(connection(), queued) == "broker"
-    behind = {**metadata, "broker": MS, "queue_ns": 80 * MS, "total_ns": 81 * MS}
+    behind = {**metadata, "broker": MS, "hol_wait_ns": 80 * MS, "total_ns": 81 * MS}
     assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=70 * MS)) == "throttled"
     assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=30 * MS)) == "broker"
     # Behind a Fetch that waits for data: what is left is slow for the network's sake.
@@ -183,7 +183,7 @@ def test_ledger_and_sentences() -> None:
 
 
 def test_gaps_and_the_snap_length_have_sentences() -> None:
-    torn = connection(client_hole_bytes=1500, client_holes=1)
+    torn = connection(client_gap_bytes=1500, client_gaps=1)
     assert report(connections=torn, not_captured=1, ledger={}).sentences == (
         "1,500 bytes of 1 connection are in no packet of this capture.",
         "1 byte of payload was cut off by the snap length: times hold, but errors, throttling and topics in it are not "

@@ -88,7 +88,7 @@ NOT_STATE = {
         "ahead_polls",
     },
     "streams": {
-        "buffer", "searched", "losses", "frame_bytes", "token_bytes", "skipped_bytes", "hole_bytes", "capacity",
+        "buffer", "searched", "losses", "frame_bytes", "token_bytes", "skipped_bytes", "gap_bytes", "capacity",
         "marks_first", "marks_last",
         "retry",  # tested below
     },
@@ -98,14 +98,14 @@ NOT_STATE = {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
         # not known before there is an answer
         "response_first", "response_last", "response_packet_first", "response_packet_last", "response_bytes",
-        "broker_ns", "queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
+        "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
         "throttle_time_ms", "response_status", "long_poll",
         # its ends, set when it is finished
         "client_ip", "client_port", "broker_ip", "broker_port",
     },
     "directions": {
         "held", "held_last", "held_bytes", "held_count", "packets", "bytes", "retransmitted_packets",
-        "retransmitted_bytes", "out_of_order", "hole_bytes", "cut_bytes", "stray_bytes", "holes", "zero_windows",
+        "retransmitted_bytes", "out_of_order", "gap_bytes", "cut_bytes", "stray_bytes", "gaps", "zero_windows",
         "gap_previous", "gap_next",
         "started", "delivered", "acked", "fin",  # tested below
     },

@@ -106,7 +106,7 @@ class TcpConversation:
             self._add(1 - end, ACK)
 
     def skip(self, end: int, length: int) -> None:
-        """Bytes that were sent and that no packet of the capture has: a hole."""
+        """Bytes that were sent and that no packet of the capture has: a gap."""
         self.next[end] = (self.next[end] + length) % 2**32
 
     def overlap(self, end: int, back: int, data: bytes) -> None:

@@ -181,7 +181,7 @@ def hold(seen: Seen) -> None:
     assert seen.outcomes.count("orphan_response") == responses["orphan"]
     assert requests["answered"] == responses["matched"]
     for x in seen.exchanges:
-        times = (x["broker_ns"], x["queue_ns"], x["throttle_wait_ns"])
+        times = (x["broker_ns"], x["hol_wait_ns"], x["throttle_wait_ns"])
         if x["outcome"] != "answered":
             assert times == (0, 0, 0), x
             continue

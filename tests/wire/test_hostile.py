@@ -172,7 +172,7 @@ def test_many_pending_requests_and_answers_to_none() -> None:
     assert engine.ledger()["responses"]["orphan"] == 50_000
 
 
-def test_interleaved_holes_on_many_connections(tmp_path: Path) -> None:
+def test_interleaved_gaps_on_many_connections(tmp_path: Path) -> None:
     """Every second segment lost on 500 connections at once."""
     segments = []
     for n in range(500):

@@ -245,7 +245,7 @@ def test_what_waits_behind_gaps_is_bounded_for_all_connections_together() -> Non
     seen = see(packets, runs=[64] * len(packets), engine=made)
     assert len(made.assembler.pool) <= 16 << 20, "6 MB wait without the bound"
     assert len(seen.connections) == 300
-    assert sum(c["client_hole_bytes"] for c in seen.connections) == 300 * 100
+    assert sum(c["client_gap_bytes"] for c in seen.connections) == 300 * 100
     same(see(packets, engine=engine(bounds)), seen)
     few = engine(Bounds(held_segments=50))
     same(see(packets, engine=few), see(packets, runs=[7] * len(packets), engine=engine(Bounds(held_segments=50))))
@@ -267,9 +267,9 @@ def test_the_oldest_gap_is_given_up_first() -> None:
     end = max(s.time_ns for each in lists for s in each) + 10
     segments = [*merge(*lists), *(replace(p, time_ns=end + n) for n, p in enumerate(pieces))]
     seen = see(encode(segments), engine=engine(Bounds(held_bytes=2_000)))
-    holes = {c["client_port"]: c["client_hole_bytes"] for c in seen.connections}
-    assert holes[20_000] > 0
-    assert holes[20_001] == 0
+    gaps = {c["client_port"]: c["client_gap_bytes"] for c in seen.connections}
+    assert gaps[20_000] > 0
+    assert gaps[20_001] == 0
 
 
 # ---------------------------------------------------------------- frames

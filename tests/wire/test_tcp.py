@@ -369,7 +369,7 @@ def test_losses_in_every_cutting(seed: int) -> None:
     assert_intact(check(encode(captured)), captured, talk.segments)
 
 
-def test_a_hole_in_a_request_body() -> None:
+def test_a_gap_in_a_request_body() -> None:
     """The request keeps its header, its times and its answer."""
     talk = KafkaTalk(mss=50)
     talk.tcp.open()
@@ -384,11 +384,11 @@ def test_a_hole_in_a_request_body() -> None:
         [x] = [x for x in seen.exchanges if x["correlation_id"] == 5]
         assert x["request_status"] == "incomplete"
         assert x["errors"] == {3: 1}
-        assert seen.connections[0]["client_holes"] == 1
-        assert seen.connections[0]["client_hole_bytes"] == 50 * len(lost)
+        assert seen.connections[0]["client_gaps"] == 1
+        assert seen.connections[0]["client_gap_bytes"] == 50 * len(lost)
 
 
-def test_a_hole_in_a_response_body() -> None:
+def test_a_gap_in_a_response_body() -> None:
     talk = KafkaTalk(mss=50)
     talk.tcp.open()
     asked = talk.ask(METADATA, 4, 5)
@@ -403,7 +403,7 @@ def test_a_hole_in_a_response_body() -> None:
         assert x["response_status"] == "incomplete"
 
 
-def test_a_hole_over_a_size_field() -> None:
+def test_a_gap_over_a_size_field() -> None:
     """Sync is lost and found again at the next frame."""
     talk = KafkaTalk(mss=50)
     talk.tcp.open()
@@ -415,14 +415,14 @@ def test_a_hole_over_a_size_field() -> None:
             assert_intact(look(number, encode(captured)), captured, talk.segments)
 
 
-def test_a_hole_over_several_frames() -> None:
+def test_a_gap_over_several_frames() -> None:
     talk = small_talk(30, mss=1448)
     for first in range(5, 60, 5):
         captured = lose(talk.segments, *range(first, first + 50))
         assert_intact(check(encode(captured), splits=5), captured, talk.segments)
 
 
-def test_a_hole_of_one_direction_only() -> None:
+def test_a_gap_of_one_direction_only() -> None:
     """Asymmetric routes, or a mirror port that is too slow: requests alone, then both again."""
     talk = small_talk(20)
     for end in (0, 1):
@@ -492,7 +492,7 @@ def test_times_that_step_back() -> None:
     seen = check(encode(captured))
     assert_exchanges(seen, expected(captured)[0])
     for x in seen.exchanges:
-        assert min(x["broker_ns"], x["queue_ns"], x["throttle_wait_ns"]) >= 0
+        assert min(x["broker_ns"], x["hol_wait_ns"], x["throttle_wait_ns"]) >= 0
 
 
 def test_long_pauses() -> None:

@@ -50,7 +50,7 @@ class Timeline:
 
     def hol_waits(self) -> dict[int, tuple[float, float, float]]:
         """(head-of-line wait, of it behind throttling, of it behind waits for data) in ms by correlation id."""
-        names = ("queue_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns")
+        names = ("hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns")
         return {x["correlation_id"]: tuple(x[n] / MS for n in names) for x in self.seen().exchanges}  # type: ignore[misc]
 
     def seen(self) -> Seen:
@@ -62,10 +62,10 @@ class Timeline:
 
 def _parts(x: Row) -> tuple[float, float, float]:
     assert (
-        sum(x[name] for name in ("broker_ns", "queue_ns", "throttle_wait_ns"))
+        sum(x[name] for name in ("broker_ns", "hol_wait_ns", "throttle_wait_ns"))
         == x["response_first"] - x["request_last"]
     )
-    return x["broker_ns"] / MS, x["queue_ns"] / MS, x["throttle_wait_ns"] / MS
+    return x["broker_ns"] / MS, x["hol_wait_ns"] / MS, x["throttle_wait_ns"] / MS
 
 
 def test_one_by_one() -> None:
@@ -230,7 +230,7 @@ def test_a_wait_behind_a_response_without_its_request_is_nobody_known_s() -> Non
     line.answer(324, third)
     line.talk.tcp.close()
     behind = next(x for x in check(encode(line.talk.segments)).exchanges if x["correlation_id"] == 2)
-    assert (behind["queue_ns"], behind["hol_throttle_wait_ns"]) == (313 * MS, 0)
+    assert (behind["hol_wait_ns"], behind["hol_throttle_wait_ns"]) == (313 * MS, 0)
 
 
 def test_fetch_that_is_throttled_and_waits() -> None:

@@ -63,7 +63,7 @@ class Row:
     broker_p99: int | None
     total_p99: int | None
     throttled: int  # responses with throttle_time_ms above zero
-    quota_delay: int  # what quotas delayed on the wire, summed
+    throttle_wait: int  # what quotas delayed on the wire, summed
     errors: int  # non-zero error codes
     error_rate: float
     top_error: str | None  # the most frequent

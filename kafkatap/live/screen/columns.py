@@ -145,7 +145,7 @@ ROWS: tuple[Column[Row], ...] = (
     ),
     Column("throttled", "throttled", 5, 9, lambda r: _count(r.throttled, WARN), lambda r: r.throttled),
     Column(
-        "quota", "quota", 7, 7, lambda r: _time(r.quota_delay or None, False, WARN), lambda r: r.quota_delay
+        "quota", "quota", 7, 7, lambda r: _time(r.throttle_wait or None, False, WARN), lambda r: r.throttle_wait
     ),
     Column("unanswered", "unans.", 11, 6, lambda r: _count(r.unanswered, WARN), lambda r: r.unanswered),
     Column("errors", "err/s", 3, 7, lambda r: _rate(r.error_rate, BAD), lambda r: r.error_rate),
@@ -232,7 +232,7 @@ def told(m: Message, utc: bool) -> list[Line]:
         ("outcome", m.outcome.replace("_", " "), "" if m.outcome == "answered" else WARN),
         ("size", f"{size(m.request_bytes)}, response {size(m.response_bytes)}", ""),
         ("broker", time(m.broker_ns) + waits, "bold"),
-        ("queue", f"{time(m.queue_ns)}   behind earlier requests of the connection", ""),
+        ("queue", f"{time(m.hol_wait_ns)}   behind earlier requests of the connection", ""),
         ("quota", f"{time(m.throttle_wait_ns)}   waited on the wire", WARN if m.throttle_wait_ns else ""),
         ("total", f"{time(m.total_ns)}   first byte of the request to last byte of the response", ""),
         ("throttle", f"{throttle}   throttle_time_ms of the response", WARN if m.throttle_time_ms else ""),

@@ -50,7 +50,7 @@ class Message:
     request_bytes: int | None
     response_bytes: int | None
     broker_ns: int | None
-    queue_ns: int | None
+    hol_wait_ns: int | None
     throttle_wait_ns: int | None
     total_ns: int | None
     throttle_time_ms: int | None
@@ -277,7 +277,7 @@ class Recent(Sink):
             request_bytes=maybe(e["request_bytes"]),
             response_bytes=maybe(e["response_bytes"]),
             broker_ns=e["broker_ns"] if answered else None,
-            queue_ns=e["queue_ns"] if answered else None,
+            hol_wait_ns=e["hol_wait_ns"] if answered else None,
             throttle_wait_ns=e["throttle_wait_ns"] if answered else None,
             total_ns=e["total_ns"] if answered else None,
             throttle_time_ms=None if throttle == NO_INT32 else throttle,

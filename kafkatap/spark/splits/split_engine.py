@@ -39,7 +39,7 @@ NOTHING = 2**62
 EXCHANGES_A_SPLIT = 1 << 32
 
 _WAYS = (
-    "retransmitted_bytes", "retransmitted_packets", "out_of_order", "hole_bytes", "holes", "zero_windows", "bytes",
+    "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows", "bytes",
     "stray_bytes", "cut_bytes",
 )  # fmt: skip
 _STREAMS = ("frame_bytes", "token_bytes", "skipped_bytes")
