@@ -30,8 +30,8 @@ from kafkatap.reports import tables
 from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results
 
 from ...analysis import error_counts
+from ...partitions import to_microseconds
 from ...running import joined
-from ...spark.output.partitions import to_microseconds
 from ..sinks import Sink
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from kafkatap.reports.counting.count_rows import rows_of_counts
 from kafkatap.reports.counting.counts import ReportCounts
 
 from ...analysis import error_counts
+from ...partitions import broker_names, exchange_times, to_microseconds
 from ...running import joined
 from ..splits.decode import SplitRun
 from ..splits.split_engine import NOTHING
-from .partitions import broker_names, exchange_times, to_microseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
