@@ -29,7 +29,7 @@ from kafkatap.kernels.arrays import joined, new_numbers
 from kafkatap.reports import tables
 from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results, error_counts
 
-from ...spark.output.partitions import to_microseconds
+from ...partitions import to_microseconds
 from ..sinks import Sink
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from kafkatap.reports.batch import Batch, as_results, error_counts
 from kafkatap.reports.counting.count_rows import rows_of_counts
 from kafkatap.reports.counting.counts import ReportCounts
 
+from ...partitions import broker_names, exchange_times, to_microseconds
 from ..splits.decode import SplitRun
 from ..splits.split_engine import NOTHING
-from .partitions import broker_names, exchange_times, to_microseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
