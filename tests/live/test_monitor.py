@@ -24,7 +24,7 @@ from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
-from kafkatap.running import Run
+from kafkatap.run import Run
 
 from .support import SECOND, FileSource
 
