@@ -32,7 +32,7 @@ from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_res
 from ...analysis import error_counts
 from ...running import joined
 from ...spark.output.partitions import to_microseconds
-from ..sinks import Sink
+from ..sink import Sink
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
