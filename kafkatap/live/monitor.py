@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Protocol
 
+from kafkatap.kernels.arrays import joined
 from kafkatap.reports.batch import CONNECTION_ROW, LIVE, Array, Batch, Context, FileInfo
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.expressions import Condition
 
 from ..engine import Engine
-from ..running import joined
 from .broker_health import BrokerHealth, added
 from .count_windows import KEPT, Windows
 from .governor import HEAD_BYTES, HEADERS, Governor

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from kafkatap.commands.options import build_parser
-from kafkatap.engine import KERNEL_MODULES
+from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 
 from .test_prometheus_server import packets

@@ -229,7 +229,7 @@ def without_numbers(tables: Mapping[str, list[dict[str, Any]]]) -> dict[str, lis
 
 def test_the_tables_are_those_of_one_process(tables: Path) -> None:
     from kafkatap import analyze
-    from kafkatap.spark.output.partitions import to_microseconds
+    from kafkatap.partitions import to_microseconds
 
     local = analyze(SAMPLE)
     names = ("connections", "exchanges", "results", "ledger")
