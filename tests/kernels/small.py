@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any, NamedTuple
+
 import numpy as np
 
 from kafkatap.kernels import helper, kernel
@@ -10,6 +12,13 @@ from kafkatap.kernels.hints import prefetch
 from kafkatap.kernels.readers import be32, signed32
 
 PAIR = record_dtype(("key", "i4"), ("value", "i8"))
+
+
+class Pairs(NamedTuple):
+    """Pairs and a place for what is made of them, as one argument."""
+
+    rows: Annotated[np.ndarray[Any, Any], PAIR]
+    out: Annotated[np.ndarray[Any, Any], np.int64]
 
 
 @helper
@@ -41,13 +50,19 @@ def read_pairs(buf, pairs, factor):  # type: ignore[no-untyped-def]
     return total
 
 
-@kernel(PAIR, np.int64)
-def spread(pairs, out):  # type: ignore[no-untyped-def]
+@helper
+def clamp_row(pairs, i, limit):  # type: ignore[no-untyped-def]
+    """Clamp one value of a tuple of arrays; return whether that changed it."""
+    pairs.out[i] = clamp(np.int64(pairs.rows[i].value), -limit, limit)
+    return pairs.out[i] != pairs.rows[i].value
+
+
+@kernel(int, Pairs)
+def spread(limit, pairs):  # type: ignore[no-untyped-def]
     """Clamp all values further; return the number that changed."""
     changed = 0
-    for i in range(len(pairs)):
-        out[i] = clamp(np.int64(pairs[i].value), -10, 10)
-        if out[i] != pairs[i].value:
+    for i in range(len(pairs.rows)):
+        if clamp_row(pairs, i, limit):
             changed += 1
     return changed
 
@@ -63,5 +78,5 @@ def run() -> tuple[int, int, list[tuple[int, int]], list[int]]:
     pairs = np.zeros(20, PAIR)
     out = np.zeros(20, np.int64)
     total = read_pairs(np.frombuffer(data(), np.uint8).copy(), pairs, 3)
-    changed = spread(pairs, out)
+    changed = spread(10, Pairs(pairs, out))
     return total, changed, [(int(k), int(v)) for k, v in pairs.tolist()], out.tolist()

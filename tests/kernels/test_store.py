@@ -235,11 +235,12 @@ def test_pointers_are_forgotten_with_their_arrays() -> None:
 
 
 def test_all_kernels_of_the_product_belong_to_its_store() -> None:
-    from kafkatap.engine import KERNEL_MODULES
+    from kafkatap.kernel_modules import KERNEL_MODULES
 
     declared = set()
     for folder in ("dissector", "reassembly", "reports", "kernels", "kafkatap"):
-        for path in (HERE / folder).glob("*.py"):
+        for path in (HERE / folder).rglob("*.py"):
             if "\n@kernel(" in path.read_text():
-                declared.add(f"kafkatap.{folder}.{path.stem}" if folder != "kafkatap" else f"kafkatap.{path.stem}")
+                module = ".".join(path.relative_to(HERE).with_suffix("").parts)
+                declared.add(module if folder == "kafkatap" else f"kafkatap.{module}")
     assert declared == set(KERNEL_MODULES)

@@ -15,9 +15,9 @@ import pytest
 
 import kafkatap.spark as kafkatap_spark
 from kafkatap.__main__ import main
-from kafkatap.commands.extras import install_command
 from kafkatap.commands.options import build_parser, completion_script
 from kafkatap.commands.spark import summary
+from kafkatap.installation import install_command
 from kafkatap.reports.tables import TABLES
 from kafkatap.spark.job_result import JobResult
 from kafkatap.spark.stages import Lines, told, watching
