@@ -1,9 +1,9 @@
 """Captures as they arrive: tables that grow batch by batch. In the end they hold the rows of one job over all captures.
 
 `start_stream` follows folders with Structured Streaming. Each batch reads complete captures as a job does. Its open
-flows and sums are saved as a `Checkpoint`, and the next batch resumes from there. A batch that was interrupted is read again
-from the same checkpoint. Its files have their own names and replace what it published, so nothing is lost or doubled if
-a process is killed.
+flows and sums are saved as a `Checkpoint`, and the next batch resumes from there. A batch that was interrupted is read
+again from the same checkpoint. Its files have their own names and replace what it published, so nothing is lost or
+doubled if a process is killed.
 
 `finish_stream` ends what is still open, adds topic names that came late, and writes the reports.
 
