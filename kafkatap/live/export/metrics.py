@@ -163,11 +163,11 @@ class Metrics(Sink):
         values["requests"] = values["requests"] * (produce | fetch)
         values["produce_bytes"] = values["request_bytes"] * produce
         values["fetch_bytes"] = values["response_bytes"] * fetch
-        busy = np.flatnonzero(values["requests"] + values["errors"])
+        busy = np.flatnonzero(values["requests"] + values["error_codes"])
         keys, values = _selected(keys, busy), _selected(values, busy)
         codes = np.where(keys["topic"] >= 0, keys["topic"], -2 - keys["topic_id"])
         slots, freed = self._slots(
-            "topic", codes, lambda n: label(names.topic(n, -2 - n)), values["requests"] + values["errors"]
+            "topic", codes, lambda n: label(names.topic(n, -2 - n)), values["requests"] + values["error_codes"]
         )
         self._tables["topics"].add({"topic": slots}, values)
         return freed
