@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.captures.sources import CaptureReader
+from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.engine import Engine
 from kafkatap.live.governor import Governor
 from kafkatap.live.memory import keep_flat
