@@ -9,6 +9,8 @@ import numpy as np
 
 #: From this size on, numpy asks for huge pages, and so does `untouched`.
 _HUGE = 4 << 20
+#: From this size on, `zeros` are `untouched`.
+_LARGE = 64 << 10
 #: How much `moved` copies at once.
 _STEP = 2 << 20
 
@@ -28,6 +30,12 @@ def untouched(count: int, dtype: Any) -> np.ndarray[Any, Any]:
     if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, dtype)
+
+
+def zeros(count: int, dtype: Any) -> np.ndarray[Any, Any]:
+    """Return `count` zeroed items; large arrays are `untouched`."""
+    large = count * np.dtype(dtype).itemsize >= _LARGE
+    return untouched(count, dtype) if large else np.zeros(count, dtype)
 
 
 def drop_pages(array: np.ndarray[Any, Any], first: int, end: int) -> None:

@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .decorator import Kernel
+from .declarations import ArgType, KernelSource, is_array_tuple, kernel_mode, single_args, tuple_args
 
 #: Names of numba's run-time that object code mentions where kernels never come (they raise and allocate nothing).
 _NEVER_CALLED = (
@@ -66,8 +66,6 @@ def use(modules: Sequence[str]) -> None:
 def prepare() -> None:
     """Build the store now if it has to be built, rather than when the first kernel is called: where work will not
     wait."""
-    from .decorator import kernel_mode
-
     if kernel_mode() == "store":
         open_folder()
 
@@ -277,7 +275,7 @@ def object_digest(code: bytes) -> str:
     return hashlib.blake2b(code, digest_size=16).hexdigest()
 
 
-def load(kernel: Kernel) -> Callable[..., int] | None:
+def load(kernel: KernelSource) -> Callable[..., int] | None:
     """What runs this kernel from the store, or None where the store does not have it."""
     if kernel.__module__ not in _modules:
         return None
@@ -341,14 +339,25 @@ def _pointer(array: Any, kind: Any, name: str) -> tuple[int, int]:
     return flat
 
 
-def _caller(kernel: Kernel, function: Callable[..., int]) -> Callable[..., int]:
+def _caller(kernel: KernelSource, function: Callable[..., int]) -> Callable[..., int]:
     """A Python function that turns arrays into (pointer, length) pairs, checking each dtype."""
-    kinds = kernel.args
+    declared = kernel.args
     name = kernel.__name__
+    has_tuples = any(is_array_tuple(arg) for arg in declared)
+    kinds = list(single_args(declared))
+
+    def unpacked(args: tuple[Any, ...], declared: tuple[ArgType, ...]) -> Iterator[Any]:
+        for value, arg in zip(args, declared, strict=True):
+            if not is_array_tuple(arg):
+                yield value
+            elif isinstance(value, arg):
+                yield from unpacked(value, tuple_args(arg))
+            else:
+                raise TypeError(f"{name}: needs a {arg.__name__}, not a {type(value).__name__}")
 
     def run(*args: Any) -> int:
         flat: list[int] = []
-        for value, kind in zip(args, kinds, strict=True):
+        for value, kind in zip(unpacked(args, declared) if has_tuples else args, kinds, strict=True):
             if kind is int:
                 flat.append(value)
                 continue
