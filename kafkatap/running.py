@@ -6,9 +6,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from kafkatap.reports.batch import Batch, Context, FileInfo, as_results
+from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .captures.duplicates import DuplicateCounter
 from .captures.readahead import ahead
@@ -101,15 +99,3 @@ class Run:
             f.path, f.kind, f.first_packet, f.packets, f.bytes, f.link_types, f.first, f.last, f.drops, f.damage,
             duplicates,
         )  # fmt: skip
-
-
-def joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
-    """All rows in one array, copied as bytes (numpy copies records field by field)."""
-    if not parts:
-        return np.zeros(0, dtype)
-    return np.concatenate([np.ascontiguousarray(p).view(np.uint8) for p in parts]).view(dtype)
-
-
-def topics_asked(engine: Engine) -> np.ndarray:
-    """The topics that requests were about, as RESULT rows that say nothing else: for the column `topics`."""
-    return as_results(engine.topics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -106,3 +107,10 @@ def linked_free_list(array: np.ndarray[Any, Any], first: int, head: int) -> int:
     array["next"][first:-1] = np.arange(first + 1, len(array), dtype=array.dtype["next"])
     array["next"][-1] = head
     return first
+
+
+def joined(parts: Sequence[np.ndarray[Any, Any]], dtype: Any) -> np.ndarray[Any, Any]:
+    """All records in one array. They are copied as bytes, as numpy copies records field by field."""
+    if not parts:
+        return np.zeros(0, dtype)
+    return np.concatenate([as_bytes(np.ascontiguousarray(p)) for p in parts]).view(dtype)

@@ -21,7 +21,9 @@ from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
 
 from ..__main__ import drop_output
+from ..complaints import complain, reason_of
 from ..engine import Engine
+from ..installation import install_command, own_version
 from ..live.capture import interfaces, privileges
 from ..live.capture.packet_source import Capture, open_capture
 from ..live.governor import Governor
@@ -30,9 +32,7 @@ from ..live.monitor import Monitor
 from ..live.notices import Notices
 from ..live.priority import Priority, allow_return
 from ..selection import asked, asked_condition, incident_condition
-from .console import DONE, WRONG, complain, no_kafka, reason_of, refuse
-from .extras import install_command
-from .options import own_version
+from .console import DONE, WRONG, no_kafka, refuse
 from .values import chosen_definitions
 
 if TYPE_CHECKING:

@@ -19,7 +19,9 @@ from kafkatap.reports.sections import heading
 
 from ..__main__ import drop_output
 from ..captures.pipes import is_pipe
+from ..complaints import complain, name_of, reason_of
 from ..engine import Engine, engine_for
+from ..installation import install_command, own_version
 from ..running import Run
 from ..selection import asked, filter_condition
 from .console import (
@@ -28,18 +30,13 @@ from .console import (
     INTERRUPTED,
     WRONG,
     advice_on,
-    complain,
     interrupts,
     moment_of,
-    name_of,
     no_kafka,
     progress,
     readable_captures,
-    reason_of,
     refuse,
 )
-from .extras import install_command
-from .options import own_version
 from .values import api_keys, chosen_definitions
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from itertools import islice, takewhile
 from kafkatap.kernels import store
 
 from ..captures.pipes import is_pipe
+from ..complaints import complain, name_of
 from ..engine import Engine
 from ..passes.message_index import Survey, survey
 from ..passes.messages import Collector, LiveTopics, Message, read_messages, stream_messages, streaming_engine
@@ -30,9 +31,7 @@ from .console import (
     INTERRUPTED,
     WRONG,
     advice_on,
-    complain,
     interrupts,
-    name_of,
     no_kafka,
     progress,
     readable_captures,

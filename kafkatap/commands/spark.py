@@ -17,6 +17,8 @@ from kafkatap.reports.units import safe, share, size
 from ..analysis import UnreadableCaptureError
 from ..captures.pipes import STANDARD_INPUT
 from ..captures.storage import expand
+from ..complaints import complain
+from ..installation import install_command, own_version
 from ..spark.cluster.interrupts import interruptible
 from ..spark.cluster.java import SetupError
 from ..spark.job_result import DamagedInput, JobResult, Watch
@@ -24,9 +26,8 @@ from ..spark.output.folders import Folder
 from ..spark.output.locks import locked
 from ..spark.output.publish import PARTITIONED, is_half_published
 from ..spark.stages import watching
-from .console import DAMAGED, DONE, INTERRUPTED, WRONG, complain, refuse
-from .extras import install_command
-from .options import LINES, own_version
+from .console import DAMAGED, DONE, INTERRUPTED, WRONG, refuse
+from .options import LINES
 from .values import chosen_definitions
 
 if TYPE_CHECKING:

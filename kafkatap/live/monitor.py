@@ -15,12 +15,12 @@ from typing import Protocol
 
 import numpy as np
 
+from kafkatap.kernels.arrays import joined
 from kafkatap.reports.batch import CONNECTION_ROW, LIVE, Array, Batch, Context, FileInfo
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.expressions import Condition
 
 from ..engine import Engine
-from ..running import joined
 from .bounds import Bounds, fold, forget_names
 from .broker_health import VALUES, BrokerHealth, added
 from .governor import HEAD_BYTES, HEADERS, Governor

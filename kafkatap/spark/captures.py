@@ -21,9 +21,9 @@ from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_ta
 from ..analysis import UnreadableCaptureError
 from ..captures.splits import SPLIT_SIZE, dropped, misinformed, misplaced, plan_splits, void
 from ..captures.storage import expand
+from ..partitions import to_microseconds
 from . import tasks
 from .output.connection_parts import merged_connections, merged_rows
-from .output.partitions import to_microseconds
 from .splits.decode import compare
 from .splits.plan import Corrections, Plan, make_plan, shipped
 from .splits.survey import SplitSurvey

@@ -13,7 +13,8 @@ import time
 from contextlib import suppress
 from threading import Event, Thread
 
-from kafkatap.engine import KERNEL_MODULES, Engine
+from kafkatap.engine import Engine
+from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor

@@ -102,21 +102,21 @@ def test_windows_are_the_last_seconds() -> None:
 def test_a_reset_starts_anew() -> None:
     source = FileSource(str(SAMPLES[0]))
     monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None))
-    half = False
-    packets = 0
+    before = 0
     while not source.over:
         source.wait(0.1)
         monitor.step()
-        if not half and monitor.engine.packets > 200:
+        if not before and monitor.engine.packets > 200:
+            before = monitor.engine.packets
             monitor.reset()
             monitor.step()
-            half, packets = True, monitor.engine.packets
     total = monitor.engine.packets
     monitor.finish()
     context = monitor.context()
-    assert half
-    assert context.packets == context.ledger["packets"]["total"] <= total - 200
-    assert packets >= 200
+    assert 200 < before < total
+    assert context.packets == context.ledger["packets"]["total"] == total - before
+    counted = monitor.windows.start.groups.value_rows()[:, list(tally.GROUP_VALUES).index("answered")].sum()
+    assert 0 < counted == context.ledger["requests"]["answered"]
     for parts in context.ledger.values():
         assert sum(n for part, n in parts.items() if part != "total") == parts["total"]
 

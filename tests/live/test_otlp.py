@@ -17,8 +17,8 @@ from threading import Thread
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from kafkatap.commands.extras import install_command
 from kafkatap.commands.values import parse_collector
+from kafkatap.installation import install_command
 from kafkatap.live.export.buckets import BOUNDS
 from kafkatap.live.export.families import HISTOGRAM
 from kafkatap.live.export.otlp import UNITS, export

@@ -16,8 +16,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from kafkatap.commands.console import reason_of
 from kafkatap.commands.values import parse_listen
+from kafkatap.complaints import reason_of
 from kafkatap.live.export.buckets import BOUNDS
 from kafkatap.live.export.families import COUNTER, HISTOGRAM, Family, Point
 from kafkatap.live.export.labels import label

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkatap import analyze
-from kafkatap.spark.output.partitions import to_microseconds
+from kafkatap.partitions import to_microseconds
 from tests.cli.running import ROOT, kafkatap
 from tests.support import broker as kafka
 from tests.support.captures import read_capture

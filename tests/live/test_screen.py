@@ -22,7 +22,8 @@ from typing import Any
 
 import pytest
 
-from kafkatap.engine import KERNEL_MODULES, Engine
+from kafkatap.engine import Engine
+from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor

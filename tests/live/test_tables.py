@@ -22,8 +22,8 @@ from kafkatap.live.bounds import Bounds
 from kafkatap.live.export.parquet_files import GATHERED, ParquetLog
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
+from kafkatap.partitions import to_microseconds
 from kafkatap.reports.batch import Batch
-from kafkatap.spark.output.partitions import to_microseconds
 
 from .logged import log
 from .support import SECOND, FileSource

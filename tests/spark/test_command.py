@@ -15,9 +15,9 @@ import pytest
 
 import kafkatap.spark as kafkatap_spark
 from kafkatap.__main__ import main
-from kafkatap.commands.extras import install_command
 from kafkatap.commands.options import build_parser, completion_script
 from kafkatap.commands.spark import summary
+from kafkatap.installation import install_command
 from kafkatap.reports.tables import TABLES
 from kafkatap.spark.job_result import JobResult
 from kafkatap.spark.stages import Lines, told, watching
@@ -229,7 +229,7 @@ def without_numbers(tables: Mapping[str, list[dict[str, Any]]]) -> dict[str, lis
 
 def test_the_tables_are_those_of_one_process(tables: Path) -> None:
     from kafkatap import analyze
-    from kafkatap.spark.output.partitions import to_microseconds
+    from kafkatap.partitions import to_microseconds
 
     local = analyze(SAMPLE)
     names = ("connections", "exchanges", "results", "ledger")

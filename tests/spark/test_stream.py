@@ -62,7 +62,7 @@ def _published(out: str) -> dict[str, pa.Table]:
 
 
 def _assert_same(following: Following, arrived: list[str]) -> None:
-    from kafkatap.spark.output.partitions import to_microseconds
+    from kafkatap.partitions import to_microseconds
 
     wanted = {name: to_microseconds(table) for name, table in local(arrived, records=True).items()}
     told = differences(compared(_published(following.out)), compared(wanted))

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kafkatap.partitions import to_microseconds
 from kafkatap.reports.tables import TABLES
-from kafkatap.spark.output.partitions import to_microseconds
 from tests.spark.join_support import compared, differences, local
 from tests.support.captures import read_bytes
 from tests.support.spark_clusters import spark_home

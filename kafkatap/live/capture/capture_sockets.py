@@ -23,7 +23,7 @@ from kafkatap.kernels.arrays import untouched
 from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.reassembly.headers import ETHERNET, LOOP, NULL, RAW, SLL, SLL2
 
-from ...commands.extras import install_command
+from ...installation import install_command
 from . import bpf
 from .interfaces import Interface, find, revived
 

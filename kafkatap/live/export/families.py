@@ -99,7 +99,7 @@ def status_families(status: Status, started: int) -> Iterator[Family]:
 
 @cache
 def _versions() -> tuple[str, str]:
-    from ...commands.options import own_version
+    from ...installation import own_version
 
     return own_version(), platform.python_version()
 

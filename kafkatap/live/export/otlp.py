@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 
 from kafkatap.reports.units import cut, safe
 
-from ...commands.extras import install_command
-from ...commands.options import own_version
+from ...installation import install_command, own_version
 from .buckets import BOUNDS
 from .families import COUNTER, HISTOGRAM, Family
 

@@ -13,8 +13,8 @@ from threading import BoundedSemaphore, Thread
 from typing import TYPE_CHECKING, Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from ...commands.console import reason_of
-from ...commands.extras import install_command
+from ...complaints import reason_of
+from ...installation import install_command
 from .buckets import BOUNDS
 from .families import COUNTER, HISTOGRAM, Family
 

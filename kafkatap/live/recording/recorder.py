@@ -31,7 +31,7 @@ from kafkatap.reports.counting.rollup import api_label
 from kafkatap.reports.expressions import Condition
 from kafkatap.reports.sections.error_codes import error_label
 
-from ...commands.options import own_version
+from ...installation import own_version
 from ..provisional import without_counted
 from ..sinks import Sink
 from .capture_file import CaptureFile

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...commands.extras import install_command
+from ...installation import install_command
 from .java import SetupError, require_java
 
 if TYPE_CHECKING:

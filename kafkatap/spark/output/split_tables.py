@@ -17,16 +17,15 @@ import numpy as np
 from kafkatap.dissector.dtypes import EXCHANGE, RESULT
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.records.record_inspector import RecordCollector
+from kafkatap.kernels.arrays import joined
 from kafkatap.reports import tables
-from kafkatap.reports.batch import Batch, as_results
+from kafkatap.reports.batch import Batch, as_results, error_counts
 from kafkatap.reports.counting.count_rows import rows_of_counts
 from kafkatap.reports.counting.counts import ReportCounts
 
-from ...analysis import error_counts
-from ...running import joined
+from ...partitions import broker_names, exchange_times, to_microseconds
 from ..splits.decode import SplitRun
 from ..splits.split_engine import NOTHING
-from .partitions import broker_names, exchange_times, to_microseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,9 +1,19 @@
-"""How to install what kafkatap needs for some of what it does, and which is not there."""
+"""The version that is installed, and the command that installs an extra."""
 
 from __future__ import annotations
 
 import os
 import sys
+
+
+def own_version() -> str:
+    """The version of the installed distribution, or "unknown"."""
+    from importlib.metadata import PackageNotFoundError, version  # here: 20 ms
+
+    try:
+        return version("kafkatap")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def install_command(extra: str) -> str:
@@ -16,7 +26,7 @@ def install_command(extra: str) -> str:
 
 def _installed_from() -> tuple[str, bool]:
     """The folder that it was installed from, "" where that is not there; whether it is run from there (PEP 610)."""
-    clone = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+    clone = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
     if os.path.isfile(os.path.join(clone, "pyproject.toml")):
         return clone, True
     import json  # these take 15 ms, and most runs lack nothing

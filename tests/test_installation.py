@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from kafkatap.commands import extras
+from kafkatap import installation
 
 from .cli.running import ROOT
 
 
 def test_in_a_clone_it_is_the_clone() -> None:
-    assert extras.install_command("plots") == f"{sys.executable} -m pip install -e '{ROOT}[plots]'"
+    assert installation.install_command("plots") == f"{sys.executable} -m pip install -e '{ROOT}[plots]'"
 
 
 def install(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
     """Let it look as if it was installed, from where the text (direct_url.json) says."""
-    monkeypatch.setattr(extras, "__file__", "/usr/lib/python3/site-packages/kafkatap/extras.py")
+    monkeypatch.setattr(installation, "__file__", "/usr/lib/python3/site-packages/kafkatap/installation.py")
     monkeypatch.setattr(metadata, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
 
 
@@ -32,7 +32,7 @@ def install(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
 def test_elsewhere_it_is_the_package(origin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     text = json.dumps(origin) if isinstance(origin, dict) else origin
     install(monkeypatch, text)
-    assert extras.install_command("plots") == "pip install 'kafkatap[plots]'"
+    assert installation.install_command("plots") == "pip install 'kafkatap[plots]'"
 
 
 def test_installed_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_installed_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (folder / "pyproject.toml").touch()
     text = json.dumps({"url": folder.as_uri(), "dir_info": {}})
     install(monkeypatch, text)
-    assert extras.install_command("live") == f"{sys.executable} -m pip install '{folder}[live]'"
+    assert installation.install_command("live") == f"{sys.executable} -m pip install '{folder}[live]'"
 
 
 def test_the_extras_that_are_named_are_there() -> None:

@@ -1,7 +1,7 @@
-"""How rows are put into folders: by the UTC hour and the broker that they belong to, times in microseconds.
+"""Cut rows into Hive-style folders by UTC hour and broker, with times in microseconds.
 
-The names of folders are escaped as Hive and Spark do: Spark, pandas and pyarrow read `date`, `hour` and `broker` back
-from them.
+Folder names are escaped as in Hive and Spark. Spark, pandas and pyarrow read the columns `date`, `hour` and `broker`
+back from them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from kafkatap.reports.batch import P_KAFKA, PROTOCOLS, endpoint
 
 Array = np.ndarray[Any, Any]
 
-#: Hours and brokers that one table of one split is cut by at most: the rarer ones share a partition (see `_most`).
+#: A table of one split has at most this many hours and brokers. The rarer ones share a partition (see `_limit`).
 MOST = 256
 OTHER = "other"
 _HOUR_NS = 3_600_000_000_000
-#: What Hive and Spark escape in a folder's name, as %XX.
+#: Hive and Spark escape these characters in folder names, as %XX.
 _ESCAPED = {c: f"%{c:02X}" for c in [*range(1, 32), 127, *b"\"#%'*/:=?\\{[]^"]}
 
 
 def exchange_times(exchanges: Any) -> Array:
-    """The time that an exchange belongs to, int64 ns (n,): its request's first byte, else its response's."""
+    """The time of each exchange, int64 ns (n,): the first byte of its request, or else of its response."""
     import pyarrow.compute as pc
 
     return as_ns(pc.coalesce(exchanges["request_first"], exchanges["response_first"]))
 
 
 def broker_names(table: Any) -> Any:
-    """The brokers of exchanges or connections by name, strings as a pyarrow dictionary array."""
+    """The broker of each exchange or connection by name: a pyarrow dictionary array of strings."""
     import pyarrow as pa
 
     addresses = table["broker_ip"].combine_chunks().dictionary_encode()
@@ -43,7 +43,7 @@ def broker_names(table: Any) -> Any:
 
 
 def kafka_brokers(connections: Any) -> Any:
-    """As `broker_names`, with one name for all that is not known to be a broker: captures may hold anything."""
+    """As `broker_names`, with OTHER for each connection that is not Kafka: captures may hold any number of servers."""
     import pyarrow.compute as pc
 
     names = broker_names(connections).cast("string")
@@ -59,15 +59,15 @@ def as_ns(times: Any) -> Array:
 
 
 def cut(table: Any, times: Array, brokers: Any) -> Iterator[tuple[str, Any]]:
-    """(partition, its rows, in their order)."""
+    """Yield each partition and its rows, which keep their order."""
     import pyarrow as pa
 
     if isinstance(brokers, pa.ChunkedArray):
         brokers = brokers.combine_chunks()
     encoded = brokers if isinstance(brokers, pa.DictionaryArray) else pa.array(brokers, pa.string()).dictionary_encode()
     names = [*encoded.dictionary.to_pylist(), OTHER]
-    broker = _most(encoded.indices.to_numpy().astype(np.int64), len(names) - 1)
-    hour = _most(times // _HOUR_NS, 0)
+    broker = _limit(encoded.indices.to_numpy().astype(np.int64), len(names) - 1)
+    hour = _limit(times // _HOUR_NS, 0)
     keys, codes = np.unique(hour * len(names) + broker, return_inverse=True)
     ordered = table if len(keys) == 1 else table.take(pa.array(np.argsort(codes, kind="stable")))
     ends = np.cumsum(np.bincount(codes)).tolist()
@@ -75,8 +75,8 @@ def cut(table: Any, times: Array, brokers: Any) -> Iterator[tuple[str, Any]]:
         yield partition_name(key // len(names), names[key % len(names)]), ordered.slice(begin, end - begin)
 
 
-def _most(values: Array, rest: int) -> Array:
-    """The values, the rarer ones beyond MOST replaced by `rest`: hostile captures must not make a file for each row."""
+def _limit(values: Array, rest: int) -> Array:
+    """Keep the MOST most frequent values and replace the others by `rest`, so that no capture makes a file per row."""
     distinct, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(distinct) <= MOST:
         return values
@@ -88,13 +88,13 @@ def _most(values: Array, rest: int) -> Array:
 
 
 def partition_name(hour: int, broker: str) -> str:
-    """The folder of an hour (since the epoch) and a broker."""
+    """The folder of an hour (hours since the epoch) and a broker."""
     date, _, clock = str(np.datetime64(hour, "h")).partition("T")
     return f"date={date}/hour={clock}/broker={broker.translate(_ESCAPED)}"
 
 
 def to_microseconds(table: Any) -> Any:
-    """The same rows with all times in microseconds: Spark has no others."""
+    """The same rows with all times in microseconds, the only unit that Spark reads."""
     import pyarrow as pa
 
     us = pa.timestamp("us", "UTC")
