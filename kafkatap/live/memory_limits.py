@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.filters import NEVER
@@ -32,7 +33,10 @@ _FOLDED: _Folds = {
 #: ... where that is not enough: what is left has other reasons to be many, brokers and versions without number.
 _FURTHER: _Folds = {tally.GROUP_KEY: {**_FOLDED[tally.GROUP_KEY], "broker_ip": -1, "broker_port": 0, "api_version": -1}}
 #: Columns of CONNECTION_ROW that are numbers of strings, and of addresses.
-_CONNECTION_NAMES = (("client_id", "software", "software_version", "sasl_mechanism"), ("client_ip", "broker_ip"))
+_CONNECTION_NAMES = tuple(
+    tuple(name for name in CONNECTION_ROW.names or () if name in columns)
+    for columns in (STRING_COLUMNS, ADDRESS_COLUMNS)
+)
 #: The first values of groups and topics: exchanges by outcome.
 _OUTCOMES = 5
 
