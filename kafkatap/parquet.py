@@ -9,7 +9,7 @@ from kafkatap.kernels.arrays import joined
 from kafkatap.reports import tables
 from kafkatap.reports.batch import Batch, Context, as_results, error_counts
 
-from .running import Run
+from .run import Run
 
 
 def write_tables(folder: Path, batches: list[Batch], run: Run, context: Context) -> list[Path]:

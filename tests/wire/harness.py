@@ -2,7 +2,7 @@
 
 `see(packets)` is one pass with all packets at once, `check(packets)` repeats it with the packets cut into runs of many
 lengths (each run in a buffer of its own that is overwritten afterwards, so that no stale position goes unnoticed) and
-wants the same rows each time. `see_files` runs real files through `kafkatap.running.Run`.
+wants the same rows each time. `see_files` runs real files through `kafkatap.run.Run`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kafkatap.dissector import dtypes as r
 from kafkatap.engine import Engine
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from kafkatap.reports.batch import PROTOCOLS, Batch, Context
-from kafkatap.running import Run
+from kafkatap.run import Run
 from tests.support.captures import ETHERNET, Packet, pcap_bytes
 
 Array = np.ndarray[Any, Any]

@@ -39,7 +39,7 @@ from kafkatap.reports.batch import (
 )
 
 from ...partitions import to_microseconds
-from ..sinks import Sink
+from ..sink import Sink
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
