@@ -12,29 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.framing import connections as d
+from kafkatap.dissector.connection_state import NAMES, ConnectionFacts
+from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
 from kafkatap.reassembly.streams import REST_NS
 
 if TYPE_CHECKING:
-    from kafkatap.dissector.dissector import Dissector
-
     from .split_engine import SplitEngine
 
 Array = np.ndarray[Any, Any]
 _MASK = 0xFFFFFFFF
 #: Time stamps may step back a little.
 _DISORDER_NS = 1_000_000_000
-_NAMES = ("client_id", "software", "software_version", "mechanism")
-_OF_WAITING = (
-    "correlation_id", "api_key", "api_version", "request_first", "request_last", "request_packet_first",
-    "request_packet_last", "request_bytes", "request_status", "acks", "max_wait_ms", "min_bytes",
-)  # fmt: skip
-_AHEAD = (
-    "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
-    "ahead_polls",
-)  # fmt: skip
-_NOT_BROKER = ("ahead_late", "ahead_mute", "ahead_hol_throttle_wait", "ahead_hol_poll_wait", "ahead_polls")
-_NAMES_OF_WAITING = ("client_id", "client_software", "client_software_version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +38,7 @@ class History:
     handshake: tuple[int, int] = (0, 0)
     handshake_rtt_ns: int = -1
     client: int = -1
-    protocol: int = d.UNKNOWN
+    protocol: int = PROTOCOL_UNKNOWN
     answers_at_once: int = -1
     client_id: bytes | None = None
     software: bytes | None = None
@@ -67,7 +55,7 @@ class History:
             "protocol": later.protocol or self.protocol,
             "answers_at_once": later.answers_at_once if later.answers_at_once >= 0 else self.answers_at_once,
         }
-        for name in _NAMES:
+        for name in NAMES:
             value = getattr(later, name)
             known[name] = getattr(self, name) if value is None else value
         return replace(self, **known)
@@ -77,19 +65,19 @@ class History:
         left, right = asdict(self), asdict(other)
         return all(left[f.name] == right[f.name] for f in fields(self) if f.name != "protocol")
 
-    def put(self, dissector: Dissector, connection: int, numbers: dict[bytes, int]) -> None:
-        """Write it to a dialog's row, for a START that is RESUMED. `numbers`: of strings, as far as they were asked for
-        (to intern one takes 0.2 ms outside of kernels)."""
-        row = dissector.dialogs[connection]
-        row["client"] = self.client
-        # Kafka has to be found again, as nobody knows where its frames begin; what is not read needs no search.
-        row["protocol"] = self.protocol if self.protocol in (d.TLS, d.FOREIGN) else d.UNKNOWN
-        row["answers_at_once"] = self.answers_at_once
-        for name in _NAMES:
-            value = getattr(self, name)
-            if value is not None and value not in numbers:
-                numbers[value] = dissector.number_of(value)
-            row[name] = -1 if value is None else numbers[value]
+    @property
+    def facts(self) -> ConnectionFacts:
+        """What the dissector has to know of it."""
+        texts = {name: getattr(self, name) for name in NAMES}
+        return ConnectionFacts(self.connection, self.client, self.protocol, self.answers_at_once, **texts)
+
+
+def history_with(facts: ConnectionFacts, first: int, bases: tuple[int, int], row: Any) -> History:
+    """The history of a connection that began at `first`. `row`: its CONNECTION row of reassembly."""
+    return History(
+        facts.serial, first, bases, (int(row["syn_at"]), int(row["syn_ack_at"])), int(row["handshake_rtt_ns"]),
+        facts.client, facts.protocol, facts.answers_at_once, **{name: getattr(facts, name) for name in NAMES},
+    )  # fmt: skip
 
 
 def bases_of(ways: Array) -> tuple[int, int]:
@@ -122,13 +110,9 @@ def resume(engine: SplitEngine, c: int, history: History) -> None:
 
 def history_of(engine: SplitEngine, c: int) -> History:
     """What an engine knows of connection `c` now."""
-    dialog, row = engine.dissector.dialogs[c], engine.assembler.connections[c]
-    texts = {name: engine.dissector.string(int(dialog[name])) if dialog[name] >= 0 else None for name in _NAMES}
-    return History(
-        int(dialog["serial"]), engine.began(c), bases_of(engine.assembler.directions[2 * c : 2 * c + 2]),
-        (int(row["syn_at"]), int(row["syn_ack_at"])), int(row["handshake_rtt_ns"]), int(dialog["client"]),
-        int(dialog["protocol"]), int(dialog["answers_at_once"]), **texts,
-    )  # fmt: skip
+    facts, row = engine.dissector.connection_facts(c), engine.assembler.connections[c]
+    bases = bases_of(engine.assembler.directions[2 * c : 2 * c + 2])
+    return history_with(facts, engine.began(c), bases, row)
 
 
 def under_way(engine: SplitEngine, c: int) -> int:
@@ -153,12 +137,17 @@ def _state(engine: SplitEngine, c: int) -> tuple[Any, ...]:
     older: Any = None
     previous = under_way(engine, c)
     if previous >= 0:
-        serial = int(engine.dissector.dialogs["serial"][previous])
-        older = (serial, int(rows["closed_at"][previous]), _ways(engine, previous), _dialog(engine, previous))
+        serial = engine.dissector.connection_facts(previous).serial
+        older = (
+            serial,
+            int(rows["closed_at"][previous]),
+            _ways(engine, previous),
+            engine.dissector.connection_state(previous),
+        )
     handshake: Any = int(row["handshake_rtt_ns"])
     if handshake < 0 and (row["syn_at"] or row["syn_ack_at"]):  # its round trip may still be told
         handshake = int(row["syn_at"]), int(row["syn_ack_at"]), int(row["client"])
-    return int(row["closed_at"]), handshake, _ways(engine, c), _dialog(engine, c), older
+    return int(row["closed_at"]), handshake, _ways(engine, c), engine.dissector.connection_state(c), older
 
 
 def _ways(engine: SplitEngine, c: int) -> tuple[Any, ...]:
@@ -193,70 +182,5 @@ def _way(engine: SplitEngine, way: Any, opened: bool) -> tuple[Any, ...]:
     )
 
 
-def _dialog(engine: SplitEngine, c: int) -> tuple[Any, ...]:
-    dissector = engine.dissector
-    dialog = dissector.dialogs[c]
-    protocol = int(dialog["protocol"])
-    if protocol in (d.TLS, d.FOREIGN):
-        return protocol, int(dialog["client"])
-    streams = dissector.streams[2 * c : 2 * c + 2]
-    losses = int(streams["losses"][1 - int(dialog["client"])]) if dialog["client"] >= 0 else 0
-    waiting = []
-    number = int(dialog["pending_first"])
-    while number >= 0:
-        x, link = dissector.exchanges[number], dissector.links[number]
-        waiting.append(
-            (
-                *(int(x[name]) for name in _OF_WAITING),
-                *(_text(engine, int(x[name])) for name in _NAMES_OF_WAITING),
-                _text(engine, int(link["name"])),
-                int(link["no_reply"]), int(link["token"]), losses != int(link["losses"]),
-            )
-        )  # fmt: skip
-        number = int(link["next"])
-    return (
-        protocol,
-        *(int(dialog[name]) for name in ("client", "raw_sasl", "answers_at_once", "previous_response")),
-        int(dialog["mute_end"]) if dialog["mute_end"] > dialog["previous_response"] else None,  # else it is over
-        _ahead(engine, dialog),
-        int(dialog["tls_records"]) if protocol == d.UNKNOWN else None,
-        tuple(_text(engine, int(dialog[name])) for name in _NAMES),
-        tuple(_stream(engine, stream) for stream in streams),
-        tuple(waiting),
-    )
-
-
-def _ahead(engine: SplitEngine, dialog: Any) -> tuple[int, ...] | None:
-    """What the head-of-line wait of a request that waits will be charged by. None where no request that waits came
-    before the last response, or all of the time ahead was the broker's."""
-    number = int(dialog["pending_first"])
-    if number < 0 or engine.dissector.exchanges["request_last"][number] >= dialog["previous_response"]:
-        return None
-    return tuple(int(dialog[name]) for name in _AHEAD) if any(dialog[name] for name in _NOT_BROKER) else None
-
-
-def _stream(engine: SplitEngine, stream: Any) -> tuple[Any, ...]:
-    """What is there of a frame, or of what a frame is searched in."""
-    dissector = engine.dissector
-    at, used = int(stream["buffer"]), int(stream["used"])
-    marks = []
-    number = int(stream["marks_first"])
-    while number >= 0:
-        mark = dissector.marks[number]
-        marks.append(tuple(int(mark[name]) for name in ("offset", "ts", "packet", "wire", "captured", "fresh")))
-        number = int(mark["next"])
-    return (
-        *(int(stream[name]) for name in ("mode", "frame_size", "kept", "have", "seen", "used", "broken", "doubt")),
-        (int(stream["first"]), int(stream["packet_first"])) if stream["have"] else None,
-        int(stream["retry"]) if stream["mode"] != d.SYNCED else None,
-        tuple(marks),
-        _hash(dissector.pool[at : at + used]),
-    )
-
-
 def _hash(data: Array) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(data).tobytes(), digest_size=8).digest() if len(data) else b""
-
-
-def _text(engine: SplitEngine, number: int) -> bytes | None:
-    return engine.dissector.string(number) if number >= 0 else None
