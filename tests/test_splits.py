@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.captures.sources import CaptureReader
+from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.captures.splits import (  # fmt: skip
     Split,
     SplitReader,

@@ -27,8 +27,9 @@ from kafkatap.reassembly.errors import CaptureError
 from kafkatap.reassembly.scanner import HEADER_SIZE, MODIFIED, Scanner
 
 from ..kernel_modules import KERNEL_MODULES
-from .sources import BLOCK_SIZE, CaptureReader, Reading
-from .storage import Input, open_input, size_of
+from .capture_bytes import CaptureBytes
+from .capture_reader import BLOCK_SIZE, CaptureReader
+from .storage import InputFile, open_input, size_of
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -130,7 +131,7 @@ def _read(path: str, start: int, count: int) -> bytes:
         file.close()
 
 
-def _window(file: Input, start: int, count: int) -> Bytes:
+def _window(file: InputFile, start: int, count: int) -> Bytes:
     """Up to `count` bytes from `start` on; fewer at the file's end."""
     data = np.empty(count, np.uint8)
     view = memoryview(cast(Any, data))
@@ -176,7 +177,7 @@ class Found:
     sure: bool
 
 
-def find_record(file: Input, split: Split, target: int | None = None) -> Found:
+def find_record(file: InputFile, split: Split, target: int | None = None) -> Found:
     """Search for the first record that begins at `target` (the split's start) or later. Same bytes, same answer."""
     target = split.start if target is None else target
     scanner = Scanner(1)
@@ -229,7 +230,7 @@ class _Part:
 
     compression = ""
 
-    def __init__(self, file: Input, end: int | None, size: int) -> None:
+    def __init__(self, file: InputFile, end: int | None, size: int) -> None:
         self._file = file
         self._at = 0
         self._end = end
@@ -256,7 +257,7 @@ class _Part:
         self._file.close()
 
 
-class _Whole(Reading):
+class _Whole(CaptureBytes):
     """A whole file as it was planned: what is added to it later belongs to no plan that stands."""
 
     def __init__(self, split: Split) -> None:
@@ -333,9 +334,9 @@ class SplitReader(CaptureReader):
         first = self.begins if self.split.start else 0
         return (self._base + self._end if reached is None else reached) - first
 
-    def _take_scan(self) -> None:
+    def _scan(self) -> None:
         first, swapped = self._at, self._scanner.swapped
-        super()._take_scan()
+        super()._scan()
         if self._scanner.format != "pcapng":
             return
         while True:

@@ -1,6 +1,6 @@
 """From the surveys of all splits: which split stands for which packets of each flow, and what it has to know for that.
 
-Splits are put in order of time by their files (as `sources.ordered` does) and, in a file, of place. Packets are
+Splits are put in order of time by their files (as `merge_captures` does) and, in a file, of place. Packets are
 numbered over all of them. Each flow belongs to the first split that has it, up to its head in the next one, and so on.
 
 A flow whose packets in two files overlap in time was captured at both ends: all its packets, from all of these splits,
@@ -18,7 +18,7 @@ import numpy as np
 from kafkatap.dissector.framing import connections as d
 from kafkatap.reassembly.dtypes import LISTENER
 
-from ...captures.sources import SLACK_NS
+from ...captures.merge import SLACK_NS
 from .connection_state import History
 from .split_engine import NOTHING
 from .survey import FlowSeen, SplitSurvey

@@ -25,7 +25,7 @@ from .split_engine import SplitAssembler, SplitEngine, flow_keys
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ...captures.sources import FileReport
+    from ...captures.capture_reader import FileReport
     from ...engine import Assembled
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +34,7 @@ SEAM_LIMIT = 256 * 1024
 
 
 class Packets(Protocol):
-    """A split as it is read: `sources.CaptureReader`, `splits.SplitReader`."""
+    """A split as it is read: `CaptureReader`, `splits.SplitReader`."""
 
     buffer: Array
     position: int
