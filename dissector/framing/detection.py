@@ -41,7 +41,12 @@ def looks_like_tls(data):  # type: ignore[no-untyped-def]
     """Whether a TLS record header starts here (RFC 8446, 5.1)."""
     if left(data) < 5:
         return False
-    return TLS_FIRST <= u1(data, 0) <= TLS_LAST and u1(data, 1) == 3 and u1(data, 2) <= 4 and 0 < u2(data, 3) <= TLS_LONGEST
+    return (
+        TLS_FIRST <= u1(data, 0) <= TLS_LAST
+        and u1(data, 1) == 3
+        and u1(data, 2) <= 4
+        and 0 < u2(data, 3) <= TLS_LONGEST
+    )
 
 
 @helper

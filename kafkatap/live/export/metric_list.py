@@ -131,7 +131,7 @@ METRICS: tuple[Metric, ...] = (
     _counter("client_response_bytes", "clients", "response_bytes", "Size of the responses by client_id."),
     _counter("client_error_codes", "clients", "error_codes", "Error codes by client_id, at any level of the responses."),
     _counter("throttled_responses", "clients", "throttled", "Responses with a throttle_time_ms above 0."),
-    _counter("throttle_time_seconds", "clients", "throttle_ms", "Sum of throttle_time_ms in the responses.", 1e3),
+    _counter("throttle_time_seconds", "clients", "throttle_time_ms", "Sum of throttle_time_ms in the responses.", 1e3),
     _counter("throttle_wait_seconds", "clients", "throttle_wait_ns",
              "Throttle wait: what clients really waited on the wire because of throttling.", 1e9),
     _counter("topic_requests", "topics", "requests",
