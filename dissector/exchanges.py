@@ -16,6 +16,7 @@ from kafkatap.kernels.readers import be64
 
 from .dtypes import EXCHANGE, INCOMPLETE, TOO_LARGE
 from .framing.connections import CONNECTION
+from .framing.cursor import Cursor
 from .framing.tables import LINK, SOURCE_BLOCK, SOURCE_HELD
 from .programs.machine import JOB, TAPE
 from .programs.roles import (
@@ -70,22 +71,23 @@ class Bodies(NamedTuple):
 
 
 @helper
-def buffer_of(b, job):  # type: ignore[no-untyped-def]
-    """The array that a job's body lies in."""
+def body_of(b, job):  # type: ignore[no-untyped-def]
+    """A cursor over the captured bytes of a job's body."""
     source = np.int64(job.source)
-    return b.block if source == SOURCE_BLOCK else (b.held if source == SOURCE_HELD else b.pool)
+    buf = b.block if source == SOURCE_BLOCK else (b.held if source == SOURCE_HELD else b.pool)
+    return Cursor(buf, job.at, job.end)
 
 
 @helper
 def intern_row(b, job, row):  # type: ignore[no-untyped-def]
     """The number of the string that a row of the tape holds."""
-    return intern(b.strings, buffer_of(b, job), row.value, np.int64(row.length))
+    return intern(b.strings, body_of(b, job).buf, row.value, np.int64(row.length))
 
 
 @helper
 def is_topic_id(b, job, row):  # type: ignore[no-untyped-def]
     """Whether a row's 16 bytes are a topic's id: all zeros mean none."""
-    buf = buffer_of(b, job)
+    buf = body_of(b, job).buf
     return be64(buf, row.value) != 0 or be64(buf, row.value + 8) != 0
 
 

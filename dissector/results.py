@@ -25,7 +25,7 @@ from .dtypes import (
     NO_INT32,
     RESULT,
 )
-from .exchanges import PRODUCE, Bodies, buffer_of, intern_row, is_topic_id
+from .exchanges import PRODUCE, Bodies, body_of, intern_row, is_topic_id
 from .programs.roles import (
     R_BASE_OFFSET,
     R_ENTITY_NAME,
@@ -107,7 +107,7 @@ def _records_in(b, job, context):  # type: ignore[no-untyped-def]
     if context.records_length < 0:
         return np.int64(-1)
     captured = min(np.int64(context.records_length), job.end - context.records_at)
-    return count_records(buffer_of(b, job), context.records_at, captured)
+    return count_records(body_of(b, job).buf, context.records_at, captured)
 
 
 @helper

@@ -107,8 +107,9 @@ def _buffer_rest(t, stream, part, taken):  # type: ignore[no-untyped-def]
 
 @helper
 def _read_part(t, c, d, stream, part):  # type: ignore[no-untyped-def]
-    """Read the frames of a part, and add the rest to the search buffer if sync is lost. Return whether bytes are missing
-    behind it."""
+    """Read the frames of a part, and add the rest to the search buffer if sync is lost.
+
+    Return whether bytes are missing behind it."""
     taken = np.int64(0)
     if stream.mode == STREAM_IN_SYNC:
         if stream.doubt != DOUBT_NONE and stream.passed > 0 and part.starts_chunk and part.is_gap == 0:

@@ -143,7 +143,7 @@ def _is_token(t, connection, frame):  # type: ignore[no-untyped-def]
     """Whether a request frame is a bare SASL token. The first request header ends the exchange of tokens."""
     if connection.raw_sasl == 0:
         return False
-    known = program_of(t.index, REQUEST, api_key(frame), api_version(frame)) >= 0
+    known = program_of(t.program_index, REQUEST, api_key(frame), api_version(frame)) >= 0
     if known and left(frame) >= REQUEST_HEADER and client_id_length(frame) >= -1:
         connection.raw_sasl = 0
         return False
@@ -211,7 +211,7 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
     x.api_key = key
     x.api_version = version
     x.correlation_id = request_correlation_id(frame)
-    program = program_of(t.index, REQUEST, key, version)
+    program = program_of(t.program_index, REQUEST, key, version)
     body = frame.at + REQUEST_FIXED
     if has_client_id(key, version):
         body = _read_client_id(t, connection, x, frame)
@@ -274,7 +274,7 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     if connection.head == 0:
         connection.head = frame.packet_last
     body = skip(frame, RESPONSE_HEADER)
-    program = response_program(t.index, np.int64(x.api_key), np.int64(x.api_version), body)
+    program = response_program(t.program_index, np.int64(x.api_key), np.int64(x.api_version), body)
     _add_job(t, frame, body.at, program, slot * 2 + 1)
     if program < 0:
         x.response_status = status_without_program(t, np.int64(x.api_key), frame)

@@ -41,7 +41,12 @@ def looks_like_tls(data):  # type: ignore[no-untyped-def]
     """Whether a TLS record header starts here (RFC 8446, 5.1)."""
     if left(data) < 5:
         return False
-    return TLS_FIRST <= u1(data, 0) <= TLS_LAST and u1(data, 1) == 3 and u1(data, 2) <= 4 and 0 < u2(data, 3) <= TLS_LONGEST
+    return (
+        TLS_FIRST <= u1(data, 0) <= TLS_LAST
+        and u1(data, 1) == 3
+        and u1(data, 2) <= 4
+        and 0 < u2(data, 3) <= TLS_LONGEST
+    )
 
 
 @helper
@@ -83,7 +88,7 @@ def _judge_answer(t, requests, stream, is_final):  # type: ignore[no-untyped-def
     if response_correlation_id(answer) != request_correlation_id(request):
         return REJECT
     body = Cursor(answer.buf, answer.at + RESPONSE_HEADER, min(answer.end, answer.at + size))
-    program = response_program(t.index, api_key(request), api_version(request), body)
+    program = response_program(t.program_index, api_key(request), api_version(request), body)
     if size > left(answer) and not is_final:
         return WAIT
     is_aligned = segment_ends_at(t, stream, size)

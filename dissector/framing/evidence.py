@@ -58,7 +58,7 @@ def request_header(t, frame):  # type: ignore[no-untyped-def]
     version = api_version(frame)
     if size < REQUEST_FIXED or size > LONGEST_FRAME + 4 or not is_plausible_api(key, version):
         return _header(REJECT, -1, frame.at)
-    program = program_of(t.index, REQUEST, key, version)
+    program = program_of(t.program_index, REQUEST, key, version)
     body = frame.at + REQUEST_FIXED
     if not has_client_id(key, version):
         return _header(ACCEPT, program, body)
@@ -84,7 +84,9 @@ def response_header(t, c, frame):  # type: ignore[no-untyped-def]
         return _header(REJECT, -1, frame.at)
     x = t.exchanges[slot]
     body = Cursor(frame.buf, frame.at + RESPONSE_HEADER, min(frame.end, frame.at + size))
-    return _header(ACCEPT, response_program(t.index, np.int64(x.api_key), np.int64(x.api_version), body), body.at)
+    return _header(
+        ACCEPT, response_program(t.program_index, np.int64(x.api_key), np.int64(x.api_version), body), body.at
+    )
 
 
 @helper

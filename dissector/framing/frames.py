@@ -103,12 +103,12 @@ def _is_head_enough(t, c, d, stream):  # type: ignore[no-untyped-def]
     """Whether nobody wants more than the head of the frame that a stream's buffer begins with."""
     frame = Cursor(t.pool, stream.buffer, stream.buffer + stream.used)
     if is_request_stream(t, c, d):
-        return is_head_only(t.index, REQUEST, api_key(frame), api_version(frame))
+        return is_head_only(t.program_index, REQUEST, api_key(frame), api_version(frame))
     slot = find_waiting(t, t.connections[c], response_correlation_id(frame), DEPTH)
     if slot < 0:
         return False
     x = t.exchanges[slot]
-    return is_head_only(t.index, RESPONSE, np.int64(x.api_key), np.int64(x.api_version))
+    return is_head_only(t.program_index, RESPONSE, np.int64(x.api_key), np.int64(x.api_version))
 
 
 @helper

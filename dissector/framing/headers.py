@@ -60,7 +60,7 @@ def response_correlation_id(frame):  # type: ignore[no-untyped-def]
 
 @helper
 def client_id_length(frame):  # type: ignore[no-untyped-def]
-    """The length of a request's client_id, -1 for null, or BEYOND_END. Its bytes may be anything: clients choose them."""
+    """The length of a request's client_id, -1 for null, or BEYOND_END. It may be any bytes: clients choose them."""
     length = i2(frame, REQUEST_FIXED)
     return length if length >= -1 and REQUEST_HEADER + length <= left(frame) else np.int64(BEYOND_END)
 

@@ -7,11 +7,10 @@ import numpy as np
 from kafkatap.kernels.decorator import helper
 
 from ..dtypes import INCOMPLETE, TOO_LARGE, UNKNOWN_API, UNKNOWN_VERSION
+from ..programs.program import KEYS, VERSIONS
 from .cursor import i2
 from .headers import API_VERSIONS
 
-#: Keys and versions below these bounds are in the index.
-KEYS, VERSIONS = 128, 32
 #: A flag of the index: only the head of these bodies is decoded.
 HEAD_ONLY = 1 << 30
 REQUEST, RESPONSE = 0, 1
@@ -54,6 +53,6 @@ def status_without_program(t, key, frame):  # type: ignore[no-untyped-def]
     if frame.end < frame.limit:
         return np.int64(TOO_LARGE if frame.limit - frame.at > t.state[0].max_frame else INCOMPLETE)
     for entry in range(2 * VERSIONS):
-        if program_of(t.index, entry // VERSIONS, key, np.int64(entry % VERSIONS)) >= 0:
+        if program_of(t.program_index, entry // VERSIONS, key, np.int64(entry % VERSIONS)) >= 0:
             return np.int64(UNKNOWN_VERSION)
     return np.int64(UNKNOWN_API)

@@ -79,7 +79,7 @@ def _is_header(t, c, frame, is_response):  # type: ignore[no-untyped-def]
     """Whether another frame of this direction seems to start here."""
     if is_response:
         return find_waiting(t, t.connections[c], response_correlation_id(frame), SEARCH_DEPTH) >= 0
-    known = program_of(t.index, REQUEST, api_key(frame), api_version(frame)) >= 0
+    known = program_of(t.program_index, REQUEST, api_key(frame), api_version(frame)) >= 0
     return known and client_id_length(frame) >= -1
 
 

@@ -120,7 +120,7 @@ class Tables(NamedTuple):
     jobs: Annotated[Array, JOB]
     strings: Strings
     code: Annotated[Array, np.int32]
-    index: Annotated[Array, np.int32]
+    program_index: Annotated[Array, np.int32]
     tape: Annotated[Array, TAPE]
     scratch: Annotated[Array, np.int64]
     free_buffers: Annotated[Array, np.int64]

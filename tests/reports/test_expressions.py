@@ -164,7 +164,7 @@ def test_topics_that_requests_ask_for_count() -> None:
 
     import numpy as np
 
-    from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
+    from kafkatap.dissector.results import EXCHANGE_TOPIC
 
     asked = np.array([(LOST, ORDERS, -1)], EXCHANGE_TOPIC)
     mask = Condition(parse_expression("topic == orders")).select(

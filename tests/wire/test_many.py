@@ -335,13 +335,12 @@ def test_no_more_than_is_asked_for_is_kept_of_each_frame() -> None:
 
 def largest_buffer(made: Engine, packets: list[Packet]) -> int:
     """The largest place in the pool of frames that was ever used."""
-    from kafkatap.dissector.framing import connections as dialogs
 
     tops = []
 
     class Watch:
         def look(self, frames: object) -> None:
-            tops.append(int(made.dissector.state[dialogs.POOL_TOP]))
+            tops.append(made.dissector.pool_used)
 
     made.dissector.inspectors = (Watch(),)
     see(packets, runs=[200] * len(packets), engine=made)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.framing import connections as d
+from kafkatap.dissector.connection_state import NAMES, ConnectionFacts
+from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
 from kafkatap.reassembly.streams import REST_NS
 
 if TYPE_CHECKING:
@@ -23,17 +24,6 @@ Array = np.ndarray[Any, Any]
 _MASK = 0xFFFFFFFF
 #: Time stamps may step back a little.
 _DISORDER_NS = 1_000_000_000
-_NAMES = ("client_id", "software", "software_version", "mechanism")
-_OF_WAITING = (
-    "correlation_id", "api_key", "api_version", "request_first", "request_last", "request_packet_first",
-    "request_packet_last", "request_bytes", "request_status", "acks", "max_wait_ms", "min_bytes",
-)  # fmt: skip
-_AHEAD = (
-    "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
-    "ahead_polls",
-)  # fmt: skip
-_NOT_BROKER = ("ahead_late", "ahead_mute", "ahead_hol_throttle_wait", "ahead_hol_poll_wait", "ahead_polls")
-_NAMES_OF_WAITING = ("client_id", "client_software", "client_software_version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +39,7 @@ class History:
     handshake: tuple[int, int] = (0, 0)
     handshake_rtt_ns: int = -1
     client: int = -1
-    protocol: int = d.UNKNOWN
+    protocol: int = PROTOCOL_UNKNOWN
     answers_at_once: int = -1
     client_id: bytes | None = None
     software: bytes | None = None
@@ -66,7 +56,7 @@ class History:
             "protocol": later.protocol or self.protocol,
             "answers_at_once": later.answers_at_once if later.answers_at_once >= 0 else self.answers_at_once,
         }
-        for name in _NAMES:
+        for name in NAMES:
             value = getattr(later, name)
             known[name] = getattr(self, name) if value is None else value
         return replace(self, **known)
@@ -76,19 +66,19 @@ class History:
         left, right = asdict(self), asdict(other)
         return all(left[f.name] == right[f.name] for f in fields(self) if f.name != "protocol")
 
-    def put(self, dissector: Dissector, connection: int, numbers: dict[bytes, int]) -> None:
-        """Write it to a dialog's row, for a START that is RESUMED. `numbers`: of strings, as far as they were asked for
-        (to intern one takes 0.2 ms outside of kernels)."""
-        row = dissector.dialogs[connection]
-        row["client"] = self.client
-        # Kafka has to be found again, as nobody knows where its frames begin; what is not read needs no search.
-        row["protocol"] = self.protocol if self.protocol in (d.TLS, d.FOREIGN) else d.UNKNOWN
-        row["answers_at_once"] = self.answers_at_once
-        for name in _NAMES:
-            value = getattr(self, name)
-            if value is not None and value not in numbers:
-                numbers[value] = dissector.number_of(value)
-            row[name] = -1 if value is None else numbers[value]
+    @property
+    def facts(self) -> ConnectionFacts:
+        """What the dissector has to know of it."""
+        texts = {name: getattr(self, name) for name in NAMES}
+        return ConnectionFacts(self.connection, self.client, self.protocol, self.answers_at_once, **texts)
+
+
+def history_with(facts: ConnectionFacts, first: int, bases: tuple[int, int], row: Any) -> History:
+    """The history of a connection that began at `first`. `row`: its CONNECTION row of reassembly."""
+    return History(
+        facts.serial, first, bases, (int(row["syn_at"]), int(row["syn_ack_at"])), int(row["handshake_rtt_ns"]),
+        facts.client, facts.protocol, facts.answers_at_once, **{name: getattr(facts, name) for name in NAMES},
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +123,8 @@ def resume(assembler: Assembler, c: int, history: History) -> None:
 
 def history_of(assembler: Assembler, dissector: Dissector, c: int, first: int) -> History:
     """The history of connection `c` so far. `first`: the time of its first packet."""
-    dialog, row = dissector.dialogs[c], assembler.connections[c]
-    texts = {name: dissector.string(int(dialog[name])) if dialog[name] >= 0 else None for name in _NAMES}
-    return History(
-        int(dialog["serial"]), first, bases_of(assembler.directions[2 * c : 2 * c + 2]),
-        (int(row["syn_at"]), int(row["syn_ack_at"])), int(row["handshake_rtt_ns"]), int(dialog["client"]),
-        int(dialog["protocol"]), int(dialog["answers_at_once"]), **texts,
-    )  # fmt: skip
+    bases = bases_of(assembler.directions[2 * c : 2 * c + 2])
+    return history_with(dissector.connection_facts(c), first, bases, assembler.connections[c])
 
 
 def under_way(assembler: Assembler, c: int) -> int:
@@ -164,12 +149,13 @@ def _state(assembler: Assembler, dissector: Dissector, c: int) -> tuple[Any, ...
     older: Any = None
     previous = under_way(assembler, c)
     if previous >= 0:
-        serial = int(dissector.dialogs["serial"][previous])
-        older = (serial, int(rows["closed_at"][previous]), _ways(assembler, previous), _dialog(dissector, previous))
+        serial = dissector.connection_facts(previous).serial
+        state = dissector.connection_state(previous)
+        older = serial, int(rows["closed_at"][previous]), _ways(assembler, previous), state
     handshake: Any = int(row["handshake_rtt_ns"])
-    if handshake < 0 and (row["syn_at"] or row["syn_ack_at"]):  # its round trip may still be told
+    if handshake < 0 and (row["syn_at"] or row["syn_ack_at"]):  # its round trip is not measured yet
         handshake = int(row["syn_at"]), int(row["syn_ack_at"]), int(row["client"])
-    return int(row["closed_at"]), handshake, _ways(assembler, c), _dialog(dissector, c), older
+    return int(row["closed_at"]), handshake, _ways(assembler, c), dissector.connection_state(c), older
 
 
 def _ways(assembler: Assembler, c: int) -> tuple[Any, ...]:
@@ -204,68 +190,5 @@ def _way(assembler: Assembler, way: Any, opened: bool) -> tuple[Any, ...]:
     )
 
 
-def _dialog(dissector: Dissector, c: int) -> tuple[Any, ...]:
-    dialog = dissector.dialogs[c]
-    protocol = int(dialog["protocol"])
-    if protocol in (d.TLS, d.FOREIGN):
-        return protocol, int(dialog["client"])
-    streams = dissector.streams[2 * c : 2 * c + 2]
-    losses = int(streams["losses"][1 - int(dialog["client"])]) if dialog["client"] >= 0 else 0
-    waiting = []
-    number = int(dialog["pending_first"])
-    while number >= 0:
-        x, link = dissector.exchanges[number], dissector.links[number]
-        waiting.append(
-            (
-                *(int(x[name]) for name in _OF_WAITING),
-                *(_text(dissector, int(x[name])) for name in _NAMES_OF_WAITING),
-                _text(dissector, int(link["name"])),
-                int(link["no_reply"]), int(link["token"]), losses != int(link["losses"]),
-            )
-        )  # fmt: skip
-        number = int(link["next"])
-    return (
-        protocol,
-        *(int(dialog[name]) for name in ("client", "raw_sasl", "answers_at_once", "previous_response")),
-        int(dialog["mute_end"]) if dialog["mute_end"] > dialog["previous_response"] else None,  # else it is over
-        _ahead(dissector, dialog),
-        int(dialog["tls_records"]) if protocol == d.UNKNOWN else None,
-        tuple(_text(dissector, int(dialog[name])) for name in _NAMES),
-        tuple(_stream(dissector, stream) for stream in streams),
-        tuple(waiting),
-    )
-
-
-def _ahead(dissector: Dissector, dialog: Any) -> tuple[int, ...] | None:
-    """What the head-of-line wait of a request that waits will be charged by. None where no request that waits came
-    before the last response, or all of the time ahead was the broker's."""
-    number = int(dialog["pending_first"])
-    if number < 0 or dissector.exchanges["request_last"][number] >= dialog["previous_response"]:
-        return None
-    return tuple(int(dialog[name]) for name in _AHEAD) if any(dialog[name] for name in _NOT_BROKER) else None
-
-
-def _stream(dissector: Dissector, stream: Any) -> tuple[Any, ...]:
-    """What is there of a frame, or of what a frame is searched in."""
-    at, used = int(stream["buffer"]), int(stream["used"])
-    marks = []
-    number = int(stream["marks_first"])
-    while number >= 0:
-        mark = dissector.marks[number]
-        marks.append(tuple(int(mark[name]) for name in ("offset", "ts", "packet", "wire", "captured", "fresh")))
-        number = int(mark["next"])
-    return (
-        *(int(stream[name]) for name in ("mode", "frame_size", "kept", "have", "seen", "used", "broken", "doubt")),
-        (int(stream["first"]), int(stream["packet_first"])) if stream["have"] else None,
-        int(stream["retry"]) if stream["mode"] != d.SYNCED else None,
-        tuple(marks),
-        _hash(dissector.pool[at : at + used]),
-    )
-
-
 def _hash(data: Array) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(data).tobytes(), digest_size=8).digest() if len(data) else b""
-
-
-def _text(dissector: Dissector, number: int) -> bytes | None:
-    return dissector.string(number) if number >= 0 else None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.framing import connections as d
+from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
 from kafkatap.reassembly.dtypes import LISTENER
 
 from ...captures.merge import SLACK_NS
@@ -214,9 +214,9 @@ def _chain(
 
 def _is_other(history: History, seen: FlowSeen) -> bool:
     """Whether a flow does not carry Kafka, as far as is known up to a split and as is seen in it."""
-    if history.protocol in (d.TLS, d.FOREIGN):
+    if history.protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN):
         return True
-    return history.protocol == d.UNKNOWN and seen.history is not None and seen.history.protocol != d.KAFKA
+    return history.protocol == PROTOCOL_UNKNOWN and seen.history is not None and seen.history.protocol != PROTOCOL_KAFKA
 
 
 def _covers(seen: FlowSeen, head: int) -> bool:

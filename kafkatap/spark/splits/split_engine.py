@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector.framing import connections as dialog_rows
+from kafkatap.dissector.framing.tables import CHUNK_START, OPENING_RESUMED, OPENING_SYN
 from kafkatap.kernels.arrays import as_bytes, copied, grown, taken
 from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
@@ -42,7 +42,6 @@ _WAYS = (
     "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows", "bytes",
     "stray_bytes", "cut_bytes",
 )  # fmt: skip
-_STREAMS = ("frame_bytes", "token_bytes", "skipped_bytes")
 
 
 def flow_keys(flows: Array) -> list[bytes]:
@@ -138,12 +137,11 @@ class SplitEngine(Engine):
         **options: Any,
     ) -> None:
         super().__init__(assembler=SplitAssembler(), **options)
-        self.dissector.state[dialog_rows.NEXT_EXCHANGE] = (split + 1) * EXCHANGES_A_SPLIT + 1
+        self.dissector.next_exchange = (split + 1) * EXCHANGES_A_SPLIT + 1
         self._resumed: dict[bytes, History] = dict(histories or {})
         self._heads = dict(heads or {})
         self._before: dict[str, Any] = {}
         self.shared: set[int] = set()  # numbers of the connections that other splits have a part of
-        self._numbers: dict[bytes, int] = {}  # of the strings in histories
         self._began: dict[int, int] = {}  # first packet's time of resumed connections, by slot
         self._known: dict[int, History] = {}  # what they are to know when they are primed
         self._listeners: Array = np.zeros(0, LISTENER) if listeners is None else listeners
@@ -176,21 +174,16 @@ class SplitEngine(Engine):
         assembler.connections["used"][old] = 2
         over = np.flatnonzero(assembler.connections["used"] != 1)
         begun = np.flatnonzero(assembler.connections["used"] == 1)
-        self.shared.update(self.dissector.dialogs["serial"][begun].tolist())
+        self.shared.update(self.dissector.connections["serial"][begun].tolist())
         both = (2 * over[:, None] + (0, 1)).reshape(-1)
-        streams, ways = copied(self.dissector.streams), copied(assembler.directions)
-        for c in begun.tolist():
-            if self._unread(c):
-                streams["skipped_bytes"][2 * c : 2 * c + 2] += self._searched(c)
+        self.dissector.discount(begun)
+        ways = copied(assembler.directions)
         packets = assembler.connections["packets"].copy()
         packets[over] = 0
         as_bytes(ways).reshape(len(ways), -1)[both] = 0
-        as_bytes(streams).reshape(len(streams), -1)[both[both < len(streams)]] = 0
         self._before = {
-            "state": self.dissector.state.copy(),
             "bytes": dict(self._bytes),
             "not_captured": self.not_captured,
-            "streams": streams,
             "ways": ways,
             "packets": packets,
         }
@@ -233,9 +226,6 @@ class SplitEngine(Engine):
         if not len(ended):
             return
         assembler = self.assembler
-        for c in ended.tolist():
-            if self._unread(c):
-                self.dissector.streams["skipped_bytes"][2 * c : 2 * c + 2] += self._searched(c)
         ways = (2 * ended[:, None] + (0, 1)).reshape(-1)
         none = np.zeros(0, np.int64)
         part = Assembled(
@@ -244,7 +234,7 @@ class SplitEngine(Engine):
             taken(assembler.directions, ways),
         )  # fmt: skip
         self._close(part)
-        self.shared.update(self.dissector.dialogs["serial"][ended].tolist())
+        self.shared.update(self.dissector.connections["serial"][ended].tolist())
         assembler.connections["used"][ended] = 2
         assembler.flows["connection"][assembler.connections["flow"][ended]] = -1
 
@@ -264,38 +254,23 @@ class SplitEngine(Engine):
         """These connections and those before them on the same 4-tuples that packets may still come for, ascending."""
         return sorted({*connections, *(c for c in (under_way(self.assembler, c) for c in connections) if c >= 0)})
 
-    def _unread(self, c: int) -> bool:
-        """Whether nothing of connection `c` is read any more: what other splits know of it has no bytes."""
-        return int(self.dissector.dialogs["protocol"][c]) in (dialog_rows.TLS, dialog_rows.FOREIGN)
-
-    def _searched(self, c: int) -> list[int]:
-        """Bytes of both directions that lie in search buffers."""
-        found = [0, 0]
-        for side in (0, 1):
-            number = int(self.dissector.streams["marks_first"][2 * c + side])
-            while number >= 0:
-                found[side] += int(self.dissector.marks["wire"][number])
-                number = int(self.dissector.marks["next"][number])
-        return found
-
     def began(self, c: int) -> int:
         """When connection `c` began, be it in an earlier split."""
         return self._began.get(c, int(self.assembler.connections["first"][c]))
 
     def _begin(self, part: Assembled) -> None:
         super()._begin(part)
-        at = np.flatnonzero(part.chunks["kind"] == dialog_rows.START)
+        at = np.flatnonzero(part.chunks["kind"] == CHUNK_START)
         part.chunks["at"][at] = part.chunks["packet"][at]
         if not self._resumed:
             return
-        self.dissector.make_room(part.connections)
         for place, c, key in zip(at.tolist(), part.started.tolist(), flow_keys(part.started_flows), strict=True):
             history = self._resumed.pop(key, None)
-            if history is None or part.chunks["captured"][place] == 1:
+            if history is None or part.chunks["captured"][place] == OPENING_SYN:
                 continue
             part.chunks["at"][place] = history.connection
-            part.chunks["captured"][place] = dialog_rows.RESUMED
-            history.put(self.dissector, c, self._numbers)
+            part.chunks["captured"][place] = OPENING_RESUMED
+            self.dissector.resume(c, history.facts)
             self._began[c] = history.first
             self._known[c] = history
             self.assembler.connections["handshake_rtt_ns"][c] = history.handshake_rtt_ns
@@ -321,20 +296,10 @@ class SplitEngine(Engine):
         for name in _WAYS:
             part.ended_ways[name][places] -= self._before["ways"][name][both]
             self._before["ways"][name][both] = 0
-        there = both[both < len(self._before["streams"])]
-        for name in _STREAMS:
-            self.dissector.streams[name][there] -= self._before["streams"][name][there]
-            self._before["streams"][name][there] = 0
 
     def ledger(self) -> dict[str, dict[str, int]]:
         found = super().ledger()
         if self._before:
-            counts = self.dissector.state
-            mine = counts.copy()
-            mine[dialog_rows.COUNTS :] -= self._before["state"][dialog_rows.COUNTS :]
-            self.dissector.state, kept = mine, counts
-            found = super().ledger()
-            self.dissector.state = kept
             section = found["payload bytes"]
             for name, count in self._before["bytes"].items():
                 section[name] -= count

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from kafkatap.dissector.framing import connections as d
+from kafkatap.dissector.framing.tables import CHUNK_START
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.dtypes import LISTENER, PACKET
 
-from .connection_state import History, bases_of
+from .connection_state import History, bases_of, history_with
 from .seams import Seam, cut_out, joined
 from .split_engine import SplitAssembler, SplitEngine, flow_keys
 
@@ -90,7 +90,7 @@ class _SurveyEngine(SplitEngine):
 
     def _begin(self, part: Assembled) -> None:
         super()._begin(part)
-        starts = part.chunks[part.chunks["kind"] == d.START]
+        starts = part.chunks[part.chunks["kind"] == CHUNK_START]
         for c, key, ts, known in zip(
             part.started.tolist(), flow_keys(part.started_flows), starts["ts"].tolist(), starts["captured"].tolist(),
             strict=True,
@@ -111,30 +111,21 @@ class _SurveyEngine(SplitEngine):
             key = self._flow_of[c]
             seen = self.flows[key]
             seen.first, seen.last = min(seen.first, first), max(seen.last, last)
-            dialog = self.dissector.dialogs[c]
-            serial, head = int(dialog["serial"]), int(dialog["ready"])
-            if head and (not seen.head or head < seen.head):
-                seen.head = head
-            settled = int(dialog["settled"])
+            facts = self.dissector.connection_facts(c)
+            if facts.head and (not seen.head or facts.head < seen.head):
+                seen.head = facts.head
+            settled = facts.not_kafka_since
             if settled and (not seen.settled or settled < seen.settled):
                 seen.settled = settled
-            if serial > self._last.get(key, 0):
-                self._last[key] = serial
-                texts = {
-                    name: self.dissector.string(int(dialog[name])) if dialog[name] >= 0 else None
-                    for name in ("client_id", "software", "software_version", "mechanism")
-                }
-                row = part.ended_rows[i]
-                seen.history = History(
-                    serial, first, bases_of(part.ended_ways[2 * i : 2 * i + 2]),
-                    (int(row["syn_at"]), int(row["syn_ack_at"])), int(row["handshake_rtt_ns"]), int(dialog["client"]),
-                    int(dialog["protocol"]), int(dialog["answers_at_once"]), **texts,
-                )  # fmt: skip
+            if facts.serial > self._last.get(key, 0):
+                self._last[key] = facts.serial
+                bases = bases_of(part.ended_ways[2 * i : 2 * i + 2])
+                seen.history = history_with(facts, first, bases, part.ended_rows[i])
 
     def head_now(self, flow: int) -> int:
         """The head of the connection that a flow is in, 0 as long as there is none."""
         c = int(self.assembler.flows["connection"][flow])
-        return int(self.dissector.dialogs["ready"][c]) if c >= 0 else 0
+        return int(self.dissector.connections["head"][c]) if c >= 0 else 0
 
 
 class _Keeper:
