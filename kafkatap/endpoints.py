@@ -35,7 +35,7 @@ class Endpoints:
                 self._ends[2 * started + swapped, at + 1] = flows[f"{end}_port"]
 
     def of(self, connections: Array, swapped: Array) -> Array:
-        """int32 (n, 4): address number and port of the client, then of the broker. `swapped`: whether end b is the client."""
+        """int32 (n, 4): address number and port of the client, then of the broker. `swapped`: end b is the client."""
         return taken(self._ends, 2 * connections + swapped)
 
     def forget(self, kept: Array, open_: Array) -> Array:
@@ -56,7 +56,7 @@ class Endpoints:
         return numbers
 
     def _numbered(self, high: Array, low: Array) -> Array:
-        """The numbers of addresses, int64 (n,), by their upper and lower 64 bits, int64 (n,) each. New ones are added."""
+        """The numbers of addresses, int64 (n,), by their upper and lower 64 bits, int64 (n,) each. Adds new ones."""
         both = np.stack([high, low], axis=1)
         different, inverse = np.unique(both.view("V16").reshape(-1), return_inverse=True)
         first = different.view(np.int64).reshape(-1, 2).tolist()
