@@ -1,7 +1,7 @@
-"""The second pass over a split: the rows that it stands for, and what proves them.
+"""`SplitRun`: the second pass over a split.
 
-`SplitRun.batches` gives finished rows as the engine does; `outcome` afterwards says what has to be compared with other
-splits, and what is added up over all.
+`batches` yields the finished rows of the split. Afterwards `outcome` has the states to compare with other splits, and
+the sums over this split.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from .survey import Packets
 
 Array = np.ndarray[Any, Any]
-#: A split's seams, by the split that they are from, then by flow.
+#: The seams of a split: by the split that they are from, then by flow.
 Seams = Mapping[int, Mapping[bytes, Seam]]
 
 
 @dataclass(slots=True)
 class Outcome:
-    """`claims`: states of flows at this split's heads; `arrivals`: at the heads of the splits that go on with them, by
-    flow and that split. `names`: of topics by their ids, as they were told here."""
+    """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
+    them, by flow and that split. `names`: topic names by id that this split found."""
 
     split: int
     claims: dict[bytes, ConnectionState] = field(default_factory=dict)
@@ -44,8 +44,8 @@ class Outcome:
 
 
 class SplitRun:
-    """One split, decoded. `seams`: those that belong to this split, of itself and of later ones (with packet numbers as
-    in their splits; `bases` tells where these begin)."""
+    """`seams`: packets from this split and later ones that this split decodes, numbered as in their splits. `bases`:
+    packets before each split."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class SplitRun:
         self.outcome = Outcome(task.split)
 
     def batches(self, reader: Packets | None) -> Iterator[Batch]:
-        """Everything that this split stands for. `reader` numbers packets over the whole input; None: it has none but
-        those of seams."""
+        """The finished rows of this split. `reader` numbers packets over the whole input; None: all packets are in
+        seams."""
         engine, task = self.engine, self.task
         mine = self._seams.get(task.split, {})
         own = joined(self._numbered(task.split, key) for key in task.primed if key in mine)
@@ -99,11 +99,10 @@ class SplitRun:
             self.open_flows = engine.open_flows()
             engine.detach(list(self.open_flows))
         yield from engine.finish()
-        self._conclude()
+        self._fill_outcome()
 
     def packets_of(self, key: bytes, own: Mapping[bytes, Seam]) -> Seam:
-        """All packets that this run had of a flow, in their order; `own` are those of the split itself, as numbered
-        there."""
+        """All packets of a flow in this run, in order. `own`: those of the split itself, numbered as there."""
         task = self.task
         parts = [own[key].numbered_from(self._bases[task.split])] if key in own else []
         for _, split in sorted((self._bases[split], split) for split in self._seams):
@@ -131,7 +130,7 @@ class SplitRun:
         if len(whole.packets):
             yield from self.engine.follow(whole.data, whole.packets, len(whole.packets))
 
-    def _conclude(self) -> None:
+    def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome
         dissector = engine.dissector
         outcome.ledger = engine.ledger()
@@ -143,11 +142,11 @@ class SplitRun:
 
     @property
     def topic_names(self) -> Mapping[bytes, bytes]:
-        """Names of topics by their ids, as far as all splits told them."""
+        """Topic names by id, of all splits."""
         return self._names
 
-    def parted(self, connections: Any) -> tuple[Any, Any]:
-        """Rows of the table `connections`: those that other splits have a part of, and those that are whole."""
+    def split_shared(self, connections: Any) -> tuple[Any, Any]:
+        """Two tables of rows of connections: those that other splits share, and those that are complete."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -156,5 +155,5 @@ class SplitRun:
         return connections.filter(shared), connections.filter(pc.invert(shared))
 
     def context(self) -> Context:
-        """What the numbers in this split's rows mean."""
+        """Names, ledger and the other facts that the rows of this split refer to."""
         return replace(self.engine.context(), ledger=self.outcome.ledger, not_captured=self.outcome.not_captured)
