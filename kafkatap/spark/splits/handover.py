@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.framing import connections as d
-from kafkatap.reassembly.streams import REST_NS
+from kafkatap.reassembly.connection_state import Handshake, Resumption
 
 if TYPE_CHECKING:
     from kafkatap.dissector.dissector import Dissector
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from .split_engine import SplitEngine
 
 Array = np.ndarray[Any, Any]
-_MASK = 0xFFFFFFFF
-#: Time stamps may step back a little.
-_DISORDER_NS = 1_000_000_000
 _NAMES = ("client_id", "software", "software_version", "mechanism")
 _OF_WAITING = (
     "correlation_id", "api_key", "api_version", "request_first", "request_last", "request_packet_first",
@@ -99,25 +96,10 @@ def bases_of(ways: Array) -> tuple[int, int]:
 
 
 def resume(engine: SplitEngine, c: int, history: History) -> None:
-    """Have connection `c` know of its handshake, and count its bytes from where they were counted in earlier splits: a
-    SYN that is sent once more is told by that from a new connection's."""
-    connection = engine.assembler.connections[c]
-    connection["syn_at"], connection["syn_ack_at"] = history.handshake
-    if any(history.handshake):
-        connection["client"] = history.client
-    for way, base in zip((2 * c, 2 * c + 1), history.bases, strict=True):
-        row = engine.assembler.directions[way]
-        if not row["started"] or base < 0:
-            continue
-        more = (int(row["base_seq"]) - base) & _MASK
-        row["base_seq"] = base
-        row["next"] += more
-        row["acked"] += more
-        row["fin"] += more if row["fin"] >= 0 else 0
-        number = int(row["held"])
-        while number >= 0:
-            engine.assembler.held["offset"][number] += more
-            number = int(engine.assembler.held["next"][number])
+    """Continue connection `c` from what earlier splits showed of it."""
+    syn, syn_ack = history.handshake
+    handshake = Handshake(syn, syn_ack, history.client, history.handshake_rtt_ns)
+    engine.assembler.resume(c, Resumption(history.bases, handshake))
 
 
 def history_of(engine: SplitEngine, c: int) -> History:
@@ -131,16 +113,6 @@ def history_of(engine: SplitEngine, c: int) -> History:
     )  # fmt: skip
 
 
-def under_way(engine: SplitEngine, c: int) -> int:
-    """The connection before `c` on the same 4-tuple, if packets of it may still come; else -1."""
-    rows = engine.assembler.connections
-    previous = int(rows["previous"][c])
-    if previous < 0 or rows["used"][previous] != 1:
-        return -1
-    rest = int(rows["last"][c]) - int(rows["closed_at"][previous])
-    return previous if rest <= REST_NS + _DISORDER_NS else -1
-
-
 def state_digest(engine: SplitEngine, c: int) -> bytes:
     """16 bytes; equal where the connection's state is."""
     found = hashlib.blake2b(repr(_state(engine, c)).encode(), digest_size=16)
@@ -148,49 +120,13 @@ def state_digest(engine: SplitEngine, c: int) -> bytes:
 
 
 def _state(engine: SplitEngine, c: int) -> tuple[Any, ...]:
-    rows = engine.assembler.connections
-    row = rows[c]
     older: Any = None
-    previous = under_way(engine, c)
-    if previous >= 0:
-        serial = int(engine.dissector.dialogs["serial"][previous])
-        older = (serial, int(rows["closed_at"][previous]), _ways(engine, previous), _dialog(engine, previous))
-    handshake: Any = int(row["handshake_rtt_ns"])
-    if handshake < 0 and (row["syn_at"] or row["syn_ack_at"]):  # its round trip may still be told
-        handshake = int(row["syn_at"]), int(row["syn_ack_at"]), int(row["client"])
-    return int(row["closed_at"]), handshake, _ways(engine, c), _dialog(engine, c), older
-
-
-def _ways(engine: SplitEngine, c: int) -> tuple[Any, ...]:
-    row = engine.assembler.connections[c]
-    opened = bool(row["syn_at"] or row["syn_ack_at"])
-    return tuple(_way(engine, engine.assembler.directions[2 * c + side], opened) for side in (0, 1))
-
-
-def _way(engine: SplitEngine, way: Any, opened: bool) -> tuple[Any, ...]:
-    if not way["started"]:
-        return ()
-    following = int(way["next"])
-    held = []
-    number = int(way["held"])
-    while number >= 0:
-        node = engine.assembler.held[number]
-        at, captured = int(node["at"]), int(node["captured"])
-        held.append(
-            (int(node["offset"]) - following, int(node["ts"]), int(node["packet"]), int(node["wire"]), captured,
-             _hash(engine.assembler.pool[at : at + captured]))
-        )  # fmt: skip
-        number = int(node["next"])
-    return (
-        int(way["base_seq"]),
-        following & _MASK,
-        # What comes first may be behind a gap, where the connection's first byte is known.
-        bool(way["delivered"]) or opened,
-        max(0, int(way["acked"]) - following),
-        int(way["fin"]) - following if way["fin"] >= 0 else None,
-        int(way["gap_since"]) if held else None,
-        tuple(held),
-    )
+    earlier = engine.assembler.earlier_connection(c)
+    if earlier >= 0:
+        serial = int(engine.dissector.dialogs["serial"][earlier])
+        state = engine.assembler.connection_state(earlier)
+        older = (serial, state.closed_at, state.streams, _dialog(engine, earlier))
+    return engine.assembler.connection_state(c), _dialog(engine, c), older
 
 
 def _dialog(engine: SplitEngine, c: int) -> tuple[Any, ...]:

@@ -21,105 +21,62 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.framing import connections as dialog_rows
-from kafkatap.kernels.arrays import as_bytes, copied, grown, taken
-from kafkatap.reassembly import headers
+from kafkatap.kernels.arrays import as_bytes, copied, taken
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import ACK, FLOW, LISTENER, SYN
+from kafkatap.reassembly.dtypes import ACK, LISTENER, OPENING_RESUMED, OPENING_SYN, SYN
+from kafkatap.reassembly.flows import flow_keys
 from kafkatap.reports.batch import Batch
 
 from ...engine import Assembled, Engine
-from .handover import History, history_of, resume, state_digest, under_way
+from .handover import History, history_of, resume, state_digest
 
 Array = np.ndarray[Any, Any]
-#: Bytes of a FLOW record that name the flow: the addresses and ports of its ends.
-KEY_BYTES = 40
 #: A head beyond all packets: the split has nothing of the flow for itself.
 NOTHING = 2**62
 #: Exchanges of a split are numbered from here on, times the split's number plus one.
 EXCHANGES_A_SPLIT = 1 << 32
 
-_WAYS = (
-    "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows", "bytes",
-    "stray_bytes", "cut_bytes",
-)  # fmt: skip
 _STREAMS = ("frame_bytes", "token_bytes", "skipped_bytes")
-
-
-def flow_keys(flows: Array) -> list[bytes]:
-    """What names each flow: FLOW (n,) -> n times KEY_BYTES bytes."""
-    raw = as_bytes(np.ascontiguousarray(flows)).reshape(len(flows), FLOW.itemsize)[:, :KEY_BYTES]
-    whole = np.ascontiguousarray(raw).tobytes()
-    return [whole[i : i + KEY_BYTES] for i in range(0, len(whole), KEY_BYTES)]
 
 
 class SplitAssembler(Assembler):
     """Leaves out the segments that belong to other splits, and keeps flows where they are in the table."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        #: Of each flow named here only packets behind this one are taken.
+        super().__init__(keep_flows=True, segment_filter=self._own_segments, **options)
+        #: Of each flow named here only packets behind this one are assembled.
         self.heads: Mapping[bytes, int] = {}
         self.known = 0  # flows whose head is in `_from`
         self._from: Array = np.zeros(256, np.int64)
-        #: (flow, packet) of the segments of each call of the kernel, when somebody asks to know.
+        #: (flow, packet) of the segments of each call of the kernel, if a list.
         self.seen: list[tuple[Array, Array]] | None = None
 
-    def keys(self, first: int = 0) -> list[bytes]:
-        return flow_keys(self.flows[first : int(self.counts[headers.FLOWS])])
-
-    def classified(self, block: Array, packets: Array, first: int, count: int) -> Iterator[tuple[Array, Array]]:
-        """The flow and the packet of each segment of packets[first:count], without putting them together."""
-        while first < count:
-            first = headers.read_headers(
-                block, packets, first, count, self.counts, self.flows, self.buckets, self.segments
-            )
-            segments = self.segments[: int(self.counts[headers.SEGMENTS])]
-            yield segments["flow"].copy(), segments["packet"].copy()
-            if self.counts[headers.STOPPED] == headers.FLOWS_FULL:
-                self._grow_flows()
-
-    def _assemble(self, block: Array, count: int) -> Iterator[int]:
-        if self.seen is not None and count:
-            segments = self.segments[:count]
+    def _own_segments(self, segments: Array) -> Iterator[Array]:
+        if self.seen is not None:
             self.seen.append((segments["flow"].copy(), segments["packet"].copy()))
-        if not self.heads or not count:
-            yield from super()._assemble(block, count)
+        if not self.heads or not len(segments):
+            yield segments
             return
-        kept, answers = self._sieve(count)
-        # Who listens is known from the packet on that tells it, be it another split's.
-        segments = copied(self.segments[:count])
+        kept, answers = self._sieve(segments)
+        # Who listens is known from the packet that shows it, be it another split's.
         before = 0
-        for place in (*answers.tolist(), count):
-            mine = kept[np.searchsorted(kept, before) : np.searchsorted(kept, place)]
-            if len(mine):
-                as_bytes(self.segments)[: len(mine) * segments.itemsize] = as_bytes(taken(segments, mine))
-                yield from super()._assemble(block, len(mine))
-            if place < count:
-                self._learn_listener(segments[place])
+        for place in (*answers.tolist(), len(segments)):
+            yield taken(segments, kept[np.searchsorted(kept, before) : np.searchsorted(kept, place)])
+            self.learn_answers(segments[place : place + 1])
             before = place
 
-    def _learn_listener(self, answer: Any) -> None:
-        flow, end = self.flows[answer["flow"]], "b" if answer["direction"] else "a"
-        row = [(flow[f"{end}_high"], flow[f"{end}_low"], flow[f"{end}_port"])]
-        self.learn_listeners(np.array(row, LISTENER))
-
-    def _sieve(self, count: int) -> tuple[Array, Array]:
+    def _sieve(self, segments: Array) -> tuple[Array, Array]:
         """The places of the segments that are this split's, and of SYN-ACKs that are not."""
-        flows = int(self.counts[headers.FLOWS])
+        flows = len(self.flows)
         if flows > len(self._from):
             self._from = np.concatenate((self._from, np.zeros(flows, np.int64)))
         if flows > self.known:
-            for number, key in enumerate(self.keys(self.known), self.known):
+            for number, key in enumerate(self.flow_keys(self.known), self.known):
                 self._from[number] = self.heads.get(key, 0)
             self.known = flows
-        segments = self.segments[:count]
         mine = segments["packet"] > self._from[segments["flow"]]
         answers = ~mine & (segments["tcp_flags"] & (SYN | ACK) == SYN | ACK)
         return np.flatnonzero(mine), np.flatnonzero(answers)
-
-    def _grow_flows(self) -> None:
-        self.flows = grown(self.flows)
-        self._hash_flows()
 
 
 class SplitEngine(Engine):
@@ -153,10 +110,9 @@ class SplitEngine(Engine):
 
     def prime(self, buffer: Array, packets: Array, count: int) -> None:
         """Take packets that belong to earlier splits."""
-        counts = self.assembler.counts.copy()
-        for _ in self.take(buffer, packets, 0, count):
-            pass
-        self._uncount(counts)
+        with self.assembler.uncounted():
+            for _ in self.take(buffer, packets, 0, count):
+                pass
         for c, history in self._known.items():
             resume(self, c, history)
         self._known.clear()
@@ -170,52 +126,45 @@ class SplitEngine(Engine):
         self._connections.clear()
         assembler = self.assembler
         # What nothing can come for any more was ended where it began.
-        latest = assembler.flows["connection"][: int(assembler.counts[headers.FLOWS])]
+        latest = assembler.flows["connection"]
         kept = set(self._alive(latest[latest >= 0].tolist()))
         old = [c for c in np.flatnonzero(assembler.connections["used"] == 1).tolist() if c not in kept]
-        assembler.connections["used"][old] = 2
+        assembler.detach(np.array(old, np.int64))
         over = np.flatnonzero(assembler.connections["used"] != 1)
         begun = np.flatnonzero(assembler.connections["used"] == 1)
         self.shared.update(self.dissector.dialogs["serial"][begun].tolist())
         both = (2 * over[:, None] + (0, 1)).reshape(-1)
-        streams, ways = copied(self.dissector.streams), copied(assembler.directions)
+        streams = copied(self.dissector.streams)
         for c in begun.tolist():
             if self._unread(c):
                 streams["skipped_bytes"][2 * c : 2 * c + 2] += self._searched(c)
-        packets = assembler.connections["packets"].copy()
-        packets[over] = 0
-        as_bytes(ways).reshape(len(ways), -1)[both] = 0
+        assembler.discount()
         as_bytes(streams).reshape(len(streams), -1)[both[both < len(streams)]] = 0
         self._before = {
             "state": self.dissector.state.copy(),
             "bytes": dict(self._bytes),
             "not_captured": self.not_captured,
             "streams": streams,
-            "ways": ways,
-            "packets": packets,
         }
 
     def follow(self, buffer: Array, packets: Array, count: int) -> Iterator[Batch]:
         """Take packets of a later split that belong here."""
-        counts, heads = self.assembler.counts.copy(), self.assembler.heads
+        heads = self.assembler.heads
         read = self.packets, self.first, self.last
         self.assembler.heads = {}
-        yield from self.take(buffer, packets, 0, count)
+        with self.assembler.uncounted():
+            yield from self.take(buffer, packets, 0, count)
         self.assembler.heads = heads
         self.packets, self.first, self.last = read
-        self._uncount(counts)
-
-    def _uncount(self, counts: Array) -> None:
-        """These packets are counted where they were read."""
-        for place in (*range(len(headers.CATEGORIES)), headers.PAYLOAD):
-            self.assembler.counts[place] = counts[place]
 
     def current(self, flows: list[bytes]) -> dict[bytes, int]:
         """The connection that each of these flows is in now; those without one are left out."""
         wanted = set(flows)
         numbers = self.assembler.flows["connection"]
         return {
-            key: int(numbers[i]) for i, key in enumerate(self.assembler.keys()) if key in wanted and numbers[i] >= 0
+            key: int(numbers[i])
+            for i, key in enumerate(self.assembler.flow_keys())
+            if key in wanted and numbers[i] >= 0
         }
 
     def states(self, flows: list[bytes]) -> dict[bytes, tuple[bytes, History]]:
@@ -231,17 +180,14 @@ class SplitEngine(Engine):
         for c in ended.tolist():
             if self._unread(c):
                 self.dissector.streams["skipped_bytes"][2 * c : 2 * c + 2] += self._searched(c)
-        ways = (2 * ended[:, None] + (0, 1)).reshape(-1)
+        rows, directions = assembler.detach(ended)
         none = np.zeros(0, np.int64)
         part = Assembled(
             np.zeros(1, np.uint8), assembler.pool, assembler.chunks[:0], len(assembler.connections),
-            none, none, assembler.flows[:0], ended, taken(assembler.connections, ended),
-            taken(assembler.directions, ways),
+            none, none, assembler.flows[:0], ended, rows, directions,
         )  # fmt: skip
         self._close(part)
         self.shared.update(self.dissector.dialogs["serial"][ended].tolist())
-        assembler.connections["used"][ended] = 2
-        assembler.flows["connection"][assembler.connections["flow"][ended]] = -1
 
     def end_closed(self) -> Iterator[Batch]:
         """End the connections that were closed long ago, as seen from the latest packet."""
@@ -250,14 +196,16 @@ class SplitEngine(Engine):
 
     def open_flows(self) -> dict[bytes, tuple[tuple[bytes, History], bool]]:
         """Of each flow that is in a connection: its state as of `states`, and whether that was closed."""
-        keys = self.assembler.keys()
+        keys = self.assembler.flow_keys()
         current = self.current(keys)
         closed = self.assembler.connections["closed_at"]
         return {key: (state, bool(closed[current[key]])) for key, state in self.states(keys).items()}
 
     def _alive(self, connections: list[int]) -> list[int]:
         """These connections and those before them on the same 4-tuples that packets may still come for, ascending."""
-        return sorted({*connections, *(c for c in (under_way(self, c) for c in connections) if c >= 0)})
+        return sorted(
+            {*connections, *(c for c in (self.assembler.earlier_connection(c) for c in connections) if c >= 0)}
+        )
 
     def _unread(self, c: int) -> bool:
         """Whether nothing of connection `c` is read any more: what other splits know of it has no bytes."""
@@ -286,10 +234,10 @@ class SplitEngine(Engine):
         self.dissector.make_room(part.connections)
         for place, c, key in zip(at.tolist(), part.started.tolist(), flow_keys(part.started_flows), strict=True):
             history = self._resumed.pop(key, None)
-            if history is None or part.chunks["captured"][place] == 1:
+            if history is None or part.chunks["opening"][place] == OPENING_SYN:
                 continue
             part.chunks["at"][place] = history.connection
-            part.chunks["captured"][place] = dialog_rows.RESUMED
+            part.chunks["opening"][place] = OPENING_RESUMED
             history.put(self.dissector, c, self._numbers)
             self._began[c] = history.first
             self._known[c] = history
@@ -307,15 +255,7 @@ class SplitEngine(Engine):
                 part.ended_rows["first"][i] = first
         if not self._before:
             return
-        before = part.ended[part.ended < len(self._before["packets"])]
-        rows = np.arange(len(part.ended))[part.ended < len(self._before["packets"])]
-        part.ended_rows["packets"][rows] -= self._before["packets"][before]
-        self._before["packets"][before] = 0
-        both = (2 * before[:, None] + (0, 1)).reshape(-1)
-        places = (2 * rows[:, None] + (0, 1)).reshape(-1)
-        for name in _WAYS:
-            part.ended_ways[name][places] -= self._before["ways"][name][both]
-            self._before["ways"][name][both] = 0
+        both = (2 * part.ended[:, None] + (0, 1)).reshape(-1)
         there = both[both < len(self._before["streams"])]
         for name in _STREAMS:
             self.dissector.streams[name][there] -= self._before["streams"][name][there]
