@@ -25,8 +25,8 @@ from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.programs.program import Programs, load_programs
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
-from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
+from kafkatap.reassembly.dtypes import OPENING_HINT, OPENING_UNKNOWN
 from kafkatap.reports.batch import CONNECTION_ROW, Batch, Context, FileInfo
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 
@@ -245,10 +245,10 @@ class Engine:
     def _hint(self, chunks: Array, started: Array, flows: Array) -> None:
         """Tell the client's direction of connections without a SYN whose one end has a broker's port."""
         at_a, at_b = np.isin(flows["a_port"], self._ports), np.isin(flows["b_port"], self._ports)
-        hinted = (at_a != at_b) & (chunks["captured"][started] == 0)
+        hinted = (at_a != at_b) & (chunks["opening"][started] == OPENING_UNKNOWN)
         where = started[hinted]
         chunks["direction"][where] = at_a[hinted]
-        chunks["captured"][where] = 2
+        chunks["opening"][where] = OPENING_HINT
 
     def dissect(self, part: Assembled) -> Iterator[Batch]:
         """The second half: the exchanges that are finished with a part."""
@@ -456,8 +456,6 @@ class Engine:
     def ledger(self) -> dict[str, dict[str, int]]:
         """Every packet, payload byte, request and response in exactly one named place; the parts sum to "total"."""
         state = self.dissector.state
-        counts = self.assembler.counts
-        packets = {name: int(counts[i]) for i, name in enumerate(headers.CATEGORIES)}
         requests = {
             "answered": int(state[dialog_rows.ANSWERED_COUNT]),
             "no_reply_expected": int(state[dialog_rows.NO_REPLY_COUNT]),
@@ -473,7 +471,7 @@ class Engine:
             "header_not_captured": int(state[dialog_rows.RESPONSES_HEADERLESS]),
         }
         return {
-            "packets": {**packets, "total": self.packets},
+            "packets": {**self.assembler.packet_counts, "total": self.packets},
             "payload bytes": {**self._bytes, "total": self._payload_bytes()},
             "requests": {**requests, "total": int(state[dialog_rows.REQUESTS])},
             "responses": {**responses, "total": int(state[dialog_rows.RESPONSES])},
@@ -481,4 +479,4 @@ class Engine:
 
     def _payload_bytes(self) -> int:
         """TCP payload on the wire, as the headers tell it: counted where segments are read, not from the parts."""
-        return int(self.assembler.counts[headers.PAYLOAD])
+        return self.assembler.payload_bytes

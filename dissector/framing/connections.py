@@ -114,9 +114,9 @@ PIECE = record_dtype(
 #: An interned string: where its bytes lie in the text array.
 STRING = record_dtype(("at", "i8"), ("hash", "i8"), ("length", "i4"))
 
-#: What reassembly gives (see there), declared again so that neither package needs the other. A START with `captured` 1
-#: tells the client's direction and that the first bytes follow; with RESUMED that the dialog's row says already what is
-#: known of a connection that began earlier; with 2 only the direction (a hint).
+#: What reassembly emits (see there), declared again so that neither package needs the other. The `opening` of a START
+#: says how the client is known: OPENING_SYN, so the first bytes follow; OPENING_HINT, only the direction is known;
+#: OPENING_RESUMED, the dialog's row holds already what an earlier run showed of the connection.
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),
@@ -127,9 +127,10 @@ CHUNK = record_dtype(
     ("direction", "u1"),
     ("kind", "u1"),
     ("source", "u1"),
+    ("opening", "u1"),
 )
 DATA, HOLE, START, END = range(4)
-RESUMED = 3
+OPENING_UNKNOWN, OPENING_SYN, OPENING_HINT, OPENING_RESUMED = range(4)
 #: Chunks after which a connection that is not known to be Kafka counts as settled.
 SETTLED = 16
 

@@ -48,11 +48,13 @@ from .connections import (
     MARKS_FULL,
     MARKS_ROOM,
     MAX_FRAME,
+    OPENING_RESUMED,
+    OPENING_SYN,
+    OPENING_UNKNOWN,
     PIECE,
     POOL,
     POOL_FULL,
     POOL_TOP,
-    RESUMED,
     RESYNCS,
     SEARCHING,
     SETTLED,
@@ -388,12 +390,12 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
     dialog.tls_records = 0
     dialog.unknown_chunks = 0
     dialog.raw_sasl = 0
-    if chunk.captured != RESUMED:
+    if chunk.opening != OPENING_RESUMED:
         dialog.client_id = -1
         dialog.software = -1
         dialog.software_version = -1
         dialog.mechanism = -1
-        dialog.client = chunk.direction if chunk.captured >= 1 else -1
+        dialog.client = chunk.direction if chunk.opening != OPENING_UNKNOWN else -1
         dialog.protocol = UNKNOWN
         dialog.answers_at_once = -1
     dialog.open = 1
@@ -416,7 +418,7 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
         stream.marks_first = -1
         stream.marks_last = -1
         # From a SYN on, both streams are known from their first byte: what they carry is judged there.
-        stream.mode = ANCHORED if chunk.captured == 1 else SEARCHING
+        stream.mode = ANCHORED if chunk.opening == OPENING_SYN else SEARCHING
 
 
 @helper

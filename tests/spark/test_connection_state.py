@@ -263,7 +263,7 @@ def test_what_is_handed_over_is_known_again() -> None:
     """By an engine that begins in the middle, of what one knew that was there from the start."""
     segments = pipelined(20, depth=0)
     whole = engine_after(segments[: len(segments) - 6])
-    key = whole.assembler.keys()[0]
+    key = whole.assembler.flow_keys()[0]
     history = whole.state_of(0).history
     again = engine_after(segments[len(segments) - 26 : len(segments) - 6], histories={key: history})
     known = again.states([key])[key].history
@@ -281,7 +281,7 @@ def test_what_is_handed_over_is_known_again() -> None:
 def test_a_syn_sent_again_is_no_new_connection() -> None:
     """Long after the handshake, in a split that did not see it: told by the sequence numbers that were handed over."""
     segments = pipelined(20, depth=0)
-    key = engine_after(segments).assembler.keys()[0]
+    key = engine_after(segments).assembler.flow_keys()[0]
     history = engine_after(segments[:-6]).state_of(0).history
     late = [*segments[30:40], replace(segments[1], time_ns=segments[40].time_ns), *segments[40:]]
     for known, connections in ((None, 2), (history, 1)):

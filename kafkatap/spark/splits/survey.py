@@ -16,11 +16,12 @@ import numpy as np
 
 from kafkatap.dissector.framing import connections as d
 from kafkatap.kernels.arrays import taken
-from kafkatap.reassembly.dtypes import LISTENER, PACKET
+from kafkatap.reassembly.dtypes import LISTENER, OPENING_SYN, PACKET
+from kafkatap.reassembly.flows import flow_keys
 
 from .connection_state import History, bases_of
 from .seams import Seam, cut_out, joined
-from .split_engine import SplitAssembler, SplitEngine, flow_keys
+from .split_engine import SplitAssembler, SplitEngine
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -92,13 +93,13 @@ class _SurveyEngine(SplitEngine):
         super()._begin(part)
         starts = part.chunks[part.chunks["kind"] == d.START]
         for c, key, ts, known in zip(
-            part.started.tolist(), flow_keys(part.started_flows), starts["ts"].tolist(), starts["captured"].tolist(),
+            part.started.tolist(), flow_keys(part.started_flows), starts["ts"].tolist(), starts["opening"].tolist(),
             strict=True,
         ):  # fmt: skip
             self._flow_of[c] = key
             seen = self.flows.get(key)
             if seen is None:
-                self.flows[key] = FlowSeen(ts, ts, known == 1, False)
+                self.flows[key] = FlowSeen(ts, ts, known == OPENING_SYN, False)
             else:
                 seen.renewed = True
 
@@ -166,7 +167,7 @@ class _Keeper:
             self._keep(flow, buffer, packets, some)
 
     def _learn(self) -> None:
-        keys = self._engine.assembler.keys(self._known)
+        keys = self._engine.assembler.flow_keys(self._known)
         count = self._known + len(keys)
         if count > len(self._open):
             self._open = np.concatenate((self._open, np.zeros(count, bool)))
@@ -190,7 +191,7 @@ class _Keeper:
 
     def seams(self) -> Iterator[tuple[bytes, Seam, bool]]:
         """Of each flow that has one: its seam, and whether it holds all its packets."""
-        keys = self._engine.assembler.keys()
+        keys = self._engine.assembler.flow_keys()
         for flow, parts in self._kept.items():
             yield keys[flow], joined(parts), bool(self._open[flow])
 
@@ -232,8 +233,9 @@ def cut_flows(reader: Packets, heads: dict[bytes, int]) -> dict[bytes, Seam]:
     kept: dict[bytes, list[Seam]] = {}
     while reader.fill() and int(reader.packets["number"][reader.position]) <= furthest:
         packets = reader.packets[reader.position : reader.count]
-        seen = list(assembler.classified(reader.buffer, reader.packets, reader.position, reader.count))
-        keys = assembler.keys()
+        runs = assembler.read_segments(reader.buffer, reader.packets, reader.position, reader.count)
+        seen = [(segments["flow"].copy(), segments["packet"].copy()) for segments in runs]
+        keys = assembler.flow_keys()
         wanted = np.array([heads.get(key, 0) for key in keys] or [0], np.int64)
         for flows, numbers in seen:
             mine = np.flatnonzero(numbers <= wanted[flows])
