@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
+from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels.arrays import as_bytes, taken
 
 Array = np.ndarray[Any, Any]

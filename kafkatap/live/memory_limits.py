@@ -74,7 +74,7 @@ class MemoryLimits:
         return self.patience // 20 if waiting <= 4 * self.waiting else self.patience // 300
 
     def names_full(self, engine: Engine) -> bool:
-        strings, text = engine.dissector.names_used
+        strings, text = len(engine.dissector.strings), engine.dissector.strings.text_used
         return strings > self.strings or text > self.text or len(engine.addresses) > self.addresses
 
 
@@ -92,7 +92,7 @@ def fold_small_rows(counts: ReportCounts, limits: MemoryLimits, engine: Engine) 
             most[key] = rows
     if not most:
         return counts
-    other = engine.dissector.number_of(OTHER)
+    other = engine.dissector.strings.number_of(OTHER)
 
     def folding(folds: _Folds) -> Callable[[tuple[str, ...], Array, Array], None]:
         def change(names: tuple[str, ...], keys: Array, values: Array) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 import numpy as np
 
 from kafkatap.dissector.framing import buffers
-from kafkatap.dissector.framing import connections as d
+from kafkatap.dissector.framing.tables import FRAMING_STATE
 from kafkatap.reassembly.errors import CaptureError
 from tests.support.captures import PcapRecords
 from tests.wire import mutations
@@ -39,10 +39,11 @@ def digests(samples: list[str], packets: int) -> dict[str, str]:
 
 
 def _bounds_are_checked() -> bool:
-    state = np.zeros(d.STATE_SIZE, np.int64)
-    state[d.DEFERRED] = 1
+    state = np.zeros(1, FRAMING_STATE)
+    state["deferred"] = 1
+    free = np.zeros(buffers.CLASSES, np.int64)
     try:
-        buffers.release_buffers(np.zeros(64, np.uint8), np.array([10_000 * 64 + 6], np.int64), state)
+        buffers.release_buffers(np.zeros(64, np.uint8), free, np.array([10_000 * 64 + 6], np.int64), state)
     except IndexError:
         return True
     return False

@@ -5,7 +5,7 @@ surveys            the surveys of all splits, repeated until they fit together
 plan               which split decodes which packets of each flow
 decode             second pass: the rows of a split, and the claims and arrivals that prove them
 split_engine       the engine over the packets of a split
-connection_state   the state of a connection: a digest to compare, and a history to resume with
+flow_state         the state of a flow's connection: a digest to compare, and a history to resume with
 proof              run a plan and correct it until all claims hold
 open_flows         the flows that are open at the end of a split
 checkpoint         what the batches of a stream leave to the next one

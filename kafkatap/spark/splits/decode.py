@@ -14,7 +14,7 @@ import numpy as np
 
 from kafkatap.reports.batch import Batch, Context
 
-from .connection_state import ConnectionState
+from .flow_state import FlowState
 from .plan import SplitTask
 from .seams import Seam, joined
 from .split_engine import SplitEngine
@@ -36,8 +36,8 @@ class Outcome:
     them, by flow and that split. `names`: topic names by id that this split found."""
 
     split: int
-    claims: dict[bytes, ConnectionState] = field(default_factory=dict)
-    arrivals: dict[tuple[bytes, int], ConnectionState] = field(default_factory=dict)
+    claims: dict[bytes, FlowState] = field(default_factory=dict)
+    arrivals: dict[tuple[bytes, int], FlowState] = field(default_factory=dict)
     names: dict[bytes, bytes] = field(default_factory=dict)
     ledger: dict[str, dict[str, int]] = field(default_factory=dict)
     not_captured: int = 0
@@ -63,14 +63,15 @@ class SplitRun:
         self.task = task
         self.ports, self.definitions = ports, definitions
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
-        self.open_flows: dict[bytes, tuple[ConnectionState, bool]] = {}
+        self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
         self._seams = seams
         self._bases = bases
         self._names = topic_names
-        self.engine = SplitEngine(
+        self._split = SplitEngine(
             task.number, task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors,
             ports=ports, definitions=definitions, apis=apis,
         )  # fmt: skip
+        self.engine = self._split.engine
         for topic_id, name in topic_names.items():
             self.engine.dissector.name_topic(topic_id, name)
         self.outcome = Outcome(task.split)
@@ -78,27 +79,27 @@ class SplitRun:
     def batches(self, reader: Packets | None) -> Iterator[Batch]:
         """The finished rows of this split. `reader` numbers packets over the whole input; None: all packets are in
         seams."""
-        engine, task = self.engine, self.task
+        split, task = self._split, self.task
         mine = self._seams.get(task.split, {})
         own = joined(self._numbered(task.split, key) for key in task.primed if key in mine)
         if len(own.packets):
-            engine.prime(own.data, own.packets, len(own.packets))
-        claims = engine.states(task.primed)
+            split.prime(own.data, own.packets, len(own.packets))
+        claims = split.states(task.primed)
         if reader is not None:
             self.outcome.claims = claims
-        engine.own()
+        split.begin_split()
         while reader is not None and reader.fill():
-            yield from engine.take(reader.buffer, reader.packets, reader.position, reader.count)
+            yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
             reader.position = reader.count
         yield from self._follow()
-        arrived = engine.states(list(task.next))
+        arrived = split.states(task.next)
         self.outcome.arrivals = {(key, task.next[key]): state for key, state in arrived.items()}
-        engine.detach(list(task.next))
+        yield from split.detach(list(task.next))
         if task.keep_open:
-            yield from engine.end_closed()
-            self.open_flows = engine.open_flows()
-            engine.detach(list(self.open_flows))
-        yield from engine.finish()
+            yield from split.end_closed()
+            self.open_flows = split.open_flows()
+            yield from split.detach(list(self.open_flows))
+        yield from split.finish()
         self._fill_outcome()
 
     def packets_of(self, key: bytes, own: Mapping[bytes, Seam]) -> Seam:
@@ -128,13 +129,13 @@ class SplitRun:
     def _take(self, seams: list[Seam], by_time: bool = False) -> Iterator[Batch]:
         whole = joined(seams, by_time=by_time)
         if len(whole.packets):
-            yield from self.engine.follow(whole.data, whole.packets, len(whole.packets))
+            yield from self._split.follow(whole.data, whole.packets, len(whole.packets))
 
     def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome
         dissector = engine.dissector
         outcome.ledger = engine.ledger()
-        outcome.not_captured = engine.uncaptured
+        outcome.not_captured = engine.not_captured
         for number, name in engine.topic_names.items():
             outcome.names[dissector.string(number)] = dissector.string(name)
         for topic_id, topic in self._names.items():
@@ -151,7 +152,7 @@ class SplitRun:
         import pyarrow.compute as pc
 
         numbers = connections["connection"]
-        shared = pc.is_in(numbers, pa.array(sorted(self.engine.shared), pa.int64()))
+        shared = pc.is_in(numbers, pa.array(sorted(self._split.shared), pa.int64()))
         return connections.filter(shared), connections.filter(pc.invert(shared))
 
     def context(self) -> Context:

@@ -10,16 +10,16 @@ split, which merges them in order of time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.framing import connections as d
+from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
 from kafkatap.reassembly.dtypes import LISTENER
 
 from ...captures.sources import SLACK_NS
-from .connection_state import History
+from .flow_state import History
 from .split_engine import NOTHING
 from .survey import FlowSeen, SplitSurvey
 
@@ -215,9 +215,13 @@ def _chain(
 
 def _is_other(history: History, seen: FlowSeen) -> bool:
     """Whether a flow is not Kafka, by its history before a split and by the survey of that split."""
-    if history.protocol in (d.TLS, d.FOREIGN):
+    if history.facts.protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN):
         return True
-    return history.protocol == d.UNKNOWN and seen.history is not None and seen.history.protocol != d.KAFKA
+    return (
+        history.facts.protocol == PROTOCOL_UNKNOWN
+        and seen.history is not None
+        and seen.history.facts.protocol != PROTOCOL_KAFKA
+    )
 
 
 def _covers(seen: FlowSeen, head: int) -> bool:
@@ -227,7 +231,7 @@ def _covers(seen: FlowSeen, head: int) -> bool:
 
 def _placed(seen: FlowSeen, base: int) -> History:
     assert seen.history is not None
-    return replace(seen.history, connection=seen.history.connection + base)
+    return seen.history.numbered_from(base)
 
 
 def shipped(plan: Plan) -> list[tuple[int, bytes, int]]:
