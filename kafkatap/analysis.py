@@ -255,7 +255,7 @@ class Analysis:
     def _run(
         self, all_results: bool, inspectors: Sequence[Inspector] = (), condition: Condition | None = None
     ) -> Any:  # fmt: skip
-        from .captures.sources import BLOCK_SIZE
+        from .captures.capture_reader import BLOCK_SIZE
         from .engine import engine_for
         from .run import Run
 

@@ -21,8 +21,9 @@ from kafkatap.reassembly.errors import CaptureError
 from kafkatap.reassembly.scanner import HEADER_SIZE, MODIFIED, Scanner
 
 from ..kernel_modules import KERNEL_MODULES
-from .sources import BLOCK_SIZE, CaptureReader, Reading
-from .storage import Input, open_input, size_of
+from .capture_bytes import CaptureBytes
+from .capture_reader import BLOCK_SIZE, CaptureReader
+from .storage import InputFile, open_input, size_of
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -124,7 +125,7 @@ def _read(path: str, start: int, count: int) -> bytes:
         file.close()
 
 
-def _window(file: Input, start: int, count: int) -> Bytes:
+def _window(file: InputFile, start: int, count: int) -> Bytes:
     """Up to `count` bytes from `start` on; fewer at the file's end."""
     data = np.empty(count, np.uint8)
     view = memoryview(cast(Any, data))
@@ -170,7 +171,7 @@ class Found:
     sure: bool
 
 
-def find_record(file: Input, split: Split, target: int | None = None) -> Found:
+def find_record(file: InputFile, split: Split, target: int | None = None) -> Found:
     """Search for the first record at `target` (default: the split's start) or later. Equal bytes give equal results."""
     target = split.start if target is None else target
     scanner = Scanner(1)
@@ -196,18 +197,18 @@ def find_record(file: Input, split: Split, target: int | None = None) -> Found:
 def _search(data: Bytes, wanted: tuple[int, int, int], split: Split, scanner: Scanner) -> Found:
     """What the kernels find in a window, as a place in it."""
     landing = np.empty(len(data), np.int32)
-    told = np.zeros(2, np.int64)
+    result = np.zeros(1, boundaries.FOUND)
     if scanner.format == "pcapng":
-        place = boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, told)
-        return Found(place if place >= 0 else None, int(told[boundaries.OTHERS]) == 0)
+        place = boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, result)
+        return Found(place if place >= 0 else None, int(result["others"][0]) == 0)
     second = 1_000_000 if scanner.format == "pcap" else 1_000_000_000
     about = _about(split, scanner)
-    place = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, second, about, landing, told)
-    if told[boundaries.OTHERS] >= 0:
-        return Found(place, int(told[boundaries.OTHERS]) == 0)
+    place = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, second, about, landing, result)
+    if result["others"][0] >= 0:
+        return Found(place, int(result["others"][0]) == 0)
     # Some programs write fractions of a second, or first times, that cannot be meant: of these nothing is sure.
-    guess = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, 1 << 32, 0, landing, told)
-    if told[boundaries.OTHERS] >= 0 or place < 0:
+    guess = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, 1 << 32, 0, landing, result)
+    if result["others"][0] >= 0 or place < 0:
         place = guess
     return Found(place if place >= 0 else None, False)
 
@@ -223,7 +224,7 @@ class _Part:
 
     compression = ""
 
-    def __init__(self, file: Input, end: int | None, size: int) -> None:
+    def __init__(self, file: InputFile, end: int | None, size: int) -> None:
         self._file = file
         self._at = 0
         self._end = end
@@ -250,7 +251,7 @@ class _Part:
         self._file.close()
 
 
-class _Whole(Reading):
+class _Whole(CaptureBytes):
     """A whole file, up to its size when it was planned."""
 
     def __init__(self, split: Split) -> None:
@@ -278,7 +279,7 @@ class SplitReader(CaptureReader):
         self.begins: int | None = 0
         self._exact = exact
         self._descriptions: list[bytes] = []
-        self._places = np.zeros(64, np.int64)
+        self._places = np.zeros(32, boundaries.BLOCK_RANGE)
         self._part = _Part(open_input(split.path), split.end, split.size) if split.head else None
         super().__init__(split.path, block_size, self._part or _Whole(split))
         if self._part is not None:
@@ -327,15 +328,15 @@ class SplitReader(CaptureReader):
         first = self.begins if self.split.start else 0
         return (self._base + self._end if reached is None else reached) - first
 
-    def _take_scan(self) -> None:
+    def _scan(self) -> None:
         first, swapped = self._at, self._scanner.swapped
-        super()._take_scan()
+        super()._scan()
         if self._scanner.format != "pcapng":
             return
         while True:
             count = boundaries.find_descriptions(self.buffer, first, self._at, swapped, self._places)
-            if 2 * count <= len(self._places):
+            if count <= len(self._places):
                 break
-            self._places = np.zeros(4 * count, np.int64)
-        for n in range(count):
-            self._descriptions.append(self.buffer[self._places[2 * n] : self._places[2 * n + 1]].tobytes())
+            self._places = np.zeros(2 * count, boundaries.BLOCK_RANGE)
+        for begin, end in self._places[:count].tolist():
+            self._descriptions.append(self.buffer[begin:end].tobytes())

@@ -13,9 +13,9 @@ from typing import Any
 from kafkatap.reports.batch import P_KAFKA, Context
 from kafkatap.reports.counting.connection_counts import connection_totals
 
+from ..captures.capture_reader import FileReport
 from ..captures.paths import find_captures
 from ..captures.pipes import STANDARD_INPUT, Interrupted, Pipe, is_pipe
-from ..captures.sources import FileReport
 from ..captures.storage import is_uri
 from ..complaints import complain, reason_of
 from .values import When

@@ -1,6 +1,7 @@
-"""`python -m tests.wire.probe PACKETS ROUNDS SAMPLE...`: what the engine makes of samples in the kernel mode of this
-process, as JSON {sample: digest of all rows}; then `ROUNDS` rounds of each kind of hostile bytes, which only must not
-crash. Exit 3: an index out of bounds does not show in this process, though KAFKATAP_BOUNDSCHECK is set.
+"""Digests of samples in the kernel mode of this process: `python -m tests.wire.probe PACKETS ROUNDS SAMPLE...`.
+
+Prints JSON {sample: digest of all rows}. Then it runs `ROUNDS` rounds of each kind of hostile bytes, which must not
+crash. Exit 3: KAFKATAP_BOUNDSCHECK is set, but this process does not detect an index out of bounds.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from tests.wire.harness import Seen, see, see_bytes
 
 
 def digest(seen: Seen) -> str:
-    """All that was seen, as a short text."""
+    """A short hash of all rows."""
     whole = repr((seen.exchanges, seen.results, seen.connections, sorted(seen.ledger.items())))
     return f"{len(seen.exchanges)} exchanges {hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
 
 def digests(samples: list[str], packets: int) -> dict[str, str]:
-    """The first `packets` packets of each sample, whole and cut into runs."""
+    """Digests of the first `packets` packets of each sample, at once and in runs."""
     found = {}
     for path in samples:
         records = PcapRecords(path)

@@ -18,7 +18,7 @@ import numpy as np
 from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
 from kafkatap.reassembly.dtypes import LISTENER
 
-from ...captures.sources import SLACK_NS
+from ...captures.merge import SLACK_NS
 from .flow_state import History
 from .split_engine import NOTHING
 from .survey import FlowSeen, SplitSurvey

@@ -26,7 +26,7 @@ from .split_engine import number_by_packet
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ...captures.sources import FileReport
+    from ...captures.capture_reader import FileReport
 
 Array = np.ndarray[Any, Any]
 #: A flow's seam with more bytes than this is cut out only if the plan needs it.
