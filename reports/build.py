@@ -28,16 +28,17 @@ def build_report(
     by: str = "api",
     timeline_rows: int = 24,
     curves: bool = False,
-    asked: str | None = None,
+    selected: str | None = None,
 ) -> Report:
     """The reports of finished counts. `by`: api, client, broker, version or topic; `curves`: what plots need too;
-    `asked`: the filters in words, for the heading."""
+    `selected`: the options of the
+    selection as the user wrote them; None: everything is selected."""
     check_by(by)
     counts.finish()
     detail = errors(counts, context)
     undecoded = not_decoded(counts, context)
     return Report(
-        heading=heading(counts, context, asked),
+        heading=heading(counts, context, selected),
         tables=(
             latency(counts, context, by),
             throttle(counts, context),

@@ -21,8 +21,9 @@ from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message
 from kafkatap.reports.model import Column, Table, Value
 from kafkatap.reports.rendering.text import Line, render_table, write_lines
 
+from ..selection import api_keys
 from .options import own_version
-from .values import api_keys, chosen_definitions
+from .values import chosen_definitions
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions

@@ -11,7 +11,6 @@ import numpy as np
 
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.filters import NEVER
 
 from ..engine import Engine
 
@@ -20,6 +19,7 @@ Array = np.ndarray[Any, Any]
 OTHER = b"(other)"
 SECOND = 1_000_000_000
 _OTHER = -2  # stands for the number of OTHER
+_UNLIMITED = 2**63
 _Folds = Mapping[tuple[str, ...], Mapping[str, int]]
 #: What small rows have in common once they are added up, by the key of their table.
 _FOLDED: _Folds = {
@@ -102,7 +102,7 @@ def fold(counts: ReportCounts, bounds: Bounds, engine: Engine) -> ReportCounts:
         return change
 
     folded = counts.rekeyed(folding(_FOLDED))
-    return folded.rekeyed(folding(_FURTHER)) if len(folded.groups) > most.get(tally.GROUP_KEY, NEVER) else folded
+    return folded.rekeyed(folding(_FURTHER)) if len(folded.groups) > most.get(tally.GROUP_KEY, _UNLIMITED) else folded
 
 
 def forget_names(

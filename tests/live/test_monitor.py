@@ -41,7 +41,7 @@ def watched(path: Path, bounds: Bounds | None = None, step: int = SECOND // 10) 
 
 def reported(path: Path, by: str) -> tuple[Report, Context]:
     engine = Engine(True)
-    counts = ReportCounts(None, engine, by_topic=True)
+    counts = ReportCounts(by_topic=True)
     run = Run([str(path)], engine)
     for batch in run.batches():
         counts.add(batch)

@@ -164,7 +164,7 @@ def checked(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Itera
 
 def counted(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
     """A row OUTCOME with the split's connections, and a row COUNTS: what reports are made of."""
-    counts = ReportCounts(names=run.engine, by_topic=rows.reading.by_topic)
+    counts = ReportCounts(by_topic=rows.reading.by_topic)
     for batch in run.batches(reader):
         counts.add(batch)
     context = run.context()
@@ -177,7 +177,7 @@ def written(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Itera
     staging = rows.staging
     assert staging is not None
     split = run.task.split
-    counts = ReportCounts(names=run.engine, by_topic=rows.reading.by_topic)
+    counts = ReportCounts(by_topic=rows.reading.by_topic)
     wanted = {"exchanges", "results", "connections"}
     files: list[Written] = []
     where = _Where()
