@@ -71,7 +71,7 @@ def test_throttling_is_that_of_the_report(families, report):
     told: dict[tuple[str], list[float]] = {}
     for r in rows(report.table("throttle")):
         seen = told.setdefault((r["client_id"],), [0, 0, 0])
-        for i, name in enumerate(("throttled", "throttle_sum_ms", "wait_sum_ns")):
+        for i, name in enumerate(("throttled", "throttle_time_sum_ms", "throttle_wait_sum_ns")):
             seen[i] += r[name]
     assert len(told) >= 3
     for name, i, scale in (

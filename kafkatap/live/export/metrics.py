@@ -62,7 +62,7 @@ class _Counter(NamedTuple):
 _COUNTERS = (
     _Counter("kafkatap_request_bytes_total", "calls", "request_bytes", "Size of the requests."),
     _Counter("kafkatap_response_bytes_total", "calls", "response_bytes", "Size of the responses."),
-    _Counter("kafkatap_requests_with_errors_total", "calls", "with_errors",
+    _Counter("kafkatap_requests_with_errors_total", "calls", "failed_exchanges",
              "Requests whose response has an error code, at any level of it."),
     _Counter("kafkatap_hol_wait_seconds_total", "calls", "hol_wait_ns",
              "Time that requests waited behind earlier ones of their connection.", 1e9),
@@ -70,13 +70,13 @@ _COUNTERS = (
     _Counter("kafkatap_client_request_bytes_total", "clients", "request_bytes", "Size of the requests by client_id."),
     _Counter("kafkatap_client_response_bytes_total", "clients", "response_bytes",
              "Size of the responses by client_id."),
-    _Counter("kafkatap_client_errors_total", "clients", "errors",
+    _Counter("kafkatap_client_errors_total", "clients", "error_codes",
              "Error codes by client_id, at any level of the responses."),
     _Counter("kafkatap_throttled_responses_total", "clients", "throttled",
              "Responses with a throttle_time_ms above zero."),
-    _Counter("kafkatap_throttle_time_seconds_total", "clients", "throttle_ms",
+    _Counter("kafkatap_throttle_time_seconds_total", "clients", "throttle_time_ms",
              "The throttle_time_ms that brokers told, summed.", 1e3),
-    _Counter("kafkatap_throttle_wait_seconds_total", "clients", "wait_ns",
+    _Counter("kafkatap_throttle_wait_seconds_total", "clients", "throttle_wait_ns",
              "What quotas really delayed on the wire: since Kafka 2.0 the request after a throttled response.", 1e9),
     _Counter("kafkatap_topic_requests_total", "topics", "requests",
              "Produce, Fetch and ShareFetch requests by topic; one about several topics counts for each."),
@@ -84,7 +84,8 @@ _COUNTERS = (
              "Size of the Produce requests about a topic; one about several topics counts for each."),
     _Counter("kafkatap_topic_fetch_bytes_total", "topics", "fetch_bytes",
              "Size of the responses to Fetch and ShareFetch about a topic; one about several topics counts for each."),
-    _Counter("kafkatap_topic_errors_total", "topics", "errors", "Error codes given for a topic or a partition of it."),
+    _Counter("kafkatap_topic_errors_total", "topics", "error_codes",
+             "Error codes for a topic or one of its partitions."),
     _Counter("kafkatap_errors_total", "errors", "count", "Error codes other than 0, at any level of the responses."),
 )  # fmt: skip
 
@@ -225,11 +226,11 @@ class Metrics(Sink):
         values["requests"] = values["requests"] * (produce | fetch)
         values["produce_bytes"] = values["request_bytes"] * produce
         values["fetch_bytes"] = values["response_bytes"] * fetch
-        busy = np.flatnonzero(values["requests"] + values["errors"])
+        busy = np.flatnonzero(values["requests"] + values["error_codes"])
         keys, values = _taken(keys, busy), _taken(values, busy)
         codes = np.where(keys["topic"] >= 0, keys["topic"], -2 - keys["topic_id"])
         slots, freed = self._slots(
-            "topic", codes, lambda n: label(names.topic(n, -2 - n)), values["requests"] + values["errors"]
+            "topic", codes, lambda n: label(names.topic(n, -2 - n)), values["requests"] + values["error_codes"]
         )
         self._tables["topics"].add({"topic": slots}, values)
         return freed

@@ -35,7 +35,7 @@ _PROMPT, _WAITING, _LONG_POLL = range(3)
 #: Columns of tally.GROUP_VALUES that a row adds up.
 _SUMMED = (
     "answered", "no_reply_expected", "unanswered", "response_lost", "request_bytes", "response_bytes", "throttled",
-    "wait_ns", "errors",
+    "throttle_wait_ns", "error_codes",
 )  # fmt: skip
 
 Label = int | str | None
@@ -162,7 +162,8 @@ def _made(rolled: Rolled, api_keys: Mapping[Label, int], errors: Mapping[Label, 
     columns = zip(
         places, tiers, requests.tolist(), v["request_bytes"].tolist(), v["response_bytes"].tolist(),
         broker[:, 0].tolist(), broker[:, 1].tolist(), total_p99.tolist(), v["throttled"].tolist(),
-        v["wait_ns"].tolist(), v["errors"].tolist(), (v["unanswered"] + v["response_lost"]).tolist(), strict=True,
+        v["throttle_wait_ns"].tolist(), v["error_codes"].tolist(), (v["unanswered"] + v["response_lost"]).tolist(),
+        strict=True,
     )  # fmt: skip
     rows = [
         Row(
