@@ -559,7 +559,7 @@ def test_a_file_that_is_removed_is_not_written_to(samples: Path, tmp_path: Path)
 CHILD = """
 import sys, time
 from kafkatap.engine import Engine
-from kafkatap.live.recorder import Recorder
+from kafkatap.live.recording.recorder import Recorder
 from kafkatap.sources import CaptureReader
 
 path, out = sys.argv[1:]

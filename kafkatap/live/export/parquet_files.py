@@ -30,7 +30,7 @@ from kafkatap.reports import tables
 from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results, error_counts
 
 from ...partitions import to_microseconds
-from ..sinks import Sink
+from ..sink import Sink
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts

@@ -18,9 +18,9 @@ import pytest
 
 import kafkatap
 from kafkatap.engine import Engine
-from kafkatap.live.bounds import Bounds
 from kafkatap.live.export.parquet_files import GATHERED, ParquetLog
 from kafkatap.live.governor import Governor
+from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.live.monitor import Monitor
 from kafkatap.partitions import to_microseconds
 from kafkatap.reports.batch import Batch
@@ -86,7 +86,7 @@ def test_topics_have_names_where_they_were_told_before(samples: Path, tmp_path: 
 def test_rows_keep_their_names_when_names_are_forgotten(samples: Path, tmp_path: Path, rotate: int) -> None:
     """Bounds so tight that the numbers of names change every second."""
     path = samples / "live-4.3.pcap.zst"
-    log(path, ParquetLog(tmp_path, rotate=rotate), Bounds(strings=1, text=1, addresses=1))
+    log(path, ParquetLog(tmp_path, rotate=rotate), MemoryLimits(strings=1, text=1, addresses=1))
     for name in KEYS:
         assert without_late_names(table(tmp_path, name)).equals(without_late_names(wanted(path, name)))
     topics = table(tmp_path, "results")["topic"]
@@ -143,11 +143,11 @@ CHILD = """
 import sys, time
 from tests.live.support import FileSource
 from kafkatap.engine import Engine
-from kafkatap.live import tables
+from kafkatap.live.export import parquet_files
 
-tables.GATHERED = 500
+parquet_files.GATHERED = 500
 path, out = sys.argv[1:]
-parquet = tables.ParquetLog(out, rotate=10_000_000_000)
+parquet = parquet_files.ParquetLog(out, rotate=10_000_000_000)
 engine = Engine(True)
 now = 0
 while True:

@@ -1,13 +1,13 @@
-"""`--plain`: a line an interval, for logs: `key=value` pairs, always the same keys in the same order.
+"""`--plain`: one line per interval, for logs: `key=value` pairs, always the same keys in the same order.
 
     time=2026-11-21T15:10:40Z level=full requests_s=678.0 packets_s=12345.0 mb_s=4.21 p50_ms=0.412 p99_ms=12.801
-    slowest=Produce slowest_p99_ms=31.214 throttled=0 quota_ms=0.000 errors=3 error=NOT_LEADER_OR_FOLLOWER
-    unanswered=0 connections=117 waiting=43 opened=2 refused=0 no_answer=0 resets=0 retransmitted=0 zero_windows=0
-    rtt_ms=0.213 drops=0 cpu=0.07                                                           (all on one line)
+    slowest=Produce slowest_p99_ms=31.214 throttled=0 throttle_wait_ms=0.000 failed=2 error_codes=3
+    error=NOT_LEADER_OR_FOLLOWER unanswered=0 connections=117 waiting=43 opened=2 refused=0 no_answer=0 resets=0
+    retransmitted=0 zero_windows=0 rtt_ms=0.213 drops=0 cpu=0.07                             (all on one line)
 
-Broker times are of requests that wait for nothing else: without Fetch, JoinGroup and SyncGroup. `slowest` is the API
-with the longest p99 of them, `error` the most frequent error code. Counts are those of the interval. What there is none
-of is `-`; a value never holds a space.
+Broker times exclude requests that wait for something else: Fetch, JoinGroup and SyncGroup. `slowest` is the API with
+the longest p99 of the others. `error` is the most frequent error code. Counts are those of the interval. A missing
+value is `-`. No value contains a space.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 
 from ..broker_health import added, mean_round_trip, value
 from ..governor import LEVELS
-from ..sinks import Sink
+from ..sink import Sink
 from .breakdown import SECOND, Row, total_row, window_rows
 
 if TYPE_CHECKING:
@@ -32,19 +32,19 @@ NONE = "-"
 
 
 class Plain(Sink):
-    """A line to `file` every `interval` ns, in whole seconds. `utc`: times in UTC, else with the local offset.
+    """Writes a line to `file` every `interval` ns, rounded to seconds. `utc`: times in UTC, else with the local offset.
 
-    OSError where the file cannot be written to; afterwards nothing is written any more.
+    OSError if the file cannot be written; after that it writes nothing more.
     """
 
     def __init__(self, monitor: Monitor, interval: int, file: TextIO, utc: bool = False) -> None:
         self._monitor, self._file, self._utc = monitor, file, utc
         self._interval = max(interval, SECOND)
         self._since = self._now = monitor.status.now
-        self._counts = ReportCounts()  # names are of no interest: APIs and error codes are numbers of Kafka's
+        self._counts = ReportCounts()  # without names: a line has only API keys and error codes
         self._before = self._totals(monitor.engine)
         self._health = added({})
-        self._broken = False
+        self._any = self._broken = False
 
     def health(self, rows: Mapping[str, Array]) -> None:
         self._health += added(rows)
@@ -52,13 +52,17 @@ class Plain(Sink):
     def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         self._counts.merge(counts)
         self._now = now
-        if now - self._since >= self._interval - SECOND // 2:
+        if self._seconds() >= self._interval // SECOND:
             self._write(engine)
 
     def close(self, engine: Engine) -> None:
-        """The last interval, a shorter one; rates are then those of a second at least."""
-        if self._now - self._since >= SECOND or len(self._counts.groups) or self._health.any():
+        """Write the last, shorter interval if it has a whole second, or if no line was written yet."""
+        if self._seconds() or not self._any:
             self._write(engine)
+
+    def _seconds(self) -> int:
+        """Whole seconds of the clock since the last line."""
+        return self._now // SECOND - self._since // SECOND
 
     def _totals(self, engine: Engine) -> tuple[int, int, int]:
         """Packets, payload bytes and drops so far."""
@@ -82,6 +86,7 @@ class Plain(Sink):
             "cpu": f"{self._monitor.status.cpu:.2f}",
         }
         line = " ".join(f"{key}={value.replace(' ', '_')}" for key, value in values.items())
+        self._any = True
         if self._broken:
             return
         try:
@@ -115,8 +120,9 @@ def _answers(total: Row | None, counts: ReportCounts, length: int) -> dict[str, 
         "slowest": slowest.name or NONE if slowest and slowest.broker_p99 is not None else NONE,
         "slowest_p99_ms": _ms(slowest.broker_p99 if slowest else None),
         "throttled": str(total.throttled if total else 0),
-        "quota_ms": _ms(total.throttle_wait if total else 0),
-        "errors": str(total.errors if total else 0),
+        "throttle_wait_ms": _ms(total.throttle_wait if total else 0),
+        "failed": str(total.failed if total else 0),
+        "error_codes": str(total.error_codes if total else 0),
         "error": total.top_error or NONE if total else NONE,
         "unanswered": str(total.unanswered if total else 0),
     }

@@ -24,7 +24,7 @@ from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.reassembly.headers import ETHERNET, LOOP, NULL, RAW, SLL, SLL2
 
 from ...installation import install_command
-from . import bpf
+from . import capture_filter
 from .interfaces import Interface, find, revived
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +50,7 @@ class CaptureSocket:
     def __init__(self, name: str, expression: str, size: int, promiscuous: bool = False) -> None:
         if _LINUX:
             self.interface = find(name)
-            program = bpf.compile_filter(expression, self.interface.link_type, name)
+            program = capture_filter.compile_filter(expression, self.interface.link_type, name)
             self._socket = _open(name, expression, promiscuous)
             self._set_up(program, size)
         else:
@@ -68,7 +68,7 @@ class CaptureSocket:
     def _set_up(self, program: bytes, size: int) -> None:
         link: socket.socket = self._socket.ins
         link.setblocking(False)
-        bpf.attach(link, program)  # scapy's own keeps of a packet 65,535 bytes; loopback has larger ones
+        capture_filter.attach(link, program)  # scapy's own keeps of a packet 65,535 bytes; loopback has larger ones
         with suppress(OSError):  # without CAP_NET_ADMIN: as much as the system lets everybody have
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size // 2)
             link.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size // 2)
@@ -94,7 +94,7 @@ class CaptureSocket:
         captured: list[int] = []
         original: list[int] = []
         at = 0
-        while len(times) < PACKETS_AT_ONCE and at + bpf.WHOLE <= BLOCK:
+        while len(times) < PACKETS_AT_ONCE and at + capture_filter.WHOLE <= BLOCK:
             got = self._receive()
             if got is None:
                 break
@@ -106,7 +106,7 @@ class CaptureSocket:
             original.append(len(data))
             at += len(data)
         count = len(times)
-        self._full = count == PACKETS_AT_ONCE or at + bpf.WHOLE > BLOCK
+        self._full = count == PACKETS_AT_ONCE or at + capture_filter.WHOLE > BLOCK
         rows = self.packets[:count]
         rows["ts"], rows["at"], rows["captured"], rows["original"] = times, starts, captured, original
         rows["number"] = np.arange(number, number + count)
@@ -121,7 +121,7 @@ class CaptureSocket:
             try:
                 if self._blocks and not self._socket.select([self._socket], 0):
                     return None
-                _, data, seconds = self._socket.recv_raw(bpf.WHOLE)
+                _, data, seconds = self._socket.recv_raw(capture_filter.WHOLE)
             except BlockingIOError:
                 return None
             except OSError as error:
@@ -129,7 +129,7 @@ class CaptureSocket:
                 return None
             self._received += 1
             if data:
-                return data[: bpf.WHOLE], seconds
+                return data[: capture_filter.WHOLE], seconds
             if not _LINUX:
                 return None
             # (Here it is a packet on its way out of loopback: it comes again on its way in.)
@@ -151,7 +151,7 @@ class CaptureSocket:
     def stop(self) -> None:
         """Let no more packets in; those that are there can still be taken."""
         if _LINUX:
-            bpf.attach(self._socket.ins, bpf.NOTHING)
+            capture_filter.attach(self._socket.ins, capture_filter.NOTHING)
         else:
             self._stopped = True
 

@@ -19,7 +19,7 @@ from .columns import BAD, DIM, WARN, Line, Span, cells, fit, heading, rate, told
 from .pages import TEXTS, VIEWS, Page, Section, Shown, scope_text, window_text
 
 if TYPE_CHECKING:
-    from ..monitor import Status
+    from ..status import Status
 
 Field = tuple[int, list[Span]]  #: rank, spans
 KEYS = (
@@ -102,7 +102,7 @@ class Drawing:
     notice: str = ""
 
 
-def frame(drawing: Drawing, width: int, height: int) -> list[Line]:
+def screen_lines(drawing: Drawing, width: int, height: int) -> list[Line]:
     """`height` lines, none wider than `width`; sets the page's `cursor`, `at` and `top` to what fits."""
     head = list(_head(drawing, width))
     keep = 4 if height >= 14 else 2 if height >= 8 else 1

@@ -12,7 +12,8 @@ import pytest
 
 from kafkatap.dissector.dtypes import WAITS
 from kafkatap.engine import Engine
-from kafkatap.live.screen.breakdown import BY, SECOND, Row, names_of, total_row, window_rows
+from kafkatap.live.screen.breakdown import BY, SECOND, Row, total_row, window_rows
+from kafkatap.live.sink import names_of
 from kafkatap.reports.batch import Context, endpoint
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Table, Value
@@ -129,15 +130,15 @@ def test_errors_and_throttling(path: Path) -> None:
     rows = run.rows("client")
     for name, row in rows.items():
         found = by_client[name]
-        assert row.errors == sum(found.values())
-        assert row.error_rate == pytest.approx(row.errors / 20)
+        assert row.error_codes == sum(found.values())
+        assert row.error_code_rate == pytest.approx(row.error_codes / 20)
         if found:
             assert found[row.top_error] == max(found.values())
         else:
             assert row.top_error is None
         assert row.throttled == throttled[name]
     for by in ("api", "topic", "broker"):
-        assert all((row.top_error is not None) == (row.errors > 0) for row in run.rows(by).values())
+        assert all((row.top_error is not None) == (row.error_codes > 0) for row in run.rows(by).values())
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.name)
@@ -148,15 +149,19 @@ def test_errors_of_a_broker(path: Path) -> None:
         for e in run.exchanges
     }
     wanted: dict[str | None, Counter[str]] = defaultdict(Counter)
+    with_codes: dict[str | None, set[int]] = defaultdict(set)
     for result in run.results[run.results["error_code"] != 0]:
-        wanted[broker_of[int(result["exchange"])]][error_label(int(result["error_code"]))] += 1
+        broker = broker_of[int(result["exchange"])]
+        wanted[broker][error_label(int(result["error_code"]))] += 1
+        with_codes[broker].add(int(result["exchange"]))
     for name, row in run.rows("broker").items():
-        assert row.errors == wanted[name].total()
-        if row.errors:
+        assert row.error_codes == wanted[name].total()
+        assert row.failed == len(with_codes[name])
+        if row.error_codes:
             assert wanted[name][str(row.top_error)] == max(wanted[name].values())
             inside = run.rows("client", broker=name).values()
-            assert {r.top_error for r in inside if r.errors} <= wanted[name].keys()
-            assert sum(r.errors for r in inside) == row.errors
+            assert {r.top_error for r in inside if r.error_codes} <= wanted[name].keys()
+            assert sum(r.error_codes for r in inside) == row.error_codes
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.name)
@@ -165,7 +170,7 @@ def test_the_total_row(path: Path) -> None:
     total = total_row(run.counts, LENGTH)
     assert total is not None
     rows = run.rows("client").values()
-    for name in ("requests", "throttled", "throttle_wait", "errors", "unanswered"):
+    for name in ("requests", "throttled", "throttle_wait", "failed", "error_codes", "unanswered"):
         assert getattr(total, name) == sum(getattr(row, name) for row in rows)
     assert total.in_rate == pytest.approx(sum(row.in_rate for row in rows))
     assert total.out_rate == pytest.approx(sum(row.out_rate for row in rows))

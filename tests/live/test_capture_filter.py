@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from kafkatap.live.capture import bpf
+from kafkatap.live.capture import capture_filter
 from kafkatap.reassembly.headers import ETHERNET, RAW
 
 EXPRESSIONS = (
@@ -32,12 +32,12 @@ links = pytest.mark.parametrize("link_type", list(_LINKS), ids=list(_LINKS.value
 needs_tcpdump = pytest.mark.skipif(
     shutil.which("tcpdump") is None, reason="needs the program tcpdump, which is not installed"
 )
-needs_libpcap = pytest.mark.skipif(bpf._libpcap() is None, reason="needs libpcap, which is not installed")
+needs_libpcap = pytest.mark.skipif(capture_filter._libpcap() is None, reason="needs libpcap, which is not installed")
 
 
 def by_tcpdump(expression: str, link_type: int) -> list[tuple[int, ...]]:
     """What tcpdump -ddd prints: instructions of four numbers, after their count."""
-    command = ["tcpdump", "-ddd", "-s", str(bpf.WHOLE), "-y", _LINKS[link_type], "--", expression]
+    command = ["tcpdump", "-ddd", "-s", str(capture_filter.WHOLE), "-y", _LINKS[link_type], "--", expression]
     lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
     assert int(lines[0]) == len(lines) - 1
     return [tuple(map(int, line.split())) for line in lines[1:]]
@@ -48,7 +48,7 @@ def instructions(program: bytes) -> list[tuple[int, ...]]:
 
 
 def libpcap() -> ctypes.CDLL:
-    library = bpf._libpcap()
+    library = capture_filter._libpcap()
     assert library is not None
     return library
 
@@ -59,16 +59,16 @@ def libpcap() -> ctypes.CDLL:
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_filters_are_tcpdumps(expression: str, link_type: int) -> None:
     wanted = by_tcpdump(expression, link_type)
-    assert instructions(bpf.compile_filter(expression, link_type)) == wanted
-    assert instructions(bpf._by_libpcap(libpcap(), expression, link_type)) == wanted
+    assert instructions(capture_filter.compile_filter(expression, link_type)) == wanted
+    assert instructions(capture_filter._by_libpcap(libpcap(), expression, link_type)) == wanted
 
 
 @needs_tcpdump
 @links
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_without_libpcap_tcpdump_compiles(expression: str, link_type: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bpf, "_libpcap", lambda: None)
-    assert instructions(bpf.compile_filter(expression, link_type)) == by_tcpdump(expression, link_type)
+    monkeypatch.setattr(capture_filter, "_libpcap", lambda: None)
+    assert instructions(capture_filter.compile_filter(expression, link_type)) == by_tcpdump(expression, link_type)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_without_libpcap_tcpdump_compiles(expression: str, link_type: int, monke
 )
 def test_wrong_filters_are_explained(expression: str, reason: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "tcpdump":
-        monkeypatch.setattr(bpf, "_libpcap", lambda: None)
+        monkeypatch.setattr(capture_filter, "_libpcap", lambda: None)
     with pytest.raises(ValueError, match="man pcap-filter") as told:
-        bpf.compile_filter(expression, ETHERNET)
+        capture_filter.compile_filter(expression, ETHERNET)
     assert expression in str(told.value)
     assert reason in str(told.value)
 
@@ -96,17 +96,17 @@ def test_wrong_filters_are_explained(expression: str, reason: str, way: str, mon
 def test_a_filter_that_cannot_match_is_said() -> None:
     """libpcap refuses what no packet can be."""
     with pytest.raises(ValueError, match="reject"):
-        bpf.compile_filter("ip and ip6 and tcp", ETHERNET)
+        capture_filter.compile_filter("ip and ip6 and tcp", ETHERNET)
 
 
 def test_filters_that_are_too_long_are_refused() -> None:
     many = " or ".join(f"host 10.{n // 250}.{n % 250}.7" for n in range(3000))
     with pytest.raises(ValueError, match="too long"):
-        bpf.compile_filter(many, ETHERNET)
+        capture_filter.compile_filter(many, ETHERNET)
 
 
 def test_neither_library_nor_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bpf, "_libpcap", lambda: None)
+    monkeypatch.setattr(capture_filter, "_libpcap", lambda: None)
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
     with pytest.raises(ValueError, match="need libpcap or tcpdump"):
-        bpf.compile_filter("tcp", ETHERNET)
+        capture_filter.compile_filter("tcp", ETHERNET)

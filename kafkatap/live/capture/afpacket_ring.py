@@ -24,7 +24,7 @@ from kafkatap.reassembly import afpacket as blocks
 from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.reassembly.headers import ETHERNET
 
-from . import bpf
+from . import capture_filter
 from .interfaces import Interface, revived
 
 Array = np.ndarray[Any, Any]
@@ -48,7 +48,7 @@ class Ring:
     """One interface. `buffer` is the ring's memory (uint8); `packets` (PACKET rows) what `scan` found."""
 
     def __init__(self, interface: Interface, program: bytes, size: int, promiscuous: bool = False) -> None:
-        """`program`: see bpf.py; `size`: bytes, at least two blocks. PermissionError without CAP_NET_RAW."""
+        """`program`: see capture_filter.py; `size`: bytes, at least two blocks. PermissionError without CAP_NET_RAW."""
         self.interface = interface
         self._count = max(2, size // BLOCK)
         cooked = interface.link_type != ETHERNET
@@ -73,7 +73,7 @@ class Ring:
     def _set_up(self, program: bytes, promiscuous: bool) -> None:
         link = self._socket
         link.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
-        bpf.attach(link, program)
+        capture_filter.attach(link, program)
         if self.interface.loopback_only:
             with suppress(OSError):  # Linux before 4.20: the copies take room in the ring, and are left out by `scan`
                 link.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
@@ -157,7 +157,7 @@ class Ring:
 
     def stop(self) -> None:
         """Let no more packets in; those that are there can still be taken."""
-        bpf.attach(self._socket, bpf.NOTHING)
+        capture_filter.attach(self._socket, capture_filter.NOTHING)
 
     def unread(self) -> int:
         """Packets that are there and were not given by `scan`. After `stop` they are all that ever will be, once

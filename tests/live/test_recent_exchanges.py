@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from kafkatap.dissector.dtypes import OUTCOMES, RESULT
 from kafkatap.engine import Engine
-from kafkatap.live.bounds import Bounds
 from kafkatap.live.governor import Governor
+from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.screen.breakdown import names_of
-from kafkatap.live.screen.recent import Recent, Ring
+from kafkatap.live.screen.recent_exchanges import Recent, Ring
+from kafkatap.live.sink import names_of
 from kafkatap.reports.batch import Batch, endpoint
 from kafkatap.reports.counting.rollup import api_label
 from kafkatap.reports.sections.error_codes import error_label
@@ -82,7 +82,7 @@ def test_every_exchange_is_there_as_it_was(path: Path) -> None:
         assert (m.client_id, m.outcome) == (context.text(int(e["client_id"])), OUTCOMES[e["outcome"]])
         assert (m.api, m.api_version) == (api_label(int(e["api_key"]), int(e["long_poll"])), e["api_version"])
         assert m.broker_ns == (e["broker_ns"] if m.outcome == "answered" else None)
-        assert dict(m.errors) == errors.get(m.exchange, {})
+        assert dict(m.error_codes) == errors.get(m.exchange, {})
         assert set(m.topics) == {t for t in topics.get(m.exchange, ()) if t is not None}
 
 
@@ -103,7 +103,7 @@ def test_many_results_of_one_exchange_stay_within_bounds() -> None:
     results["topic"] = results["topic_id"] = results["name"] = -1
     recent = Recent(10)
     recent.batch(Batch(last, results), engine)
-    assert recent.matching()[0].errors == (("UNKNOWN_TOPIC_OR_PARTITION", 10),)
+    assert recent.matching()[0].error_codes == (("UNKNOWN_TOPIC_OR_PARTITION", 10),)
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.name)
@@ -135,7 +135,7 @@ def test_connections_are_sums_of_their_messages(path: Path) -> None:
     for c in found:
         own = [m for m in everything if m.connection == c.connection]
         prompt = sorted(m.broker_ns for m in own if m.broker_ns is not None and not m.waits)
-        assert (c.requests, c.errors) == (len(own), sum(bool(m.errors) for m in own))
+        assert (c.requests, c.failed) == (len(own), sum(bool(m.error_codes) for m in own))
         assert c.throttled == sum((m.throttle_time_ms or 0) > 0 for m in own)
         assert c.unanswered == sum(m.outcome in ("unanswered", "response_lost") for m in own)
         assert (c.client, c.broker) == (own[0].client, own[0].broker)
@@ -147,10 +147,10 @@ def test_connections_are_sums_of_their_messages(path: Path) -> None:
 def test_names_outlive_their_numbers(path: Path) -> None:
     """With bounds so tight that the engine's numbers change every second, all names are still those of before."""
     told = []
-    for bounds in (None, Bounds(strings=1, text=1, addresses=1)):
+    for limits in (None, MemoryLimits(strings=1, text=1, addresses=1)):
         recent, source = Recent(), FileSource(str(path), SECOND // 20)
         monitor = Monitor(
-            source, Engine(True), sinks=[recent], bounds=bounds, clock=source.clock, governor=Governor(None)
+            source, Engine(True), sinks=[recent], limits=limits, clock=source.clock, governor=Governor(None)
         )
         monitor.run(lambda source=source: source.over)
         told.append(recent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kafkatap.reports.batch import Array, Batch
+from kafkatap.reports.batch import Array, Batch, Context
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
@@ -45,3 +45,8 @@ class Sink:
 
     def close(self, engine: Engine) -> None:
         """The monitor has ended; all rows were given."""
+
+
+def names_of(engine: Engine) -> Context:
+    """The names behind the numbers in rows and counts. Not a copy: valid only while the monitor's lock is held."""
+    return Context(strings=engine.strings, addresses=engine.addresses, topic_names=engine.topic_names)

@@ -18,10 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from kafkatap.commands.values import parse_listen
 from kafkatap.complaints import reason_of
-from kafkatap.live.export.buckets import BOUNDS
-from kafkatap.live.export.families import COUNTER, HISTOGRAM, Family, Point
-from kafkatap.live.export.labels import label
-from kafkatap.live.export.prometheus import AT_ONCE, Server, exposed, serve
+from kafkatap.live.export.label_slots import label
+from kafkatap.live.export.metric_list import COUNTER, HISTOGRAM, Family, Metric, Point
+from kafkatap.live.export.prometheus_server import AT_ONCE, Server, exposed, serve
+from kafkatap.live.latency_buckets import BUCKET_BOUNDS
 
 from .metered import Metered
 from .prometheus_server import missing
@@ -58,13 +58,13 @@ def test_what_it_says_is_what_was_counted(seen, server, accept):
         if name.startswith("process_"):
             continue
         for point in family.points:
-            labels = dict(zip(family.labels, point.labels, strict=True))
-            if family.kind != HISTOGRAM:
+            labels = dict(zip(family.metric.labels, point.labels, strict=True))
+            if family.metric.kind != HISTOGRAM:
                 assert got[name, frozenset(labels.items())] == point.value
                 wanted += 1
                 continue
             running = 0
-            for bound, count in zip((*BOUNDS, math.inf), point.counts, strict=True):
+            for bound, count in zip((*BUCKET_BOUNDS, math.inf), point.counts, strict=True):
                 running += count
                 le = "+Inf" if bound == math.inf else str(bound)
                 assert got[f"{name}_bucket", frozenset({**labels, "le": le}.items())] == running
@@ -86,9 +86,8 @@ HOSTILE = ['a"b', "back\\slash", "line\nfeed", "\x1b[2J", "Grün", "\u202eright 
 
 
 def test_hostile_labels_come_through_as_they_are_shown():
-    family = Family(
-        "kafkatap_x_total", COUNTER, "Help\nwith \\.", ("client_id",), [Point((label(t),), 1) for t in HOSTILE]
-    )
+    metric = Metric("kafkatap_x_total", COUNTER, "Help\nwith \\.", ("client_id",))
+    family = Family(metric, [Point((label(t),), 1) for t in HOSTILE])
 
     class Collector:
         def collect(self):

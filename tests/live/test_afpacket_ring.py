@@ -17,9 +17,9 @@ from itertools import count
 import numpy as np
 import pytest
 
-from kafkatap.live.capture import bpf
+from kafkatap.live.capture import capture_filter
+from kafkatap.live.capture.afpacket_ring import Ring
 from kafkatap.live.capture.packet_source import Capture, open_capture
-from kafkatap.live.capture.ring import Ring
 from kafkatap.reassembly.headers import ETHERNET, RAW
 from tests.support.tcp import ACK, PSH, START_NS, SYN, Segment, on_link, tcp_packet
 
@@ -151,7 +151,7 @@ def test_the_filter_sees_what_is_tagged() -> None:
 @pytest.mark.parametrize("by_tcpdump", [False, True], ids=["libpcap", "tcpdump"])
 def test_filters_may_ask_for_tags(by_scapy: bool, by_tcpdump: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if by_tcpdump:
-        monkeypatch.setattr(bpf, "_libpcap", lambda: None)
+        monkeypatch.setattr(capture_filter, "_libpcap", lambda: None)
     port = next(_ports)
     sent = packets(10, port)
     frames = [[on_link(ip, vlans=tags) for ip in sent] for tags in ([], [5], [6])]

@@ -19,9 +19,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from kafkatap.commands.values import parse_collector
 from kafkatap.installation import install_command
-from kafkatap.live.export.buckets import BOUNDS
-from kafkatap.live.export.families import HISTOGRAM
-from kafkatap.live.export.otlp import UNITS, export
+from kafkatap.live.export.metric_list import HISTOGRAM
+from kafkatap.live.export.otlp_exporter import UNITS, export
+from kafkatap.live.latency_buckets import BUCKET_BOUNDS
 
 from .metered import Metered
 from .support import SECOND
@@ -104,31 +104,31 @@ def test_a_collector_gets_what_was_counted(seen, collector, told):
     (scope,) = resource.scope_metrics
     assert scope.scope.name == "kafkatap"
     got = {metric.name: metric for metric in scope.metrics}
-    families = {f.name: f for f in seen.metrics.families(seen.monitor.status) if f.points}
+    families = {f.metric.name: f for f in seen.metrics.families(seen.monitor.status) if f.points}
     assert set(got) == set(families)
     for name, family in families.items():
         metric = got[name]
         kind = metric.WhichOneof("data")
         data = getattr(metric, kind)
-        assert (metric.description, metric.unit) == (family.help, UNITS[family.unit])
+        assert (metric.description, metric.unit) == (family.metric.help, UNITS[family.metric.unit])
         points = {tuple(a.value.string_value for a in p.attributes): p for p in data.data_points}
-        assert [tuple(a.key for a in p.attributes) for p in data.data_points] == [family.labels] * len(points)
+        assert [tuple(a.key for a in p.attributes) for p in data.data_points] == [family.metric.labels] * len(points)
         assert set(points) == {p.labels for p in family.points}
         if name.startswith("process_"):
             continue
         for point in family.points:
             there = points[point.labels]
             assert there.time_unix_nano > there.start_time_unix_nano == point.since
-            if family.kind == HISTOGRAM:
-                assert tuple(there.explicit_bounds) == BOUNDS
+            if family.metric.kind == HISTOGRAM:
+                assert tuple(there.explicit_bounds) == BUCKET_BOUNDS
                 assert list(there.bucket_counts) == list(point.counts)
                 assert (there.count, there.sum) == (sum(point.counts), point.value)
                 assert not there.HasField("min")
             else:
                 assert (there.as_double or there.as_int) == point.value
-        if family.kind != "gauge":
+        if family.metric.kind != "gauge":
             assert data.aggregation_temporality == 2  # cumulative
-        assert kind == {"counter": "sum"}.get(family.kind, family.kind)
+        assert kind == {"counter": "sum"}.get(family.metric.kind, family.metric.kind)
 
 
 def test_the_environment_is_heeded(seen, collector, told, monkeypatch):
@@ -210,7 +210,7 @@ def test_without_the_library_it_says_what_to_install():
     """In a process of its own, in which opentelemetry cannot be imported."""
     code = (
         "import sys; sys.modules['opentelemetry'] = None\n"
-        "from kafkatap.live.export.otlp import export\n"
+        "from kafkatap.live.export.otlp_exporter import export\n"
         "try: export(None, None)\n"
         "except OSError as error: print(error)"
     )

@@ -38,7 +38,7 @@ _OUTCOMES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class MemoryLimits:
     """`idle`: ns after which a silent connection is over (brokers close theirs after 10 minutes); where more than
     `connections` are open, sooner. `patience`: ns that a request may wait for its response; sooner where more than
     `waiting` do. `strings`, `text` (bytes), `addresses`: what may be known before it is looked through. `rows`: of a
@@ -74,8 +74,8 @@ class Bounds:
         return strings > self.strings or text > self.text or len(engine.addresses) > self.addresses
 
 
-def fold(counts: ReportCounts, bounds: Bounds, engine: Engine) -> ReportCounts:
-    """The same counts within the bounds of a table's rows and histograms: where there are more, the small rows are
+def fold_small_rows(counts: ReportCounts, limits: MemoryLimits, engine: Engine) -> ReportCounts:
+    """The same counts within the limits of a table's rows and histograms: where there are more, the small rows are
     added up under the name `(other)`."""
     most = {}
     for key, table, histograms in (
@@ -83,7 +83,7 @@ def fold(counts: ReportCounts, bounds: Bounds, engine: Engine) -> ReportCounts:
         (tally.TOPIC_KEY, counts.topics, counts.topic_histograms),
         (tally.ERROR_KEY, counts.errors, ()),
     ):
-        rows = bounds.rows if len(histograms) <= bounds.buckets else min(bounds.rows, len(table) // 2)
+        rows = limits.rows if len(histograms) <= limits.buckets else min(limits.rows, len(table) // 2)
         if len(table) > rows:
             most[key] = rows
     if not most:

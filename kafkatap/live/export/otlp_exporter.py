@@ -22,12 +22,12 @@ from urllib.parse import urlsplit
 from kafkatap.reports.units import cut, safe
 
 from ...installation import install_command, own_version
-from .buckets import BOUNDS
-from .families import COUNTER, HISTOGRAM, Family
+from ..latency_buckets import BUCKET_BOUNDS
+from .metric_list import COUNTER, HISTOGRAM, Family
 
 if TYPE_CHECKING:
     from .metrics import Metrics
-    from .prometheus import Watched
+    from .prometheus_server import Watched
 
 SECOND = 1_000_000_000
 #: Seconds that the last message may take once all is over.
@@ -117,7 +117,7 @@ def metrics_data(families: Sequence[Family], resource: Any, now: int) -> Any:
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
     scope = InstrumentationScope("kafkatap", own_version())
-    metrics = [Metric(f.name, f.help, UNITS[f.unit], _data(f, now)) for f in families if f.points]
+    metrics = [Metric(f.metric.name, f.metric.help, UNITS[f.metric.unit], _data(f, now)) for f in families if f.points]
     return MetricsData([ResourceMetrics(resource, [ScopeMetrics(scope, metrics, "")], "")])
 
 
@@ -131,15 +131,16 @@ def _data(family: Family, now: int) -> Any:
         Sum,
     )
 
-    said = [dict(zip(family.labels, point.labels, strict=True)) for point in family.points]
-    if family.kind == HISTOGRAM:
+    kind = family.metric.kind
+    labels = [dict(zip(family.metric.labels, point.labels, strict=True)) for point in family.points]
+    if kind == HISTOGRAM:
         values = [
-            HistogramDataPoint(labels, p.since, now, sum(p.counts), p.value, p.counts, BOUNDS, None, None)
-            for labels, p in zip(said, family.points, strict=True)
+            HistogramDataPoint(each, p.since, now, sum(p.counts), p.value, p.counts, BUCKET_BOUNDS, None, None)
+            for each, p in zip(labels, family.points, strict=True)
         ]
         return Histogram(values, AggregationTemporality.CUMULATIVE)
-    numbers = [NumberDataPoint(labels, p.since, now, p.value) for labels, p in zip(said, family.points, strict=True)]
-    if family.kind == COUNTER:
+    numbers = [NumberDataPoint(each, p.since, now, p.value) for each, p in zip(labels, family.points, strict=True)]
+    if kind == COUNTER:
         return Sum(numbers, AggregationTemporality.CUMULATIVE, is_monotonic=True)
     return Gauge(numbers)
 

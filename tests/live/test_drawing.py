@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from kafkatap.dissector.dtypes import RESULT
 from kafkatap.engine import Engine
 from kafkatap.live.governor import HEADERS, LEAN, PAUSED
-from kafkatap.live.monitor import Monitor, Status
+from kafkatap.live.monitor import Monitor
 from kafkatap.live.screen.breakdown import SECOND, Row, window_rows
 from kafkatap.live.screen.columns import ROWS, cells, fit, heading
-from kafkatap.live.screen.frame import Drawing, frame
+from kafkatap.live.screen.drawing import Drawing, screen_lines
 from kafkatap.live.screen.pages import TEXTS, Frozen, Live, Page, Shown, sections
-from kafkatap.live.screen.recent import Message, Recent
+from kafkatap.live.screen.recent_exchanges import Message, Recent
+from kafkatap.live.status import Status
 from kafkatap.reports import units
 from kafkatap.reports.batch import Batch
 
@@ -33,7 +34,7 @@ NASTY = "\x1b[31m\x1b]0;title\x07\r\n\t\x9b2J\u202eevil\u200b\u2028\ufeff\U000e0
 MESSAGE = Message(
     at=1, exchange=1, connection=1, client=NASTY, broker=NASTY, client_id=NASTY, api="Produce", api_version=3,
     correlation_id=-5, outcome="unanswered", request_bytes=17, response_bytes=None, broker_ns=None, hol_wait_ns=None,
-    throttle_wait_ns=None, total_ns=None, throttle_time_ms=None, waits=False, errors=(("5120 (no name)", 3),),
+    throttle_wait_ns=None, total_ns=None, throttle_time_ms=None, waits=False, error_codes=(("5120 (no name)", 3),),
     topics=(NASTY, "b") * 20,
 )  # fmt: skip
 PAGES = (
@@ -62,7 +63,7 @@ def drawn(
 ) -> list[str]:  # fmt: skip
     how = Shown(window=None, utc=True, **shown)
     parts = sections(page, live(), how)
-    lines = frame(Drawing(page, 1, how, status, parts, notice=notice), width, height)
+    lines = screen_lines(Drawing(page, 1, how, status, parts, notice=notice), width, height)
     return ["".join(text for text, _ in line) for line in lines]
 
 
@@ -87,7 +88,7 @@ def test_the_chosen_row_is_always_on_the_screen(page: Page, width: int, height: 
     keys = [key for part in parts for key in part.keys]
     for step in steps:
         page.cursor = keys[step % len(keys)] if keys else None
-        lines = frame(Drawing(page, 1, how, STATUS, parts), width, height)
+        lines = screen_lines(Drawing(page, 1, how, STATUS, parts), width, height)
         reversed_lines = [line for line in lines[1:] if line and all("reverse" in style for t, style in line[::2])]
         assert len(reversed_lines) == bool(keys)
 
@@ -96,17 +97,17 @@ def test_where_a_chosen_row_is_gone_its_place_is_chosen() -> None:
     page, how = Page("table", "client"), Shown(window=None)
     parts = sections(page, live(), how)
     page.cursor = parts[0].keys[3]
-    frame(Drawing(page, 1, how, STATUS, parts), 80, 24)
+    screen_lines(Drawing(page, 1, how, STATUS, parts), 80, 24)
     fewer = [replace(parts[0], rows=parts[0].rows[:3], keys=parts[0].keys[:3])]
-    frame(Drawing(page, 1, how, STATUS, fewer), 80, 24)
+    screen_lines(Drawing(page, 1, how, STATUS, fewer), 80, 24)
     assert page.cursor == fewer[0].keys[2]
 
 
 def test_values_move_no_column() -> None:
-    row = Row("a", None, False, False, 1, 0.1, 0, 0, None, None, None, 0, 0, 0, 0, None, 0)
+    row = Row("a", None, False, False, 1, 0.1, 0, 0, None, None, None, 0, 0, 0, 0, 0, None, 0)
     long = Row(
-        NASTY * 9, 1, True, True, 10**9, 1e9, 1e12, 1e12, 10**12, 10**13, 10**13, 10**9, 10**14, 10**9, 1e9, "E" * 99,
-        10**9,
+        NASTY * 9, 1, True, True, 10**9, 1e9, 1e12, 1e12, 10**12, 10**13, 10**13, 10**9, 10**14, 10**9, 10**9, 1e9,
+        "E" * 99, 10**9,
     )  # fmt: skip
     for width in range(20, 200):
         shown = fit(ROWS, width)

@@ -119,7 +119,7 @@ def test_names_may_be_forgotten_meanwhile(path: Path) -> None:
     talk = answering(4, 1_700 * MS, 30 * MS)
     seen = Seen(path, merge(talk.segments, ticking(9)))
     monitor = seen.monitor
-    monitor.bounds = type(monitor.bounds)(strings=1, text=1, addresses=1)
+    monitor.limits = type(monitor.limits)(strings=1, text=1, addresses=1)
     for _ in seen.seconds():
         pass
     assert_same_as_report(seen, path)

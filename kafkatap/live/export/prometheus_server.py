@@ -15,20 +15,20 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from ...complaints import reason_of
 from ...installation import install_command
-from .buckets import BOUNDS
-from .families import COUNTER, HISTOGRAM, Family
+from ..latency_buckets import BUCKET_BOUNDS
+from .metric_list import COUNTER, HISTOGRAM, Family
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from ..monitor import Status
+    from ..status import Status
     from .metrics import Metrics
 
 #: Seconds after which a client that says nothing is given up.
 PATIENCE = 10
 #: Scrapes at a time; more are hung up on.
 AT_ONCE = 4
-_BOUNDS = (*map(str, BOUNDS), "+Inf")
+_BOUNDS = (*map(str, BUCKET_BOUNDS), "+Inf")
 
 
 class Watched(Protocol):
@@ -85,13 +85,14 @@ def exposed(family: Family) -> Metric:
     """A family as the client library has it."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-    name, text, labels = family.name, family.help, family.labels
-    if family.kind == HISTOGRAM:
+    metric = family.metric
+    name, text, labels = metric.name, metric.help, metric.labels
+    if metric.kind == HISTOGRAM:
         histogram = HistogramMetricFamily(name, text, labels=labels)
         for point in family.points:
             histogram.add_metric(point.labels, _cumulative(point.counts), point.value)
         return histogram
-    made = (CounterMetricFamily if family.kind == COUNTER else GaugeMetricFamily)(name, text, labels=labels)
+    made = (CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily)(name, text, labels=labels)
     for point in family.points:
         made.add_metric(point.labels, point.value)
     return made

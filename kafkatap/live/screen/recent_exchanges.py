@@ -20,8 +20,8 @@ from kafkatap.reports.counting.counts import rows_of
 from kafkatap.reports.counting.rollup import api_label, maybe
 from kafkatap.reports.sections.error_codes import error_label
 
-from ..provisional import without_counted
-from ..sinks import Sink
+from ..provisional_rows import without_counted
+from ..sink import Sink
 from .breakdown import Scope
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Message:
     total_ns: int | None
     throttle_time_ms: int | None
     waits: bool  # for data or for other members, as its API does
-    errors: tuple[tuple[str, int], ...]  # name and how often, the most frequent first
+    error_codes: tuple[tuple[str, int], ...]  # name and count, the most frequent first
     topics: tuple[str, ...]  # where they are known
 
 
@@ -68,7 +68,7 @@ class Connection:
     broker: str
     client_id: str | None  # the last one seen
     requests: int
-    errors: int  # exchanges with error codes
+    failed: int  # exchanges with a non-zero error code
     throttled: int
     unanswered: int
     broker_p50: int | None
@@ -200,7 +200,7 @@ class Recent(Sink):
                     broker=self._end(last, "broker"),
                     client_id=self._text(int(last["client_id"])),
                     requests=int(requests[i]),
-                    errors=int(failed[own].sum()),
+                    failed=int(failed[own].sum()),
                     throttled=int((rows["throttle_time_ms"][own] > 0).sum()),
                     unanswered=int(np.isin(rows["outcome"][own], (2, 3)).sum()),
                     broker_p50=_nearest(times, 5000),
@@ -282,7 +282,7 @@ class Recent(Sink):
             total_ns=e["total_ns"] if answered else None,
             throttle_time_ms=None if throttle == NO_INT32 else throttle,
             waits=e["api_key"] in WAITS,
-            errors=tuple(errors[number].most_common()) if number in errors else (),
+            error_codes=tuple(errors[number].most_common()) if number in errors else (),
             topics=tuple(topics.get(number, ())),
         )
 
