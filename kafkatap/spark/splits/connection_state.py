@@ -1,7 +1,7 @@
-"""What a split has to know of a connection that began in an earlier one, and whether two runs came to the same state.
+"""The state of a connection at a packet: its history, which a later split resumes with, and a digest for comparison.
 
-A digest takes in all that what comes later can depend on: sequence numbers, what is held and why, frames begun,
-requests that wait, the broker's mute window. Two engines with equal digests of a flow treat the same packets alike.
+The digest covers everything that later packets depend on: sequence numbers, held segments, partial frames, waiting
+requests, the broker's mute window. Two engines with equal digests of a flow treat the same packets alike.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from kafkatap.reassembly.streams import REST_NS
 
 if TYPE_CHECKING:
     from kafkatap.dissector.dissector import Dissector
-
-    from .split_engine import SplitEngine
+    from kafkatap.reassembly.assembler import Assembler
 
 Array = np.ndarray[Any, Any]
 _MASK = 0xFFFFFFFF
@@ -92,21 +91,33 @@ class History:
             row[name] = -1 if value is None else numbers[value]
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionState:
+    """The connection of a flow at some packet: the digest of its state, and its history."""
+
+    digest: bytes
+    history: History
+
+    def is_same(self, other: ConnectionState) -> bool:
+        """Whether both are the same connection in the same state."""
+        return self.digest == other.digest and self.history.connection == other.history.connection
+
+
 def bases_of(ways: Array) -> tuple[int, int]:
     """What the bytes of both directions (DIRECTION rows) are counted from."""
     first, second = (int(way["base_seq"]) if way["started"] else -1 for way in ways)
     return first, second
 
 
-def resume(engine: SplitEngine, c: int, history: History) -> None:
-    """Have connection `c` know of its handshake, and count its bytes from where they were counted in earlier splits: a
-    SYN that is sent once more is told by that from a new connection's."""
-    connection = engine.assembler.connections[c]
+def resume(assembler: Assembler, c: int, history: History) -> None:
+    """Restore the handshake of connection `c`, and count its bytes from the base that earlier splits used. A repeated
+    SYN is recognised by that base."""
+    connection = assembler.connections[c]
     connection["syn_at"], connection["syn_ack_at"] = history.handshake
     if any(history.handshake):
         connection["client"] = history.client
     for way, base in zip((2 * c, 2 * c + 1), history.bases, strict=True):
-        row = engine.assembler.directions[way]
+        row = assembler.directions[way]
         if not row["started"] or base < 0:
             continue
         more = (int(row["base_seq"]) - base) & _MASK
@@ -116,24 +127,24 @@ def resume(engine: SplitEngine, c: int, history: History) -> None:
         row["fin"] += more if row["fin"] >= 0 else 0
         number = int(row["held"])
         while number >= 0:
-            engine.assembler.held["offset"][number] += more
-            number = int(engine.assembler.held["next"][number])
+            assembler.held["offset"][number] += more
+            number = int(assembler.held["next"][number])
 
 
-def history_of(engine: SplitEngine, c: int) -> History:
-    """What an engine knows of connection `c` now."""
-    dialog, row = engine.dissector.dialogs[c], engine.assembler.connections[c]
-    texts = {name: engine.dissector.string(int(dialog[name])) if dialog[name] >= 0 else None for name in _NAMES}
+def history_of(assembler: Assembler, dissector: Dissector, c: int, first: int) -> History:
+    """The history of connection `c` so far. `first`: the time of its first packet."""
+    dialog, row = dissector.dialogs[c], assembler.connections[c]
+    texts = {name: dissector.string(int(dialog[name])) if dialog[name] >= 0 else None for name in _NAMES}
     return History(
-        int(dialog["serial"]), engine.began(c), bases_of(engine.assembler.directions[2 * c : 2 * c + 2]),
+        int(dialog["serial"]), first, bases_of(assembler.directions[2 * c : 2 * c + 2]),
         (int(row["syn_at"]), int(row["syn_ack_at"])), int(row["handshake_rtt_ns"]), int(dialog["client"]),
         int(dialog["protocol"]), int(dialog["answers_at_once"]), **texts,
     )  # fmt: skip
 
 
-def under_way(engine: SplitEngine, c: int) -> int:
+def under_way(assembler: Assembler, c: int) -> int:
     """The connection before `c` on the same 4-tuple, if packets of it may still come; else -1."""
-    rows = engine.assembler.connections
+    rows = assembler.connections
     previous = int(rows["previous"][c])
     if previous < 0 or rows["used"][previous] != 1:
         return -1
@@ -141,44 +152,44 @@ def under_way(engine: SplitEngine, c: int) -> int:
     return previous if rest <= REST_NS + _DISORDER_NS else -1
 
 
-def state_digest(engine: SplitEngine, c: int) -> bytes:
+def state_digest(assembler: Assembler, dissector: Dissector, c: int) -> bytes:
     """16 bytes; equal where the connection's state is."""
-    found = hashlib.blake2b(repr(_state(engine, c)).encode(), digest_size=16)
+    found = hashlib.blake2b(repr(_state(assembler, dissector, c)).encode(), digest_size=16)
     return found.digest()
 
 
-def _state(engine: SplitEngine, c: int) -> tuple[Any, ...]:
-    rows = engine.assembler.connections
+def _state(assembler: Assembler, dissector: Dissector, c: int) -> tuple[Any, ...]:
+    rows = assembler.connections
     row = rows[c]
     older: Any = None
-    previous = under_way(engine, c)
+    previous = under_way(assembler, c)
     if previous >= 0:
-        serial = int(engine.dissector.dialogs["serial"][previous])
-        older = (serial, int(rows["closed_at"][previous]), _ways(engine, previous), _dialog(engine, previous))
+        serial = int(dissector.dialogs["serial"][previous])
+        older = (serial, int(rows["closed_at"][previous]), _ways(assembler, previous), _dialog(dissector, previous))
     handshake: Any = int(row["handshake_rtt_ns"])
     if handshake < 0 and (row["syn_at"] or row["syn_ack_at"]):  # its round trip may still be told
         handshake = int(row["syn_at"]), int(row["syn_ack_at"]), int(row["client"])
-    return int(row["closed_at"]), handshake, _ways(engine, c), _dialog(engine, c), older
+    return int(row["closed_at"]), handshake, _ways(assembler, c), _dialog(dissector, c), older
 
 
-def _ways(engine: SplitEngine, c: int) -> tuple[Any, ...]:
-    row = engine.assembler.connections[c]
+def _ways(assembler: Assembler, c: int) -> tuple[Any, ...]:
+    row = assembler.connections[c]
     opened = bool(row["syn_at"] or row["syn_ack_at"])
-    return tuple(_way(engine, engine.assembler.directions[2 * c + side], opened) for side in (0, 1))
+    return tuple(_way(assembler, assembler.directions[2 * c + side], opened) for side in (0, 1))
 
 
-def _way(engine: SplitEngine, way: Any, opened: bool) -> tuple[Any, ...]:
+def _way(assembler: Assembler, way: Any, opened: bool) -> tuple[Any, ...]:
     if not way["started"]:
         return ()
     following = int(way["next"])
     held = []
     number = int(way["held"])
     while number >= 0:
-        node = engine.assembler.held[number]
+        node = assembler.held[number]
         at, captured = int(node["at"]), int(node["captured"])
         held.append(
             (int(node["offset"]) - following, int(node["ts"]), int(node["packet"]), int(node["wire"]), captured,
-             _hash(engine.assembler.pool[at : at + captured]))
+             _hash(assembler.pool[at : at + captured]))
         )  # fmt: skip
         number = int(node["next"])
     return (
@@ -193,8 +204,7 @@ def _way(engine: SplitEngine, way: Any, opened: bool) -> tuple[Any, ...]:
     )
 
 
-def _dialog(engine: SplitEngine, c: int) -> tuple[Any, ...]:
-    dissector = engine.dissector
+def _dialog(dissector: Dissector, c: int) -> tuple[Any, ...]:
     dialog = dissector.dialogs[c]
     protocol = int(dialog["protocol"])
     if protocol in (d.TLS, d.FOREIGN):
@@ -208,8 +218,8 @@ def _dialog(engine: SplitEngine, c: int) -> tuple[Any, ...]:
         waiting.append(
             (
                 *(int(x[name]) for name in _OF_WAITING),
-                *(_text(engine, int(x[name])) for name in _NAMES_OF_WAITING),
-                _text(engine, int(link["name"])),
+                *(_text(dissector, int(x[name])) for name in _NAMES_OF_WAITING),
+                _text(dissector, int(link["name"])),
                 int(link["no_reply"]), int(link["token"]), losses != int(link["losses"]),
             )
         )  # fmt: skip
@@ -218,26 +228,25 @@ def _dialog(engine: SplitEngine, c: int) -> tuple[Any, ...]:
         protocol,
         *(int(dialog[name]) for name in ("client", "raw_sasl", "answers_at_once", "previous_response")),
         int(dialog["mute_end"]) if dialog["mute_end"] > dialog["previous_response"] else None,  # else it is over
-        _ahead(engine, dialog),
+        _ahead(dissector, dialog),
         int(dialog["tls_records"]) if protocol == d.UNKNOWN else None,
-        tuple(_text(engine, int(dialog[name])) for name in _NAMES),
-        tuple(_stream(engine, stream) for stream in streams),
+        tuple(_text(dissector, int(dialog[name])) for name in _NAMES),
+        tuple(_stream(dissector, stream) for stream in streams),
         tuple(waiting),
     )
 
 
-def _ahead(engine: SplitEngine, dialog: Any) -> tuple[int, ...] | None:
+def _ahead(dissector: Dissector, dialog: Any) -> tuple[int, ...] | None:
     """What the head-of-line wait of a request that waits will be charged by. None where no request that waits came
     before the last response, or all of the time ahead was the broker's."""
     number = int(dialog["pending_first"])
-    if number < 0 or engine.dissector.exchanges["request_last"][number] >= dialog["previous_response"]:
+    if number < 0 or dissector.exchanges["request_last"][number] >= dialog["previous_response"]:
         return None
     return tuple(int(dialog[name]) for name in _AHEAD) if any(dialog[name] for name in _NOT_BROKER) else None
 
 
-def _stream(engine: SplitEngine, stream: Any) -> tuple[Any, ...]:
+def _stream(dissector: Dissector, stream: Any) -> tuple[Any, ...]:
     """What is there of a frame, or of what a frame is searched in."""
-    dissector = engine.dissector
     at, used = int(stream["buffer"]), int(stream["used"])
     marks = []
     number = int(stream["marks_first"])
@@ -258,5 +267,5 @@ def _hash(data: Array) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(data).tobytes(), digest_size=8).digest() if len(data) else b""
 
 
-def _text(engine: SplitEngine, number: int) -> bytes | None:
-    return engine.dissector.string(number) if number >= 0 else None
+def _text(dissector: Dissector, number: int) -> bytes | None:
+    return dissector.string(number) if number >= 0 else None

@@ -13,7 +13,7 @@ from kafkatap.dissector.dtypes import EXCHANGE
 from kafkatap.dissector.framing import connections as d
 from kafkatap.reassembly import dtypes as r
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
-from kafkatap.spark.splits.handover import History, history_of, resume, state_digest
+from kafkatap.spark.splits.connection_state import History, resume
 from kafkatap.spark.splits.split_engine import SplitEngine
 from tests.spark.join_talks import pipelined
 from tests.support.captures import pcap_bytes
@@ -143,10 +143,10 @@ CASES: list[tuple[str, Callable[[], SplitEngine], Change]] = [
 def test_a_digest_takes_in_each_part_of_the_state(made: Callable[[], SplitEngine], change: Change) -> None:
     """Every field of the tables is state, or named above as none: a new one has to be thought about."""
     engine = made()
-    before = state_digest(engine, 0)
-    assert before == state_digest(made(), 0)
+    before = engine.state_of(0).digest
+    assert before == made().state_of(0).digest
     change(engine)
-    assert state_digest(engine, 0) != before
+    assert engine.state_of(0).digest != before
 
 
 def _held_byte(engine: SplitEngine) -> None:
@@ -211,7 +211,7 @@ def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
         dialogs["previous_response"][0] = waiting["request_last"] + after
         for each in (n for n in dialogs.dtype.names if n.startswith("ahead_")):
             dialogs[each][0] = ahead.get(each, 0) + (change if each == name else 0)
-        return state_digest(engine, 0)
+        return engine.state_of(0).digest
 
     assert digest(1, 0, ahead_late=1) != digest(1, 1, ahead_late=1)
     assert digest(0, 0, ahead_late=1) == digest(0, 1, ahead_late=1)
@@ -226,21 +226,21 @@ def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
 )  # fmt: skip
 def test_a_digest_takes_in_what_lies_beside_the_tables(change: Change) -> None:
     engine = busy_state()
-    before = state_digest(engine, 0)
+    before = engine.state_of(0).digest
     change(engine)
-    assert state_digest(engine, 0) != before
+    assert engine.state_of(0).digest != before
 
 
 def test_a_digest_takes_in_the_bytes_that_are_searched() -> None:
     engine = searching_state()
-    before = state_digest(engine, 0)
+    before = engine.state_of(0).digest
     _searched_byte(engine)
-    assert state_digest(engine, 0) != before
+    assert engine.state_of(0).digest != before
     engine.dissector.dialogs["tls_records"][0] = 2
     engine.dissector.dialogs["protocol"][0] = d.UNKNOWN
-    with_two = state_digest(engine, 0)
+    with_two = engine.state_of(0).digest
     engine.dissector.dialogs["tls_records"][0] = 1
-    assert state_digest(engine, 0) != with_two
+    assert engine.state_of(0).digest != with_two
 
 
 def test_a_digest_takes_in_a_handshake_under_way() -> None:
@@ -249,13 +249,13 @@ def test_a_digest_takes_in_a_handshake_under_way() -> None:
     talk.tcp.open()
     digests = set()
     for seen in (talk.segments[:1], talk.segments[:2], talk.segments[:3]):
-        digests.add(state_digest(engine_after(seen), 0))
+        digests.add(engine_after(seen).state_of(0).digest)
     engine = engine_after(talk.segments[:2])
-    digests.add(state_digest(engine, 0))
+    digests.add(engine.state_of(0).digest)
     assert len(digests) == 3
     for name in ("syn_at", "syn_ack_at", "client"):
         engine.assembler.connections[name][0] ^= 1
-        digests.add(state_digest(engine, 0))
+        digests.add(engine.state_of(0).digest)
     assert len(digests) == 6
 
 
@@ -264,9 +264,9 @@ def test_what_is_handed_over_is_known_again() -> None:
     segments = pipelined(20, depth=0)
     whole = engine_after(segments[: len(segments) - 6])
     key = whole.assembler.keys()[0]
-    history = history_of(whole, 0)
+    history = whole.state_of(0).history
     again = engine_after(segments[len(segments) - 26 : len(segments) - 6], histories={key: history})
-    known = again.states([key])[key][1]
+    known = again.states([key])[key].history
     assert known.bases == history.bases == (1001, 5_000_001)
     assert known.handshake == history.handshake
     assert known.first == history.first
@@ -282,7 +282,7 @@ def test_a_syn_sent_again_is_no_new_connection() -> None:
     """Long after the handshake, in a split that did not see it: told by the sequence numbers that were handed over."""
     segments = pipelined(20, depth=0)
     key = engine_after(segments).assembler.keys()[0]
-    history = history_of(engine_after(segments[:-6]), 0)
+    history = engine_after(segments[:-6]).state_of(0).history
     late = [*segments[30:40], replace(segments[1], time_ns=segments[40].time_ns), *segments[40:]]
     for known, connections in ((None, 2), (history, 1)):
         engine = engine_after(late[:10], histories={} if known is None else {key: known})
@@ -299,16 +299,16 @@ def test_a_syn_sent_again_is_no_new_connection() -> None:
 def test_resuming_counts_bytes_from_where_they_were_counted() -> None:
     engine = busy_state()
     before = engine.assembler.directions[:2].copy()
-    digest = state_digest(engine, 0)
-    resume(engine, 0, History(1, 1, bases=(10, 2**32 - 5), handshake=(5, 6)))
+    digest = engine.state_of(0).digest
+    resume(engine.assembler, 0, History(1, 1, bases=(10, 2**32 - 5), handshake=(5, 6)))
     after = engine.assembler.directions[:2]
     assert after["base_seq"].tolist() == [10, 2**32 - 5]
     for name in ("next", "acked"):
         ends = (before["base_seq"] + before[name]) % 2**32
         assert ((after["base_seq"] + after[name]) % 2**32).tolist() == ends.tolist()
-    assert state_digest(engine, 0) != digest
-    resume(engine, 0, History(1, 1, bases=(int(before["base_seq"][0]), int(before["base_seq"][1]))))
-    assert state_digest(engine, 0) == digest
+    assert engine.state_of(0).digest != digest
+    resume(engine.assembler, 0, History(1, 1, bases=(int(before["base_seq"][0]), int(before["base_seq"][1]))))
+    assert engine.state_of(0).digest == digest
 
 
 def test_histories_one_after_the_other() -> None:
