@@ -78,7 +78,7 @@ def local_job(name: str) -> Callable[[str, str], Round]:
     from kafkatap.parquet import write_tables
     from kafkatap.reports.build import build_report
     from kafkatap.reports.counting.counts import ReportCounts
-    from kafkatap.running import Run
+    from kafkatap.run import Run
 
     def job(path: str, out: str) -> Round:
         started = time.perf_counter()

@@ -22,8 +22,8 @@ import numpy as np
 from kafkatap.captures.sources import CaptureReader
 from kafkatap.engine import Engine
 from kafkatap.live.governor import Governor
-from kafkatap.live.memory import keep_flat
 from kafkatap.live.monitor import Monitor
+from kafkatap.live.process_memory import keep_flat
 
 Array = np.ndarray[Any, Any]
 SECOND = 1_000_000_000

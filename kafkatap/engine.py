@@ -32,6 +32,7 @@ from kafkatap.reports.counting.connection_counts import ConnectionCounts
 
 from .captures.readahead import AHEAD
 from .endpoints import Endpoints
+from .kernel_modules import KERNEL_MODULES
 from .open_topics import OpenTopics
 
 if TYPE_CHECKING:
@@ -42,29 +43,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 _NONE = np.zeros(0, np.int64)
 
-#: The modules whose kernels are compiled and kept together.
-KERNEL_MODULES = (
-    "kafkatap.dissector.framing.frames",
-    "kafkatap.dissector.expiry",
-    "kafkatap.dissector.exchanges",
-    "kafkatap.dissector.times",
-    "kafkatap.dissector.programs.machine",
-    "kafkatap.dissector.framing.buffers",
-    "kafkatap.dissector.records.batches",
-    "kafkatap.dissector.records.record_reader",
-    "kafkatap.reassembly.pcap",
-    "kafkatap.reassembly.pcapng",
-    "kafkatap.reassembly.pcap_writer",
-    "kafkatap.reassembly.afpacket",
-    "kafkatap.reassembly.boundaries",
-    "kafkatap.reassembly.duplicates",
-    "kafkatap.reassembly.headers",
-    "kafkatap.reassembly.listeners",
-    "kafkatap.reassembly.streams",
-    "kafkatap.reports.counting.count_table",
-    "kafkatap.reports.counting.histogram",
-    "kafkatap.reports.counting.tally",
-)
 #: Blocks between two looks for connections that are over; how many that begin or close call for one sooner.
 REAP_EVERY = 16
 REAP_CHANGES = 32_768

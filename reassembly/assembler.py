@@ -9,7 +9,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import as_bytes, drop_pages, grown, linked_free_list, taken, untouched
 from kafkatap.kernels.hashing import new_seed
-from kafkatap.kernels.table import Table
+from kafkatap.kernels.table import Column, SlotTable
 
 from . import headers, listeners, streams
 from .dtypes import CHUNK, CONNECTION, DIRECTION, FLOW, HELD, LISTENER, SEGMENT, Bounds
@@ -34,7 +34,7 @@ class Assembler:
         self.flows = np.zeros(2 * connections, dtype=FLOW)
         self.buckets = np.zeros(4 * connections, dtype=np.int32)
         self.segments = untouched(65_536, SEGMENT)
-        self._table = Table(connections, (CONNECTION, 1), (DIRECTION, 2))
+        self._table = SlotTable(connections, connections=CONNECTION, directions=Column(DIRECTION, 2))
         self.held = np.zeros(256, dtype=HELD)
         self._pools = [untouched(16 << 20, np.uint8) for _ in range(pools)]
         self.pool = self._pools[-1]
@@ -57,12 +57,12 @@ class Assembler:
     @property
     def connections(self) -> Array:
         """CONNECTION rows by number."""
-        return self._table.arrays[0]
+        return self._table["connections"]
 
     @property
     def directions(self) -> Array:
         """DIRECTION rows: two for each connection."""
-        return self._table.arrays[1]
+        return self._table["directions"]
 
     @property
     def begun_and_closed(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import RESULT
+from kafkatap.dissector.dtypes import ERROR_COUNT, RESULT
 from kafkatap.kernels.arrays import taken
 from kafkatap.kernels.decorator import record_dtype
 
@@ -173,6 +173,18 @@ class Context:
 
     def address(self, number: int) -> str | None:
         return self.addresses[number] if number >= 0 else None
+
+
+def error_counts(results: Array) -> Array:
+    """The non-zero error codes of RESULT rows: ERROR_COUNT (n,), ascending by exchange and code."""
+    failed = results[results["error_code"] != 0]
+    key = failed["exchange"] * 65_536 + (failed["error_code"].astype(np.int64) + 32_768)
+    distinct, counts = np.unique(key, return_counts=True)
+    rows = np.zeros(len(distinct), ERROR_COUNT)
+    rows["exchange"] = distinct >> 16
+    rows["code"] = (distinct & 65_535) - 32_768
+    rows["count"] = counts
+    return rows
 
 
 def uuid_text(value: bytes | None) -> str | None:

@@ -27,7 +27,7 @@ from kafkatap.captures.splits import (  # fmt: skip
     void,
 )
 from kafkatap.captures.storage import open_input
-from kafkatap.engine import KERNEL_MODULES
+from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 from kafkatap.reassembly import boundaries
 from tests.support.captures import (

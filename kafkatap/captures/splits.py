@@ -26,7 +26,7 @@ from kafkatap.reassembly import boundaries
 from kafkatap.reassembly.errors import CaptureError
 from kafkatap.reassembly.scanner import HEADER_SIZE, MODIFIED, Scanner
 
-from ..engine import KERNEL_MODULES
+from ..kernel_modules import KERNEL_MODULES
 from .sources import BLOCK_SIZE, CaptureReader, Reading
 from .storage import Input, open_input, size_of
 

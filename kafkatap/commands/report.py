@@ -16,8 +16,10 @@ from kafkatap.reports.sections import heading
 
 from ..__main__ import drop_output
 from ..captures.pipes import is_pipe
+from ..complaints import complain, name_of, reason_of
 from ..engine import engine_for
-from ..running import Run
+from ..installation import install_command, own_version
+from ..run import Run
 from ..selection import selection_of
 from .console import (
     DAMAGED,
@@ -25,17 +27,12 @@ from .console import (
     INTERRUPTED,
     WRONG,
     advice_on,
-    complain,
     interrupts,
-    name_of,
     no_kafka,
     progress,
     readable_captures,
-    reason_of,
     refuse,
 )
-from .extras import install_command
-from .options import own_version
 from .values import chosen_definitions
 
 HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")

@@ -20,19 +20,19 @@ from kafkatap.kernels.arrays import grown, taken
 from kafkatap.kernels.decorator import record_dtype
 from kafkatap.reports.batch import Array, endpoint
 
-from .export.buckets import BOUNDS
+from .latency_buckets import BUCKET_BOUNDS
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
 SECOND = 1_000_000_000
-#: What is counted of a broker, int64 each: connections, packets, handshakes by round trip (a bucket for each of BOUNDS,
-#: and one for what is above), ns.
+#: What is counted for a broker, int64 each: connections and packets; handshakes by round trip, a bucket for each of
+#: BUCKET_BOUNDS and one above them; the sum of the round trips, ns.
 COUNTS = (
     "opened", "refused", "unanswered", "reset_by_client", "reset_by_broker", "client_retransmitted",
     "broker_retransmitted", "client_zero_windows", "broker_zero_windows",
 )  # fmt: skip
-RTTS = tuple(f"rtt_{bound}" for bound in (*BOUNDS, "more"))
+RTTS = tuple(f"rtt_{bound}" for bound in (*BUCKET_BOUNDS, "more"))
 VALUES = (*COUNTS, *RTTS, "rtt_ns")
 #: ns after which a SYN counts as not answered: clients repeat theirs after one second.
 ANSWER_TIME = SECOND
@@ -41,7 +41,7 @@ MOST, MOST_EVER = 200, 1_000
 OTHER = "(other)"
 #: Seconds of which each is kept by itself.
 KEPT = 60
-_BOUNDS_NS = np.array(BOUNDS) * SECOND
+_BOUNDS_NS = np.array(BUCKET_BOUNDS) * SECOND
 #: What was counted of a connection already: bits, and sums of both directions.
 _OPENED, _REFUSED, _UNANSWERED, _RESET, _ROUND_TRIP = (1 << n for n in range(5))
 _TOLD = record_dtype(("serial", "i8"), ("sums", "i8", (4,)), ("bits", "u1"))

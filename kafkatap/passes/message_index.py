@@ -18,7 +18,7 @@ from kafkatap.dissector.inspection import Frames, Inspector
 from kafkatap.reports.batch import Batch
 
 from ..engine import Engine
-from ..running import Run, Watch
+from ..run import Run, Watch
 from ..selection import EVERYTHING, Selection
 from .node_names import NodeFinder
 

@@ -24,7 +24,7 @@ from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Batch, endpoint
 
 from ..engine import Engine
-from ..running import Run
+from ..run import Run
 from ..selection import EVERYTHING, Selection, Selector
 from .envelopes import EnvelopeReader
 from .message_index import MakeEngine, Survey, message_ids, message_times, named_topics

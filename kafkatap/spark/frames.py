@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..captures.splits import SPLIT_SIZE
 from .captures import Captures
+from .splits.task_rows import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,7 @@ def read_captures(
         from ..engine import open_definitions
 
         known = open_definitions(definitions)
-    return Captures(spark, captures, split_size, tuple(ports), known, strict)
+    return Captures(spark, captures, split_size, ReadOptions(tuple(ports), known), strict)
 
 
 def exchanges(spark: SparkSession, captures: Paths, **options: Any) -> DataFrame:

@@ -47,7 +47,7 @@ exit 127
 
 _COMPILE = """\
 import pathlib, sys
-from kafkatap.engine import KERNEL_MODULES
+from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels.ship import ship
 ship(pathlib.Path(sys.argv[1]), KERNEL_MODULES)
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 from kafkatap.reports.units import size
 
-from ..commands.console import complain
+from ..complaints import complain
 from .job_result import STAGES, Watch, ignore
 
 #: Seconds between two lines of a stage.

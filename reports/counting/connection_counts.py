@@ -16,10 +16,10 @@ VALUES = {
     "retransmitted_packets": SUM,
     "client_zero_windows": SUM,
     "gap_bytes": SUM,
-    "torn": SUM,  # connections with missing bytes
+    "connections_with_gaps": SUM,  # connections with missing bytes
     "rtt_max": MAX,  # ns
 }
-_BOTH_WAYS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "gap_bytes")
+_BOTH_DIRECTIONS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "gap_bytes")
 
 
 class ConnectionCounts:
@@ -37,11 +37,11 @@ class ConnectionCounts:
             return
         keys = np.stack([rows[name] for name in KEY], axis=1).astype(np.int64)
         seen = rows["handshake_rtt_ns"] >= 0
-        columns = {name: rows[f"client_{name}"].astype(np.int64) + rows[f"broker_{name}"] for name in _BOTH_WAYS}
+        columns = {name: rows[f"client_{name}"].astype(np.int64) + rows[f"broker_{name}"] for name in _BOTH_DIRECTIONS}
         columns |= {
             "connections": np.ones(len(rows), np.int64),
             "client_zero_windows": rows["client_zero_windows"],
-            "torn": (rows["client_gaps"] > 0) | (rows["broker_gaps"] > 0),
+            "connections_with_gaps": (rows["client_gaps"] > 0) | (rows["broker_gaps"] > 0),
             "rtt_max": rows["handshake_rtt_ns"],
         }
         self.table.add(keys, np.stack([columns[name] for name in VALUES], axis=1))

@@ -38,51 +38,55 @@ GROUP_VALUES = {
     "response_bytes": SUM,
     "throttle_known": SUM,  # responses that have the field throttle_time_ms
     "throttled": SUM,  # ... and in which it is above zero
-    "throttle_ms": SUM,
-    "throttle_ms_max": MAX,
+    "throttle_time_ms": SUM,
+    "throttle_time_ms_max": MAX,
     "broker_ns": SUM,
     "broker_max": MAX,
     "total_ns": SUM,
     "total_max": MAX,
-    "queued": SUM,
+    "hol_waits": SUM,
     "hol_wait_ns": SUM,
     "hol_wait_max": MAX,
     "hol_throttle_wait_ns": SUM,  # of hol_wait_ns, while the requests ahead were delayed by a quota
     "hol_poll_wait_ns": SUM,  # of hol_wait_ns, while the requests ahead waited for data or for other members
-    "waited": SUM,  # exchanges that a quota delayed on the wire
-    "wait_ns": SUM,
-    "wait_max": MAX,
-    "with_errors": SUM,  # exchanges with at least one non-zero error code
-    "errors": SUM,  # non-zero error codes
+    "throttle_waits": SUM,  # exchanges that a quota delayed on the wire
+    "throttle_wait_ns": SUM,
+    "throttle_wait_max": MAX,
+    "failed_exchanges": SUM,  # exchanges with at least one non-zero error code
+    "error_codes": SUM,  # non-zero error codes
     "first": MIN,
     "last": MAX,
 }
 (
     V_ANSWERED, _V_NO_REPLY, _V_UNANSWERED, _V_LOST, _V_ORPHAN,
-    V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_MS, V_THROTTLE_MS_MAX,
-    V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_QUEUED, V_QUEUE, V_QUEUE_MAX,
-    V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_WAITED, V_WAIT, V_WAIT_MAX, V_WITH_ERRORS, V_ERRORS, V_FIRST, V_LAST,
+    V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_TIME, V_THROTTLE_TIME_MAX,
+    V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_HOL_WAITS, V_HOL_WAIT, V_HOL_WAIT_MAX,
+    V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_THROTTLE_WAITS, V_THROTTLE_WAIT, V_THROTTLE_WAIT_MAX,
+    V_FAILED, V_ERROR_CODES, V_FIRST, V_LAST,
 ) = range(len(GROUP_VALUES))  # fmt: skip
 GROUP_COLUMNS = len(GROUP_VALUES)
 
 TIMELINE_VALUES = {
     "requests": SUM,
     "answered": SUM,
-    "unanswered": SUM,  # response_lost with them
-    "errors": SUM,
+    "unanswered": SUM,  # including response_lost
+    "failed_exchanges": SUM,
+    "error_codes": SUM,
     "throttled": SUM,
-    "wait_ns": SUM,
+    "throttle_wait_ns": SUM,
     "bytes": SUM,
     "broker_max": MAX,
 }
-T_REQUESTS, T_ANSWERED, T_UNANSWERED, T_ERRORS, T_THROTTLED, T_WAIT, T_BYTES, T_BROKER_MAX = range(8)
+(
+    T_REQUESTS, T_ANSWERED, T_UNANSWERED, T_FAILED, T_ERROR_CODES, T_THROTTLED, T_THROTTLE_WAIT, T_BYTES, T_BROKER_MAX,
+) = range(len(TIMELINE_VALUES))  # fmt: skip
 TIMELINE_COLUMNS = len(TIMELINE_VALUES)
 
 #: `packet`: where the response's last byte lies, so that a packet viewer shows the message there.
 ERROR_VALUES = {"count": SUM, "first": MIN, "last": MAX, "packet": MIN}
 
-METRICS = ("broker", "total", "queue", "wait", "throttle_ms")
-M_BROKER, M_TOTAL, M_QUEUE, M_WAIT, M_THROTTLE_MS = range(5)
+METRICS = ("broker", "total", "hol_wait", "throttle_wait", "throttle_time_ms")
+M_BROKER, M_TOTAL, M_HOL_WAIT, M_THROTTLE_WAIT, M_THROTTLE_TIME = range(5)
 
 ORPHAN = 4
 UNANSWERED, LOST = 2, 3
@@ -118,9 +122,9 @@ def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
         values[v + V_THROTTLE_KNOWN] += 1
         if throttle > 0:
             values[v + V_THROTTLED] += 1
-            values[v + V_THROTTLE_MS] += throttle
-            values[v + V_THROTTLE_MS_MAX] = max(values[v + V_THROTTLE_MS_MAX], throttle)
-            _add_bucket(noted, used, row, M_THROTTLE_MS, throttle)
+            values[v + V_THROTTLE_TIME] += throttle
+            values[v + V_THROTTLE_TIME_MAX] = max(values[v + V_THROTTLE_TIME_MAX], throttle)
+            _add_bucket(noted, used, row, M_THROTTLE_TIME, throttle)
     if e.outcome == 0:
         broker = e.broker_ns
         total = e.total_ns
@@ -130,20 +134,20 @@ def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
         values[v + V_TOTAL_MAX] = max(values[v + V_TOTAL_MAX], total)
         _add_bucket(noted, used, row, M_BROKER, broker)
         _add_bucket(noted, used, row, M_TOTAL, total)
-        queue = e.hol_wait_ns
-        if queue > 0:
-            values[v + V_QUEUED] += 1
-            values[v + V_QUEUE] += queue
-            values[v + V_QUEUE_MAX] = max(values[v + V_QUEUE_MAX], queue)
+        hol_wait = e.hol_wait_ns
+        if hol_wait > 0:
+            values[v + V_HOL_WAITS] += 1
+            values[v + V_HOL_WAIT] += hol_wait
+            values[v + V_HOL_WAIT_MAX] = max(values[v + V_HOL_WAIT_MAX], hol_wait)
             values[v + V_HOL_THROTTLE_WAIT] += e.hol_throttle_wait_ns
             values[v + V_HOL_POLL_WAIT] += e.hol_poll_wait_ns
-            _add_bucket(noted, used, row, M_QUEUE, queue)
+            _add_bucket(noted, used, row, M_HOL_WAIT, hol_wait)
         wait = e.throttle_wait_ns
         if wait > 0:
-            values[v + V_WAITED] += 1
-            values[v + V_WAIT] += wait
-            values[v + V_WAIT_MAX] = max(values[v + V_WAIT_MAX], wait)
-            _add_bucket(noted, used, row, M_WAIT, wait)
+            values[v + V_THROTTLE_WAITS] += 1
+            values[v + V_THROTTLE_WAIT] += wait
+            values[v + V_THROTTLE_WAIT_MAX] = max(values[v + V_THROTTLE_WAIT_MAX], wait)
+            _add_bucket(noted, used, row, M_THROTTLE_WAIT, wait)
 
 
 @kernel(
@@ -198,7 +202,7 @@ def add_exchanges(  # type: ignore[no-untyped-def]
             t_values[t + T_THROTTLED] += 1
         if e.outcome == 0:
             t_values[t + T_ANSWERED] += 1
-            t_values[t + T_WAIT] += e.throttle_wait_ns
+            t_values[t + T_THROTTLE_WAIT] += e.throttle_wait_ns
             if e.long_poll == 0:
                 broker = e.broker_ns
                 t_values[t + T_BROKER_MAX] = max(t_values[t + T_BROKER_MAX], broker)
@@ -221,9 +225,12 @@ def add_errors(  # type: ignore[no-untyped-def]
     Returns the number of results, or of the one for which there is no space.
     """
     space = len(e_values) // 4
-    counted = np.int64(-1)
-    if start > 0:
-        counted = exchange_of[start - 1]
+    counted = np.int64(-1)  # the exchange that was last counted as failed
+    before = start - 1
+    while before >= 0 and start < len(results) and exchange_of[before] == exchange_of[start]:
+        if results[before].error_code != 0:
+            counted = np.int64(exchange_of[start])
+        before -= 1
     for i in range(start, len(results)):
         r = results[i]
         if r.error_code == 0:
@@ -235,11 +242,13 @@ def add_errors(  # type: ignore[no-untyped-def]
             return i
         e = exchanges[at_row]
         g = np.int64(group_of[at_row]) * GROUP_COLUMNS
-        g_values[g + V_ERRORS] += 1
+        t = np.int64(interval_of[at_row]) * TIMELINE_COLUMNS
+        g_values[g + V_ERROR_CODES] += 1
+        t_values[t + T_ERROR_CODES] += 1
         if counted != at_row:
-            g_values[g + V_WITH_ERRORS] += 1
-            counted = at_row
-        t_values[np.int64(interval_of[at_row]) * TIMELINE_COLUMNS + T_ERRORS] += 1
+            g_values[g + V_FAILED] += 1
+            t_values[t + T_FAILED] += 1
+            counted = np.int64(at_row)
         probe[0] = r.error_code
         probe[1] = e.api_key
         probe[2] = r.kind
@@ -294,5 +303,5 @@ def add_topics(  # type: ignore[no-untyped-def]
             stamps[row] = 1 + e.exchange
             _tally(e, began(e), row, k_values, noted, used)
         if r.error_code != 0:
-            k_values[row * GROUP_COLUMNS + V_ERRORS] += 1
+            k_values[row * GROUP_COLUMNS + V_ERROR_CODES] += 1
     return len(results)

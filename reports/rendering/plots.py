@@ -217,7 +217,7 @@ def _panels(
         axes.set_ylim(bottom=0, top=None if any(heights) else 1)
         axes.grid(axis="x", visible=False)
         axes.set_axisbelow(True)
-        if name != "wait_sum_ns":
+        if name != "throttle_wait_sum_ns":
             axes.yaxis.get_major_locator().set_params(integer=True)
     _head(figure, all_axes[0], report, title, sum(int(as_number(v)) for v in columns[0]), what)
     _time_axis(all_axes[-1], report, utc)
@@ -227,13 +227,13 @@ def _panels(
 def _throttle_over_time(figure: Any, report: Report, utc: bool) -> bool:
     return _panels(figure, report, utc, "Throttling over time", "throttled responses", (
         ("throttled", "throttled responses", 1, PALETTE[5]),
-        ("wait_sum_ns", "throttle wait, s", 1e9, PALETTE[0]),
+        ("throttle_wait_sum_ns", "throttle wait, s", 1e9, PALETTE[0]),
     ))  # fmt: skip
 
 
 def _errors_over_time(figure: Any, report: Report, utc: bool) -> bool:
-    return _panels(figure, report, utc, "Errors over time", "error codes", (
-        ("errors", "error codes", 1, PALETTE[1]),
+    return _panels(figure, report, utc, "Error codes over time", "error codes", (
+        ("error_codes", "error codes", 1, PALETTE[1]),
         ("unanswered", "requests\nwithout a response", 1, PALETTE[6]),
     ))  # fmt: skip
 

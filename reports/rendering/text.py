@@ -29,7 +29,10 @@ _TEXTS = frozenset(("text", "texts", "versions"))
 _RIGHT = frozenset(("count", "ns", "ms", "bytes", "share", "packet"))
 _VERDICTS = {"network": "magenta", "broker": "red", "client": "yellow", "throttled": "cyan", "-": "dim"}
 #: Columns whose values above zero are bad news.
-_BAD = {"errors": "red", "unanswered": "red", "throttled": "yellow", "wait_sum_ns": "yellow", "drops": "red"}
+_BAD = {
+    "failed_exchanges": "red", "error_codes": "red", "unanswered": "red", "throttled": "yellow",
+    "throttle_wait_sum_ns": "yellow", "drops": "red",
+}  # fmt: skip
 
 
 def render_text(
@@ -39,7 +42,7 @@ def render_text(
     text is cut, so lines may be longer than `width`, which chooses the columns all the same."""
     yield from _heading(report.heading, LONGEST_LINE if whole else width, utc)
     for sentence in report.sentences:
-        for n, part in enumerate(textwrap.wrap(units.safe(sentence), max(width - 2, 20))):
+        for n, part in enumerate(textwrap.wrap(units.safe(sentence), max(width - 2, 20), break_on_hyphens=False)):
             yield [("  " if n else "! ", "bold yellow"), (part, "yellow")]
     for table in (*report.tables, report.ledger):
         if len(table.rows) < table.shown_from:
@@ -82,7 +85,7 @@ def render_table(table: Table, width: int, top: int, utc: bool, whole: bool = Fa
         yield [(rest, "dim")]
     names = {table.columns[i].name for i in shown}
     for note in (*table.notes, *(text for name, text in table.column_notes if name in names)):
-        for part in textwrap.wrap(note, width):
+        for part in textwrap.wrap(note, width, break_on_hyphens=False):
             yield [(part, "dim")]
 
 
@@ -128,7 +131,11 @@ def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:
     if h["filters"]:
         facts.append(("only", str(h["filters"])))
     people = as_number(h["client_count"])
-    facts.append(("requests", f"{as_number(h['requests']):,} by {people:,} client{'' if people == 1 else 's'}"))
+    failed = ""
+    if h["failed_exchanges"]:
+        codes = as_number(h["error_codes"])
+        failed = f", {as_number(h['failed_exchanges']):,} failed ({codes:,} error code{'' if codes == 1 else 's'})"
+    facts.append(("requests", f"{as_number(h['requests']):,} by {people:,} client{'' if people == 1 else 's'}{failed}"))
     if h["brokers"]:
         facts.append(("brokers", f"{h['broker_count']}: {_cell_text(h['brokers'])}"))
     for name, text in facts:

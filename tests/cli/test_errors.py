@@ -102,7 +102,7 @@ def test_only_tls(tmp_path: Path) -> None:
     done = kafkatap("report", tmp_path / "tls.pcap")
     assert done.code == 1
     assert line_of(done) == "no readable Kafka in this input: its connections are encrypted (TLS)"
-    assert "100 % of the payload is encrypted (TLS) and cannot be read." in done.out
+    assert "100 % of the payload is encrypted (TLS) and cannot be decoded." in done.out
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from kafkatap import analyze
 from kafkatap.engine import engine_for
 from kafkatap.reports.expressions.names import ALIASES, NAMES
-from kafkatap.running import Run
+from kafkatap.run import Run
 from kafkatap.selection import Selection
 
 from .running import ROOT, kafkatap

@@ -162,7 +162,7 @@ def test_error_or_latency_finds_what_the_table_of_exchanges_has(samples: Path) -
     engine, reader, found = engine_for(on), CaptureReader(str(path)), []
     while reader.fill():
         batches = [*engine.take(reader.buffer, reader.packets, reader.position, reader.count), *engine.finish()]
-        found += [n for b in batches for n in b.exchanges["exchange"][on.select(b, engine)].tolist()]
+        found += [n for b in on.apply(batches, engine) for n in b.exchanges["exchange"].tolist()]
         reader.position = reader.count
     reader.close()
     rows = kafkatap.analyze(path).exchanges.select(["exchange", "errors", "total_ns"]).to_pylist()
@@ -558,7 +558,7 @@ def test_a_file_that_is_removed_is_not_written_to(samples: Path, tmp_path: Path)
 CHILD = """
 import sys, time
 from kafkatap.engine import Engine
-from kafkatap.live.recorder import Recorder
+from kafkatap.live.recording.recorder import Recorder
 from kafkatap.sources import CaptureReader
 
 path, out = sys.argv[1:]

@@ -19,7 +19,7 @@ from kafkatap.engine import engine_for
 from kafkatap.reports.expressions import Condition, ExpressionError, parse_expression
 from kafkatap.reports.expressions.names import ALIASES, NAMES, help_text
 from kafkatap.reports.tables import EXCHANGES, RESULTS
-from kafkatap.running import Run
+from kafkatap.run import Run
 from kafkatap.selection import EVERYTHING, Selection
 
 from .expression_support import ERROR_CODES, MS, holds, plain_rows, values_of

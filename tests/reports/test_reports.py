@@ -60,7 +60,7 @@ def test_latency() -> None:
     assert abs(p50 - 50 * MS) < 0.01 * 50 * MS
     assert column(table, "broker_p99_ns")[1] <= 100 * MS
     assert column(table, "unanswered") == [0, 0, 0, 1]
-    assert column(table, "queued") == [0, 0, 0, 1]
+    assert column(table, "hol_waits") == [0, 0, 0, 1]
     assert column(table, "throttle_wait_sum_ns") == [0, 200 * MS, 0, 0]
 
 
@@ -77,9 +77,9 @@ def test_latency_by_client_broker_and_version() -> None:
 def test_throttle() -> None:
     table = report().table("throttle")
     assert table.rows == [
-        ("billing", "Fetch", 4, 1, 0.25, 250, 250, 250, 1, 200 * MS, column(table, "wait_p99_ns")[0], 200 * MS)
+        ("billing", "Fetch", 4, 1, 0.25, 250, 250, 250, 1, 200 * MS, column(table, "throttle_wait_p99_ns")[0], 200 * MS)
     ]
-    assert abs(column(table, "wait_p99_ns")[0] - 200 * MS) <= 2 * MS
+    assert abs(column(table, "throttle_wait_p99_ns")[0] - 200 * MS) <= 2 * MS
 
 
 def test_errors() -> None:
@@ -103,7 +103,8 @@ def test_clients() -> None:
     assert column(table, "oldest_release")[0] == "2.3"
     assert column(table, "removed") == [(), (("Produce", (2,)),), ()]
     assert column(table, "rtt_ns") == [150_000, None, None]
-    assert column(table, "errors") == [2, 1, 2]
+    assert column(table, "failed_exchanges") == [2, 1, 1]
+    assert column(table, "error_codes") == [2, 1, 2]
 
 
 def test_error_totals_are_the_sums_of_the_errors() -> None:
@@ -159,9 +160,10 @@ def test_timeline_has_its_empty_intervals_too() -> None:
     table = report().table("timeline")
     assert [(t - START) // SECOND for t in column(table, "start")] == [0, 1, 2, 3]
     assert column(table, "requests") == [2, 2, 0, 3]
-    assert column(table, "responses") == [2, 2, 0, 2]
+    assert column(table, "answered") == [2, 2, 0, 2]
     assert column(table, "unanswered") == [0, 0, 0, 1]
-    assert column(table, "errors") == [2, 0, 0, 3]
+    assert column(table, "failed_exchanges") == [2, 0, 0, 2]
+    assert column(table, "error_codes") == [2, 0, 0, 3]
     assert column(table, "throttled") == [1, 0, 0, 0]
     assert column(table, "broker_max_ns") == [None, None, None, MS]  # Fetch and JoinGroup wait
     alone = build_report(counted([exchange(0, broker=MS), exchange(1, broker=5 * MS, long_poll=1)]), context())
@@ -178,16 +180,16 @@ def test_ledger_and_sentences() -> None:
     many = report(ledger={"requests": {"unanswered": 31, "total": 31}}, encrypted_share=0.25)
     assert many.sentences == (
         "31 requests have no response in this capture.",
-        "25.0 % of the payload is encrypted (TLS) and cannot be read.",
+        "25.0 % of the payload is encrypted (TLS) and cannot be decoded.",
     )
 
 
 def test_gaps_and_the_snap_length_have_sentences() -> None:
-    torn = connection(client_gap_bytes=1500, client_gaps=1)
-    assert report(connections=torn, not_captured=1, ledger={}).sentences == (
-        "1,500 bytes of 1 connection are in no packet of this capture.",
-        "1 byte of payload was cut off by the snap length: times hold, but errors, throttling and topics in it are not "
-        "seen.",
+    with_gaps = connection(client_gap_bytes=1500, client_gaps=1)
+    assert report(connections=with_gaps, not_captured=1, ledger={}).sentences == (
+        "1,500 bytes of 1 connection are in no packet of this capture (gaps).",
+        "The snap length cut off 1 byte of payload. Times are right, but error codes, throttle times and topics in it "
+        "are missing.",
     )
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafkatap.partitions import MOST, OTHER, partition_name
 from kafkatap.spark.output import locks
 from kafkatap.spark.output.folders import Folder
 from kafkatap.spark.output.locks import InUse
-from kafkatap.spark.output.partitions import MOST, OTHER, partition_name
 from kafkatap.spark.output.publish import Published, Staging, Written, finish_earlier, open_publication
 from tests.spark.rows import HOUR, HOUR_4, TABLES_MADE, connections, exchanges, made, results_of, write_run
 

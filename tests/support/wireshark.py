@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kafkatap.dissector.inspection import Frames
 from kafkatap.engine import Engine
-from kafkatap.running import Run
+from kafkatap.run import Run
 
 TSHARK = shutil.which("tshark")
 

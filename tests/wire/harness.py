@@ -2,7 +2,7 @@
 
 `see(packets)` is one pass with all packets at once, `check(packets)` repeats it with the packets cut into runs of many
 lengths (each run in a buffer of its own that is overwritten afterwards, so that no stale position goes unnoticed) and
-wants the same rows each time. `see_files` runs real files through `kafkatap.running.Run`.
+wants the same rows each time. `see_files` runs real files through `kafkatap.run.Run`.
 """
 
 from __future__ import annotations
@@ -10,34 +10,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import kafkatap.engine
 from kafkatap.dissector import dtypes as r
-from kafkatap.dissector.layouts.overlay import Definitions
-from kafkatap.dissector.programs.program import Programs, load_programs
 from kafkatap.engine import Engine
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from kafkatap.reports.batch import PROTOCOLS, Batch, Context
-from kafkatap.running import Run
+from kafkatap.run import Run
 from tests.support.captures import ETHERNET, Packet, pcap_bytes
 
 Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
-
-# Thousands of engines in one process: programs are read (or compiled, where nothing is kept) once for all of them.
-_once = cache(load_programs)
-
-
-def _programs(name: str, definitions: Definitions | None = None) -> Programs:
-    return _once(name) if definitions is None else load_programs(name, definitions)
-
-
-kafkatap.engine.load_programs = _programs  # type: ignore[attr-defined]
 
 _TEXTS = ("client_id", "client_software", "client_software_version", "software", "software_version", "sasl_mechanism")
 

@@ -25,14 +25,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE, RESULT
-from kafkatap.kernels.arrays import new_numbers
+from kafkatap.kernels.arrays import joined, new_numbers
 from kafkatap.reports import tables
-from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results
+from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results, error_counts
 
-from ...analysis import error_counts
-from ...running import joined
-from ...spark.output.partitions import to_microseconds
-from ..sinks import Sink
+from ...partitions import to_microseconds
+from ..sink import Sink
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts

@@ -42,7 +42,7 @@ def fingerprint() -> str:
 
 def version() -> str:
     """The version of the package, as it was installed."""
-    from ...commands.options import own_version
+    from ...installation import own_version
 
     return own_version()
 

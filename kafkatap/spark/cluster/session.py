@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...commands.extras import install_command
+from ...installation import install_command
 from .java import SetupError, require_java
 
 if TYPE_CHECKING:
@@ -79,15 +79,19 @@ def open_session(
         raise SetupError(f"{os.fspath(archive)}: there is no such archive (python -m kafkatap.spark.pack makes one)")
     if master is None:
         master = given.pop("spark.master", None) or given.pop("spark.remote", None) or os.environ.get("SPARK_REMOTE")
-    _require_server(master or "")
+    _require_master(master or "")
     if master is not None and master.startswith("sc://"):
         return _connected(master, name, given, archive)
     return _started(master, name, given, archive, log)
 
 
-def _require_server(master: str) -> None:
-    """SetupError where nothing listens at a master or a Connect server: Spark itself would try for minutes."""
+def _require_master(master: str) -> None:
+    """SetupError if `master` is no master, or if nothing listens at a server: Spark itself would try for minutes."""
     kind, found, place = master.partition("://")
+    if master and not found and not re.match(r"(local|local-cluster)(\[|$)|yarn$", master):
+        raise SetupError(
+            f"{master}: there is no such master (local[*], spark://HOST:PORT, yarn, k8s://…, sc://HOST:PORT)"
+        )
     default = {"spark": 7077, "sc": 15002}.get(kind)
     proxies = ("grpc_proxy", "https_proxy", "http_proxy") if kind == "sc" else ()
     if not found or default is None or any(os.environ.get(name) for name in proxies):

@@ -28,9 +28,18 @@ from typing import Any
 
 import numpy as np
 
+from ...partitions import (
+    OTHER,
+    as_ns,
+    broker_names,
+    cut,
+    exchange_times,
+    kafka_brokers,
+    partition_name,
+    to_microseconds,
+)
 from .folders import Folder
 from .locks import locked
-from .partitions import OTHER, as_ns, broker_names, cut, exchange_times, kafka_brokers, partition_name, to_microseconds
 
 #: Tables that are cut by hour and broker, and those that are one file.
 PARTITIONED = ("exchanges", "results", "connections", "records")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kafkatap.reports.rendering.json_report import write_json
 from kafkatap.reports.rendering.text import write_text
 
-from ...commands.options import own_version
+from ...installation import own_version
 
 if TYPE_CHECKING:
     from kafkatap.reports.model import Report

@@ -14,8 +14,8 @@ import numpy as np
 
 from kafkatap.reports.batch import Batch, Context
 
-from .handover import History
-from .plan import Corrections, SplitTask
+from .connection_state import ConnectionState
+from .plan import SplitTask
 from .seams import Seam, joined
 from .split_engine import SplitEngine
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .survey import Packets
 
 Array = np.ndarray[Any, Any]
-#: What is known of a flow at a head: the digest of its state, and its connection.
-State = tuple[bytes, History]
 #: A split's seams, by the split that they are from, then by flow.
 Seams = Mapping[int, Mapping[bytes, Seam]]
 
@@ -38,8 +36,8 @@ class Outcome:
     flow and that split. `names`: of topics by their ids, as they were told here."""
 
     split: int
-    claims: dict[bytes, State] = field(default_factory=dict)
-    arrivals: dict[tuple[bytes, int], State] = field(default_factory=dict)
+    claims: dict[bytes, ConnectionState] = field(default_factory=dict)
+    arrivals: dict[tuple[bytes, int], ConnectionState] = field(default_factory=dict)
     names: dict[bytes, bytes] = field(default_factory=dict)
     ledger: dict[str, dict[str, int]] = field(default_factory=dict)
     not_captured: int = 0
@@ -64,8 +62,8 @@ class SplitRun:
     ) -> None:
         self.task = task
         self.ports, self.definitions = ports, definitions
-        #: Where more is to come: the flows that are open at the end, their states, and whether they were closed.
-        self.left: dict[bytes, tuple[State, bool]] = {}
+        #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
+        self.open_flows: dict[bytes, tuple[ConnectionState, bool]] = {}
         self._seams = seams
         self._bases = bases
         self._names = topic_names
@@ -95,11 +93,11 @@ class SplitRun:
         yield from self._follow()
         arrived = engine.states(list(task.next))
         self.outcome.arrivals = {(key, task.next[key]): state for key, state in arrived.items()}
-        engine.hand_over(list(task.next))
-        if task.following:
+        engine.detach(list(task.next))
+        if task.keep_open:
             yield from engine.end_closed()
-            self.left = engine.open_flows()
-            engine.hand_over(list(self.left))
+            self.open_flows = engine.open_flows()
+            engine.detach(list(self.open_flows))
         yield from engine.finish()
         self._conclude()
 
@@ -160,28 +158,3 @@ class SplitRun:
     def context(self) -> Context:
         """What the numbers in this split's rows mean."""
         return replace(self.engine.context(), ledger=self.outcome.ledger, not_captured=self.outcome.not_captured)
-
-
-def compare(outcomes: Sequence[Outcome], topic_names: Mapping[bytes, bytes], so_far: Corrections) -> Corrections | None:
-    """What has to be planned otherwise; None where all claims hold."""
-    claims = {(key, o.split): state for o in outcomes for key, state in o.claims.items()}
-    arrivals = {place: state for o in outcomes for place, state in o.arrivals.items()}
-    found = Corrections(set(so_far.dropped), dict(so_far.histories), dict(so_far.names))
-    wrong = False
-    for place in claims.keys() | arrivals.keys():
-        claim, arrival = claims.get(place), arrivals.get(place)
-        if claim is not None and arrival is not None:
-            if claim[0] == arrival[0] and claim[1].connection == arrival[1].connection:
-                continue
-            if place not in so_far.histories and not claim[1].same_knowledge(arrival[1]):
-                found.histories[place] = arrival[1]
-                wrong = True
-                continue
-        found.dropped.add(place)
-        wrong = True
-    for outcome in outcomes:
-        for topic_id, name in outcome.names.items():
-            if topic_id not in topic_names:
-                found.names[topic_id] = name
-                wrong = True
-    return found if wrong else None

@@ -19,12 +19,12 @@ from kafkatap.dissector.framing import connections as d
 from kafkatap.reassembly.dtypes import LISTENER
 
 from ...captures.sources import SLACK_NS
-from .handover import History
+from .connection_state import History
 from .split_engine import NOTHING
 from .survey import FlowSeen, SplitSurvey
 
 if TYPE_CHECKING:
-    from .carry import Carry
+    from .checkpoint import Checkpoint
 
 Array = np.ndarray[Any, Any]
 #: A flow in a split.
@@ -34,14 +34,14 @@ Place = tuple[bytes, int]
 @dataclass(slots=True)
 class SplitTask:
     """What one split has to do. `base`: packets of the whole input before it. `number`: what its exchanges are numbered
-    by; `following`: more is to come, so what is open in the end stays open. `heads`: by flow, up to which packet
+    by; `keep_open`: more captures will come, so open flows stay open at the end. `heads`: by flow, up to which packet
     (over the whole input) it is not this split's. `primed`: the flows that begin here at a head. `next`: the flows that
     another split goes on with, and which."""
 
     split: int
     base: int = 0
     number: int = 0
-    following: bool = False
+    keep_open: bool = False
     heads: dict[bytes, int] = field(default_factory=dict)
     histories: dict[bytes, History] = field(default_factory=dict)
     primed: list[bytes] = field(default_factory=list)
@@ -51,7 +51,7 @@ class SplitTask:
 
     def same(self, other: SplitTask) -> bool:
         """Whether both ask for the same."""
-        names = ("split", "base", "number", "following", "heads", "histories", "primed", "next", "merged")
+        names = ("split", "base", "number", "keep_open", "heads", "histories", "primed", "next", "merged")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
@@ -75,27 +75,27 @@ class Plan:
     owners: dict[Place, int] = field(default_factory=dict)
     missing: dict[int, dict[bytes, int]] = field(default_factory=dict)
     both_ends: set[bytes] = field(default_factory=set)
-    carry: int | None = None  # the split that stands for what was open before
+    resumed: int | None = None  # the split that continues the open flows of a checkpoint
     packets: int = 0
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
 
     @property
     def bases(self) -> dict[int, int]:
         """Packets before each split, to be added to the numbers in its seams."""
-        return {task.split: 0 if task.split == self.carry else task.base for task in self.tasks}
+        return {task.split: 0 if task.split == self.resumed else task.base for task in self.tasks}
 
 
 def make_plan(
     surveys: Sequence[SplitSurvey],
     files: Sequence[int],
     corrections: Corrections | None = None,
-    carry: Carry | None = None,
-    following: bool = False,
+    checkpoint: Checkpoint | None = None,
+    keep_open: bool = False,
 ) -> Plan:
     """`surveys[i]` is of split i, which belongs to file `files[i]`; those of one file follow each other.
 
-    `carry`: what came before; a split of the next number stands for the flows that it left open, as far as they go on,
-    were closed, or have to be ended. `following`: more is to come.
+    `checkpoint`: what earlier batches left; one more split, of the next number, continues their open flows where these
+    go on, were closed, or have to end. `keep_open`: more captures will come.
     """
     corrections = corrections or Corrections()
     order = _in_order(surveys, files)
@@ -103,14 +103,14 @@ def make_plan(
     listeners: dict[tuple[int, ...], None] = {}
     names: dict[bytes, bytes] = {}
     flows: dict[bytes, list[int]] = {}
-    if carry is not None:
-        base, before = carry.packets, carry.splits
-        listeners.update(dict.fromkeys(carry.listeners.tolist()))
-        names.update(carry.topic_names)
-        tasks.append(_carried(carry, surveys, following))
+    if checkpoint is not None:
+        base, before = checkpoint.packets, checkpoint.splits
+        listeners.update(dict.fromkeys(checkpoint.listeners.tolist()))
+        names.update(checkpoint.topic_names)
+        tasks.append(_resumed_task(checkpoint, surveys, keep_open))
     for split in order:
         survey = surveys[split]
-        tasks.append(SplitTask(split, base, before + split, following, listeners=_rows(listeners)))
+        tasks.append(SplitTask(split, base, before + split, keep_open, listeners=_rows(listeners)))
         base += survey.packets
         listeners.update(dict.fromkeys(survey.listeners.tolist()))
         names.update(survey.topic_names)
@@ -118,28 +118,28 @@ def make_plan(
             flows.setdefault(key, []).append(split)
     names.update(corrections.names)
     plan = Plan(
-        tasks, names, carry=None if carry is None else len(surveys), packets=base, listeners=_rows(listeners)
+        tasks, names, resumed=None if checkpoint is None else len(surveys), packets=base, listeners=_rows(listeners)
     )  # fmt: skip
     of_split = {task.split: task for task in tasks}
     for key, splits in flows.items():
-        left = None if carry is None else carry.flows.get(key)
+        left = None if checkpoint is None else checkpoint.flows.get(key)
         if left is not None or len(splits) > 1:
             if _overlap(surveys, files, key, splits):
                 _merge(plan, of_split, key, splits, left is not None)
             elif left is not None:
-                _chain(plan, of_split, surveys, corrections, key, [len(surveys), *splits], left.now[1])
+                _chain(plan, of_split, surveys, corrections, key, [len(surveys), *splits], left.state.history)
             else:
                 _chain(plan, of_split, surveys, corrections, key, splits)
     return plan
 
 
-def _carried(carry: Carry, surveys: Sequence[SplitSurvey], following: bool) -> SplitTask:
-    """What the split that stands for earlier batches has to do."""
+def _resumed_task(checkpoint: Checkpoint, surveys: Sequence[SplitSurvey], keep_open: bool) -> SplitTask:
+    """The task of the split that continues the open flows of a checkpoint."""
     split = len(surveys)
-    task = SplitTask(split, carry.packets, carry.splits + split, following)
+    task = SplitTask(split, checkpoint.packets, checkpoint.splits + split, keep_open)
     touched = {key for survey in surveys for key in survey.flows}
-    for key, left in carry.flows.items():
-        if key in touched or left.closed or not following:
+    for key, left in checkpoint.flows.items():
+        if key in touched or left.is_closed or not keep_open:
             task.primed.append(key)
             if left.history is not None:
                 task.histories[key] = left.history
@@ -171,7 +171,7 @@ def _overlap(surveys: Sequence[SplitSurvey], files: Sequence[int], key: bytes, s
 
 def _merge(plan: Plan, tasks: Mapping[int, SplitTask], key: bytes, splits: Sequence[int], goes_on: bool) -> None:
     plan.both_ends.add(key)
-    owner = plan.carry if goes_on and plan.carry is not None else splits[0]
+    owner = plan.resumed if goes_on and plan.resumed is not None else splits[0]
     tasks[owner].merged.add(key)
     for split in splits:
         tasks[split].heads[key] = NOTHING

@@ -28,7 +28,7 @@ from kafkatap.reassembly.dtypes import ACK, FLOW, LISTENER, SYN
 from kafkatap.reports.batch import Batch
 
 from ...engine import Assembled, Engine
-from .handover import History, history_of, resume, state_digest, under_way
+from .connection_state import ConnectionState, History, history_of, resume, state_digest, under_way
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a FLOW record that name the flow: the addresses and ports of its ends.
@@ -158,7 +158,7 @@ class SplitEngine(Engine):
             pass
         self._uncount(counts)
         for c, history in self._known.items():
-            resume(self, c, history)
+            resume(self.assembler, c, history)
         self._known.clear()
 
     def own(self) -> None:
@@ -218,12 +218,17 @@ class SplitEngine(Engine):
             key: int(numbers[i]) for i, key in enumerate(self.assembler.keys()) if key in wanted and numbers[i] >= 0
         }
 
-    def states(self, flows: list[bytes]) -> dict[bytes, tuple[bytes, History]]:
-        """The digest of each flow's state, and what is known of its connection. Flows without one are left out."""
-        return {key: (state_digest(self, c), history_of(self, c)) for key, c in self.current(flows).items()}
+    def states(self, flows: list[bytes]) -> dict[bytes, ConnectionState]:
+        """The state of each flow's connection. Flows without one are left out."""
+        return {key: self.state_of(c) for key, c in self.current(flows).items()}
 
-    def hand_over(self, flows: list[bytes]) -> None:
-        """Other splits go on with these flows: count what there was of their connections, but do not end them."""
+    def state_of(self, c: int) -> ConnectionState:
+        """The state of connection `c`."""
+        history = history_of(self.assembler, self.dissector, c, self.began(c))
+        return ConnectionState(state_digest(self.assembler, self.dissector, c), history)
+
+    def detach(self, flows: list[bytes]) -> None:
+        """Count what these flows' connections had so far without ending them: other splits continue them."""
         ended = np.array(self._alive(list(self.current(flows).values())), np.int64)
         if not len(ended):
             return
@@ -248,8 +253,8 @@ class SplitEngine(Engine):
         for part in self._end(np.zeros(1, np.uint8), everything=False):
             yield from self.dissect(part)
 
-    def open_flows(self) -> dict[bytes, tuple[tuple[bytes, History], bool]]:
-        """Of each flow that is in a connection: its state as of `states`, and whether that was closed."""
+    def open_flows(self) -> dict[bytes, tuple[ConnectionState, bool]]:
+        """The state of each flow that has a connection, and whether that connection was closed."""
         keys = self.assembler.keys()
         current = self.current(keys)
         closed = self.assembler.connections["closed_at"]
@@ -257,7 +262,7 @@ class SplitEngine(Engine):
 
     def _alive(self, connections: list[int]) -> list[int]:
         """These connections and those before them on the same 4-tuples that packets may still come for, ascending."""
-        return sorted({*connections, *(c for c in (under_way(self, c) for c in connections) if c >= 0)})
+        return sorted({*connections, *(c for c in (under_way(self.assembler, c) for c in connections) if c >= 0)})
 
     def _unread(self, c: int) -> bool:
         """Whether nothing of connection `c` is read any more: what other splits know of it has no bytes."""

@@ -18,7 +18,7 @@ from kafkatap.dissector.framing import connections as d
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.dtypes import LISTENER, PACKET
 
-from .handover import History, bases_of
+from .connection_state import History, bases_of
 from .seams import Seam, cut_out, joined
 from .split_engine import SplitAssembler, SplitEngine, flow_keys
 
