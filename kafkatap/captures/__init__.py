@@ -9,6 +9,7 @@ capture_reader     the packets of one capture, block by block, and a report on t
 merge              several captures as one sequence of packets in time order
 duplicate_counter  how many packets of each capture another capture holds too
 splits             byte ranges of one capture, each read without those before it
+split_checks       whether the splits of a file fit together, and the sums of their reports
 readahead          a generator in a thread, a few items ahead of its consumer
 
 It knows packets and their times, but not TCP, Kafka, commands or Spark.
