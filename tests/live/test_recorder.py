@@ -559,7 +559,7 @@ CHILD = """
 import sys, time
 from kafkatap.engine import Engine
 from kafkatap.live.recording.recorder import Recorder
-from kafkatap.sources import CaptureReader
+from kafkatap.captures.sources import CaptureReader
 
 path, out = sys.argv[1:]
 reader = CaptureReader(path)
