@@ -28,10 +28,10 @@ from kafkatap.reassembly.headers import LINK_NAMES
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Batch, endpoint
 from kafkatap.reports.counting.rollup import api_label
-from kafkatap.reports.expressions import Condition
 from kafkatap.reports.sections.error_codes import error_label
 
 from ...installation import own_version
+from ...selection import Selection, Selector
 from ..provisional_rows import without_counted
 from ..sink import Sink
 from .capture_file import CaptureFile
@@ -64,7 +64,7 @@ class Recorder(Sink):
     their own time; `cool_down`: ns for which the same cause, once recorded, does not count as a match; `limit`: bytes
     of all files together. `links`: the link types to be expected, with the names of
     their interfaces. `counters`: packets received and dropped so far, noted in pcapng. `tell` takes sentences.
-    The engine has to decode what the condition asks for (`engine_for`).
+    The engine has to decode what the condition asks for (`Selection.engine_options`).
 
     ValueError for a name or a size that cannot be, and link types that do not go into one classic pcap; OSError where
     the file, or files in its folder, cannot be made.
@@ -74,7 +74,7 @@ class Recorder(Sink):
         self,
         path: str | os.PathLike[str],
         *,
-        on: Condition | None = None,
+        on: Selection | None = None,
         size: int = RING_SIZE,
         after: int = AFTER,
         limit: int = LIMIT,
@@ -87,7 +87,8 @@ class Recorder(Sink):
         self.files: list[Path] = []
         self.bytes = 0  # in all files
         self.incidents = 0
-        self.condition = on
+        self.selection = on
+        self._selector: Selector | None = None
         self._after = after
         self._limit = limit
         self._tell = tell
@@ -121,7 +122,7 @@ class Recorder(Sink):
         if self.path.suffix != ".pcapng" and len(links) > 1:
             kinds = ", ".join(f"{name} ({_link_name(link)})" for link, name in links.items())
             raise ValueError(f"{self.path}: a pcap holds one link type, not those of {kinds}; name it .pcapng")
-        if self.condition is not None:
+        if self.selection is not None:
             folder = self.path.parent
             if not folder.is_dir():
                 raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
@@ -140,10 +141,11 @@ class Recorder(Sink):
         self._go_on(ring.begun)
 
     def batch(self, batch: Batch, engine: Engine) -> None:
-        if self.condition is None:
+        if self.selection is None:
             return
         batch = without_counted(batch)  # they were judged before
-        matching = np.flatnonzero(self.condition.select(batch, engine))
+        self._selector = self._selector or Selector(self.selection, engine)
+        matching = np.flatnonzero(self._selector.select(batch))
         if not len(matching):
             return
         now = self._ring.latest
@@ -171,8 +173,8 @@ class Recorder(Sink):
         self._go_on(self._ring.head)
 
     def forget(self, engine: Engine) -> None:
-        if self.condition is not None:
-            self.condition.forget()
+        if self._selector is not None:
+            self._selector.forget()
 
     def close(self, engine: Engine) -> None:
         self._write(self._ring.head, _NEVER)
@@ -273,7 +275,7 @@ class Recorder(Sink):
 
     def _reach_limit(self) -> None:
         """The file alone is as large as all may be."""
-        if self.condition is not None:
+        if self.selection is not None:
             self._tell(f"{units.size(self._limit)} of packets, which is the limit, hold no more of this incident")
             if self._written == self._start:
                 self._remove()
@@ -300,13 +302,13 @@ class Recorder(Sink):
         if self._file is None:
             return
         name = self._file.path.name
-        if self.condition is not None and self._written == self._start:
+        if self.selection is not None and self._written == self._start:
             self._remove()
             self._tell(f"{name} is removed: all packets so far are in the file before it")
         else:
             self._describe()  # of a capture without a packet
             self._put(self._ring.statistics(self._start))
-        if self._file is not None and self.condition is not None and self._written > self._start:
+        if self._file is not None and self.selection is not None and self._written > self._start:
             matched = f"{self._matched:,} exchange{'' if self._matched == 1 else 's'} matched"
             self._tell(f"{name} ends: {units.size(self._file.size)}, {matched}")
             self._failed = False
@@ -318,7 +320,7 @@ class Recorder(Sink):
             path = self.path if self._file is None else self._file.path
             self._tell(f"{path}: {error.strerror or error}: packets are not recorded; the capture goes on")
         self._failed = True
-        if self.condition is None:
+        if self.selection is None:
             self._over = True
         else:
             self._lost += self._file is None or self._written == self._start
@@ -338,7 +340,7 @@ class Recorder(Sink):
         """Close the file as it is."""
         file, self._file = self._file, None
         self._what = ""
-        if file is not None and self.condition is not None and file.path in self.files:
+        if file is not None and self.selection is not None and file.path in self.files:
             self._complete.append(file)
         self._end = self._quiet_from = self._quiet_at = _NEVER
         try:
