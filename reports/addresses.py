@@ -1,10 +1,10 @@
-"""Addresses of brokers and clients as users write them."""
+"""Read addresses of brokers and clients in options and expressions."""
 
 from __future__ import annotations
 
 
 def split_broker(text: str) -> tuple[str, int]:
-    """(address or "", port or -1) of a broker; ValueError where the text is neither."""
+    """(address or "", port or -1) of a broker; ValueError for anything else."""
     if text.startswith("["):
         address, bracket, rest = text[1:].partition("]")
         port = rest[1:] if rest.startswith(":") else ""

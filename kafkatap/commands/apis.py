@@ -18,7 +18,7 @@ from kafkatap.dissector.kafka.releases import RELEASES, known_since, removed_in,
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.history import Changes, changes_in
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message
-from kafkatap.reports.model import Column, Table, Value
+from kafkatap.reports.model import Column, ReportTable, Value
 from kafkatap.reports.rendering.text import Line, render_table, write_lines
 
 from ..installation import own_version
@@ -183,7 +183,7 @@ def render_list(found: Sequence[Api], release: str | None, width: int) -> Iterat
             "kafkatap report --by version CAPTURE shows which versions are in use."
         )
         notes = (*notes, advice)
-    yield from render_table(Table("apis", title, COLUMNS, rows, notes, whole=True), width, 0, True)
+    yield from render_table(ReportTable("apis", title, COLUMNS, rows, notes, whole=True), width, 0, True)
 
 
 def render_versions(found: Sequence[Api], release: str | None, width: int) -> Iterator[Line]:
