@@ -201,8 +201,8 @@ def test_files_of_a_run_that_goes_on_are_left_alone(samples: Path, tmp_path: Pat
     source.wait(0)
     for buffer, packets, count in source.blocks():
         for batch in engine.take(buffer, packets, 0, count):
-            first.batch(batch, engine)
-    first.forget(engine)
+            first.add_batch(batch, engine)
+    first.resolve_names(engine)
     hidden = set(tmp_path.rglob(".part-*"))
     assert hidden
     log(samples / SAMPLE, ParquetLog(tmp_path))
