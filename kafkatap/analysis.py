@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkatap.reports.model import Report
 
     from .passes.messages import Message
-    from .running import Run
+    from .run import Run
     from .show.viewing import Known
 
 Path = str | os.PathLike[str]
@@ -162,7 +162,7 @@ class Analysis:
         """The same of captures that are read once; what numbers are called is known as far as they are read."""
         from .passes.messages import Collector, LiveTopics, stream_messages, streaming_engine
         from .passes.node_names import NodeFinder
-        from .running import Run
+        from .run import Run
         from .show.viewing import Known
 
         self._read_once()
@@ -255,9 +255,9 @@ class Analysis:
     def _run(
         self, all_results: bool, inspectors: Sequence[Inspector] = (), condition: Condition | None = None
     ) -> Any:  # fmt: skip
-        from .captures.sources import BLOCK_SIZE
+        from .captures.capture_reader import BLOCK_SIZE
         from .engine import engine_for
-        from .running import Run
+        from .run import Run
 
         self._read_once()
         if condition is None:

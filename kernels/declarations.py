@@ -6,7 +6,7 @@ Nothing here runs or compiles a kernel: `decorator`, `store` and `numba_bridge` 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -33,24 +33,36 @@ def is_array_tuple(arg: ArgType) -> bool:
 
 
 @cache
-def tuple_dtypes(arg: Any) -> tuple[np.dtype[Any], ...]:
-    """Return the dtypes of a NamedTuple of arrays, in the order of its fields.
+def tuple_args(arg: Any) -> tuple[ArgType, ...]:
+    """Return the declared fields of a NamedTuple of arrays, in order: dtypes, and NamedTuples within it.
 
-    Each field is declared as `name: Annotated[Array, DTYPE]`. TypeError for any other field.
+    A field is `name: Annotated[Array, DTYPE]` or `name: OtherTuple`. TypeError for any other field.
     """
     hints = get_type_hints(arg, include_extras=True)
-    dtypes = []
+    fields: list[ArgType] = []
     for name in arg._fields:
         declared: tuple[Any, ...] = getattr(hints[name], "__metadata__", ())
-        if len(declared) != 1:
+        if is_array_tuple(hints[name]):
+            fields.append(hints[name])
+        elif len(declared) == 1:
+            fields.append(np.dtype(declared[0]))
+        else:
             raise TypeError(f"{arg.__name__}.{name} needs one dtype: Annotated[Array, DTYPE]")
-        dtypes.append(np.dtype(declared[0]))
-    return tuple(dtypes)
+    return tuple(fields)
 
 
-def machine_words(args: tuple[ArgType, ...]) -> int:
+def single_args(args: Iterable[ArgType]) -> Iterator[ArgType]:
+    """Yield the dtypes and `int`s of a signature, with each NamedTuple replaced by its arrays."""
+    for arg in args:
+        if is_array_tuple(arg):
+            yield from single_args(tuple_args(arg))
+        else:
+            yield arg
+
+
+def machine_words(args: Iterable[ArgType]) -> int:
     """Count the 64-bit arguments of the compiled C function: two for each array (pointer, length), one for an `int`."""
-    return sum(1 if a is int else 2 * len(tuple_dtypes(a)) if is_array_tuple(a) else 2 for a in args)
+    return sum(1 if arg is int else 2 for arg in single_args(args))
 
 
 def kernel_mode() -> str:

@@ -26,7 +26,7 @@ from numba.core import cgutils, codegen, cpu
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from .declarations import ArgType, Helper, KernelSource, is_array_tuple, tuple_dtypes
+from .declarations import ArgType, Helper, KernelSource, is_array_tuple, tuple_args
 from .hints import prefetch
 
 #: What is compiled in one thread must not see what `_inner_functions_only` does to numba for another one.
@@ -92,7 +92,7 @@ def numba_type(arg: ArgType) -> Any:
     if arg is int:
         return types.int64
     if is_array_tuple(arg):
-        return types.BaseTuple.from_types([_array_type(dtype) for dtype in tuple_dtypes(arg)], arg)
+        return types.BaseTuple.from_types([numba_type(field) for field in tuple_args(arg)], arg)
     return _array_type(arg)
 
 
@@ -163,24 +163,21 @@ def object_code(kernel: KernelSource) -> tuple[str, bytes]:
     ctypes_args: list[Any] = []
     namespace: dict[str, Any] = {"carray": numba.carray, "kernel": _dispatcher(kernel.function)}
 
-    def scalar() -> str:
-        name = f"a{len(parameters)}"
-        parameters.append(name)
-        ctypes_args.append(types.int64)
-        return name
+    def expression(arg: ArgType) -> str:
+        """Return the source of one argument of the call, and add its parameters."""
+        i = len(parameters)
+        if is_array_tuple(arg):
+            namespace[f"Tuple{i}_{arg.__name__}"] = arg
+            return f"Tuple{i}_{arg.__name__}({', '.join(expression(field) for field in tuple_args(arg))})"
+        if arg is int:
+            parameters.append(f"a{i}")
+            ctypes_args.append(types.int64)
+            return f"a{i}"
+        parameters.extend((f"p{i}", f"n{i}"))
+        ctypes_args.extend((types.CPointer(numba.from_dtype(arg)), types.int64))
+        return f"carray(p{i}, (n{i},))"
 
-    def array(dtype: np.dtype[Any]) -> str:
-        pointer, length = f"p{len(parameters)}", f"n{len(parameters)}"
-        parameters.extend((pointer, length))
-        ctypes_args.extend((types.CPointer(numba.from_dtype(dtype)), types.int64))
-        return f"carray({pointer}, ({length},))"
-
-    def tuple_of_arrays(arg: Any) -> str:
-        name = f"Tuple{len(parameters)}"
-        namespace[name] = arg
-        return f"{name}({', '.join(array(dtype) for dtype in tuple_dtypes(arg))})"
-
-    call = [scalar() if a is int else tuple_of_arrays(a) if is_array_tuple(a) else array(a) for a in kernel.args]
+    call = [expression(arg) for arg in kernel.args]
     name = _outer_name(kernel)
     exec(f"def {name}({', '.join(parameters)}):\n    return kernel({', '.join(call)})\n", namespace)
     options = _OPTIONS | {"nopython": True, "_nrt": True}  # carray needs it

@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .declarations import KernelSource, is_array_tuple, kernel_mode, tuple_dtypes
+from .declarations import ArgType, KernelSource, is_array_tuple, kernel_mode, single_args, tuple_args
 
 #: Names of numba's run-time that object code mentions where kernels never come (they raise and allocate nothing).
 _NEVER_CALLED = (
@@ -355,22 +355,20 @@ def _caller(kernel: KernelSource, function: Callable[..., int]) -> Callable[...,
     declared = kernel.args
     name = kernel.__name__
     has_tuples = any(is_array_tuple(arg) for arg in declared)
-    kinds = [kind for arg in declared for kind in (tuple_dtypes(arg) if is_array_tuple(arg) else (arg,))]
+    kinds = list(single_args(declared))
 
-    def unpacked(args: tuple[Any, ...]) -> list[Any]:
-        values: list[Any] = []
+    def unpacked(args: tuple[Any, ...], declared: tuple[ArgType, ...]) -> Iterator[Any]:
         for value, arg in zip(args, declared, strict=True):
-            if is_array_tuple(arg):
-                if not isinstance(value, arg):
-                    raise TypeError(f"{name}: needs a {arg.__name__}, not a {type(value).__name__}")
-                values += value
+            if not is_array_tuple(arg):
+                yield value
+            elif isinstance(value, arg):
+                yield from unpacked(value, tuple_args(arg))
             else:
-                values.append(value)
-        return values
+                raise TypeError(f"{name}: needs a {arg.__name__}, not a {type(value).__name__}")
 
     def run(*args: Any) -> int:
         flat: list[int] = []
-        for value, kind in zip(unpacked(args) if has_tuples else args, kinds, strict=True):
+        for value, kind in zip(unpacked(args, declared) if has_tuples else args, kinds, strict=True):
             if kind is int:
                 flat.append(value)
                 continue

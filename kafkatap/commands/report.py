@@ -22,7 +22,7 @@ from ..captures.pipes import is_pipe
 from ..complaints import complain, name_of, reason_of
 from ..engine import Engine, engine_for
 from ..installation import install_command, own_version
-from ..running import Run
+from ..run import Run
 from ..selection import asked, filter_condition
 from .console import (
     DAMAGED,

@@ -21,7 +21,7 @@ from ..engine import Engine
 from ..passes.message_index import Survey, survey
 from ..passes.messages import Collector, LiveTopics, Message, read_messages, stream_messages, streaming_engine
 from ..passes.node_names import NodeFinder
-from ..running import Run
+from ..run import Run
 from ..selection import asked, asked_condition, asked_window
 from ..show.printing import Printer, make_printer
 from ..show.viewing import Known

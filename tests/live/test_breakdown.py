@@ -20,7 +20,7 @@ from kafkatap.reports.model import Table, Value
 from kafkatap.reports.sections.error_codes import error_label, errors
 from kafkatap.reports.sections.latency import latency
 from kafkatap.reports.sections.throttle import throttle
-from kafkatap.running import Run
+from kafkatap.run import Run
 
 SAMPLES = sorted(Path("samples").glob("*.pcap*"))
 LENGTH = 20 * SECOND

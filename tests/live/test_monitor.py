@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
+from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.engine import Engine
 from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, PAUSED, Governor
 from kafkatap.live.memory_limits import MemoryLimits, fold_small_rows
@@ -24,7 +24,7 @@ from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
-from kafkatap.running import Run
+from kafkatap.run import Run
 
 from .support import SECOND, FileSource
 

@@ -22,7 +22,7 @@ from kafkatap.live.sink import names_of
 from kafkatap.reports.batch import Batch, endpoint
 from kafkatap.reports.counting.rollup import api_label
 from kafkatap.reports.sections.error_codes import error_label
-from kafkatap.running import Run
+from kafkatap.run import Run
 from tests.support.tcp import merge
 from tests.wire.kafkatalk import MS
 
