@@ -7,7 +7,7 @@ before the block's bytes change; `feed` drains by itself when a table is full.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,12 @@ from kafkatap.kernels.arrays import copied, drop_pages, grown, linked_free_list,
 from kafkatap.kernels.hashing import new_seed
 
 from . import exchanges, expiry, times
-from .dtypes import EXCHANGE, MAX_FRAME, RESULT
+from .dtypes import EXCHANGE, EXCHANGE_STRINGS, MAX_FRAME, RESULT
 from .framing import buffers, correlation
 from .framing import connections as dialogs
 from .framing import frames as framing
 from .inspection import Frames, Inspector
+from .problems import WholeMessages, note_problems
 from .programs.machine import JOB, SCRATCH_SIZE, TAPE, decode_frames
 from .programs.program import Programs
 
@@ -30,6 +31,8 @@ Array = np.ndarray[Any, Any]
 _POOL = 1 << 30
 #: Free buffers may take that much memory.
 _POOL_SLACK = 16 << 20
+#: Malformed messages that are looked at together.
+_PROBLEMS = 4_096
 #: The one topic whose id is fixed, and that no Metadata response names (KIP-500).
 METADATA_TOPIC, METADATA_TOPIC_ID = b"__cluster_metadata", bytes(15) + b"\1"
 
@@ -58,7 +61,8 @@ class Finished:
 
 class Dissector:
     """Kafka's side of the engine. `programs` are what bodies are decoded by; `details` (the RESULTS profile) is run
-    over responses with error codes, or over every body when `all_results` is set. `inspectors` see each drain's
+    over responses with error codes, or over every body when `all_results` is set. `load_whole` loads the programs of
+    the EVERYTHING profile, which name the field at which a message is malformed. `inspectors` see each drain's
     messages. `apis`: of other APIs than these only the `head` of bodies is read, which is what it takes for the rows of
     these to stay the same. `max_frame`: of a larger frame (with its size field) only the first 64 KiB are decoded; its
     status is then `too_large`.
@@ -69,6 +73,7 @@ class Dissector:
         self,
         programs: Programs,
         details: Programs,
+        load_whole: Callable[[], Programs],
         all_results: bool = False,
         inspectors: Sequence[Inspector] = (),
         apis: frozenset[int] | None = None,
@@ -83,6 +88,7 @@ class Dissector:
             self.bodies, self.details = (each.only_for(whole, head) for each in (programs, details))
             only_head = (self.bodies.index != programs.index) & head.short_heads()
             self._index = np.where(only_head, programs.index | correlation.ONLY_HEAD, programs.index)
+        self._whole = WholeMessages(load_whole)
         self.all_results = all_results
         self.inspectors = tuple(inspectors)
         self.dialogs = np.zeros(256, dialogs.DIALOG)
@@ -153,7 +159,7 @@ class Dissector:
         open_[self._free[: self.state[dialogs.FREE_EXCHANGES]]] = False
         columns = [
             *((self.dialogs, name, None) for name in ("client_id", "software", "software_version", "mechanism")),
-            *((self.exchanges, name, open_) for name in ("client_id", "client_software", "client_software_version")),
+            *((self.exchanges, name, open_) for name in EXCHANGE_STRINGS),
             (self.links, "name", open_),
             (self._parts, "topic", None),
             (self._parts, "topic_id", None),
@@ -362,6 +368,7 @@ class Dissector:
             jobs, count, block, held, self.pool, self.tape, programs.roles, self.exchanges, self.links, self.dialogs,
             self.strings, self.text, self.buckets, self._names, self._again, self.state, self._state,
         )  # fmt: skip
+        self._note_problems(programs, block, held, jobs[:count])
         names = self._names[: self._state[exchanges.NAMES]]
         if len(names):
             self.topic_names.update(zip(names["topic_id"].tolist(), names["topic"].tolist(), strict=True))
@@ -377,6 +384,22 @@ class Dissector:
             self._room(rows, chosen, largest)
             self._again[:failed] = np.arange(failed, dtype=np.int32)
             self._make_results(block, held, chosen, failed)
+
+    def _note_problems(self, programs: Programs, block: Array, held: Array, jobs: Array) -> None:
+        """Note in their exchanges where these jobs are malformed, or have trailing bytes."""
+        failed = self._whole.failed_jobs(jobs, programs)
+        if not len(failed):
+            return
+        whole, templates = self._whole, self._whole.templates
+        path = np.zeros(templates.longest, np.uint8)
+        for first in range(0, len(failed), _PROBLEMS):
+            some = failed[first : first + _PROBLEMS]
+            self._room_for_strings(len(some), len(some) * templates.longest)
+            note_problems(
+                whole.programs.code, some, len(some), block, held, self.pool, whole.no_tape, templates.text,
+                templates.starts, path, self.exchanges, self.strings, self.text, self.buckets, self.state,
+                whole.scratch,
+            )  # fmt: skip
 
     def _choose(self, of: Array, jobs: Array, count: int) -> None:
         """Point jobs at other programs for the same messages. (Only those that are run whole are pointed twice, and

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -46,6 +46,7 @@ KERNEL_MODULES = (
     "kafkatap.dissector.framing.frames",
     "kafkatap.dissector.expiry",
     "kafkatap.dissector.exchanges",
+    "kafkatap.dissector.problems",
     "kafkatap.dissector.times",
     "kafkatap.dissector.programs.machine",
     "kafkatap.dissector.framing.buffers",
@@ -170,7 +171,10 @@ class Engine:
         self.assembler = assembler or Assembler(pools=AHEAD)
         programs, details = _programs("summary", definitions), _programs("results", definitions)
         head = None if apis is None else _programs("head", definitions)
-        self.dissector = Dissector(programs, details, all_results, inspectors, apis, head, max_frame or MAX_FRAME)
+        whole = partial(_programs, "everything", definitions)
+        self.dissector = Dissector(
+            programs, details, whole, all_results, inspectors, apis, head, max_frame or MAX_FRAME
+        )
         self._endpoints = Endpoints(len(self.assembler.connections))
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)

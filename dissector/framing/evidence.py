@@ -12,7 +12,7 @@ from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.readers import be16, be32, same_bytes, signed16, signed32
 
 from ..dtypes import MALFORMED, NO_INT16, OK, TRAILING_BYTES
-from ..programs.machine import ERROR_AT, SCRATCH_SIZE, run_program
+from ..programs.machine import ERROR_AT, NO_ROWS, SCRATCH_SIZE, run_program
 from .correlation import CONTROLLED_SHUTDOWN, PRODUCE, acks_of, find_pending, program_of, response_program
 
 #: Frames beyond this are not believed (a broker takes requests up to socket.request.max.bytes, 100 MiB by default).
@@ -84,7 +84,7 @@ def body_status(t, buf, at, end, as_request, fresh):  # type: ignore[no-untyped-
     topics have three bytes too many, which is believed where a segment starts."""
     frame_end = at + 4 + be32(buf, at)
     status = run_program(
-        buf, t.scratch[BODY], min(end, frame_end), frame_end, t.code, t.scratch[PROGRAM], t.tape, 0, 0, 0, t.scratch
+        buf, t.scratch[BODY], min(end, frame_end), frame_end, t.code, t.scratch[PROGRAM], t.tape, NO_ROWS, 0, t.scratch
     )
     if as_request and be16(buf, at + 4) == PRODUCE:
         acks = acks_of(buf, t.scratch[BODY], min(end, frame_end), be16(buf, at + 6))

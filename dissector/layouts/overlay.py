@@ -1,11 +1,11 @@
 """A folder of Kafka's own definitions laid over the built-in layouts.
 
-Where both have a version of a message the folder's layout stands: it was pointed at on purpose, and a version that was
-not yet stable may have changed. Versions that only the built-in layout has stay, as long as they follow on those of the
-folder without a gap. The result is one `Message` for each (api_key, direction) over all its versions, like any other.
+If both have a version of a message, the folder's layout wins: the user pointed at it, and a version that was not yet
+stable may have changed. Versions that only the built-in layout has stay if no gap separates them from the folder's.
+The result is one `MessageLayout` for each (api_key, direction), over all versions of the message.
 
-A layout is put together field by field. A field of the same name and kind in both becomes one; one that changed its
-kind, or its place, becomes two that exist in different versions, the built-in one under a name of its own (`TopicV0`).
+Layouts are merged field by field. A field of the same name and kind in both becomes one. A field that changed its kind
+or its place becomes two that exist in different versions; the built-in one gets a name of its own (`TopicV0`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .catalog import built_in_names, load_messages
-from .schema import NO_VERSIONS, Field, Message, Struct, Versions
+from .schema import NO_VERSIONS, Field, MessageLayout, Struct, Versions
 
 if TYPE_CHECKING:
     from ..programs.program import Programs
@@ -47,7 +47,7 @@ class Definitions:
         return found.hexdigest()
 
     @cached_property
-    def own(self) -> dict[tuple[int, int], Message]:
+    def own(self) -> dict[tuple[int, int], MessageLayout]:
         """What the folder alone says, by (api_key, direction). DefinitionError names the file that is malformed."""
         from .definitions import DefinitionError, load_definitions  # here: what is kept needs none of it
 
@@ -62,7 +62,7 @@ class Definitions:
         return found
 
     @cached_property
-    def messages(self) -> dict[tuple[int, int], Message]:
+    def messages(self) -> dict[tuple[int, int], MessageLayout]:
         """The built-in layouts with the folder's laid over them, by (api_key, direction)."""
         return lay_over(load_messages(), self.own)
 
@@ -86,8 +86,8 @@ def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
 
 
 def lay_over(
-    built_in: Mapping[tuple[int, int], Message], own: Mapping[tuple[int, int], Message]
-) -> dict[tuple[int, int], Message]:
+    built_in: Mapping[tuple[int, int], MessageLayout], own: Mapping[tuple[int, int], MessageLayout]
+) -> dict[tuple[int, int], MessageLayout]:
     """Both together, by (api_key, direction); where both have a version the layout of `own` stands."""
     together = {**built_in, **own}
     for key in built_in.keys() & own.keys():
@@ -95,7 +95,7 @@ def lay_over(
     return together
 
 
-def lay_message_over(old: Message, new: Message) -> Message:
+def lay_message_over(old: MessageLayout, new: MessageLayout) -> MessageLayout:
     """`new`, and those versions of `old` that it lacks and that it follows on. The name is the old one's."""
     low, high = new.versions.low, new.versions.high
     while low - 1 in old.versions:
@@ -107,7 +107,9 @@ def lay_message_over(old: Message, new: Message) -> Message:
     flexible = _range((frozenset(old.flexible) & kept) | frozenset(new.flexible))
     if flexible is None:
         return replace(new, name=old.name)
-    return Message(new.api_key, old.name, new.direction, versions, flexible, _lay_struct(old.body, new.body, kept))
+    return MessageLayout(
+        new.api_key, old.name, new.direction, versions, flexible, _lay_struct(old.body, new.body, kept)
+    )
 
 
 def _range(versions: Iterable[int]) -> Versions | None:

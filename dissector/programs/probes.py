@@ -17,7 +17,7 @@ from kafkatap.kernels.arrays import taken
 
 from ..inspection import Frames
 from ..layouts.catalog import load_messages
-from ..layouts.schema import Message
+from ..layouts.schema import MessageLayout
 from .fields import K_ELEMENT, K_STRUCT, FieldInfo
 from .machine import TAPE
 from .profiles import Profile
@@ -55,7 +55,7 @@ class Probes:
     `messages`: the layouts (by default the built-in ones), all of them or at least those that have the fields."""
 
     def __init__(
-        self, probes: Sequence[Probe], messages: Mapping[tuple[int, int], Message] | None = None, first: int = 0
+        self, probes: Sequence[Probe], messages: Mapping[tuple[int, int], MessageLayout] | None = None, first: int = 0
     ) -> None:
         if first + len(probes) > MOST:
             raise ValueError(f"at most {MOST} comparisons on decoded fields, not {first + len(probes)}")

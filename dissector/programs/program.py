@@ -55,7 +55,7 @@ from .roles import (
 
 if TYPE_CHECKING:
     from ..layouts.overlay import Definitions
-    from ..layouts.schema import Message
+    from ..layouts.schema import MessageLayout
     from .fields import FieldTable
     from .profiles import Profile
 
@@ -156,7 +156,7 @@ class Programs:
         return self.same_as(other, np.append(np.arange(len(other.code)), -1))
 
 
-def compile_programs(messages: Mapping[tuple[int, int], Message], profile: Profile) -> Programs:
+def compile_programs(messages: Mapping[tuple[int, int], MessageLayout], profile: Profile) -> Programs:
     """Compile every version of every message for a profile."""
     from .compiler import compile_messages  # here: programs that come from the cache need no compiler
 
@@ -201,7 +201,7 @@ def _load(name: str, definitions: Definitions | None) -> Programs:
     return programs
 
 
-def _messages(definitions: Definitions | None) -> Mapping[tuple[int, int], Message]:
+def _messages(definitions: Definitions | None) -> Mapping[tuple[int, int], MessageLayout]:
     if definitions is not None:
         return definitions.messages
     from ..layouts.catalog import load_messages

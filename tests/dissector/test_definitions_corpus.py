@@ -12,7 +12,7 @@ import pytest
 
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.definitions import read_definitions
-from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message, Struct
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Struct
 
 SETS = ("3.9-trunk", "4.3.0")
 #: Where the older set has other names for the same bytes: (api_key, direction) → versions.
@@ -22,7 +22,7 @@ RELAID = {(87, RESPONSE): (0,)}
 
 
 @pytest.fixture(scope="module")
-def definitions(corpus: Path) -> dict[str, dict[tuple[int, int], Message]]:
+def definitions(corpus: Path) -> dict[str, dict[tuple[int, int], MessageLayout]]:
     return {name: read_definitions(corpus / "kafka-messages" / name) for name in SETS}
 
 

@@ -15,7 +15,7 @@ from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
 from kafkatap.dissector.tree import node as n
 from kafkatap.dissector.tree.nested import CONTROL_KEY, CONTROL_VALUES, DATA_FOLDER, decode_nested, load_layouts
 from kafkatap.dissector.tree.node import Node, find, problems, walk
-from kafkatap.dissector.tree.view import Asked, Viewer, view_message
+from kafkatap.dissector.tree.view import EarlierFacts, Viewer, view_message
 from tests.dissector.machine_support import MESSAGES
 from tests.dissector.test_definitions_corpus import layout
 from tests.dissector.view_support import check_cover, fields_of, frame_of
@@ -240,7 +240,7 @@ def test_an_envelopes_response_is_read_where_its_request_is_known() -> None:
     unknown = find(Viewer().view(frame, RESPONSE, 58, 0), "Body", "ResponseData")
     assert unknown is not None
     assert (unknown.kind, unknown.text) == (n.HIDDEN, "the request inside was not seen")
-    root = Viewer().view(frame, RESPONSE, 58, 0, Asked(enveloped=(12, 0)))
+    root = Viewer().view(frame, RESPONSE, 58, 0, EarlierFacts(enveloped=(12, 0)))
     code = find(root, "Body", "ResponseData", "Body", "ErrorCode")
     assert code is not None
     assert code.text == "REBALANCE_IN_PROGRESS"

@@ -16,13 +16,13 @@ from kafkatap.dissector.layouts.catalog import api_name, api_names, load_message
 from kafkatap.dissector.layouts.definitions import DefinitionError, load_definitions, read_definitions
 from kafkatap.dissector.layouts.notation import parse_api, render_message
 from kafkatap.dissector.layouts.overlay import lay_message_over, lay_over, open_definitions
-from kafkatap.dissector.layouts.reference import decode_message
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Versions
 from kafkatap.dissector.programs.profiles import EVERYTHING
 from kafkatap.dissector.programs.program import FOLDERS_KEPT, compile_programs, load_programs
 from kafkatap.kernels import store
 from tests.support.messages import generate_message
 from tests.support.newer import QUEUE_PEEK, newer_texts, write_definitions
+from tests.support.reference import decode_message
 
 
 @pytest.fixture(autouse=True)

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkatap.dissector.dtypes import OK
-from kafkatap.dissector.layouts.reference import Traced, decode_message
-from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message, Versions
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Versions
 from kafkatap.dissector.tree import node as n
 from kafkatap.dissector.tree.node import Node, find, problems, walk
-from kafkatap.dissector.tree.view import Asked, Names, Viewer, view_message
+from kafkatap.dissector.tree.view import ClusterNames, EarlierFacts, Viewer, view_message
 from kafkatap.kernels.decorator import kernel_mode
 from tests.dissector.machine_support import ALL, MESSAGES
 from tests.dissector.view_support import check_cover, fields_of, frame_of, header_of, traced
 from tests.support.messages import emptiest_message, encode_message, generate_message
+from tests.support.reference import Traced, decode_message
 
 PLAIN = kernel_mode() == "python"
 CHOSEN = ALL[::7] if PLAIN else ALL
@@ -34,7 +34,7 @@ OPEN = Viewer(secrets=True, records=_whole)
 SHUT = Viewer()
 
 
-def view(message: Message, version: int, frame: bytes, viewer: Viewer = SHUT) -> Node:
+def view(message: MessageLayout, version: int, frame: bytes, viewer: Viewer = SHUT) -> Node:
     return viewer.view(frame, message.direction, message.api_key, version)
 
 
@@ -84,7 +84,9 @@ def _damaged(source: random.Random, frame: bytes) -> list[bytes]:
 
 @settings(max_examples=60 if PLAIN else 400, deadline=None)
 @given(st.sampled_from(ALL), st.binary(max_size=200), st.integers(-4, 300), st.booleans())
-def test_any_bytes_are_a_tree_of_all_of_them(which: tuple[Message, int], rest: bytes, more: int, header: bool) -> None:
+def test_any_bytes_are_a_tree_of_all_of_them(
+    which: tuple[MessageLayout, int], rest: bytes, more: int, header: bool
+) -> None:
     message, version = which
     inner = header_of(message, version) + rest if header else rest
     frame = (len(inner) + more).to_bytes(4, "big", signed=True) + inner
@@ -213,7 +215,7 @@ def test_topics_and_brokers_by_name() -> None:
         "Responses": [{"TopicId": topic, "Partitions": [partition]}],
     }  # fmt: skip
     frame = frame_of(message, 16, encode_message(message, 16, value))
-    named = Viewer(names=Names({topic: "orders"}, {4: "10.0.0.4:9092"}))
+    named = Viewer(names=ClusterNames({topic: "orders"}, {4: "10.0.0.4:9092"}))
     body = named.view(frame, RESPONSE, 1, 16).child("Body")
     assert body is not None
     assert [node.text for _, node in walk(body) if node.name in ("TopicId", "LeaderId")] == ["orders", "10.0.0.4:9092"]
@@ -303,4 +305,4 @@ def test_bytes_that_nobody_explains_are_not_shown_where_secrets_travel() -> None
     frame = frame_of(message, 2, encode_message(message, 2, value) + b"hush")
     assert b"hush".hex() in frame.hex()
     assert "hush" not in repr(view_message(frame))
-    assert "hush" not in repr(SHUT.view(frame, asked=Asked("SCRAM-SHA-512")))
+    assert "hush" not in repr(SHUT.view(frame, earlier=EarlierFacts("SCRAM-SHA-512")))

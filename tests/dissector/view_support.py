@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkatap.dissector.layouts.reference import UNKNOWN_TAGS, Traced
-from kafkatap.dissector.layouts.schema import REQUEST, Message
+from kafkatap.dissector.layouts.schema import REQUEST, MessageLayout
 from kafkatap.dissector.tree import node as n
 from kafkatap.dissector.tree.node import Node, own_bytes, walk
+from tests.support.reference import UNKNOWN_TAGS, Traced
 
 CORRELATION_ID = 7
 CLIENT_ID = b"tester"
 
 
-def header_of(message: Message, version: int) -> bytes:
+def header_of(message: MessageLayout, version: int) -> bytes:
     """A header up to its tag section."""
     correlation = CORRELATION_ID.to_bytes(4, "big")
     if message.direction != REQUEST:
@@ -24,7 +24,7 @@ def header_of(message: Message, version: int) -> bytes:
     return head + len(CLIENT_ID).to_bytes(2, "big") + CLIENT_ID
 
 
-def frame_of(message: Message, version: int, rest: bytes) -> bytes:
+def frame_of(message: MessageLayout, version: int, rest: bytes) -> bytes:
     """Size, header, and `rest`, which begins with the header's tag section."""
     whole = header_of(message, version) + rest
     return len(whole).to_bytes(4, "big") + whole

@@ -39,7 +39,7 @@ def _programs(name: str, definitions: Definitions | None = None) -> Programs:
 
 kafkatap.engine.load_programs = _programs  # type: ignore[attr-defined]
 
-_TEXTS = ("client_id", "client_software", "client_software_version", "software", "software_version", "sasl_mechanism")
+_TEXTS = (*r.EXCHANGE_STRINGS, "software", "software_version", "sasl_mechanism")
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE, RESULT
+from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE, EXCHANGE_STRINGS, RESULT, RESULT_STRINGS
 from kafkatap.kernels.arrays import new_numbers
 from kafkatap.reports import tables
 from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results
@@ -48,8 +48,7 @@ GATHERED = 1 << 15
 _TABLES = ("results", "connections", "exchanges", "ledger")
 _RUNNING = ".running"
 #: Columns that are numbers of strings.
-_STRINGS = ("client_id", "client_software", "client_software_version", "software", "software_version",
-            "sasl_mechanism", "topic", "topic_id", "name")  # fmt: skip
+_STRINGS = (*EXCHANGE_STRINGS, *RESULT_STRINGS, "software", "software_version", "sasl_mechanism")
 _ADDRESSES = ("client_ip", "broker_ip")
 
 
