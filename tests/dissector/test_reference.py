@@ -143,7 +143,7 @@ FLEXIBLE = b"\2n" + b"\1" + b"\xff"
         (b"\xff\xff\xff\xff\x10", "tags", "32 bits"),
         (b"\x80\x80\x80\x80\x80\0", "tags", "32 bits"),
         (b"\1\7\3ab", "tags", "tag 7 of 3 bytes, 2 left"),
-        (b"\1\5\3\2ab", "Note", "1 bytes left over in tag 5"),
+        (b"\1\5\3\2ab", "Note", "1 bytes left over in the tag"),
         (b"\1\5\2\3ab", "Note", "2 bytes expected, 1 left"),
         (b"\1\5\0ab", "Note", "1 bytes expected, 0 left"),
     ],
