@@ -12,8 +12,19 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be32, be64
 
-from .dtypes import EXCHANGE, INCOMPLETE, NO_INT32, R_GROUP, R_OTHER, R_RESOURCE, R_RESPONSE, R_TOPIC, RESULT, TOO_LARGE
-from .dtypes import R_PARTITION as KIND_PARTITION
+from .dtypes import (
+    EXCHANGE,
+    INCOMPLETE,
+    KIND_GROUP,
+    KIND_OTHER,
+    KIND_PARTITION,
+    KIND_RESOURCE,
+    KIND_RESPONSE,
+    KIND_TOPIC,
+    NO_INT32,
+    RESULT,
+    TOO_LARGE,
+)
 from .framing.buffers import intern
 from .framing.connections import DIALOG, LINK, MAX_FRAME, STRING
 from .programs.machine import JOB, TAPE
@@ -225,7 +236,7 @@ def _clear(context, up):  # type: ignore[no-untyped-def]
     context.partition = NO_INT32
     context.name = -1
     context.up = up
-    context.kind = R_OTHER
+    context.kind = KIND_OTHER
 
 
 @helper
@@ -255,14 +266,14 @@ def _read_context(buf, tape, first, last, roles, contexts, strings, text, bucket
                         context.topic = number
                     else:
                         context.topic_id = number
-                if context.kind == R_OTHER:
-                    context.kind = R_TOPIC
+                if context.kind == KIND_OTHER:
+                    context.kind = KIND_TOPIC
         elif np.int64(row.length) >= 0 and (
             role == R_GROUP_ID or role == R_TRANSACTIONAL_ID or role == R_RESOURCE_NAME or role == R_ENTITY_NAME
         ):
             context.name = intern(buf, row.value, np.int64(row.length), strings, text, buckets, string_state)
-            if context.kind == R_OTHER:
-                context.kind = R_GROUP if role == R_GROUP_ID or role == R_TRANSACTIONAL_ID else R_RESOURCE
+            if context.kind == KIND_OTHER:
+                context.kind = KIND_GROUP if role == R_GROUP_ID or role == R_TRANSACTIONAL_ID else KIND_RESOURCE
 
 
 @kernel(
@@ -330,7 +341,7 @@ def collect_results(  # type: ignore[no-untyped-def]
             state[RESULTS] += 1
             result.exchange = x.exchange
             result.error_code = row.value
-            result.kind = R_RESPONSE if own == 0 else contexts[own].kind
+            result.kind = KIND_RESPONSE if own == 0 else contexts[own].kind
             result.offset = contexts[own].offset
             result.bytes = contexts[own].records_length
             result.records = -1

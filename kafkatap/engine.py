@@ -22,7 +22,9 @@ from kafkatap.dissector.dtypes import MAX_FRAME
 from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
 from kafkatap.dissector.framing import connections as dialog_rows
 from kafkatap.dissector.inspection import Inspector
-from kafkatap.dissector.programs.program import Programs, load_programs
+from kafkatap.dissector.programs import loading
+from kafkatap.dissector.programs.loading import load_programs
+from kafkatap.dissector.programs.program import Programs
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
 from kafkatap.reassembly import headers
@@ -138,11 +140,9 @@ class Strings(Sequence[bytes | None]):
 
 
 def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
-    """`overlay.open_definitions`, with what is compiled of them kept beside the kernels."""
-    from kafkatap.dissector.layouts import overlay  # here: few runs need it
-
+    """`loading.open_definitions`, with the compiled programs kept beside the kernels."""
     store.use(KERNEL_MODULES)
-    return overlay.open_definitions(folder)
+    return loading.open_definitions(folder)
 
 
 class Engine:

@@ -28,6 +28,7 @@ from ..dtypes import (
     UNKNOWN_API,
     UNKNOWN_VERSION,
 )
+from ..programs.program import KEYS, VERSIONS
 from .buffers import intern
 from .connections import (
     ANSWERED_COUNT,
@@ -50,8 +51,6 @@ from .connections import (
 
 PRODUCE, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 7, 17, 18
 UNSUPPORTED_VERSION = 35
-#: Keys and versions below these bounds are looked up in the programs' index.
-KEYS, VERSIONS = 128, 32
 #: A flag of the programs' index: only the head of these bodies is read.
 ONLY_HEAD = 1 << 30
 #: Requests with acks=0 that are kept at most, in case that a broker answers them all the same.

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from .notation import clip, parse_range
@@ -46,12 +45,6 @@ _NAMED_ROLES = {
 
 class DefinitionError(ValueError):
     """A text that is not one of Kafka's message definitions."""
-
-
-def read_definitions(folder: str | Path) -> dict[tuple[int, int], MessageLayout]:
-    """All definitions of a folder of .json files, by (api_key, direction)."""
-    paths = sorted(Path(folder).glob("*.json"))
-    return load_definitions({path.name: path.read_bytes() for path in paths})
 
 
 def load_definitions(texts: Mapping[str, str | bytes]) -> dict[tuple[int, int], MessageLayout]:

@@ -16,13 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .catalog import built_in_names, load_messages
 from .schema import NO_VERSIONS, Field, MessageLayout, Struct, Versions
-
-if TYPE_CHECKING:
-    from ..programs.program import Programs
 
 #: Where the definitions lie in Kafka's sources.
 _IN_KAFKA = Path("clients/src/main/resources/common/message")
@@ -30,12 +26,12 @@ _IN_KAFKA = Path("clients/src/main/resources/common/message")
 
 @dataclass(frozen=True)
 class Definitions:
-    """A folder's definitions: texts by file name, read once. `digest` changes with their content alone."""
+    """A folder's definitions: texts by file name, read once. `digest` changes with their content only."""
 
     folder: str
     texts: Mapping[str, bytes] = field(repr=False)
-    #: Programs by profile, as `program.load_programs` made them.
-    programs: dict[str, Programs] = field(default_factory=dict, repr=False, compare=False)
+    #: Results that others derive from the definitions, by name: they live as long as these do.
+    derived: dict[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -48,8 +44,8 @@ class Definitions:
 
     @cached_property
     def own(self) -> dict[tuple[int, int], MessageLayout]:
-        """What the folder alone says, by (api_key, direction). DefinitionError names the file that is malformed."""
-        from .definitions import DefinitionError, load_definitions  # here: what is kept needs none of it
+        """The layouts of the folder alone, by (api_key, direction). DefinitionError names a malformed file."""
+        from .definitions import DefinitionError, load_definitions  # kept programs need none of it
 
         try:
             found = load_definitions(self.texts)
@@ -72,17 +68,10 @@ class Definitions:
         return {key: message.name for (key, _), message in self.own.items() if key not in built_in_names()}
 
 
-def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
-    """Read and check a folder of Kafka's .json definitions, and learn the names of the APIs that are new in it.
-
-    OSError where it cannot be read, DefinitionError where it holds no definitions, or a malformed one.
-    """
+def read_folder(folder: str | os.PathLike[str]) -> Definitions:
+    """The .json files of a folder, not parsed yet. OSError if they cannot be read."""
     texts = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.suffix == ".json"}
-    definitions = Definitions(str(folder), texts)
-    from ..programs.program import load_programs  # here: what only lists layouts needs no arrays
-
-    load_programs("summary", definitions)
-    return definitions
+    return Definitions(str(folder), texts)
 
 
 def lay_over(

@@ -32,7 +32,7 @@ _FIXED_OPS = {
 }
 
 
-def compile_messages(messages: Mapping[tuple[int, int], MessageLayout], profile: Profile) -> Programs:
+def compile_programs(messages: Mapping[tuple[int, int], MessageLayout], profile: Profile) -> Programs:
     """Compile every version of every message. ValueError names the message that cannot be compiled."""
     table = number_fields(messages)
     index = np.full(2 * KEYS * VERSIONS, -1, np.int32)

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..dtypes import OK, TRAILING_BYTES
 from ..layouts.notation import parse_data
 from ..layouts.schema import REQUEST, RESPONSE, MessageLayout
-from ..programs.compiler import compile_messages
+from ..programs.compiler import compile_programs
 from ..programs.profiles import EVERYTHING
 from ..programs.program import Programs
 from ..programs.tape import Array, BodyReader, as_array
@@ -57,7 +57,7 @@ def load_layouts() -> dict[str, MessageLayout]:
 
 @cache
 def _programs() -> Programs:
-    return compile_messages({(m.api_key, m.direction): m for m in load_layouts().values()}, EVERYTHING)
+    return compile_programs({(m.api_key, m.direction): m for m in load_layouts().values()}, EVERYTHING)
 
 
 @cache

@@ -3,8 +3,8 @@
 Nothing on the wire makes it raise. What cannot be decoded is a node with its size and a problem; the rest is shown all
 the same. The leaves and the own bytes of the nodes together are the frame, each byte once (`node`).
 
->>> from kafkatap.dissector.tree.view import view_message
->>> view_message(bytes.fromhex("0000000c 0012 0000 00000001 0002 6d65")).name
+>>> from kafkatap.dissector.tree.view import Viewer
+>>> Viewer().view(bytes.fromhex("0000000c 0012 0000 00000001 0002 6d65")).name
 'ApiVersions request v0'
 """
 
@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 from ..dtypes import MAX_FRAME, TRAILING_BYTES
 from ..layouts.catalog import api_name, load_messages
 from ..layouts.schema import REQUEST, RESPONSE, MessageLayout
-from ..programs.program import Programs, load_programs
+from ..programs.loading import load_programs
+from ..programs.program import Programs
 from ..programs.tape import Array, BodyReader, as_array
 from . import node as n
 from .nested import REMEMBERING, LayoutContext, describe_pushed
@@ -322,13 +322,3 @@ def _not_known(api_key: int, version: int, message: MessageLayout | None) -> str
     if version > high:
         return f"{name} v{version} is newer than these definitions (up to v{high})"
     return f"{name} v{version} is not in these definitions (v{low} to v{high})"
-
-
-@cache
-def _built_in() -> Viewer:
-    return Viewer()
-
-
-def view_message(frame: bytes, direction: int = REQUEST, api_key: int = -1, version: int = -1) -> Node:
-    """`Viewer.view` with the built-in definitions, no names, and no secrets."""
-    return _built_in().view(frame, direction, api_key, version)

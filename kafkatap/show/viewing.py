@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkatap.dissector.dtypes import MAX_FRAME
-from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.node import Node
 from kafkatap.dissector.tree.record_nodes import RecordViewer
 from kafkatap.dissector.tree.view import ClusterNames, EarlierFacts, Viewer

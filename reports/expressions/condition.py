@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from kafkatap.dissector.layouts.catalog import api_name, api_names
-from kafkatap.dissector.programs.probes import MOST, Probe, Probes
+from kafkatap.dissector.probes import MOST, Probe, Probes
 from kafkatap.kernels.arrays import taken
 
 from ..batch import Array, Batch, Names, as_results, uuid_text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafkatap.dissector.programs.probes import Place
+from kafkatap.dissector.probes import Place
 
 from . import tree
 from .errors import ExpressionError, suggestion

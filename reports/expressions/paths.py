@@ -13,8 +13,8 @@ from functools import cache
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.schema import MessageLayout
 from kafkatap.dissector.layouts.secrets import may_be_secret
+from kafkatap.dissector.probes import Place
 from kafkatap.dissector.programs.fields import K_COUNT, K_ELEMENT, K_STRUCT, K_TAG, FieldInfo, FieldTable, number_fields
-from kafkatap.dissector.programs.probes import Place
 from kafkatap.dissector.programs.roles import ROLE_NAMES
 
 from .errors import ExpressionError, suggestion

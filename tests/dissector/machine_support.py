@@ -11,9 +11,10 @@ import numpy as np
 
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.schema import MessageLayout
+from kafkatap.dissector.programs.compiler import compile_programs
 from kafkatap.dissector.programs.machine import JOB
 from kafkatap.dissector.programs.profiles import PROFILES
-from kafkatap.dissector.programs.program import Programs, compile_programs
+from kafkatap.dissector.programs.program import Programs
 from kafkatap.dissector.programs.tape import decode_jobs
 
 Array = np.ndarray[Any, Any]

@@ -23,7 +23,7 @@ from kafkatap.show.tree_text import tree_text
 from tests.dissector.machine_support import MESSAGES
 from tests.dissector.test_kio_parity import compare
 from tests.dissector.test_view import OPEN
-from tests.dissector.view_support import check_cover, fields_of, frame_of, header_of, traced
+from tests.dissector.view_support import check_cover, fields_of, find, frame_of, header_of, traced
 from tests.support.messages import Taste, generate_message
 from tests.support.reference import Traced, decode_message
 
@@ -95,7 +95,7 @@ def test_the_reference_reads_the_golden_messages_alike() -> None:
         data = golden_message(message, version)
         frame = frame_of(message, version, data)
         root = OPEN.view(frame, message.direction, message.api_key, version)
-        body = root.child("Body")
+        body = find(root, "Body")
         assert body is not None
         trace: list[Traced] = []
         wanted = decode_message(message, version, data, trace=trace)
@@ -113,7 +113,7 @@ def test_kio_reads_the_golden_messages_alike() -> None:
                 data = golden_message(message, version)
                 frame = frame_of(message, version, data)
                 entity, _ = entity_reader(load(api_key, version))(data[message.has_header_tags(version) :], 0)
-                body = OPEN.view(frame, direction, api_key, version).child("Body")
+                body = find(OPEN.view(frame, direction, api_key, version), "Body")
                 assert body is not None
                 where = f"{message.name} {WORDS[direction]} v{version}"
                 compare(message.body, version, fields_of(body, frame), entity, where)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from kafkatap.dissector import dtypes as rows
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Field, MessageLayout, Struct, Versions
 from kafkatap.dissector.programs import machine as m
+from kafkatap.dissector.programs.compiler import compile_programs
 from kafkatap.dissector.programs.disassembly import disassemble
 from kafkatap.dissector.programs.fields import K_COUNT, K_ELEMENT
 from kafkatap.dissector.programs.profiles import PROFILES, Profile
-from kafkatap.dissector.programs.program import compile_programs
 from kafkatap.dissector.programs.roles import R_ERROR_CODE, R_PARTITION, R_RECORDS, R_TOPIC_ID, R_TOPIC_NAME, ROLE_NAMES
 from kafkatap.dissector.programs.tape import BodyReader, as_array
 from kafkatap.kernels.decorator import kernel_mode

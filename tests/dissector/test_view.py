@@ -13,11 +13,20 @@ from hypothesis import strategies as st
 from kafkatap.dissector.dtypes import OK
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Versions
 from kafkatap.dissector.tree import node as n
-from kafkatap.dissector.tree.node import Node, find, problems, walk
-from kafkatap.dissector.tree.view import ClusterNames, EarlierFacts, Viewer, view_message
+from kafkatap.dissector.tree.node import Node, walk
+from kafkatap.dissector.tree.view import ClusterNames, EarlierFacts, Viewer
 from kafkatap.kernels.decorator import kernel_mode
 from tests.dissector.machine_support import ALL, MESSAGES
-from tests.dissector.view_support import check_cover, fields_of, frame_of, header_of, traced
+from tests.dissector.view_support import (
+    check_cover,
+    fields_of,
+    find,
+    frame_of,
+    header_of,
+    problems,
+    traced,
+    view_message,
+)
 from tests.support.messages import emptiest_message, encode_message, generate_message
 from tests.support.reference import Traced, decode_message
 
@@ -49,7 +58,7 @@ def test_a_tree_is_what_the_reference_reads(seed: int) -> None:
         frame = frame_of(message, version, data)
         root = view(message, version, frame, OPEN)
         check_cover(root, len(frame))
-        header, body = root.child("Header"), root.child("Body")
+        header, body = find(root, "Header"), find(root, "Body")
         assert header is not None, name
         assert body is not None, name
         assert fields_of(body, frame) == wanted.value, name
@@ -126,7 +135,7 @@ def test_bytes_that_were_not_captured_are_counted() -> None:
     frame = _heartbeat()
     root = view_message(frame[:-3])
     assert find(root, "Body", "GroupId") == Node("GroupId", "string", 20, 3, n.VALUE, "g")
-    missing = root.child("not captured")
+    missing = find(root, "not captured")
     assert missing is not None
     assert (missing.offset, missing.value) == (len(frame) - 3, 3)
     assert any("cut short" in problem and "MemberId" in problem for problem in problems(root))
@@ -138,7 +147,7 @@ def test_a_malformed_body_says_where_and_why() -> None:
     frame[at : at + 2] = b"\xff\xf0"
     root = view_message(bytes(frame))
     assert problems(root) == [f"Body.MemberId: malformed at byte {at}, MemberId: a length of -16"]
-    rest = root.child("undecoded bytes")
+    rest = find(root, "undecoded bytes")
     assert rest is not None
     assert (rest.offset, rest.length) == (at, 3)
 
@@ -216,10 +225,10 @@ def test_topics_and_brokers_by_name() -> None:
     }  # fmt: skip
     frame = frame_of(message, 16, encode_message(message, 16, value))
     named = Viewer(names=ClusterNames({topic: "orders"}, {4: "10.0.0.4:9092"}))
-    body = named.view(frame, RESPONSE, 1, 16).child("Body")
+    body = find(named.view(frame, RESPONSE, 1, 16), "Body")
     assert body is not None
     assert [node.text for _, node in walk(body) if node.name in ("TopicId", "LeaderId")] == ["orders", "10.0.0.4:9092"]
-    code = body.child("ErrorCode")
+    code = find(body, "ErrorCode")
     assert code is not None
     assert code.text == "NOT_LEADER_OR_FOLLOWER"
 

@@ -41,7 +41,7 @@ HAND_MADE = batch(
         result(PRODUCE, 0, partition=7),
         result(FAILED, 6, partition=3),
         result(FAILED, 3, partition=4),
-        result(FAILED, 0, kind=r.R_GROUP, topic=-1, partition=r.NO_INT32, name=GROUP),
+        result(FAILED, 0, kind=r.KIND_GROUP, topic=-1, partition=r.NO_INT32, name=GROUP),
     ],
 )
 

@@ -29,7 +29,8 @@ def small() -> ReportCounts:
         ],
         [
             result(0, 6), result(1, 6, partition=1), result(4, 7, topic=made.MARKUP),
-            result(6, 27, kind=r.R_GROUP, topic=-1, name=made.GROUP), result(6, 5120, kind=r.R_RESPONSE, topic=-1),
+            result(6, 27, kind=r.KIND_GROUP, topic=-1, name=made.GROUP),
+            result(6, 5120, kind=r.KIND_RESPONSE, topic=-1),
         ],
     )  # fmt: skip
 

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
-from kafkatap.dissector.tree.node import Node, problems, walk
-from kafkatap.dissector.tree.view import ClusterNames, Viewer, view_message
+from kafkatap.dissector.tree.node import Node, walk
+from kafkatap.dissector.tree.view import ClusterNames, Viewer
 from kafkatap.kernels.decorator import kernel_mode
 from kafkatap.show.hexdump import hexdump
 from kafkatap.show.tree_json import tree_json
 from kafkatap.show.tree_text import terminal_paint, tree_text
 from tests.dissector.machine_support import ALL, MESSAGES
-from tests.dissector.view_support import frame_of, header_of
+from tests.dissector.view_support import frame_of, header_of, problems, view_message
 from tests.support.messages import encode_message, generate_message
 
 CHOSEN = ALL[::9] if kernel_mode() == "python" else ALL

@@ -19,7 +19,8 @@ import numpy as np
 import kafkatap.engine
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.layouts.overlay import Definitions
-from kafkatap.dissector.programs.program import Programs, load_programs
+from kafkatap.dissector.programs.loading import load_programs
+from kafkatap.dissector.programs.program import Programs
 from kafkatap.engine import Engine
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from kafkatap.reports.batch import PROTOCOLS, Batch, Context

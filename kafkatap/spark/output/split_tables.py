@@ -47,7 +47,7 @@ class TableRows:
     def __init__(
         self, reading: Reading, table: str | None, staging: Staging | None, place: Place | None, received: int
     ) -> None:
-        from kafkatap.dissector.programs.program import load_programs
+        from kafkatap.dissector.programs.loading import load_programs
 
         self.reading = reading
         self.table = table
