@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(analysis, name)
     if name == "__version__":
-        from .commands.options import own_version
+        from .installation import own_version
 
         return own_version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kafkatap.reports.batch import Context
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from kafkatap.reports.model import Report
 
     from .passes.messages import Message
-    from .running import Run
+    from .run import Run
     from .show.viewing import Known
 
 Path = str | os.PathLike[str]
@@ -164,7 +162,7 @@ class Analysis:
         """The same of captures that are read once; what numbers are called is known as far as they are read."""
         from .passes.messages import Collector, LiveTopics, stream_messages, streaming_engine
         from .passes.node_names import NodeFinder
-        from .running import Run
+        from .run import Run
         from .show.viewing import Known
 
         self._read_once()
@@ -211,8 +209,8 @@ class Analysis:
     @cached_property
     def _whole(self) -> tuple[Any, Any, Context]:
         from kafkatap.dissector.dtypes import EXCHANGE, RESULT
-
-        from .running import joined, topics_asked
+        from kafkatap.kernels.arrays import joined
+        from kafkatap.reports.batch import as_results
 
         condition = self._condition()
         run = self._run(all_results=True, condition=condition)
@@ -222,10 +220,11 @@ class Analysis:
             results.append(batch.results)
         self._check(run)
         rows = joined(results, RESULT)
-        return joined(exchanges, EXCHANGE), (rows, joined([topics_asked(run.engine), rows], RESULT)), run.context()
+        return joined(exchanges, EXCHANGE), (rows, joined([as_results(run.engine.topics), rows], RESULT)), run.context()
 
     @cached_property
     def _decoded(self) -> tuple[pa.Table, pa.Table]:
+        from kafkatap.reports.batch import error_counts
         from kafkatap.reports.tables import exchanges_table, results_table
 
         exchanges, (results, topics), context = self._whole
@@ -256,9 +255,9 @@ class Analysis:
     def _run(
         self, all_results: bool, inspectors: Sequence[Inspector] = (), condition: Condition | None = None
     ) -> Any:  # fmt: skip
-        from .captures.sources import BLOCK_SIZE
+        from .captures.capture_reader import BLOCK_SIZE
         from .engine import engine_for
-        from .running import Run
+        from .run import Run
 
         self._read_once()
         if condition is None:
@@ -285,20 +284,6 @@ class Analysis:
             raise UnreadableCaptureError("; ".join(f"{f.path}: {f.damage}" for f in unreadable))
         if self._has_pipes:  # what comes from them cannot be read again for it
             self.__dict__.setdefault("context", run.context())
-
-
-def error_counts(results: Any) -> Any:
-    """ERROR_COUNT rows: how often each non-zero code stands in each exchange's response, ascending by both."""
-    from kafkatap.dissector.dtypes import ERROR_COUNT
-
-    failed = results[results["error_code"] != 0]
-    key = failed["exchange"] * 65_536 + (failed["error_code"].astype(np.int64) + 32_768)
-    distinct, counts = np.unique(key, return_counts=True)
-    rows = np.zeros(len(distinct), ERROR_COUNT)
-    rows["exchange"] = distinct >> 16
-    rows["code"] = (distinct & 65_535) - 32_768
-    rows["count"] = counts
-    return rows
 
 
 def _matching(run: Run, condition: Condition | None) -> Iterator[Batch]:

@@ -1,26 +1,26 @@
-"""The tables of a run as Parquet files, one a table."""
+"""Write the tables of a run as Parquet files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from kafkatap.dissector.dtypes import EXCHANGE, RESULT
+from kafkatap.kernels.arrays import joined
 from kafkatap.reports import tables
-from kafkatap.reports.batch import Batch, Context
+from kafkatap.reports.batch import Batch, Context, as_results, error_counts
 
-from .analysis import error_counts
-from .running import Run, joined, topics_asked
+from .run import Run
 
 
 def write_tables(folder: Path, batches: list[Batch], run: Run, context: Context) -> list[Path]:
-    """Write exchanges, results, connections, files and ledger to `folder`; each file is whole or not there."""
+    """Write exchanges, results, connections, files and ledger to `folder`. Each file is complete or absent."""
     import pyarrow.parquet as pq
 
     exchanges = joined([b.exchanges for b in batches], EXCHANGE)
     results = joined([b.results for b in batches], RESULT)
     made = {
         "exchanges": tables.exchanges_table(
-            exchanges, error_counts(results), joined([topics_asked(run.engine), results], RESULT), context
+            exchanges, error_counts(results), joined([as_results(run.engine.topics), results], RESULT), context
         ),
         "results": tables.results_table(results, context),
         "connections": tables.connections_table(context.connections, context),

@@ -1,13 +1,16 @@
-"""The ground that every fast part stands on. It knows neither TCP nor Kafka.
+"""What every fast part of kafkatap is built on. It knows neither TCP nor Kafka.
 
-decorator   `@kernel` and `@helper`: plain functions over arrays that numba compiles
-store       compiled kernels kept as object code and loaded without importing numba
-build       the child process that fills the store
-numba_bridge  the few numba internals that `build` and the numba mode use
-readers     bounded big-endian and little-endian reads, shared by all kernels
-hashing     keyed hashes
-arrays      growable arrays of records
-table       arrays whose rows are taken and given back
+declarations  records, tuples of arrays, helpers, and the signature of a kernel
+decorator     `@kernel`: runs a kernel compiled, or as plain Python
+store         keeps compiled kernels as object code, and loads them without importing numba
+build         the child process that fills the store
+ship          compiles the kernels that a copy of the package brings along
+numba_bridge  the numba internals that `build` and the numba mode use
+readers       big-endian and little-endian reads
+hashing       keyed hashes
+hints         hints to the processor
+arrays        arrays that grow, and arrays that use memory only where they are written
+table         tables that grow, and tables whose rows are taken and released
 """
 
 from .decorator import Kernel, helper, kernel, kernel_mode

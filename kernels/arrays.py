@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 #: From this size on, numpy asks for huge pages, and so does `untouched`.
 _HUGE = 4 << 20
+#: From this size on, `zeros` are `untouched`.
+_LARGE = 64 << 10
 #: How much `moved` copies at once.
 _STEP = 2 << 20
 
@@ -28,6 +31,12 @@ def untouched(count: int, dtype: Any) -> np.ndarray[Any, Any]:
     if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, dtype)
+
+
+def zeros(count: int, dtype: Any) -> np.ndarray[Any, Any]:
+    """Return `count` zeroed items; large arrays are `untouched`."""
+    large = count * np.dtype(dtype).itemsize >= _LARGE
+    return untouched(count, dtype) if large else np.zeros(count, dtype)
 
 
 def drop_pages(array: np.ndarray[Any, Any], first: int, end: int) -> None:
@@ -98,3 +107,10 @@ def linked_free_list(array: np.ndarray[Any, Any], first: int, head: int) -> int:
     array["next"][first:-1] = np.arange(first + 1, len(array), dtype=array.dtype["next"])
     array["next"][-1] = head
     return first
+
+
+def joined(parts: Sequence[np.ndarray[Any, Any]], dtype: Any) -> np.ndarray[Any, Any]:
+    """All records in one array. They are copied as bytes, as numpy copies records field by field."""
+    if not parts:
+        return np.zeros(0, dtype)
+    return np.concatenate([as_bytes(np.ascontiguousarray(p)) for p in parts]).view(dtype)

@@ -14,20 +14,20 @@ import os
 import sys
 from pathlib import Path
 
-from .decorator import Helper, Kernel
+from .declarations import Helper, KernelSource, machine_words
 from .store import object_digest
 
 #: Processes that compile at once.
 MOST = 4
 
 
-def kernels_of(module: str) -> list[Kernel]:
+def kernels_of(module: str) -> list[KernelSource]:
     """The kernels that a module defines, in the order of their definition."""
     values = vars(importlib.import_module(module)).values()
-    return [v for v in values if isinstance(v, Kernel) and v.__module__ == module]
+    return [v for v in values if isinstance(v, KernelSource) and v.__module__ == module]
 
 
-def work(kernel: Kernel) -> int:
+def work(kernel: KernelSource) -> int:
     """How much there is to compile: the bytes of bytecode of a kernel and of all helpers that it reaches."""
     seen = set()
     open_ = [kernel.function]
@@ -37,7 +37,7 @@ def work(kernel: Kernel) -> int:
             continue
         seen.add(function)
         values = (function.__globals__.get(name) for name in function.__code__.co_names)
-        open_ += [v.function for v in values if isinstance(v, Helper | Kernel)]
+        open_ += [v.function for v in values if isinstance(v, Helper | KernelSource)]
     return sum(len(function.__code__.co_code) for function in seen)
 
 
@@ -46,16 +46,15 @@ def build_kernel(task: tuple[str, str, str]) -> tuple[str, dict[str, object]]:
     from .numba_bridge import object_code
 
     folder, module, name = task
-    kernel: Kernel = getattr(importlib.import_module(module), name)
+    kernel: KernelSource = getattr(importlib.import_module(module), name)
     symbol, code = object_code(kernel)
     file = f"{kernel.qualified_name}.o"
     (Path(folder) / file).write_bytes(code)
-    arguments = sum(1 if a is int else 2 for a in kernel.args)
     return kernel.qualified_name, {
         "file": file,
         "digest": object_digest(code),
         "symbol": symbol,
-        "arguments": arguments,
+        "arguments": machine_words(kernel.args),
     }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from .decorator import helper
+from .declarations import helper
 
 
 def new_seed() -> int:

@@ -1,10 +1,10 @@
-"""What kernels tell the processor beforehand. No result depends on it, and as plain Python it does nothing."""
+"""Hints from kernels to the processor. No result depends on them, and as plain Python they do nothing."""
 
 from __future__ import annotations
 
-from .decorator import helper
+from .declarations import helper
 
 
 @helper
 def prefetch(array, at):  # type: ignore[no-untyped-def]
-    """Begin to fetch the memory of array[at], which is wanted soon. `at` may lie outside."""
+    """Start to load the memory of array[at] into the cache. `at` may lie outside of the array."""

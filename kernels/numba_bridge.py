@@ -26,7 +26,7 @@ from numba.core import cgutils, codegen, cpu
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from .decorator import ArgType, Helper, Kernel
+from .declarations import ArgType, Helper, KernelSource, is_array_tuple, tuple_args
 from .hints import prefetch
 
 #: What is compiled in one thread must not see what `_inner_functions_only` does to numba for another one.
@@ -70,7 +70,7 @@ def _compiled_globals(function: FunctionType) -> FunctionType:
         value = replaced.get(name)
         if isinstance(value, Helper):
             replaced[name] = _dispatcher(value.function, value.inline)
-        elif isinstance(value, Kernel):
+        elif isinstance(value, KernelSource):
             replaced[name] = _dispatcher(value.function)
     return FunctionType(function.__code__, replaced, function.__name__, function.__defaults__, function.__closure__)
 
@@ -88,8 +88,12 @@ def _array_type(arg: np.dtype[Any]) -> Any:
 
 
 def numba_type(arg: ArgType) -> Any:
-    """The numba type of one declared argument."""
-    return types.int64 if arg is int else _array_type(arg)
+    """Return the numba type of one declared argument."""
+    if arg is int:
+        return types.int64
+    if is_array_tuple(arg):
+        return types.BaseTuple.from_types([numba_type(field) for field in tuple_args(arg)], arg)
+    return _array_type(arg)
 
 
 @contextmanager
@@ -130,11 +134,11 @@ def _inner_only(outer: str) -> Iterator[None]:
         library.finalize, context.get_executable = finalize, get_executable
 
 
-def _outer_name(kernel: Kernel) -> str:
+def _outer_name(kernel: KernelSource) -> str:
     return f"outermost_{kernel.__name__}"
 
 
-def compile_here(kernel: Kernel) -> Callable[..., int]:
+def compile_here(kernel: KernelSource) -> Callable[..., int]:
     """Compile a kernel in this process and give what calls it."""
     name = _outer_name(kernel)
     names = ", ".join(f"a{i}" for i in range(len(kernel.args)))
@@ -150,22 +154,30 @@ def compile_here(kernel: Kernel) -> Callable[..., int]:
     return run
 
 
-def object_code(kernel: Kernel) -> tuple[str, bytes]:
+def object_code(kernel: KernelSource) -> tuple[str, bytes]:
     """Compile a kernel as a C function; return its symbol and its object file.
 
     The C function takes (pointer, length) for each array and an int64 for each scalar, and returns an int64.
     """
-    parameters, call, ctypes_args = [], [], []
-    for i, arg in enumerate(kernel.args):
+    parameters: list[str] = []
+    ctypes_args: list[Any] = []
+    namespace: dict[str, Any] = {"carray": numba.carray, "kernel": _dispatcher(kernel.function)}
+
+    def expression(arg: ArgType) -> str:
+        """Return the source of one argument of the call, and add its parameters."""
+        i = len(parameters)
+        if is_array_tuple(arg):
+            namespace[f"Tuple{i}_{arg.__name__}"] = arg
+            return f"Tuple{i}_{arg.__name__}({', '.join(expression(field) for field in tuple_args(arg))})"
         if arg is int:
             parameters.append(f"a{i}")
-            call.append(f"a{i}")
             ctypes_args.append(types.int64)
-        else:
-            parameters += [f"p{i}", f"n{i}"]
-            call.append(f"carray(p{i}, (n{i},))")
-            ctypes_args += [types.CPointer(numba.from_dtype(arg)), types.int64]
-    namespace: dict[str, Any] = {"carray": numba.carray, "kernel": _dispatcher(kernel.function)}
+            return f"a{i}"
+        parameters.extend((f"p{i}", f"n{i}"))
+        ctypes_args.extend((types.CPointer(numba.from_dtype(arg)), types.int64))
+        return f"carray(p{i}, (n{i},))"
+
+    call = [expression(arg) for arg in kernel.args]
     name = _outer_name(kernel)
     exec(f"def {name}({', '.join(parameters)}):\n    return kernel({', '.join(call)})\n", namespace)
     options = _OPTIONS | {"nopython": True, "_nrt": True}  # carray needs it

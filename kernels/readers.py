@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .decorator import helper
+from .declarations import helper
 
 
 @helper

@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .decorator import Kernel
+from .declarations import ArgType, KernelSource, is_array_tuple, kernel_mode, single_args, tuple_args
 
 #: Names of numba's run-time that object code mentions where kernels never come (they raise and allocate nothing).
 _NEVER_CALLED = (
@@ -66,8 +66,6 @@ def use(modules: Sequence[str]) -> None:
 def prepare() -> None:
     """Build the store now if it has to be built, rather than when the first kernel is called: where work will not
     wait."""
-    from .decorator import kernel_mode
-
     if kernel_mode() == "store":
         open_folder()
 
@@ -186,30 +184,41 @@ def open_folder(build: bool = True) -> Path | None:
         came_with_it = shipped()
         if came_with_it is not None:
             return came_with_it
-        root = _open_root()
-        if not trusted(root):
-            _note(f"{root} is not this user's alone (mode 0700 wanted); compiled kernels are not kept", always=True)
-            return None
-        folder = root / key()
-        if folder.is_dir():
-            return folder
-        if not build:
-            return None
-        with open(root / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.is_dir():
-                _build(folder)
-        return folder
+        return _kept(key(), _modules, {}, build)
     except (OSError, subprocess.SubprocessError) as error:
         _note(f"the kernel store cannot be used ({error}); compiling in this process")
         return None
 
 
-def _build(folder: Path) -> None:
-    _note("compiling once for this machine (about ten seconds); later runs start at once", always=True)
+def built(modules: Sequence[str], **settings: str) -> Path | None:
+    """A folder of kernels compiled with settings of numba's, kept beside the store; None if none can be kept."""
+    words = (*modules, sys.version, os.uname().machine, *(f"{name}={value}" for name, value in settings.items()))
+    return _kept(_digest((*_sources(modules), *_compiler()), words), modules, settings)
+
+
+def _kept(name: str, modules: Sequence[str], settings: dict[str, str], build: bool = True) -> Path | None:
+    root = _open_root()
+    if not trusted(root):
+        _note(f"{root} is not this user's alone (mode 0700 wanted); compiled kernels are not kept", always=True)
+        return None
+    folder = root / name
+    if folder.is_dir():
+        return folder
+    if not build:
+        return None
+    with open(root / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _build(folder, modules, settings)
+    return folder
+
+
+def _build(folder: Path, modules: Sequence[str], settings: dict[str, str]) -> None:
+    if not settings:
+        _note("compiling once for this machine (about ten seconds); later runs start at once", always=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
     try:
-        compile_into(new, _modules)
+        compile_into(new, modules, **settings)
         new.rename(folder)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
@@ -277,7 +286,7 @@ def object_digest(code: bytes) -> str:
     return hashlib.blake2b(code, digest_size=16).hexdigest()
 
 
-def load(kernel: Kernel) -> Callable[..., int] | None:
+def load(kernel: KernelSource) -> Callable[..., int] | None:
     """What runs this kernel from the store, or None where the store does not have it."""
     if kernel.__module__ not in _modules:
         return None
@@ -341,14 +350,25 @@ def _pointer(array: Any, kind: Any, name: str) -> tuple[int, int]:
     return flat
 
 
-def _caller(kernel: Kernel, function: Callable[..., int]) -> Callable[..., int]:
+def _caller(kernel: KernelSource, function: Callable[..., int]) -> Callable[..., int]:
     """A Python function that turns arrays into (pointer, length) pairs, checking each dtype."""
-    kinds = kernel.args
+    declared = kernel.args
     name = kernel.__name__
+    has_tuples = any(is_array_tuple(arg) for arg in declared)
+    kinds = list(single_args(declared))
+
+    def unpacked(args: tuple[Any, ...], declared: tuple[ArgType, ...]) -> Iterator[Any]:
+        for value, arg in zip(args, declared, strict=True):
+            if not is_array_tuple(arg):
+                yield value
+            elif isinstance(value, arg):
+                yield from unpacked(value, tuple_args(arg))
+            else:
+                raise TypeError(f"{name}: needs a {arg.__name__}, not a {type(value).__name__}")
 
     def run(*args: Any) -> int:
         flat: list[int] = []
-        for value, kind in zip(args, kinds, strict=True):
+        for value, kind in zip(unpacked(args, declared) if has_tuples else args, kinds, strict=True):
             if kind is int:
                 flat.append(value)
                 continue

@@ -1,73 +1,159 @@
-"""Tables whose rows are taken and given back.
+"""Tables that grow: arrays whose rows belong together, and a free list of rows where rows come and go.
 
-A kernel takes a row with `take_row(free)`, after it has seen to it that there is one (`rows_left(free)`); Python gives
-rows back (`release`) and grows the table when a kernel says that none is left. Rows that were given back are taken
-first, so a table is as large as what was in use at one time, and takes memory only for rows that were ever used.
+Kernels never allocate. A kernel checks that there is room for the most rows that its next step can need, and returns a
+status when there is not. Python then grows the table, and calls the kernel again with the new arrays.
+
+* `Table`: rows are numbered by the caller (append the next one, or use the number of a row elsewhere).
+* `SlotTable`: a kernel takes a free row with `take_row(free)` and returns it with `release_row(free, row)`. Released
+  rows are taken first, so the table is as large as the most rows that were ever in use at one time.
+
+New rows are zero, or the column's `fill`. Large tables use memory only for rows that were written (`untouched`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import grown, untouched
-from .decorator import helper
+from .arrays import grown, zeros
+from .declarations import helper
 
 Array = np.ndarray[Any, Any]
 
 
+class Column(NamedTuple):
+    """One array of a table."""
+
+    dtype: Any
+    width: int = 1  # how many items one row has
+    fill: Any = None  # the items of a new row: one value for all, or one for each; None: zeros
+
+
 @helper
 def rows_left(free):  # type: ignore[no-untyped-def]
-    """How many rows can be taken."""
+    """Return how many rows are free."""
     return np.int64(free[0])
 
 
 @helper
+def rows_in_use(free):  # type: ignore[no-untyped-def]
+    """Return how many rows are taken."""
+    return free.shape[0] - 1 - np.int64(free[0])
+
+
+@helper
 def take_row(free):  # type: ignore[no-untyped-def]
-    """The number of a free row, which is no longer free."""
+    """Remove a row from the free list and return its number. The caller has checked `rows_left`."""
     left = np.int64(free[0])
     free[0] = left - 1
     return np.int64(free[np.uintp(left)])
 
 
-class Table:
-    """Arrays with the same rows: each array has as many records for each row, one after another, as it was made for.
+@helper
+def release_row(free, row):  # type: ignore[no-untyped-def]
+    """Put a row back on the free list."""
+    left = np.int64(free[0]) + 1
+    free[0] = left
+    free[np.uintp(left)] = row
 
-    `free` (int32): how many rows are free, then their numbers; the last of them is taken first.
+
+class Table:
+    """Named columns with the same number of rows, which grow together: `table["name"]` is an array.
+
+    An array has `width` items for each row, one row after another. After a growth the arrays are new ones, so no caller
+    may keep them.
     """
 
-    __slots__ = ("arrays", "free")
+    __slots__ = ("_arrays", "_columns")
 
-    def __init__(self, rows: int, *columns: tuple[np.dtype[Any], int]) -> None:
-        """`columns`: the dtype and the width of each array; `rows`: at first, 16 or more."""
-        self.arrays: list[Array] = [untouched(rows * width, dtype) for dtype, width in columns]
-        self.free: Array = _free_list(np.zeros(0, np.int32), 0, rows)
+    def __init__(self, rows: int, /, **columns: Any) -> None:
+        """`columns`: the `Column` of each name, or its dtype alone."""
+        self._columns = {name: c if isinstance(c, Column) else Column(c) for name, c in columns.items()}
+        self._arrays = {name: zeros(max(rows, 1) * c.width, c.dtype) for name, c in self._columns.items()}
+        self._fill(0)
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
 
     def __len__(self) -> int:
-        return len(self.free) - 1
+        """Return how many rows there is room for."""
+        name, column = next(iter(self._columns.items()))
+        return len(self._arrays[name]) // column.width
+
+    def grow(self, rows: int = 0, used: int | None = None) -> None:
+        """Make room for at least twice as many rows, and for at least `rows`.
+
+        `used`: copy only that many leading rows (None: all). The others are new ones.
+        """
+        old = len(self)
+        kept = old if used is None else used
+        size = max(2 * old, rows, 16)
+        for name, column in self._columns.items():
+            self._arrays[name] = grown(self._arrays[name], size * column.width, kept * column.width)
+        self._fill(kept)
+
+    def reserve(self, rows: int, used: int | None = None) -> bool:
+        """Grow if there are fewer than `rows` rows; return whether the arrays are new ones."""
+        if rows <= len(self):
+            return False
+        self.grow(rows, used)
+        return True
+
+    def move(self, rows: Array, to: int = 0) -> None:
+        """Copy the rows numbered `rows` (ints) to the places `to`, `to` + 1, … in that order."""
+        for name, column in self._columns.items():
+            array = self._arrays[name]
+            whole = array.view(np.dtype((np.void, column.width * array.itemsize)))
+            whole[to : to + len(rows)] = whole[rows]
+
+    def _fill(self, first: int) -> None:
+        """Set the rows from `first` on, which are zero, to their columns' fill."""
+        for name, column in self._columns.items():
+            if column.fill is not None:
+                self._arrays[name].reshape(-1, column.width)[first:] = column.fill
+
+
+class SlotTable(Table):
+    """A table whose rows are taken and released.
+
+    `free` (int32) is the free list: how many rows are free, then their numbers. The last number is taken first.
+    """
+
+    __slots__ = ("free",)
+
+    def __init__(self, rows: int, /, **columns: Any) -> None:
+        super().__init__(rows, **columns)
+        self.free: Array = _free_list(np.zeros(0, np.int32), 0, len(self))
 
     @property
     def in_use(self) -> int:
         return len(self) - int(self.free[0])
 
     def release(self, rows: Array) -> None:
-        """Take rows (ints) back."""
+        """Put rows (ints) back on the free list."""
         left = int(self.free[0])
         self.free[left + 1 : left + 1 + len(rows)] = rows
         self.free[0] = left + len(rows)
 
-    def grow(self) -> None:
-        """Have twice as many rows. The arrays are new ones."""
-        rows = len(self)
-        self.arrays = [grown(array) for array in self.arrays]
-        self.free = _free_list(self.free[1 : 1 + int(self.free[0])], rows, 2 * rows)
+    def taken_rows(self) -> Array:
+        """Return which rows are taken: bool, one for each row."""
+        taken = np.ones(len(self), bool)
+        taken[self.free[1 : 1 + int(self.free[0])]] = False
+        return taken
+
+    def grow(self, rows: int = 0, used: int | None = None) -> None:
+        """Make room for at least twice as many rows, and for at least `rows`. The new rows are free."""
+        old = len(self)
+        super().grow(rows, used)
+        self.free = _free_list(self.free[1 : 1 + int(self.free[0])], old, len(self))
 
 
 def _free_list(left: Array, first: int, end: int) -> Array:
-    """A list of the free rows `left`, and first:end, the lowest of which is taken first."""
+    """Return a free list of first:end, lowest first, behind the rows `left`."""
+    new = end - first
     free = np.zeros(end + 1, np.int32)
-    free[0] = len(left) + end - first
-    free[1 : 1 + end - first] = np.arange(end - 1, first - 1, -1)
-    free[1 + end - first : 1 + end - first + len(left)] = left
+    free[0] = len(left) + new
+    free[1 : 1 + new] = np.arange(end - 1, first - 1, -1)
+    free[1 + new : 1 + new + len(left)] = left
     return free

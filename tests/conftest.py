@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,36 @@ ROOT = Path(__file__).resolve().parent.parent
 # The same examples in every run, however slow the machine; --hypothesis-profile default tries others each time.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also run the exhaustive sweeps (minutes more)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: an exhaustive test, run with --long only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect tests marked `long` unless `--long` is set. pytest's last line counts them."""
+    if config.getoption("--long"):
+        return
+    exhaustive = [item for item in items if item.get_closest_marker("long")]
+    if exhaustive:
+        config.hook.pytest_deselected(items=exhaustive)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.fixture(scope="session")
+def sweep(pytestconfig: pytest.Config) -> Callable[[Sequence[Any], int], list[Any]]:
+    """`sweep(cases, short)`: all cases with `--long`, else `short` of them: the first, the last, and evenly between."""
+
+    def chosen(cases: Sequence[Any], short: int) -> list[Any]:
+        if pytestconfig.getoption("--long") or len(cases) <= short:
+            return list(cases)
+        return [cases[round(i * (len(cases) - 1) / (short - 1))] for i in range(short)]
+
+    return chosen
 
 
 @pytest.fixture(scope="session")

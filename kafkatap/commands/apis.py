@@ -21,7 +21,7 @@ from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
 from kafkatap.reports.model import Column, Table, Value
 from kafkatap.reports.rendering.text import Line, render_table, write_lines
 
-from .options import own_version
+from ..installation import own_version
 from .values import api_keys, chosen_definitions
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ def ranges(versions: Sequence[int]) -> str:
 
 def apis(options: argparse.Namespace) -> int:
     """Carry out `kafkatap apis`; return its exit code."""
-    from .console import DONE, WRONG, complain, reason_of
+    from ..complaints import complain, reason_of
+    from .console import DONE, WRONG
 
     try:
         definitions = chosen_definitions(options)

@@ -7,25 +7,20 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from kafkatap.reports.batch import P_KAFKA, Context
+from kafkatap.reports.counting.connection_counts import connection_totals
 
+from ..captures.capture_reader import FileReport
 from ..captures.paths import find_captures
 from ..captures.pipes import STANDARD_INPUT, Interrupted, Pipe, is_pipe
-from ..captures.sources import FileReport
 from ..captures.storage import is_uri
+from ..complaints import complain, reason_of
 from .values import When
 
 DONE, DAMAGED, WRONG, INTERRUPTED = 0, 1, 2, 130
-
-
-def complain(text: str) -> None:
-    """One line on standard error; control characters of file names and captures are escaped."""
-    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-    with suppress(OSError):  # nobody is there to hear it
-        print(f"kafkatap: {shown}", file=sys.stderr)
 
 
 def refuse(error: ValueError | OSError) -> int:
@@ -35,10 +30,6 @@ def refuse(error: ValueError | OSError) -> int:
     for line in place:
         complain(line)
     return WRONG
-
-
-def name_of(path: str) -> str:
-    return "standard input" if path == STANDARD_INPUT else path
 
 
 def advice_on(file: FileReport, where: str = "in the report") -> str:
@@ -53,13 +44,6 @@ def advice_on(file: FileReport, where: str = "in the report") -> str:
     packets = f"the {file.packets:,} packets before that are" if file.packets else "no packet before that could be"
     advice = "" if "cut short" in damage else " (a repair tool such as pcapfix may save some of the rest)"
     return f"; {packets} {where}{advice}"
-
-
-def reason_of(error: Exception) -> str:
-    if not isinstance(error, OSError) or error.strerror is None:
-        return str(error)
-    what = error.strerror[:1].lower() + error.strerror[1:]
-    return f"{name_of(str(error.filename))}: {what}" if error.filename is not None else what
 
 
 def readable_captures(named: list[str], command: str = "report") -> list[str]:
@@ -128,7 +112,7 @@ def moment_of(when: When | None, first: int, otherwise: int) -> int:
 def no_kafka(context: Context) -> str:
     if not context.packets:
         return "there are no packets in this input (did the capture's filter let none pass?)"
-    kafka = context.connection_counts.of_protocol(P_KAFKA)
+    kafka = connection_totals(context).of_protocol(P_KAFKA)
     if kafka:
         many = "1 connection speaks" if kafka == 1 else f"{kafka:,} connections speak"
         return f"{many} Kafka, but no whole request is in this input"

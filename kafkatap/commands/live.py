@@ -21,25 +21,25 @@ from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
 
 from ..__main__ import drop_output
+from ..complaints import complain, reason_of
 from ..engine import Engine
-from ..live.capture import interfaces, privileges
+from ..installation import install_command, own_version
+from ..live.capture import capabilities, interfaces
 from ..live.capture.packet_source import Capture, open_capture
 from ..live.governor import Governor
-from ..live.memory import keep_flat
 from ..live.monitor import Monitor
 from ..live.notices import Notices
-from ..live.priority import Priority, allow_return
+from ..live.process_memory import keep_flat
+from ..live.thread_priority import Priority, allow_return
 from ..selection import asked, asked_condition, incident_condition
-from .console import DONE, WRONG, complain, no_kafka, reason_of, refuse
-from .extras import install_command
-from .options import own_version
+from .console import DONE, WRONG, no_kafka, refuse
 from .values import chosen_definitions
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.expressions import Condition
 
-    from ..live.screen.recent import Recent
+    from ..live.screen.recent_exchanges import Recent
 
 #: Percent of one core that a monitor takes, if it can without losing packets.
 USUAL_SHARE = 33.0
@@ -62,7 +62,7 @@ def live(options: argparse.Namespace) -> int:
         engine = _engine(options, [c for c in (condition, incident) if c is not None], definitions)
         best = _be_nice(options.nice)
         kept = _kept_capabilities(options)
-        privileges.keep_only({*kept, *privileges.TO_OPEN})
+        capabilities.keep_only({*kept, *capabilities.TO_OPEN})
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
             promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=notices.tell,
@@ -74,7 +74,7 @@ def live(options: argparse.Namespace) -> int:
     keep_flat()
     stop = Event()
     try:
-        privileges.keep_only(kept)
+        capabilities.keep_only(kept)
         with signals(stop) as handlers:
             monitor = Monitor(capture, engine, condition=condition, governor=_governor(options, best))
             return _watch(options, monitor, capture, incident, stop, handlers, notices)
@@ -97,7 +97,7 @@ def _watch(
     handlers: list[Any],
     notices: Notices,
 ) -> int:
-    from ..live.screen.recent import Recent
+    from ..live.screen.recent_exchanges import Recent
 
     handlers.append(monitor.reset)
     if options.duration:
@@ -113,7 +113,7 @@ def _watch(
             monitor.sinks.append(recent)
             _with_screen(monitor, recent, stop, options, notices)
         else:
-            from ..live.screen.plain import Plain
+            from ..live.screen.plain_lines import Plain
 
             lines = sys.stderr if options.json else sys.stdout
             monitor.sinks.append(Plain(monitor, options.interval, lines, options.utc))
@@ -205,14 +205,14 @@ def _outputs(
         metrics = Metrics(options.series)
         monitor.sinks.append(metrics)
         if options.prometheus:
-            from ..live.export.prometheus import serve
+            from ..live.export.prometheus_server import serve
 
             server = serve(metrics, monitor, options.prometheus)
             closing.append(server.close)
             if not options.prometheus[1]:  # any port that is free
                 complain(f"metrics are at http://{endpoint(*server.address[:2])}/metrics")
         if options.otlp:
-            from ..live.export.otlp import export
+            from ..live.export.otlp_exporter import export
 
             collector = None if options.otlp == "auto" else options.otlp
             closing.append(export(metrics, monitor, collector, options.otlp_interval, tell).close)
@@ -290,9 +290,11 @@ def _kept_capabilities(options: argparse.Namespace) -> set[int]:
     """What is needed while packets are read. Taking them from open sockets, and binding these to an interface that was
     made anew, needs nothing; root may need a capability for files that belong to others, or for a low port."""
     places = [options.write_pcap and Path(options.write_pcap).parent, options.write_parquet]
-    kept = privileges.to_write(Path(place) for place in places if place)
-    kept |= privileges.to_read(privileges.installation())
-    return kept | ({privileges.NET_BIND_SERVICE} if options.prometheus and 0 < options.prometheus[1] < 1024 else set())
+    kept = capabilities.to_write(Path(place) for place in places if place)
+    kept |= capabilities.to_read(capabilities.installation())
+    return kept | (
+        {capabilities.NET_BIND_SERVICE} if options.prometheus and 0 < options.prometheus[1] < 1024 else set()
+    )
 
 
 def _be_nice(nice: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ..installation import own_version
 from .command_parser import Command
 from .values import (
     parse_apis,
@@ -120,15 +121,6 @@ def add_definitions(group: argparse._ArgumentGroup) -> None:
         "--definitions", metavar="DIR",
         help="read a newer Kafka: a folder of its own message definitions (.json), laid over the built-in ones",
     )  # fmt: skip
-
-
-def own_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # here: 20 ms
-
-    try:
-        return version("kafkatap")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class _Version(argparse.Action):

@@ -16,6 +16,7 @@ from kafkatap.dissector.records import batches
 from kafkatap.kernels import store
 from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_lines
 
+from ..complaints import complain, name_of
 from ..engine import Engine
 from ..passes.records import Asked, RecordReader, may_read_twice
 from ..selection import asked, asked_condition, asked_window
@@ -25,9 +26,7 @@ from .console import (
     INTERRUPTED,
     WRONG,
     advice_on,
-    complain,
     interrupts,
-    name_of,
     no_kafka,
     progress,
     readable_captures,

@@ -19,8 +19,10 @@ from kafkatap.reports.sections import heading
 
 from ..__main__ import drop_output
 from ..captures.pipes import is_pipe
+from ..complaints import complain, name_of, reason_of
 from ..engine import Engine, engine_for
-from ..running import Run
+from ..installation import install_command, own_version
+from ..run import Run
 from ..selection import asked, filter_condition
 from .console import (
     DAMAGED,
@@ -28,18 +30,13 @@ from .console import (
     INTERRUPTED,
     WRONG,
     advice_on,
-    complain,
     interrupts,
     moment_of,
-    name_of,
     no_kafka,
     progress,
     readable_captures,
-    reason_of,
     refuse,
 )
-from .extras import install_command
-from .options import own_version
 from .values import api_keys, chosen_definitions
 
 if TYPE_CHECKING:

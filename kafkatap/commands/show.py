@@ -16,11 +16,12 @@ from itertools import islice, takewhile
 from kafkatap.kernels import store
 
 from ..captures.pipes import is_pipe
+from ..complaints import complain, name_of
 from ..engine import Engine
 from ..passes.message_index import Survey, survey
 from ..passes.messages import Collector, LiveTopics, Message, read_messages, stream_messages, streaming_engine
 from ..passes.node_names import NodeFinder
-from ..running import Run
+from ..run import Run
 from ..selection import asked, asked_condition, asked_window
 from ..show.printing import Printer, make_printer
 from ..show.viewing import Known
@@ -30,9 +31,7 @@ from .console import (
     INTERRUPTED,
     WRONG,
     advice_on,
-    complain,
     interrupts,
-    name_of,
     no_kafka,
     progress,
     readable_captures,

@@ -17,6 +17,8 @@ from kafkatap.reports.units import safe, share, size
 from ..analysis import UnreadableCaptureError
 from ..captures.pipes import STANDARD_INPUT
 from ..captures.storage import expand
+from ..complaints import complain
+from ..installation import install_command, own_version
 from ..spark.cluster.interrupts import interruptible
 from ..spark.cluster.java import SetupError
 from ..spark.job_result import DamagedInput, JobResult, Watch
@@ -24,15 +26,16 @@ from ..spark.output.folders import Folder
 from ..spark.output.locks import locked
 from ..spark.output.publish import PARTITIONED, is_half_published
 from ..spark.stages import watching
-from .console import DAMAGED, DONE, INTERRUPTED, WRONG, complain, refuse
-from .extras import install_command
-from .options import LINES, own_version
+from .console import DAMAGED, DONE, INTERRUPTED, WRONG, refuse
+from .options import LINES
 from .values import chosen_definitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkatap.dissector.layouts.overlay import Definitions
+
+    from ..spark.splits.task_rows import ReadOptions
 
 
 def spark(options: argparse.Namespace) -> int:
@@ -114,25 +117,25 @@ def _job(
 ) -> JobResult:
     from ..spark.cluster.executors import require_package
     from ..spark.job import run_job
+    from ..spark.splits.task_rows import ReadOptions
 
     require_package(session)
+    reading = ReadOptions(tuple(options.port or ()), definitions, options.records)
     if options.checkpoint is not None:
-        return _follow(session, options, definitions)
+        return _follow(session, options, reading)
     return run_job(
-        session, options.captures, options.out, split_size=options.split_size, records=options.records,
-        ports=tuple(options.port or ()), definitions=definitions, strict=options.strict, by=options.by, watch=watch,
+        session, options.captures, options.out, split_size=options.split_size, options=reading, strict=options.strict,
+        by=options.by, watch=watch,
     )  # fmt: skip
 
 
-def _follow(session: SparkSession, options: argparse.Namespace, definitions: Definitions | None) -> JobResult:
-    from ..spark.stream import STREAM_SPLIT_SIZE, Following, run_stream
+def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOptions) -> JobResult:
+    from ..spark.stream import STREAM_SPLIT_SIZE, StreamOptions, run_stream
 
-    following = Following(
-        options.out, options.checkpoint, min(options.split_size, STREAM_SPLIT_SIZE), options.records,
-        tuple(options.port or ()), definitions, options.strict,
-    )  # fmt: skip
+    split_size = min(options.split_size, STREAM_SPLIT_SIZE)
+    stream = StreamOptions(options.out, options.checkpoint, split_size, reading, options.strict)
     return run_stream(
-        session, options.captures, following, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
+        session, options.captures, stream, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
         by=options.by,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from .priority import Priority
+from .thread_priority import Priority
 
 #: All; no topics (of bodies only error codes and throttle times); only the first bytes of messages: requests, responses
 #: and their times, but of most bodies nothing; and in turns nothing at all.

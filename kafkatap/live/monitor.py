@@ -13,21 +13,20 @@ from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Protocol
 
-import numpy as np
-
+from kafkatap.kernels.arrays import joined
 from kafkatap.reports.batch import CONNECTION_ROW, LIVE, Array, Batch, Context, FileInfo
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.expressions import Condition
 
 from ..engine import Engine
-from ..running import joined
-from .bounds import Bounds, fold, forget_names
-from .broker_health import VALUES, BrokerHealth, added
+from .broker_health import BrokerHealth, added
+from .count_windows import KEPT, Windows
 from .governor import HEAD_BYTES, HEADERS, Governor
-from .memory import resident
-from .provisional import without_counted, wrongly_counted
-from .sinks import Sink
-from .windows import KEPT, Windows
+from .memory_limits import MemoryLimits, fold_small_rows, forget_names
+from .process_memory import resident
+from .provisional_rows import without_counted, wrongly_counted
+from .sink import Sink
+from .status import Status
 
 SECOND = 1_000_000_000
 #: Seconds at most for packets that wait when the end is asked for.
@@ -65,29 +64,6 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """How the monitor itself does. Times are ns since the epoch, rates of the last whole second."""
-
-    now: int
-    started: int  # of the counts: moves with `reset`
-    interfaces: tuple[str, ...]
-    packets: int  # analysed since the start of the process
-    packet_rate: float
-    byte_rate: float  # of TCP payload on the wire
-    dropped: int  # by the kernel, as nobody took them in time
-    dropped_lately: int  # in the last 10 s
-    level: int  # governor.FULL, LEAN, HEADERS or PAUSED
-    level_since: int
-    reason: str  # why it is not FULL; ""
-    cpu: float  # of one core, over the last second: 0.25 is a quarter
-    memory: int  # resident, bytes
-    connections: int  # open
-    waiting: int  # requests without a response so far
-    encrypted_share: float
-    troubles: Array = field(default_factory=lambda: np.zeros(len(VALUES), np.int64))  # of connections, in the last 10 s
-
-
 class Monitor:
     """`windows` holds the counts; `engine` the names. `condition`: only exchanges for which it holds count."""
 
@@ -99,14 +75,14 @@ class Monitor:
         condition: Condition | None = None,
         sinks: Sequence[Sink] = (),
         governor: Governor | None = None,
-        bounds: Bounds | None = None,
+        limits: MemoryLimits | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.source = source
         self.engine = engine
         self.sinks = list(sinks)
         self.governor = governor or Governor()
-        self.bounds = bounds or Bounds()
+        self.limits = limits or MemoryLimits()
         self.condition = condition
         self.lock = RLock()
         self._readers = 0
@@ -210,7 +186,7 @@ class Monitor:
     def _end_second(self, now: int) -> None:
         missed = min(now // SECOND - self._second - 1, KEPT)
         self._second = now // SECOND
-        self._add(self.engine.sweep(self.bounds.idle_now(self.engine), self.bounds.patience_now(self.engine)))
+        self._add(self.engine.sweep(self.limits.idle_now(self.engine), self.limits.patience_now(self.engine)))
         self._foretell(now)
         self._keep_connections()
         self._tell_slice(now)
@@ -270,14 +246,14 @@ class Monitor:
 
     def _bound(self) -> None:
         """Keep memory flat."""
-        self.windows.start = fold(self.windows.start, self.bounds, self.engine)
-        if not self.bounds.names_full(self.engine):
+        self.windows.start = fold_small_rows(self.windows.start, self.limits, self.engine)
+        if not self.limits.names_full(self.engine):
             return
         for sink in self.sinks:
             sink.forget(self.engine)
-        self.windows.replace(lambda counts: fold(counts, self.bounds, self.engine))
+        self.windows.replace(lambda counts: fold_small_rows(counts, self.limits, self.engine))
         kept = list(self._ended)
-        numbers = forget_names(self.engine, self.windows.every(), kept, self.bounds.topic_names)
+        numbers = forget_names(self.engine, self.windows.every(), kept, self.limits.topic_names)
         self.windows.replace(lambda counts: counts.renumber(*(each[:-1] for each in numbers)))
         if self.condition is not None:
             self.condition.forget()
@@ -290,7 +266,7 @@ class Monitor:
             sink.connections(rows, self.engine)
         self._ended.append(rows)
         self._ended_rows += len(rows)
-        while self._ended_rows > self.bounds.ended and len(self._ended) > 1:
+        while self._ended_rows > self.limits.ended and len(self._ended) > 1:
             gone = len(self._ended.popleft())
             self._ended_rows -= gone
             self.forgotten += gone

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..commands.console import complain
+from ..complaints import complain
 
 #: Seconds for which the screen shows one, and how many wait for its end at most.
 SHOWN, KEPT = 20.0, 1_000

@@ -19,7 +19,7 @@ from kafkatap.kernels.arrays import grown
 from kafkatap.reports.batch import Batch
 
 from ..engine import Engine
-from ..running import Run, Watch
+from ..run import Run, Watch
 from .node_names import NodeFinder
 
 if TYPE_CHECKING:

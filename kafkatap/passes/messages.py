@@ -23,7 +23,7 @@ from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Batch, endpoint
 
 from ..engine import Engine
-from ..running import Run
+from ..run import Run
 from .envelopes import EnvelopeReader
 from .message_index import MakeEngine, Survey, message_ids, message_times, named_topics
 from .node_names import NodeFinder
@@ -151,8 +151,8 @@ class Collector:
         versions = frames.programs.versions(frames.jobs["program"][numbers])
         slots = jobs["frame"] >> 1
         links = frames.links[slots]
-        ends = self._engine.endpoints(links["dialog"])
-        mechanisms = self._engine.dissector.dialogs["mechanism"][links["dialog"]]
+        ends = self._engine.endpoints(links["connection"])
+        mechanisms = self._engine.dissector.connections["mechanism"][links["connection"]]
         columns = zip(
             ids[numbers].tolist(), message_times(frames)[numbers].tolist(), taken(frames.rows, slots).tolist(),
             jobs.tolist(), versions.tolist(), ends.tolist(), mechanisms.tolist(), links["token"].tolist(),

@@ -18,7 +18,7 @@ from kafkatap.dissector.records.codecs import Bounds
 from kafkatap.dissector.records.record_inspector import Chunk, RecordCollector, Tally, Topic
 
 from ..captures.pipes import is_pipe
-from ..running import Run, Watch, never
+from ..run import Run, Watch, never
 from .message_index import MakeEngine, message_ids, message_times, survey
 from .messages import LiveTopics
 

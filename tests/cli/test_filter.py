@@ -18,7 +18,7 @@ from kafkatap.engine import engine_for
 from kafkatap.reports.expressions import Condition, parse_expression
 from kafkatap.reports.expressions.names import ALIASES, NAMES
 from kafkatap.reports.expressions.sieve import sift
-from kafkatap.running import Run
+from kafkatap.run import Run
 
 from .running import ROOT, kafkatap
 

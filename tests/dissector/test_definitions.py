@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkatap.dissector.layouts.definitions import DefinitionError, load_definition, load_definitions
-from kafkatap.dissector.layouts.overlay import read_folder
 from kafkatap.dissector.layouts.notation import parse_api
+from kafkatap.dissector.layouts.overlay import read_folder
 
 DEFINITION = """
 // A header // with a comment

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any, NamedTuple
+
 import numpy as np
 
 from kafkatap.kernels import helper, kernel
@@ -10,6 +12,20 @@ from kafkatap.kernels.hints import prefetch
 from kafkatap.kernels.readers import be32, signed32
 
 PAIR = record_dtype(("key", "i4"), ("value", "i8"))
+
+
+class Limits(NamedTuple):
+    """A tuple within a tuple."""
+
+    highest: Annotated[np.ndarray[Any, Any], np.int32]
+
+
+class Pairs(NamedTuple):
+    """Pairs, limits and an output, as one argument."""
+
+    rows: Annotated[np.ndarray[Any, Any], PAIR]
+    limits: Limits
+    out: Annotated[np.ndarray[Any, Any], np.int64]
 
 
 @helper
@@ -41,13 +57,20 @@ def read_pairs(buf, pairs, factor):  # type: ignore[no-untyped-def]
     return total
 
 
-@kernel(PAIR, np.int64)
-def spread(pairs, out):  # type: ignore[no-untyped-def]
+@helper
+def clamp_row(pairs, i, factor):  # type: ignore[no-untyped-def]
+    """Clamp one value of a tuple of arrays; return whether that changed it."""
+    limit = factor * np.int64(pairs.limits.highest[0])
+    pairs.out[i] = clamp(np.int64(pairs.rows[i].value), -limit, limit)
+    return pairs.out[i] != pairs.rows[i].value
+
+
+@kernel(int, Pairs)
+def spread(factor, pairs):  # type: ignore[no-untyped-def]
     """Clamp all values further; return the number that changed."""
     changed = 0
-    for i in range(len(pairs)):
-        out[i] = clamp(np.int64(pairs[i].value), -10, 10)
-        if out[i] != pairs[i].value:
+    for i in range(len(pairs.rows)):
+        if clamp_row(pairs, i, factor):
             changed += 1
     return changed
 
@@ -63,5 +86,5 @@ def run() -> tuple[int, int, list[tuple[int, int]], list[int]]:
     pairs = np.zeros(20, PAIR)
     out = np.zeros(20, np.int64)
     total = read_pairs(np.frombuffer(data(), np.uint8).copy(), pairs, 3)
-    changed = spread(pairs, out)
+    changed = spread(2, Pairs(pairs, Limits(np.array([5], np.int32)), out))
     return total, changed, [(int(k), int(v)) for k, v in pairs.tolist()], out.tolist()

@@ -216,21 +216,26 @@ def test_the_longest_kernel_is_told_by_all_that_it_reaches() -> None:
 def test_arrays_of_another_kind_are_refused() -> None:
     caller = store._caller(small.spread, lambda *flat: len(flat))
     pairs, out = np.zeros(4, small.PAIR), np.zeros(4, np.int64)
-    assert caller(pairs, out) == 4
+    limits = small.Limits(np.zeros(1, np.int32))
+    assert caller(10, small.Pairs(pairs, limits, out)) == 7
     for wrong in (out.astype(np.int32), out[::2], out.reshape(2, 2)):
         with pytest.raises(TypeError, match="spread: needs a contiguous 1-D array"):
-            caller(pairs, wrong)
+            caller(10, small.Pairs(pairs, limits, wrong))
+    with pytest.raises(TypeError, match="spread: needs a Pairs, not a tuple"):
+        caller(10, (pairs, out))
     with pytest.raises(ValueError, match="argument"):
-        caller(pairs)
+        caller(10)
 
 
 def test_pointers_are_forgotten_with_their_arrays() -> None:
-    caller = store._caller(small.spread, lambda *flat: flat[0])
+    caller = store._caller(small.spread, lambda *flat: flat[1])
     before = len(store._known)
     pairs, out = np.zeros(4, small.PAIR), np.zeros(4, np.int64)
-    assert caller(pairs, out) == pairs.ctypes.data == caller(pairs, out)
-    assert len(store._known) == before + 2
-    del pairs, out
+    limits = small.Limits(np.zeros(1, np.int32))
+    both = small.Pairs(pairs, limits, out)
+    assert caller(10, both) == pairs.ctypes.data == caller(10, both)
+    assert len(store._known) == before + 3
+    del pairs, out, limits, both
     assert len(store._known) == before
 
 
@@ -239,7 +244,8 @@ def test_all_kernels_of_the_product_belong_to_its_store() -> None:
 
     declared = set()
     for folder in ("dissector", "reassembly", "reports", "kernels", "kafkatap"):
-        for path in (HERE / folder).glob("*.py"):
+        for path in (HERE / folder).rglob("*.py"):
             if "\n@kernel(" in path.read_text():
-                declared.add(f"kafkatap.{folder}.{path.stem}" if folder != "kafkatap" else f"kafkatap.{path.stem}")
+                parts = path.relative_to(HERE).with_suffix("").parts
+                declared.add(".".join(parts if parts[0] == "kafkatap" else ("kafkatap", *parts)))
     assert declared == set(KERNEL_MODULES)

@@ -1,4 +1,4 @@
-"""Tables whose rows are taken and given back, and the arrays that they are made of."""
+"""Tables that grow and whose rows are taken and released, and the arrays that they are made of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from kafkatap.kernels.arrays import drop_pages, grown, moved, untouched
 from kafkatap.kernels.decorator import record_dtype
-from kafkatap.kernels.table import Table, rows_left, take_row
+from kafkatap.kernels.table import Column, SlotTable, Table, release_row, rows_in_use, rows_left, take_row
 
 ROW = record_dtype(("number", "i8"), ("kind", "u1"))
 PART = record_dtype(("half", "i4"))
@@ -25,22 +25,40 @@ def resident(array: np.ndarray) -> int:
     return int(np.count_nonzero(np.frombuffer(found, np.uint8) & 1)) * mmap.PAGESIZE
 
 
-def test_rows_come_back_and_the_table_grows() -> None:
-    table = Table(16, (ROW, 1), (PART, 2))
+def test_released_rows_are_taken_first_and_the_table_grows() -> None:
+    table = SlotTable(16, rows=ROW, halves=Column(PART, 2))
     rows = [int(take_row(table.free)) for _ in range(16)]
     assert rows == list(range(16))
     assert rows_left(table.free) == 0
-    table.arrays[0]["number"] = rows
-    table.arrays[1]["half"] = np.arange(32)
-    table.release(np.array([2, 1]))
-    assert table.in_use == 14
-    assert int(take_row(table.free)) == 1, "what was given back last"
+    table["rows"]["number"] = rows
+    table["halves"]["half"] = np.arange(32)
+    table.release(np.array([2]))
+    release_row(table.free, 1)
+    assert table.in_use == rows_in_use(table.free) == 14
+    assert np.flatnonzero(~table.taken_rows()).tolist() == [1, 2]
+    assert int(take_row(table.free)) == 1, "the row that was released last"
     table.grow()
     assert (len(table), table.in_use) == (32, 15)
-    assert table.arrays[0]["number"].tolist() == [*range(16), *[0] * 16]
-    assert table.arrays[1]["half"].tolist() == [*range(32), *[0] * 32]
+    assert table["rows"]["number"].tolist() == [*range(16), *[0] * 16]
+    assert table["halves"]["half"].tolist() == [*range(32), *[0] * 32]
     assert [int(take_row(table.free)) for _ in range(17)] == [2, *range(16, 32)]
     assert rows_left(table.free) == 0
+
+
+def test_columns_grow_together_and_are_filled() -> None:
+    table = Table(4, key=Column(np.int64, 3), value=Column(np.int64, 2, (7, -1)), kind=Column(np.int8, fill=5))
+    table["key"][:] = np.arange(12)
+    table["value"][:4] = 0
+    assert not table.reserve(4)
+    assert table.reserve(5, used=3), "at least twice as many rows"
+    assert len(table) == 16
+    assert table["key"].tolist() == [*range(9), *[0] * 39]
+    assert table["value"].reshape(-1, 2).tolist() == [[0, 0], [0, 0], *[[7, -1]] * 14]
+    assert table["kind"].tolist() == [5] * 16
+    table.grow(100)
+    assert [len(table[name]) for name in ("key", "value", "kind")] == [300, 200, 100]
+    table.move(np.array([2, 0]), 1)
+    assert table["key"][:9].tolist() == [0, 1, 2, 6, 7, 8, 0, 1, 2]
 
 
 def test_untouched_arrays_grow_without_taking_memory() -> None:

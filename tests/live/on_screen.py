@@ -13,12 +13,13 @@ import time
 from contextlib import suppress
 from threading import Event, Thread
 
-from kafkatap.engine import KERNEL_MODULES, Engine
+from kafkatap.engine import Engine
+from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.screen.app import run_screen
-from kafkatap.live.screen.recent import Recent
+from kafkatap.live.screen.recent_exchanges import Recent
 
 from .support import SECOND, FileSource
 

@@ -154,7 +154,7 @@ def test_a_round_trip_is_in_its_bucket(path: Path) -> None:
     watched = seen(path, merge(talk.segments, ticking(3)))
     for _ in watched.seconds():
         pass
-    family = by_name(watched.metrics, watched.monitor)["kafkatap_handshake_seconds"]
+    family = by_name(watched.metrics, watched.monitor)["kafkatap_handshake_rtt_seconds"]
     ((labels, total, _, counts),) = family.points
     assert labels == (BROKER,)
     assert total == pytest.approx(0.006 + 2e-4)

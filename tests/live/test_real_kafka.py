@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkatap import analyze
-from kafkatap.spark.output.partitions import to_microseconds
+from kafkatap.partitions import to_microseconds
 from tests.cli.running import ROOT, kafkatap
 from tests.support import broker as kafka
 from tests.support.captures import read_capture
@@ -49,7 +49,7 @@ _DURATIONS = (
     "broker_ns", "hol_wait_ns", "throttle_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "total_ns",
 )  # fmt: skip
 #: Counts of exchanges by the order of two stamps, which two sockets may see differently.
-_BY_TIMES = ("queued", "throttle_waits")
+_BY_TIMES = ("hol_waits", "throttle_waits")
 
 
 @dataclass(frozen=True, slots=True)

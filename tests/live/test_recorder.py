@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kafkatap
-from kafkatap.captures.sources import CaptureReader
+from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.commands.options import build_parser
 from kafkatap.engine import Engine, engine_for
 from kafkatap.kernels import store
@@ -559,8 +559,8 @@ def test_a_file_that_is_removed_is_not_written_to(samples: Path, tmp_path: Path)
 CHILD = """
 import sys, time
 from kafkatap.engine import Engine
-from kafkatap.live.recorder import Recorder
-from kafkatap.sources import CaptureReader
+from kafkatap.live.recording.recorder import Recorder
+from kafkatap.captures.capture_reader import CaptureReader
 
 path, out = sys.argv[1:]
 reader = CaptureReader(path)

@@ -16,10 +16,10 @@ from urllib.request import urlopen
 import pytest
 
 from kafkatap.commands.options import build_parser
-from kafkatap.engine import KERNEL_MODULES
+from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 
-from .test_prometheus import packets
+from .test_prometheus_server import packets
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "docs" / "live" / "kafkatap.service"
@@ -148,7 +148,7 @@ def test_the_image_holds_the_whole_package() -> None:
         for name in rest.split()[:-1]
     }
     assert all((ROOT / name).exists() for name in copied)
-    folders = {Path(folder).parts[0] for folder in PYPROJECT["tool"]["setuptools"]["package-dir"].values()}
+    folders = set(PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
     metadata = {PYPROJECT["project"]["readme"], *PYPROJECT["project"]["license-files"], "pyproject.toml"}
     assert copied == folders | metadata
 

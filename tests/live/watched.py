@@ -9,7 +9,8 @@ from kafkatap.engine import Engine
 from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.screen.breakdown import names_of, window_rows
+from kafkatap.live.screen.breakdown import window_rows
+from kafkatap.live.sink import names_of
 from kafkatap.reports.expressions import Condition
 from tests.support.captures import Packet, pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode

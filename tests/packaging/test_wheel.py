@@ -59,7 +59,7 @@ def test_wheel_holds_the_packages_and_their_data_and_nothing_else(built: tuple[P
     assert "kafkatap/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     written = {f"kafkatap/{path.relative_to(ROOT)}" for path in (ROOT / "dissector").rglob("*.kmsg")}
-    written |= {f"kafkatap/{path.relative_to(ROOT)}" for path in (ROOT / "dissector").glob("*.tsv")}
+    written |= {f"kafkatap/{path.relative_to(ROOT)}" for path in (ROOT / "dissector").rglob("*.tsv")}
     assert written <= set(names)
 
 
@@ -70,6 +70,18 @@ def test_sdist_holds_samples_tests_and_documents(built: tuple[Path, Path]) -> No
         assert wanted in names
     assert "samples/apache-4.3.pcap.zst" in names
     assert "tests/packaging/test_wheel.py" in names
+    # The folders themselves, not the links to them.
+    assert "dissector/messages/001_Fetch.kmsg" in names
+    assert not any(name.startswith("kafkatap/dissector") for name in names)
+
+
+def test_a_checkout_is_importable_as_it_stands(tmp_path: Path) -> None:
+    """Without an installation: links lead to the folders at the top, and a wheel holds the same modules."""
+    code = "import kafkatap.dissector as d, kafkatap.kernels as k; print(d.__file__, k.__file__)"
+    said = run(sys.executable, "-c", code, cwd=ROOT)
+    assert [Path(path).resolve() for path in said.split()] == [
+        ROOT / f"{n}/__init__.py" for n in ("dissector", "kernels")
+    ]
 
 
 def test_it_imports_its_own_files_where_it_is_installed(installed: Path, tmp_path: Path) -> None:

@@ -84,10 +84,11 @@ def test_values_of_a_group() -> None:
     values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows()[0].tolist(), strict=True))
     assert values == {
         "answered": 2, "no_reply_expected": 1, "unanswered": 1, "response_lost": 0, "orphan_response": 0,
-        "request_bytes": 400, "response_bytes": 2000, "throttle_known": 2, "throttled": 1, "throttle_ms": 30,
-        "throttle_ms_max": 30, "broker_ns": 6 * MS, "broker_max": 4 * MS, "total_ns": 7 * MS, "total_max": 4 * MS,
-        "queued": 1, "hol_wait_ns": 5, "hol_wait_max": 5, "hol_throttle_wait_ns": 3, "hol_poll_wait_ns": 1,
-        "waited": 1, "wait_ns": 7, "wait_max": 7, "with_errors": 1, "errors": 2, "first": START, "last": START + MS,
+        "request_bytes": 400, "response_bytes": 2000, "throttle_known": 2, "throttled": 1, "throttle_time_ms": 30,
+        "throttle_time_ms_max": 30, "broker_ns": 6 * MS, "broker_max": 4 * MS, "total_ns": 7 * MS, "total_max": 4 * MS,
+        "hol_waits": 1, "hol_wait_ns": 5, "hol_wait_max": 5, "hol_throttle_wait_ns": 3, "hol_poll_wait_ns": 1,
+        "throttle_waits": 1, "throttle_wait_ns": 7, "throttle_wait_max": 7, "failed_exchanges": 1, "error_codes": 2,
+        "first": START, "last": START + MS,
     }  # fmt: skip
 
 
@@ -95,6 +96,17 @@ def test_a_result_without_its_exchange_is_left_out_and_order_does_not_matter() -
     exchanges = [exchange(9), exchange(4), exchange(6)]
     counts = counted(exchanges, [result(6, 3), result(9, 3), result(5, 3)])
     assert counts.errors.value_rows().tolist() == [[2, START + MS, START + MS, 14]]
+
+
+def test_a_failed_exchange_counts_once_wherever_the_table_of_codes_grows() -> None:
+    """Each exchange has a result without an error, then two codes for a topic of its own."""
+    numbers = range(1000)
+    results = [result(n, code, topic=n) for n in numbers for code in (0, 3, 6)]
+    counts = counted([exchange(n) for n in numbers], results)
+    at = [list(tally.GROUP_VALUES).index(name) for name in ("failed_exchanges", "error_codes")]
+    assert counts.groups.value_rows()[:, at].sum(axis=0).tolist() == [1000, 2000]
+    at = [list(tally.TIMELINE_VALUES).index(name) for name in ("failed_exchanges", "error_codes")]
+    assert counts.timeline.value_rows()[:, at].sum(axis=0).tolist() == [1000, 2000]
 
 
 def requests(filters: Filters) -> int:

@@ -20,7 +20,7 @@ from kafkatap.reports.expressions import Condition, ExpressionError, parse_expre
 from kafkatap.reports.expressions.names import ALIASES, NAMES, help_text
 from kafkatap.reports.expressions.sieve import sift
 from kafkatap.reports.tables import EXCHANGES, RESULTS
-from kafkatap.running import Run
+from kafkatap.run import Run
 
 from .expression_support import ERROR_CODES, MS, holds, plain_rows, values_of
 from .rows import BILLING, GROUP, ORDERS, ORDERS_ID, batch, context, exchange, result
@@ -164,7 +164,7 @@ def test_topics_that_requests_ask_for_count() -> None:
 
     import numpy as np
 
-    from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
+    from kafkatap.dissector.results import EXCHANGE_TOPIC
 
     asked = np.array([(LOST, ORDERS, -1)], EXCHANGE_TOPIC)
     mask = Condition(parse_expression("topic == orders")).select(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kafkatap.partitions import broker_names, exchange_times
 from kafkatap.reports.tables import TABLES, arrow_schema, arrow_type
-from kafkatap.spark.output.partitions import broker_names, exchange_times
 from kafkatap.spark.output.publish import Staging, Written
 
 TABLES_MADE = ("exchanges", "results", "connections", "files", "ledger")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from kafkatap.partitions import to_microseconds
 from kafkatap.reports.tables import TABLES
-from kafkatap.spark.output.partitions import to_microseconds
 from tests.spark.join_support import compared, differences, local, packets_at_random, rotate
 from tests.spark.join_talks import TALKS, busy, pipelined
 from tests.support.captures import pcap_bytes, read_bytes, write_capture

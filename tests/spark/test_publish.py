@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafkatap.partitions import MOST, OTHER, partition_name
 from kafkatap.spark.output import locks
 from kafkatap.spark.output.folders import Folder
 from kafkatap.spark.output.locks import InUse
-from kafkatap.spark.output.partitions import MOST, OTHER, partition_name
 from kafkatap.spark.output.publish import Published, Staging, Written, finish_earlier, open_publication
 from tests.spark.rows import HOUR, HOUR_4, TABLES_MADE, connections, exchanges, made, results_of, write_run
 
@@ -356,7 +356,7 @@ def test_a_publication_that_cannot_be_finished_says_so(tmp_path: Path) -> None:
     journal = {"tables": ["exchanges"], "moves": [["_temporary-x/a", "exchanges/a", 1]], "deletes": []}
     (tmp_path / "_temporary-x").mkdir()
     (tmp_path / "_temporary-x" / "_journal.json").write_text(json.dumps(journal))
-    with pytest.raises(OSError, match="exchanges/a was to be published and is not there any more"):
+    with pytest.raises(OSError, match="exchanges/a should be published and does not exist any more"):
         finish_earlier(Folder(str(tmp_path)))
 
 

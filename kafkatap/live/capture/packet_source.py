@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...captures.sources import SLACK_NS
-from . import bpf, interfaces
+from ...captures.merge import SLACK_NS
+from . import capture_filter, interfaces
 from .interfaces import ANY, Interface, find
 
 Array = np.ndarray[Any, Any]
@@ -89,7 +89,7 @@ class Capture:
         yield from self._merged()
 
     def _merged(self) -> Iterator[tuple[Array, Array, int]]:
-        """Runs of packets, the earliest first, as `sources.ordered` does with files."""
+        """Runs of packets, the earliest first, as `merge_captures` does with files."""
         waiting = [(tap, tap.scan(1), 0) for tap in self._taps]
         active = [item for item in waiting if item[1]]
         while active:
@@ -158,7 +158,7 @@ def open_capture(
     taps: list[Tap] = []
     try:
         if by_scapy or sys.platform != "linux":
-            from .capture_sockets import CaptureSocket
+            from .scapy_socket import CaptureSocket
 
             ready()
             every = dict.fromkeys(each for name in names for each in (interfaces.names() if name == ANY else [name]))
@@ -171,9 +171,9 @@ def open_capture(
                         raise
                     # (It was one of any, and went away meanwhile.)
         else:
-            from .ring import Ring, check_capability
+            from .afpacket_ring import Ring, check_capability
 
-            programs = [bpf.compile_filter(expression, each.link_type, each.name) for each in chosen]
+            programs = [capture_filter.compile_filter(expression, each.link_type, each.name) for each in chosen]
             check_capability()
             ready()
             for interface, program in zip(chosen, programs, strict=True):

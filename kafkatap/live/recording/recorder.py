@@ -31,11 +31,11 @@ from kafkatap.reports.counting.rollup import api_label
 from kafkatap.reports.expressions import Condition
 from kafkatap.reports.sections.error_codes import error_label
 
-from ...commands.options import own_version
-from ..provisional import without_counted
-from ..sinks import Sink
+from ...installation import own_version
+from ..provisional_rows import without_counted
+from ..sink import Sink
 from .capture_file import CaptureFile
-from .causes import CoolDown, causes_of
+from .incident_causes import CoolDown, causes_of
 from .packet_ring import PacketRing
 
 if TYPE_CHECKING:

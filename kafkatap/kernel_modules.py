@@ -1,0 +1,31 @@
+"""The modules with kernels. Their kernels are compiled together and kept in one folder."""
+
+from __future__ import annotations
+
+KERNEL_MODULES = (
+    "kafkatap.dissector.framing.chunks",
+    "kafkatap.dissector.expiry",
+    "kafkatap.dissector.exchanges",
+    "kafkatap.dissector.problems",
+    "kafkatap.dissector.results",
+    "kafkatap.dissector.strings",
+    "kafkatap.dissector.times",
+    "kafkatap.dissector.programs.machine",
+    "kafkatap.dissector.framing.buffers",
+    "kafkatap.dissector.records.batches",
+    "kafkatap.dissector.records.record_reader",
+    "kafkatap.reassembly.pcap",
+    "kafkatap.reassembly.pcapng",
+    "kafkatap.reassembly.pcap_writer",
+    "kafkatap.reassembly.afpacket",
+    "kafkatap.reassembly.boundaries",
+    "kafkatap.reassembly.duplicates",
+    "kafkatap.reassembly.flows",
+    "kafkatap.reassembly.headers",
+    "kafkatap.reassembly.held_segments",
+    "kafkatap.reassembly.listeners",
+    "kafkatap.reassembly.streams",
+    "kafkatap.reports.counting.count_table",
+    "kafkatap.reports.counting.histogram",
+    "kafkatap.reports.counting.tally",
+)
