@@ -2,8 +2,8 @@
 
     python benchmarks/bench_show.py CAPTURE [--runs 5]
 
-Whole processes, output to /dev/null, the page cache warm; the contenders take turns, medians of the rounds. The first
-line's time is from the process's start until it can be read from its standard output.
+Each run is a whole process with its output to /dev/null and a warm page cache. The contenders take turns; the table
+shows medians. The time of the first line is from the process's start until the line can be read.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench_report import MIB, Contender, run_child
+from bench_report import MIB, Contender, run_child, run_rounds
 
 
 def first_line(command: list[str]) -> tuple[float, int]:
-    """Seconds until a command's first line is there; the command is then ended."""
+    """Seconds until a command prints its first line. The command is then terminated."""
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         assert child.stdout is not None
@@ -35,7 +35,7 @@ def first_line(command: list[str]) -> tuple[float, int]:
 
 
 def contenders(command: list[str], path: str, folder: str) -> list[Contender]:
-    """What is compared; the first is what the others are compared with."""
+    """The commands to time. The others are compared with the first."""
 
     def whole(*words: str) -> Callable[[], tuple[float, int]]:
         return lambda: run_child([*command, *words, path])
@@ -63,12 +63,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         rows = contenders(command, str(options.capture), folder)
         rows[0].run()
-        for round_ in range(options.runs):
-            for row in rows:
-                seconds, peak = row.run()
-                row.seconds.append(seconds)
-                row.peak_bytes = max(row.peak_bytes, peak)
-            print(f"bench_show: round {round_ + 1} of {options.runs} done", file=sys.stderr)
+        run_rounds(rows, options.runs)
     ours = statistics.median(rows[0].seconds)
     print(f"{options.capture.name}: {options.capture.stat().st_size / 1e6:,.0f} MB, median of {options.runs} runs\n")
     print("| whole process | wall time | beside report | peak memory |\n|---|---|---|---|")

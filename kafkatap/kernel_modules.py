@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 KERNEL_MODULES = (
-    "kafkatap.dissector.framing.frames",
+    "kafkatap.dissector.framing.chunks",
     "kafkatap.dissector.expiry",
     "kafkatap.dissector.exchanges",
+    "kafkatap.dissector.results",
+    "kafkatap.dissector.strings",
     "kafkatap.dissector.times",
     "kafkatap.dissector.programs.machine",
     "kafkatap.dissector.framing.buffers",

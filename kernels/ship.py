@@ -1,14 +1,15 @@
-"""Kernels compiled to go along with a copy of the package, for machines that have no compiler and are not this one.
+"""Compile kernels for a copy of the package that goes to other machines, which may have no compiler.
 
-`ship(package, modules)` fills the folder in which that copy's store looks first (`store.SHIPPED`). What is compiled
-keeps to the CPU features of `FEATURES`, which every server of the last ten years has, and says so; a CPU without them
-makes the store compile as usual.
+`ship(package, modules)` fills the folder in which that copy's store looks first (`store.SHIPPED`). The kernels use the
+CPU features of `FEATURES`, which every server of the last ten years has. On a CPU without them the store compiles as
+usual. The compiled kernels are kept beside the store of this machine, and copied from there the next time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,9 +28,13 @@ FEATURES = {
 def ship(package: Path, modules: Sequence[str]) -> Path:
     """Compile the kernels of `modules` for a copy of `kafkatap` in the folder `package`; the folder they are in."""
     folder = package / "kernels" / store.SHIPPED.name
-    folder.mkdir()
     features = FEATURES.get(os.uname().machine, ())
     wanted = ",".join(f"+{name}" for name in features)
-    store.compile_into(folder, modules, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES=wanted)
+    kept = store.built(modules, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES=wanted)
+    if kept is not None:
+        shutil.copytree(kept, folder)
+    else:
+        folder.mkdir()
+        store.compile_into(folder, modules, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES=wanted)
     (folder / "made-for.json").write_text(json.dumps(store.made_for(modules, features)))
     return folder

@@ -184,30 +184,41 @@ def open_folder(build: bool = True) -> Path | None:
         came_with_it = shipped()
         if came_with_it is not None:
             return came_with_it
-        root = _open_root()
-        if not trusted(root):
-            _note(f"{root} is not this user's alone (mode 0700 wanted); compiled kernels are not kept", always=True)
-            return None
-        folder = root / key()
-        if folder.is_dir():
-            return folder
-        if not build:
-            return None
-        with open(root / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.is_dir():
-                _build(folder)
-        return folder
+        return _kept(key(), _modules, {}, build)
     except (OSError, subprocess.SubprocessError) as error:
         _note(f"the kernel store cannot be used ({error}); compiling in this process")
         return None
 
 
-def _build(folder: Path) -> None:
-    _note("compiling once for this machine (about ten seconds); later runs start at once", always=True)
+def built(modules: Sequence[str], **settings: str) -> Path | None:
+    """A folder of kernels compiled with settings of numba's, kept beside the store; None if none can be kept."""
+    words = (*modules, sys.version, os.uname().machine, *(f"{name}={value}" for name, value in settings.items()))
+    return _kept(_digest((*_sources(modules), *_compiler()), words), modules, settings)
+
+
+def _kept(name: str, modules: Sequence[str], settings: dict[str, str], build: bool = True) -> Path | None:
+    root = _open_root()
+    if not trusted(root):
+        _note(f"{root} is not this user's alone (mode 0700 wanted); compiled kernels are not kept", always=True)
+        return None
+    folder = root / name
+    if folder.is_dir():
+        return folder
+    if not build:
+        return None
+    with open(root / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _build(folder, modules, settings)
+    return folder
+
+
+def _build(folder: Path, modules: Sequence[str], settings: dict[str, str]) -> None:
+    if not settings:
+        _note("compiling once for this machine (about ten seconds); later runs start at once", always=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
     try:
-        compile_into(new, _modules)
+        compile_into(new, modules, **settings)
         new.rename(folder)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)

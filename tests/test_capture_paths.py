@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from kafkatap import analyze
+from kafkatap.captures.merge import PIPE_PACKETS
 from kafkatap.captures.paths import find_captures
 from kafkatap.captures.pipes import is_pipe
-from kafkatap.captures.sources import PIPE_PACKETS
 from kafkatap.engine import Engine
-from kafkatap.running import Run
+from kafkatap.run import Run
 from tests.cli.running import environment, kafkatap
 from tests.support.captures import pcap_bytes, read_bytes
 from tests.support.tcp import encode

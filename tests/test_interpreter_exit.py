@@ -20,7 +20,7 @@ UNFINISHED = {
     "several": "its = [a.messages() for _ in range(3)]; [next(it) for it in its]",
     "a run": """
 from kafkatap.engine import Engine
-from kafkatap.running import Run
+from kafkatap.run import Run
 it = Run(a.captures, Engine(), block_size=4096).batches()
 next(it)""",
 }

@@ -15,17 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.captures.sources import CaptureReader
-from kafkatap.captures.splits import (  # fmt: skip
-    Split,
-    SplitReader,
-    dropped,
-    find_record,
-    misinformed,
-    misplaced,
-    plan_splits,
-    void,
-)
+from kafkatap.captures.capture_reader import CaptureReader
+from kafkatap.captures.split_checks import dropped, misinformed, misplaced, void
+from kafkatap.captures.splits import Split, SplitReader, find_record, plan_splits
 from kafkatap.captures.storage import open_input
 from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
@@ -77,7 +69,7 @@ class Together:
             self.readers.append(reader)
         while True:
             wrong: Split | None
-            informed = [(r.split, r.interfaces_told) for r in self.readers]
+            informed = [(r.split, r.interfaces_read) for r in self.readers]
             exact = None
             if uninformed := misinformed(informed):
                 wrong = uninformed[0]

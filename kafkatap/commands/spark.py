@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from kafkatap.dissector.layouts.overlay import Definitions
 
+    from ..spark.splits.task_rows import ReadOptions
+
 
 def spark(options: argparse.Namespace) -> int:
     """Carry out `kafkatap spark`; return its exit code."""
@@ -115,25 +117,25 @@ def _job(
 ) -> JobResult:
     from ..spark.cluster.executors import require_package
     from ..spark.job import run_job
+    from ..spark.splits.task_rows import ReadOptions
 
     require_package(session)
+    reading = ReadOptions(tuple(options.port or ()), definitions, options.records)
     if options.checkpoint is not None:
-        return _follow(session, options, definitions)
+        return _follow(session, options, reading)
     return run_job(
-        session, options.captures, options.out, split_size=options.split_size, records=options.records,
-        ports=tuple(options.port or ()), definitions=definitions, strict=options.strict, by=options.by, watch=watch,
+        session, options.captures, options.out, split_size=options.split_size, options=reading, strict=options.strict,
+        by=options.by, watch=watch,
     )  # fmt: skip
 
 
-def _follow(session: SparkSession, options: argparse.Namespace, definitions: Definitions | None) -> JobResult:
-    from ..spark.stream import STREAM_SPLIT_SIZE, Following, run_stream
+def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOptions) -> JobResult:
+    from ..spark.stream import STREAM_SPLIT_SIZE, StreamOptions, run_stream
 
-    following = Following(
-        options.out, options.checkpoint, min(options.split_size, STREAM_SPLIT_SIZE), options.records,
-        tuple(options.port or ()), definitions, options.strict,
-    )  # fmt: skip
+    split_size = min(options.split_size, STREAM_SPLIT_SIZE)
+    stream = StreamOptions(options.out, options.checkpoint, split_size, reading, options.strict)
     return run_stream(
-        session, options.captures, following, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
+        session, options.captures, stream, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
         by=options.by,
     )  # fmt: skip
 

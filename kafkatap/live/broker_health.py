@@ -3,7 +3,7 @@
 Reassembly's tables hold all of it by connection, as sums since each began. Once a second `BrokerHealth` reads those of
 the connections that had packets, and adds what came new to the counts of their brokers; connections that end meanwhile
 are read then. A broker here is an end that connections are opened to, also one that nobody answers at any more. Ends
-that turn out to speak something else than Kafka are left out; TLS may hide Kafka, and stays.
+that turn out to speak something else than Kafka are left out; PROTOCOL_TLS may hide Kafka, and stays.
 """
 
 from __future__ import annotations
@@ -15,24 +15,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkatap.dissector.framing.connections import FOREIGN, KAFKA, PROTOCOLS, TLS, UNKNOWN
+from kafkatap.dissector.framing.connections import (
+    PROTOCOL_FOREIGN,
+    PROTOCOL_KAFKA,
+    PROTOCOL_TLS,
+    PROTOCOL_UNKNOWN,
+)
 from kafkatap.kernels.arrays import grown, taken
 from kafkatap.kernels.decorator import record_dtype
-from kafkatap.reports.batch import Array, endpoint
+from kafkatap.reports.batch import PROTOCOLS, Array, endpoint
 
-from .export.buckets import BOUNDS
+from .latency_buckets import BUCKET_BOUNDS
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
 SECOND = 1_000_000_000
-#: What is counted of a broker, int64 each: connections, packets, handshakes by round trip (a bucket for each of BOUNDS,
-#: and one for what is above), ns.
+#: What is counted for a broker, int64 each: connections and packets; handshakes by round trip, a bucket for each of
+#: BUCKET_BOUNDS and one above them; the sum of the round trips, ns.
 COUNTS = (
     "opened", "refused", "unanswered", "reset_by_client", "reset_by_broker", "client_retransmitted",
     "broker_retransmitted", "client_zero_windows", "broker_zero_windows",
 )  # fmt: skip
-RTTS = tuple(f"rtt_{bound}" for bound in (*BOUNDS, "more"))
+RTTS = tuple(f"rtt_{bound}" for bound in (*BUCKET_BOUNDS, "more"))
 VALUES = (*COUNTS, *RTTS, "rtt_ns")
 #: ns after which a SYN counts as not answered: clients repeat theirs after one second.
 ANSWER_TIME = SECOND
@@ -41,10 +46,10 @@ MOST, MOST_EVER = 200, 1_000
 OTHER = "(other)"
 #: Seconds of which each is kept by itself.
 KEPT = 60
-_BOUNDS_NS = np.array(BOUNDS) * SECOND
+_BOUNDS_NS = np.array(BUCKET_BOUNDS) * SECOND
 #: What was counted of a connection already: bits, and sums of both directions.
 _OPENED, _REFUSED, _UNANSWERED, _RESET, _ROUND_TRIP = (1 << n for n in range(5))
-_TOLD = record_dtype(("serial", "i8"), ("sums", "i8", (4,)), ("bits", "u1"))
+_COUNTED = record_dtype(("serial", "i8"), ("sums", "i8", (4,)), ("bits", "u1"))
 _SUMS = ("retransmitted_packets", "zero_windows")
 
 Rows = dict[str, Array]  #: by broker: int64 (VALUES,)
@@ -97,13 +102,13 @@ class BrokerHealth:
     def __init__(self) -> None:
         self.open: dict[str, int] = {}
         self.protocols: dict[str, int] = {}
-        self._told = np.zeros(256, _TOLD)
+        self._counted = np.zeros(256, _COUNTED)
         self._now: Rows = {}  # of the second that has not ended
         self._seconds: deque[Rows] = deque(maxlen=KEPT)
         self._start: Rows = {}
         self._since = 0  # packets before this time were read
 
-    def second(self, engine: Engine, now: int) -> Rows:
+    def end_second(self, engine: Engine, now: int) -> Rows:
         """The counts of the second that ends `now` (ns since the epoch), by broker."""
         rows = engine.assembler.connections
         used = rows["used"] == 1
@@ -112,7 +117,7 @@ class BrokerHealth:
         ways = taken(engine.assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1))
         self._count(engine, numbers, taken(rows, numbers), ways, now)
         there = engine.open_connections()
-        brokers, of = self._brokers(engine, there[engine.dissector.dialogs["client"][there] >= 0])
+        brokers, of = self._brokers(engine, there[engine.dissector.connections["client"][there] >= 0])
         self.open = dict(zip(brokers, np.bincount(of, minlength=len(brokers)).tolist(), strict=True))
         made = _bounded({name: row for name, row in self._now.items() if self._may_be_kafka(name)}, MOST)
         self._now = {}
@@ -121,11 +126,11 @@ class BrokerHealth:
         self._start = _bounded(self._start, MOST_EVER)
         return made
 
-    def ended(self, engine: Engine, numbers: Array, rows: Array, ways: Array) -> None:
+    def add_ended(self, engine: Engine, numbers: Array, rows: Array, ways: Array) -> None:
         """Read connections (CONNECTION and, two each, DIRECTION rows) that end now."""
         self._count(engine, numbers, rows, ways, None)
 
-    def last(self, seconds: int | None) -> Rows:
+    def counts(self, seconds: int | None) -> Rows:
         """Counts of the last seconds by broker; None: since the start."""
         if seconds is None:
             return dict(self._start)
@@ -138,7 +143,7 @@ class BrokerHealth:
         """Every broker that has connections, or had in the last seconds (None: since the start); those with the most
         failures first."""
         found = {name: np.zeros(len(VALUES), np.int64) for name in self.open if self._may_be_kafka(name)}
-        _add(found, self.last(seconds))
+        _add(found, self.counts(seconds))
         rows = [self._row(name, row) for name, row in found.items()]
         return sorted(rows, key=lambda row: (-row.failed, -row.open, row.name))
 
@@ -147,7 +152,7 @@ class BrokerHealth:
             return value(row, f"client_{what}") + value(row, f"broker_{what}")
 
         return BrokerRow(
-            name, PROTOCOLS[self.protocols.get(name, UNKNOWN)], self.open.get(name, 0), value(row, "opened"),
+            name, PROTOCOLS[self.protocols.get(name, PROTOCOL_UNKNOWN)], self.open.get(name, 0), value(row, "opened"),
             value(row, "refused"), value(row, "unanswered"),
             value(row, "reset_by_client") + value(row, "reset_by_broker"), both("retransmitted"),
             both("zero_windows"), mean_round_trip(row),
@@ -164,29 +169,29 @@ class BrokerHealth:
 
     def _count(self, engine: Engine, numbers: Array, rows: Array, ways: Array, now: int | None) -> None:
         """Add what is new of these connections. `now`: None where they end."""
-        client = engine.dissector.dialogs["client"][numbers].astype(np.int64)
+        client = engine.dissector.connections["client"][numbers].astype(np.int64)
         known = np.flatnonzero(client >= 0)
         numbers, client, rows = numbers[known], client[known], taken(rows, known)
         ways = taken(ways, (2 * known[:, None] + np.stack((client, 1 - client), axis=1)).reshape(-1))
-        if len(self._told) < len(engine.assembler.connections):
-            self._told = grown(self._told, len(engine.assembler.connections))
-        told = taken(self._told, numbers)
-        told[told["serial"] != rows["serial"]] = np.zeros(1, _TOLD)[0]
+        if len(self._counted) < len(engine.assembler.connections):
+            self._counted = grown(self._counted, len(engine.assembler.connections))
+        counted = taken(self._counted, numbers)
+        counted[counted["serial"] != rows["serial"]] = np.zeros(1, _COUNTED)[0]
         sums = np.concatenate([ways[name].reshape(-1, 2) for name in _SUMS], axis=1).astype(np.int64)
         bits = _bits(rows, client, now)
-        new = bits & ~told["bits"]
+        new = bits & ~counted["bits"]
         by_client = (new & _RESET != 0) & (rows["reset_by"] == client)
         by_broker = (new & _RESET != 0) & ~by_client
         round_trip = new & _ROUND_TRIP != 0
         values = np.zeros((len(numbers), len(VALUES)), np.int64)
         for column, found in enumerate((new & _OPENED, new & _REFUSED, new & _UNANSWERED, by_client, by_broker)):
             values[:, column] = found != 0
-        values[:, 5 : len(COUNTS)] = sums - told["sums"]
+        values[:, 5 : len(COUNTS)] = sums - counted["sums"]
         rtts = rows["handshake_rtt_ns"][round_trip]
         values[round_trip, len(COUNTS) + np.searchsorted(_BOUNDS_NS, rtts)] = 1
         values[round_trip, -1] = rtts
-        told["serial"], told["sums"], told["bits"] = rows["serial"], sums, told["bits"] | bits
-        self._told[numbers] = told
+        counted["serial"], counted["sums"], counted["bits"] = rows["serial"], sums, counted["bits"] | bits
+        self._counted[numbers] = counted
         self._add_values(engine, numbers, values)
 
     def _add_values(self, engine: Engine, numbers: Array, values: Array) -> None:
@@ -194,17 +199,21 @@ class BrokerHealth:
         total = np.zeros((len(brokers), len(VALUES)), np.int64)
         np.add.at(total, of, values)
         _add(self._now, {name: row for name, row in zip(brokers, total, strict=True) if row.any()})
-        dialogs = taken(engine.dissector.dialogs, numbers)
-        protocols = np.where((dialogs["protocol"] == UNKNOWN) & (dialogs["settled"] > 0), FOREIGN, dialogs["protocol"])
+        known = taken(engine.dissector.connections, numbers)
+        protocols = np.where(
+            (known["protocol"] == PROTOCOL_UNKNOWN) & (known["not_kafka_since"] > 0),
+            PROTOCOL_FOREIGN,
+            known["protocol"],
+        )
         if len(self.protocols) > 10 * MOST_EVER:
-            self.protocols = {name: found for name, found in self.protocols.items() if found == KAFKA}
+            self.protocols = {name: found for name, found in self.protocols.items() if found == PROTOCOL_KAFKA}
         for place, found in sorted(set(zip(of.tolist(), protocols.tolist(), strict=True)), key=lambda pair: -pair[1]):
             name = brokers[place]
-            if found != UNKNOWN and self.protocols.get(name) != KAFKA:
-                self.protocols[name] = found  # Kafka before TLS before what is neither
+            if found != PROTOCOL_UNKNOWN and self.protocols.get(name) != PROTOCOL_KAFKA:
+                self.protocols[name] = found  # Kafka before PROTOCOL_TLS before what is neither
 
     def _may_be_kafka(self, name: str) -> bool:
-        return self.protocols.get(name, UNKNOWN) in (UNKNOWN, KAFKA, TLS)
+        return self.protocols.get(name, PROTOCOL_UNKNOWN) in (PROTOCOL_UNKNOWN, PROTOCOL_KAFKA, PROTOCOL_TLS)
 
     def _brokers(self, engine: Engine, numbers: Array) -> tuple[list[str], Array]:
         """The brokers of connections, and which of them is each one's: int64 (n,)."""

@@ -143,7 +143,7 @@ class LineMaker:
         spans: Line = []
         if message.facts.throttle_time_ms:
             spans.append((f"throttled {units.duration(message.facts.throttle_time_ms * 1_000_000)}", "yellow"))
-        for name, word in (("hol_wait_ns", "queued"), ("throttle_wait_ns", "quota delay")):
+        for name, word in (("hol_wait_ns", "HOL wait"), ("throttle_wait_ns", "throttle wait")):
             if message.column(name) >= WORTH_TELLING_NS:
                 spans.append((f"{word} {units.duration(message.column(name))}", "yellow"))
         if message.column("long_poll"):

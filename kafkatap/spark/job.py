@@ -1,7 +1,7 @@
-"""The job of `kafkatap spark`: captures in, folders of Parquet and the reports out.
+"""`run_job`, the work of `kafkatap spark`: it writes captures as folders of Parquet, and their reports.
 
-Executors write the rows of tables where they decode them; what comes back are names of files, proofs, and the parts of
-connections and counts that splits share.
+Executors write the rows of tables where they decode them. They return file names, proofs, counts, and the rows of
+connections that splits share.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ from kafkatap.reports.tables import TABLES, files_table, ledger_table
 from ..captures.splits import SPLIT_SIZE
 from .captures import Captures, DamagedCaptureError
 from .job_result import DamagedInput, JobResult, Watch, ignore
-from .output.connection_parts import merged_rows, read_connections
+from .output.merged_connections import merged_rows, read_connections
 from .output.publish import Publication, open_publication
 from .output.report_files import write_report
 from .output.summing import report_of
+from .splits.task_rows import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.reports.model import Report
-
-#: Seconds between two looks at how far a stage is.
+#: Seconds between two looks at the progress of a stage.
 LOOK_EVERY = 0.5
 
 
@@ -36,61 +34,55 @@ def run_job(
     out: str,
     *,
     split_size: int = SPLIT_SIZE,
-    records: bool = False,
-    ports: tuple[int, ...] = (),
-    definitions: Definitions | None = None,
+    options: ReadOptions | None = None,
     strict: bool = False,
     by: str = "api",
     watch: Watch = ignore,
 ) -> JobResult:
-    """Write the tables of captures (paths, folders, globs, URIs) to `out`, and their reports.
+    """Write the tables and reports of captures (paths, folders, globs, URIs) to `out`.
 
-    Nothing in `out` changes before all is written. DamagedInput where `strict` and a capture is damaged;
-    FileNotFoundError, UnreadableCaptureError, InUse as they are raised further down.
+    Nothing in `out` changes before everything is written. DamagedInput if `strict` and a capture is damaged;
+    FileNotFoundError, UnreadableCaptureError and InUse as raised below.
     """
     begin = _Stages(spark, watch)
-    read = Captures(
-        spark, captures, split_size, ports, definitions, strict, begin, records=records, by_topic=by == "topic"
-    )  # fmt: skip
     try:
-        with open_publication(out) as publication:
-            return _published(read, publication, records, by, definitions, watch)
+        with (
+            Captures(spark, captures, split_size, options or ReadOptions(), strict, begin) as read,
+            open_publication(out) as publication,
+        ):
+            return _published(read, publication, by, watch)
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
-    finally:
-        read.close()
 
 
-def _published(
-    read: Captures, publication: Publication, records: bool, by: str, definitions: Definitions | None, watch: Watch
-) -> JobResult:
-    staging = publication.staging
-    planned = read.prove(staging, counting=True)
-    context = read.context_of(planned)
-    written = [file for done in planned.done.values() for file in done.written]
-    shared = [done.connections for done in planned.done.values() if done.connections.num_rows]
+def _published(read: Captures, publication: Publication, by: str, watch: Watch) -> JobResult:
+    staging, options = publication.staging, read.options
+    proved = read.prove(staging, counting=True, by_topic=by == "topic")
+    context = read.context_of(proved)
+    results = proved.results.values()
+    written = [file for result in results for file in result.written]
+    shared = [result.connections for result in results if result.connections.num_rows]
     if shared:
         written += staging.write("connections", merged_rows(shared), len(read.places))
     files, ledger = files_table(context), ledger_table(context)
     written += [*staging.write("files", files), *staging.write("ledger", ledger)]
     connections = read_connections(staging.out, [w.staged for w in written if w.table == "connections"])
-    report: Report = report_of(
-        planned.counts(), connections, files, ledger, by=by,
-        not_captured=context.not_captured, definitions=definitions,
-        topic_names=planned.plan.topic_names,
+    report = report_of(
+        proved.counts(), connections, files, ledger, by=by, not_captured=context.not_captured,
+        definitions=options.definitions, topic_names=proved.plan.topic_names,
     )  # fmt: skip
     written += write_report(staging, report)
-    names = [name for name in TABLES if name != "records" or records]
+    names = [name for name in TABLES if name != "records" or options.records]
     watch("publish", 0, len(written))
     published = publication.publish(written, names, watch=lambda done, total: watch("publish", done, total))
     return JobResult(
-        published.rows, 2 * read.bytes_read, read.bytes_shuffled(planned), published.files,
-        [f"{info.path}: {info.damage}" for info in context.files if info.damage], report, read.notes_of(planned),
+        published.rows, 2 * read.bytes_read, proved.bytes_shuffled, published.files,
+        [f"{info.path}: {info.damage}" for info in context.files if info.damage], report, proved.notes,
     )  # fmt: skip
 
 
 class _Stages:
-    """Tells a `Watch` how far Spark is with the tasks of a stage, where the session can say it (Connect cannot)."""
+    """Reports the finished tasks of a stage to a `Watch`. A Connect session does not show them."""
 
     def __init__(self, spark: SparkSession, watch: Watch) -> None:
         self._spark = spark
@@ -122,7 +114,7 @@ class _Stages:
             for job in tracker.getJobIdsForGroup(group):
                 info = tracker.getJobInfo(job)
                 for number in info.stageIds if info is not None else ():
-                    told = tracker.getStageInfo(number)
-                    if told is not None and told.numTasks == count:
-                        finished = max(finished, told.numCompletedTasks)
+                    status = tracker.getStageInfo(number)
+                    if status is not None and status.numTasks == count:
+                        finished = max(finished, status.numCompletedTasks)
             self._watch(stage, min(finished, count - 1), count)

@@ -1,116 +1,113 @@
-"""Captures as they arrive: tables that grow batch by batch, and in the end hold the rows of a job over all of them.
+"""Captures as they arrive: tables that grow batch by batch. In the end they hold the rows of one job over all captures.
 
-`start_stream` follows a folder with Structured Streaming. Each batch of complete files is read as a job reads captures;
-what is open at its end (`carry.Carry`: connections, sums) lies in the checkpoint as the state of that batch, and the
-next one goes on from it. A batch that was cut off is read again from the state before it, and its files have names of
-their own, so they replace what it had published: nothing is lost or doubled, whenever who is killed.
+`start_stream` follows folders with Structured Streaming. Each batch reads complete captures as a job does. Its open
+flows and sums are saved as a `Checkpoint`, and the next batch resumes from there. A batch that was interrupted is read
+again from the same checkpoint. Its files have their own names and replace what it published, so nothing is lost or
+doubled if a process is killed.
 
-`finish_stream` ends what is still open, names topics whose names came late, and writes the reports.
+`finish_stream` ends what is still open, adds topic names that came late, and writes the reports.
 
-Captures are numbered, and put in order, as they arrive. Those of one broker arrive in order of time; where several
-brokers' captures of the same connection arrive in different batches, it is read in the order of arrival.
+Captures are numbered and ordered as they arrive. Those of one broker arrive in order of time. If captures of the same
+connection from several brokers arrive in different batches, they are read in the order of arrival.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSource, InputPartition
 
-from kafkatap.reports.batch import Context, uuid_text
+from kafkatap.reports.batch import Context
 from kafkatap.reports.tables import TABLES, files_table, ledger_table
 
-from .captures import Captures, Proved
+from .arrivals import ArrivedCaptures
+from .captures import Captures, ProvedPlan
 from .job_result import JobResult
-from .output.connection_parts import merged_rows, read_connections
 from .output.folders import Folder
+from .output.late_names import rewrite_named
+from .output.merged_connections import merged_rows, read_connections
 from .output.publish import Publication, Staging, Written, open_publication
 from .output.report_files import write_report
 from .output.summing import report_of, sum_rows
-from .source import Options, PcapStream
-from .splits.carry import Carry
+from .splits.checkpoint import Checkpoint
+from .splits.task_rows import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.types import StructType
 
-    from kafkatap.dissector.layouts.overlay import Definitions
-
-#: Smaller than a job's: what is open at the end of a split is looked for in all of it.
+#: Smaller than a job's splits: each split is searched for the packets of its open flows.
 STREAM_SPLIT_SIZE = 16 << 20
 _STATES = "kafkatap"
-#: The batch of `finish_stream`.
+#: The number of the batch that `finish_stream` publishes.
 _FINAL = 999_999_999
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
-    """How a stream reads captures and where it writes; the same for all its batches."""
+class StreamOptions:
+    """How a stream reads captures and where it writes: `out` and `checkpoint` are folders."""
 
     out: str
     checkpoint: str
     split_size: int = STREAM_SPLIT_SIZE
-    records: bool = False
-    ports: tuple[int, ...] = ()
-    definitions: Definitions | None = None
+    reading: ReadOptions = field(default_factory=ReadOptions)
     strict: bool = False
 
 
 def start_stream(
     spark: SparkSession,
     captures: str | Sequence[str],
-    following: Following,
+    options: StreamOptions,
     *,
     quiet: float = 60,
     files: int | None = None,
-    told: Callable[[JobResult], None] = lambda result: None,
+    on_batch: Callable[[JobResult], None] = lambda result: None,
     **trigger: Any,
 ) -> StreamingQuery:
-    """Follow folders or globs; end with `query.stop()`, go on with the same checkpoint. Not through Spark Connect.
+    """Follow folders or globs. `query.stop()` ends it; the same checkpoint resumes it. Not through Spark Connect.
 
-    `quiet`: s after which a file that nobody writes to counts as complete, if no newer one tells; `files`: most of them
-    in a batch; `told` gets what each batch did; `trigger`: as of `DataStreamWriter.trigger`, e.g. availableNow=True.
+    `quiet`: s without a change after which a capture is complete, unless a newer one of its series exists. `files`: at
+    most this many in a batch. `on_batch` gets the result of each batch. `trigger`: as of `DataStreamWriter.trigger`.
     """
     spark.dataSource.register(ArrivedCaptures)
     patterns = [captures] if isinstance(captures, str) else list(captures)
     reader = spark.readStream.format("pcap-arrivals").option("quiet", str(quiet)).option("paths", json.dumps(patterns))
     if files is not None:
         reader = reader.option("maxFilesPerTrigger", str(files))
-    writer = reader.load().writeStream.foreachBatch(partial(_take_batch, following, told))
-    writer = writer.option("checkpointLocation", following.checkpoint).queryName("kafkatap")
+    writer = reader.load().writeStream.foreachBatch(partial(_read_arrived, options, on_batch))
+    writer = writer.option("checkpointLocation", options.checkpoint).queryName("kafkatap")
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
 def run_stream(
     spark: SparkSession,
     captures: Sequence[str],
-    following: Following,
+    options: StreamOptions,
     *,
     quiet: float = 60,
     forever: bool = False,
     finish: bool = False,
     by: str = "api",
 ) -> JobResult:
-    """Read the captures that have come since the checkpoint was last used, or, with `forever`, all that ever come; with
-    `finish` end what is open then. What this did, the report with `finish` alone."""
+    """Read the captures that have arrived since the last run. `forever`: wait for more. `finish`: end what is open.
+
+    The result is that of all batches. It has a report only with `finish`.
+    """
     results: list[JobResult] = []
-    query = start_stream(
-        spark, captures, following, quiet=quiet, told=results.append, **({} if forever else {"availableNow": True})
-    )  # fmt: skip
+    trigger = {} if forever else {"availableNow": True}
+    query = start_stream(spark, captures, options, quiet=quiet, on_batch=results.append, **trigger)
     try:
         query.awaitTermination()
     finally:
         query.stop()
     if finish:
-        results.append(finish_stream(spark, following, by))
+        results.append(finish_stream(spark, options, by))
     rows: dict[str, int] = {}
     for result in results:
         for name, count in result.tables.items():
@@ -122,131 +119,93 @@ def run_stream(
     )  # fmt: skip
 
 
-def _take_batch(following: Following, told: Callable[[JobResult], None], frame: DataFrame, number: int) -> None:
+def _read_arrived(options: StreamOptions, on_batch: Callable[[JobResult], None], frame: DataFrame, number: int) -> None:
     paths = [row["path"] for row in frame.collect()]
-    told(advance(frame.sparkSession, paths, number, following))
-
-
-class ArrivedCaptures(DataSource):
-    """The data source "pcap-arrivals": a row for each capture that is complete."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "pcap-arrivals"
-
-    def schema(self) -> str:
-        return "path string, size long"
-
-    def streamReader(self, schema: StructType) -> _Arrivals:  # noqa: N802
-        return _Arrivals(Options.of(self.options))
-
-
-class _Arrived(InputPartition):
-    def __init__(self, files: list[tuple[str, int]]) -> None:
-        self.files = files
-
-
-class _Arrivals(PcapStream):
-    """The same offsets as of packets; of a capture that was read, what it grows by is left out."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return [_Arrived([(path, size) for path, size in end.items() if path not in start])]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, _Arrived)
-        yield from partition.files
+    on_batch(advance(frame.sparkSession, paths, number, options))
 
 
 # ---------------------------------------------------------------- batches
 
 
-def advance(spark: SparkSession, paths: Sequence[str], number: int, following: Following) -> JobResult:
-    """Read one batch of captures, from the state of the batch before it, and publish its rows."""
-    before = _state_before(following, number)
+def advance(spark: SparkSession, paths: Sequence[str], number: int, options: StreamOptions) -> JobResult:
+    """Read one batch of captures from the checkpoint of the batch before it, and publish its rows."""
+    before = _checkpoint_before(options, number)
     new = [path for path in paths if path not in before.done]
     with (
-        _Opened(spark, new, before, following, more=True) as read,
-        open_publication(following.out, prefix=f"batch-{number:09d}") as publication,
+        _captures(spark, new, before, options, keep_open=True) as read,
+        open_publication(options.out, prefix=f"batch-{number:09d}") as publication,
     ):
         proved, written, after, context = _read_batch(read, publication.staging, before)
-        _keep(following, number, replace(after, done=(*before.done, *new)))
-        return _publish(read, proved, publication, written, context, following)
+        _save(options, number, replace(after, done=(*before.done, *new)))
+        return _publish(read, proved, publication, written, context)
 
 
-def finish_stream(spark: SparkSession, following: Following, by: str = "api") -> JobResult:
-    """All captures have come: end what is open, and write the reports. The stream has to be stopped. It may go on
-    later, and be finished again; connections that were open are cut in two then."""
-    before = _state_before(following, _FINAL)
+def finish_stream(spark: SparkSession, options: StreamOptions, by: str = "api") -> JobResult:
+    """End what is open, and write the reports. Stop the stream first.
+
+    It may be started and finished again later. Connections that were open become two connections then.
+    """
+    before = _checkpoint_before(options, _FINAL)
     with (
-        _Opened(spark, [], before, following, more=False) as read,
-        open_publication(following.out, prefix=f"batch-{_FINAL}") as publication,
+        _captures(spark, [], before, options, keep_open=False) as read,
+        open_publication(options.out, prefix=f"batch-{_FINAL}") as publication,
     ):
         proved, written, after, context = _read_batch(read, publication.staging, before)
-        written += _named(publication.staging, after.topic_names)
+        written += rewrite_named(publication.staging, after.topic_names)
         connections = _all_connections(publication.staging, written)
         report = report_of(
             spark.createDataFrame(after.counts), connections, files_table(context), ledger_table(context), by=by,
-            not_captured=after.not_captured, definitions=following.definitions, topic_names=after.topic_names,
+            not_captured=after.not_captured, definitions=options.reading.definitions, topic_names=after.topic_names,
         )  # fmt: skip
         written += write_report(publication.staging, report)
-        result = _publish(read, proved, publication, written, context, following)
+        result = _publish(read, proved, publication, written, context)
         return replace(result, report=report)
 
 
-class _Opened:
-    """Captures that give back what executors keep for them."""
-
-    def __init__(
-        self, spark: SparkSession, paths: Sequence[str], before: Carry, following: Following, more: bool
-    ) -> None:
-        self._read = Captures(
-            spark, tuple(paths), following.split_size, following.ports, following.definitions, following.strict,
-            records=following.records, carry=before, following=more,
-        )  # fmt: skip
-
-    def __enter__(self) -> Captures:
-        return self._read
-
-    def __exit__(self, *_: object) -> None:
-        self._read.close()
+def _captures(
+    spark: SparkSession, paths: Sequence[str], before: Checkpoint, options: StreamOptions, keep_open: bool
+) -> Captures:
+    return Captures(
+        spark, tuple(paths), options.split_size, options.reading, options.strict, checkpoint=before,
+        keep_open=keep_open,
+    )  # fmt: skip
 
 
-def _read_batch(read: Captures, staging: Staging, before: Carry) -> tuple[Proved, list[Written], Carry, Context]:
-    """What a batch gives, written to `staging`; what it leaves; and what all batches together are."""
+def _read_batch(
+    read: Captures, staging: Staging, before: Checkpoint
+) -> tuple[ProvedPlan, list[Written], Checkpoint, Context]:
+    """Write a batch. Return its proved plan, its files, the new checkpoint, and the context of all batches."""
     proved = read.prove(staging, counting=True)
-    done = list(proved.done.values())
-    written = [file for d in done for file in d.written]
+    results = list(proved.results.values())
+    written = [file for result in results for file in result.written]
     plan = proved.plan
-    flows = dict(before.flows) if read.following else {}
-    for key in plan.tasks[0].primed if plan.carry is not None else []:
+    flows = dict(before.flows) if read.keep_open else {}
+    for key in plan.tasks[0].primed if plan.resumed is not None else []:
         flows.pop(key, None)
-    for d in done:
-        flows.update(d.carried)
-    open_now = pa.array([flow.now[1].connection for flow in flows.values()], pa.int64())
-    parts = [t for t in (before.connections, *(d.connections for d in done)) if t is not None and t.num_rows]
-    left = None
-    if parts:
-        whole = pa.concat_tables(parts)
-        stays = pc.is_in(whole["connection"], open_now)
-        left = whole.filter(stays)
-        over = whole.filter(pc.invert(stays))
-        if over.num_rows:
-            written += staging.write("connections", merged_rows([over]), len(read.places) + 1)
-    context = read.context_of(proved, before)
+    for result in results:
+        flows.update(result.open_flows)
+    shared = [t for t in (before.connections, *(r.connections for r in results)) if t is not None and t.num_rows]
+    still_open = None
+    if shared:
+        rows = pa.concat_tables(shared)
+        is_open = pc.is_in(
+            rows["connection"], pa.array([f.state.history.connection for f in flows.values()], pa.int64())
+        )
+        still_open, ended = rows.filter(is_open), rows.filter(pc.invert(is_open))
+        if ended.num_rows:
+            written += staging.write("connections", merged_rows([ended]), len(read.places) + 1)
+    context = read.context_of(proved)
     written += [*staging.write("files", files_table(context)), *staging.write("ledger", ledger_table(context))]
     ledger = {section: dict(parts) for section, parts in context.ledger.items()}
-    after = Carry(
+    after = Checkpoint(
         plan.packets, before.splits + len(read.places) + 1, plan.listeners, dict(plan.topic_names), flows,
-        list(context.files), ledger, context.first, context.last, context.not_captured, left,
-        _added(read.spark, before, proved),
+        list(context.files), ledger, context.first, context.last, context.not_captured, still_open,
+        _summed_counts(read.spark, before, proved),
     )  # fmt: skip
     return proved, written, after, context
 
 
-def _added(spark: SparkSession, before: Carry, proved: Proved) -> pa.Table:
+def _summed_counts(spark: SparkSession, before: Checkpoint, proved: ProvedPlan) -> pa.Table:
     rows = proved.counts()
     if before.counts is not None and before.counts.num_rows:
         rows = rows.union(spark.createDataFrame(before.counts).select(*rows.columns))
@@ -254,39 +213,41 @@ def _added(spark: SparkSession, before: Carry, proved: Proved) -> pa.Table:
 
 
 def _publish(
-    read: Captures,
-    proved: Proved,
-    publication: Publication,
-    written: list[Written],
-    context: Context,
-    following: Following,
+    read: Captures, proved: ProvedPlan, publication: Publication, written: list[Written], context: Context
 ) -> JobResult:
-    names = [name for name in TABLES if name != "records" or following.records]
+    names = [name for name in TABLES if name != "records" or read.options.records]
     published = publication.publish(written, names, adding=True)
     return JobResult(
-        published.rows, 2 * read.bytes_read, read.bytes_shuffled(proved), published.files,
-        [f"{info.path}: {info.damage}" for info in context.files if info.damage], None, read.notes_of(proved),
+        published.rows, 2 * read.bytes_read, proved.bytes_shuffled, published.files,
+        [f"{info.path}: {info.damage}" for info in context.files if info.damage], None, proved.notes,
     )  # fmt: skip
 
 
-# ---------------------------------------------------------------- states
+def _all_connections(staging: Staging, written: Sequence[Written]) -> pa.Table:
+    """The rows of the table `connections` that are published, and those that will be."""
+    new = {w.name for w in written}
+    names = [n for n in Folder(staging.out).sizes("connections") if n.endswith(".parquet") and n not in new]
+    return read_connections(staging.out, names + [w.staged for w in written if w.table == "connections"])
 
 
-def _state_before(following: Following, number: int) -> Carry:
-    """The state that a batch begins with; an empty one for the first."""
-    folder = Folder(following.checkpoint)
+# ---------------------------------------------------------------- checkpoints
+
+
+def _checkpoint_before(options: StreamOptions, number: int) -> Checkpoint:
+    """The checkpoint that a batch starts from; an empty one for the first batch."""
+    folder = Folder(options.checkpoint)
     earlier = [name for name in sorted(folder.sizes(_STATES)) if _number(name) < number]
     if not earlier:
-        return Carry()
-    carry: Carry = pickle.loads(folder.read(earlier[-1]) or b"")
-    return carry
+        return Checkpoint()
+    checkpoint: Checkpoint = pickle.loads(folder.read(earlier[-1]) or b"")
+    return checkpoint
 
 
-def _keep(following: Following, number: int, carry: Carry) -> None:
-    """Keep the state that a batch leaves, and the one before it: Spark may ask for the same batch again."""
-    folder = Folder(following.checkpoint)
+def _save(options: StreamOptions, number: int, checkpoint: Checkpoint) -> None:
+    """Save the checkpoint of a batch, and keep the one before it: Spark may run the same batch again."""
+    folder = Folder(options.checkpoint)
     folder.make()
-    folder.write(f"{_STATES}/state-{number:09d}", pickle.dumps(carry))
+    folder.write(f"{_STATES}/state-{number:09d}", pickle.dumps(checkpoint))
     for name in sorted(folder.sizes(_STATES)):
         if _number(name) < number - 1:
             folder.delete(name)
@@ -294,51 +255,3 @@ def _keep(following: Following, number: int, carry: Carry) -> None:
 
 def _number(name: str) -> int:
     return int(name.rpartition("-")[2])
-
-
-# ---------------------------------------------------------------- the end
-
-
-def _all_connections(staging: Staging, written: Sequence[Written]) -> pa.Table:
-    """Those that were published, and those that will be."""
-    mine = {w.name for w in written}
-    names = [n for n in Folder(staging.out).sizes("connections") if n.endswith(".parquet") and n not in mine]
-    return read_connections(staging.out, names + [w.staged for w in written if w.table == "connections"])
-
-
-def _named(staging: Staging, names: Mapping[bytes, bytes]) -> list[Written]:
-    """Files with rows whose topic had no name when they were written, and has one now: written once more."""
-    import io
-
-    import pyarrow.parquet as pq
-
-    folder = Folder(staging.out)
-    known = {uuid_text(key) or "": name.decode("utf-8", "replace") for key, name in names.items()}
-    ids = pa.array(list(known), pa.string())
-    again = []
-    for table in ("exchanges", "results", "records"):
-        for name in folder.sizes(table):
-            if not name.endswith(".parquet"):
-                continue
-            rows = pq.read_table(io.BytesIO(folder.read(name) or b""))
-            better = _with_names(table, rows, known, ids)
-            if better is not None:
-                again.append(staging.rewrite(name, better))
-    return again
-
-
-def _with_names(table: str, rows: pa.Table, known: Mapping[str, str], ids: pa.Array) -> pa.Table | None:
-    if table == "exchanges":
-        lists = rows["topics"].combine_chunks()
-        told = lists.flatten()
-        if not pc.any(pc.is_in(told, ids)).as_py():
-            return None
-        texts = pa.array([known.get(text, text) for text in told.to_pylist()], pa.string())
-        made = pa.ListArray.from_arrays(lists.offsets, texts, type=lists.type)
-        return rows.set_column(rows.schema.get_field_index("topics"), rows.schema.field("topics"), made)
-    nameless = pc.and_(pc.is_null(rows["topic"]), pc.is_in(rows["topic_id"], ids))
-    if not pc.any(nameless).as_py():
-        return None
-    texts = pa.array([known.get(text or "") for text in rows["topic_id"].to_pylist()], pa.string())
-    made = pc.if_else(nameless, texts, rows["topic"])
-    return rows.set_column(rows.schema.get_field_index("topic"), rows.schema.field("topic"), made)

@@ -1,10 +1,10 @@
-"""The kernels that add exchanges and their results to count tables, and the layout of those tables.
+"""Kernels that add exchanges and their results to count tables, and the columns of these tables.
 
-A group is one combination of GROUP_KEY; what is not about topics or time rolls up from groups. Topics have the same
-columns under TOPIC_KEY. What a histogram is to hold is noted as one int64: owner row << 20 | metric << 12 | bucket.
+A group is one combination of GROUP_KEY. Tables without topics or times roll up from groups. Topics have the same value
+columns under TOPIC_KEY. A kernel notes each histogram value as one int64: owner row << 20 | metric << 12 | bucket.
 
-An exchange counts where its request began (an orphan response where it began itself). Broker and total time are those
-of answered exchanges only; for a Fetch that waited out its max_wait_ms they are kept under a group of its own.
+An exchange counts at the start of its request, and an orphan response at its own start. Broker time and total time
+cover answered exchanges only. Long polls have groups of their own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ERROR_KEY = (
     "error_code", "api_key", "kind", "topic", "topic_id", "name", "client_id", "broker_ip", "broker_port",
 )  # fmt: skip
 
-#: Value columns of groups and topics, and how each is added up. ns, bytes or counts.
+#: Value columns of groups and topics, and how each is added up. Units: ns, bytes or counts.
 GROUP_VALUES = {
     "answered": SUM,
     "no_reply_expected": SUM,
@@ -37,56 +37,56 @@ GROUP_VALUES = {
     "request_bytes": SUM,
     "response_bytes": SUM,
     "throttle_known": SUM,  # responses that have the field throttle_time_ms
-    "throttled": SUM,  # ... and in which it is above zero
-    "throttle_ms": SUM,
-    "throttle_ms_max": MAX,
+    "throttled": SUM,  # responses with throttle_time_ms above zero
+    "throttle_time_ms": SUM,
+    "throttle_time_ms_max": MAX,
     "broker_ns": SUM,
     "broker_max": MAX,
     "total_ns": SUM,
     "total_max": MAX,
-    "queued": SUM,
+    "hol_waits": SUM,
     "hol_wait_ns": SUM,
     "hol_wait_max": MAX,
-    "hol_throttle_wait_ns": SUM,  # of hol_wait_ns, while the requests ahead were delayed by a quota
-    "hol_poll_wait_ns": SUM,  # of hol_wait_ns, while the requests ahead waited for data or for other members
-    "waited": SUM,  # exchanges that a quota delayed on the wire
-    "wait_ns": SUM,
-    "wait_max": MAX,
-    "with_errors": SUM,  # exchanges with at least one non-zero error code
-    "errors": SUM,  # non-zero error codes
+    "hol_throttle_wait_ns": SUM,  # part of hol_wait_ns behind throttled requests
+    "hol_poll_wait_ns": SUM,  # part of hol_wait_ns behind requests that wait for data or for other members
+    "throttle_waits": SUM,  # exchanges with a throttle wait
+    "throttle_wait_ns": SUM,
+    "throttle_wait_max": MAX,
+    "failed_exchanges": SUM,  # exchanges with at least one non-zero error code
+    "error_codes": SUM,  # non-zero error codes
     "first": MIN,
     "last": MAX,
 }
 (
     V_ANSWERED, _V_NO_REPLY, _V_UNANSWERED, _V_LOST, _V_ORPHAN,
-    V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_MS, V_THROTTLE_MS_MAX,
-    V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_QUEUED, V_QUEUE, V_QUEUE_MAX,
-    V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_WAITED, V_WAIT, V_WAIT_MAX, V_WITH_ERRORS, V_ERRORS, V_FIRST, V_LAST,
+    V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_TIME, V_THROTTLE_TIME_MAX,
+    V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_HOL_WAITS, V_HOL_WAIT, V_HOL_WAIT_MAX,
+    V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_THROTTLE_WAITS, V_THROTTLE_WAIT, V_THROTTLE_WAIT_MAX,
+    V_FAILED, V_ERROR_CODES, V_FIRST, V_LAST,
 ) = range(len(GROUP_VALUES))  # fmt: skip
 GROUP_COLUMNS = len(GROUP_VALUES)
 
 TIMELINE_VALUES = {
     "requests": SUM,
     "answered": SUM,
-    "unanswered": SUM,  # response_lost with them
-    "errors": SUM,
+    "unanswered": SUM,  # including response_lost
+    "failed_exchanges": SUM,
+    "error_codes": SUM,
     "throttled": SUM,
-    "wait_ns": SUM,
+    "throttle_wait_ns": SUM,
     "bytes": SUM,
     "broker_max": MAX,
 }
-T_REQUESTS, T_ANSWERED, T_UNANSWERED, T_ERRORS, T_THROTTLED, T_WAIT, T_BYTES, T_BROKER_MAX = range(8)
+(
+    T_REQUESTS, T_ANSWERED, T_UNANSWERED, T_FAILED, T_ERROR_CODES, T_THROTTLED, T_THROTTLE_WAIT, T_BYTES, T_BROKER_MAX,
+) = range(len(TIMELINE_VALUES))  # fmt: skip
 TIMELINE_COLUMNS = len(TIMELINE_VALUES)
 
-#: `packet`: where the response's last byte lies, so that a packet viewer shows the message there.
+#: `packet`: the packet with the response's last byte. Wireshark shows the message there.
 ERROR_VALUES = {"count": SUM, "first": MIN, "last": MAX, "packet": MIN}
 
-METRICS = ("broker", "total", "queue", "wait", "throttle_ms")
-M_BROKER, M_TOTAL, M_QUEUE, M_WAIT, M_THROTTLE_MS = range(5)
-
-#: int64 options of the kernels.
-OPTIONS = ("start", "end", "interval", "clients", "brokers")
-O_START, O_END, O_INTERVAL, O_CLIENTS, O_BROKERS = range(len(OPTIONS))
+METRICS = ("broker", "total", "hol_wait", "throttle_wait", "throttle_time_ms")
+M_BROKER, M_TOTAL, M_HOL_WAIT, M_THROTTLE_WAIT, M_THROTTLE_TIME = range(5)
 
 ORPHAN = 4
 UNANSWERED, LOST = 2, 3
@@ -100,36 +100,13 @@ def _add_bucket(noted, used, owner, metric, value):  # type: ignore[no-untyped-d
 
 @helper
 def began(e):  # type: ignore[no-untyped-def]
-    """When an exchange began: its request's first byte, an orphan's own."""
+    """The start of an exchange: the first byte of its request, or of an orphan response."""
     return e.response_first if e.outcome == ORPHAN else e.request_first
 
 
 @helper
-def _wanted(e, at, options, apis, clients, ips, brokers):  # type: ignore[no-untyped-def]
-    """Whether the filters let an exchange pass."""
-    if at < options[O_START] or at >= options[O_END]:
-        return False
-    if len(apis) > 0 and apis[np.int64(e.api_key) + 32768] == 0:
-        return False
-    if options[O_CLIENTS] != 0:
-        named = e.client_id >= 0 and clients[e.client_id] != 0
-        if not named and not (e.client_ip >= 0 and ips[e.client_ip] != 0):
-            return False
-    if options[O_BROKERS] != 0:
-        found = False
-        for b in range(len(brokers) // 2):
-            if (brokers[2 * b] == -1 or brokers[2 * b] == e.broker_ip) and (
-                brokers[2 * b + 1] < 0 or brokers[2 * b + 1] == e.broker_port
-            ):
-                found = True
-        if not found:
-            return False
-    return True
-
-
-@helper
 def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
-    """Add one exchange to the values and histograms of a group or topic."""
+    """Add an exchange to the values and histograms of a group or topic."""
     v = row * GROUP_COLUMNS
     values[v + e.outcome] += 1
     if e.request_bytes > 0:
@@ -145,9 +122,9 @@ def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
         values[v + V_THROTTLE_KNOWN] += 1
         if throttle > 0:
             values[v + V_THROTTLED] += 1
-            values[v + V_THROTTLE_MS] += throttle
-            values[v + V_THROTTLE_MS_MAX] = max(values[v + V_THROTTLE_MS_MAX], throttle)
-            _add_bucket(noted, used, row, M_THROTTLE_MS, throttle)
+            values[v + V_THROTTLE_TIME] += throttle
+            values[v + V_THROTTLE_TIME_MAX] = max(values[v + V_THROTTLE_TIME_MAX], throttle)
+            _add_bucket(noted, used, row, M_THROTTLE_TIME, throttle)
     if e.outcome == 0:
         broker = e.broker_ns
         total = e.total_ns
@@ -157,36 +134,36 @@ def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
         values[v + V_TOTAL_MAX] = max(values[v + V_TOTAL_MAX], total)
         _add_bucket(noted, used, row, M_BROKER, broker)
         _add_bucket(noted, used, row, M_TOTAL, total)
-        queue = e.hol_wait_ns
-        if queue > 0:
-            values[v + V_QUEUED] += 1
-            values[v + V_QUEUE] += queue
-            values[v + V_QUEUE_MAX] = max(values[v + V_QUEUE_MAX], queue)
+        hol_wait = e.hol_wait_ns
+        if hol_wait > 0:
+            values[v + V_HOL_WAITS] += 1
+            values[v + V_HOL_WAIT] += hol_wait
+            values[v + V_HOL_WAIT_MAX] = max(values[v + V_HOL_WAIT_MAX], hol_wait)
             values[v + V_HOL_THROTTLE_WAIT] += e.hol_throttle_wait_ns
             values[v + V_HOL_POLL_WAIT] += e.hol_poll_wait_ns
-            _add_bucket(noted, used, row, M_QUEUE, queue)
+            _add_bucket(noted, used, row, M_HOL_WAIT, hol_wait)
         wait = e.throttle_wait_ns
         if wait > 0:
-            values[v + V_WAITED] += 1
-            values[v + V_WAIT] += wait
-            values[v + V_WAIT_MAX] = max(values[v + V_WAIT_MAX], wait)
-            _add_bucket(noted, used, row, M_WAIT, wait)
+            values[v + V_THROTTLE_WAITS] += 1
+            values[v + V_THROTTLE_WAIT] += wait
+            values[v + V_THROTTLE_WAIT_MAX] = max(values[v + V_THROTTLE_WAIT_MAX], wait)
+            _add_bucket(noted, used, row, M_THROTTLE_WAIT, wait)
 
 
 @kernel(
-    EXCHANGE, int, np.int64, np.uint8, np.uint8, np.uint8, np.int64, np.int32, np.int32, np.int64,
+    EXCHANGE, int, int, np.int32, np.int32, np.int64,
     np.int64, np.int64, np.int32, np.int64, np.int64, np.int64,
     np.int64, np.int64, np.int32, np.int64, np.int64, np.int64,
 )  # fmt: skip
 def add_exchanges(  # type: ignore[no-untyped-def]
-    exchanges, start, options, apis, clients, ips, brokers, group_of, interval_of, probe,
+    exchanges, start, interval_ns, group_of, interval_of, probe,
     g_keys, g_values, g_slots, g_used, noted, used,
     t_keys, t_values, t_slots, t_used, t_noted, t_noted_used,
 ):  # fmt: skip
-    """Add exchanges from `start` on to groups (g) and timeline (t), and note what their histograms are to hold.
+    """Add exchanges from `start` on to groups (g) and timeline (t), and note the values of their histograms.
 
-    Writes each one's group and timeline row (-1: filtered out). Returns the number of exchanges, or of the one for
-    which there may be no space.
+    Write the group row and timeline row of each exchange. Return the number of exchanges, or the
+    index of the first one for which space may be short.
     """
     g_space = len(g_values) // GROUP_COLUMNS
     t_space = len(t_values) // TIMELINE_COLUMNS
@@ -197,10 +174,6 @@ def add_exchanges(  # type: ignore[no-untyped-def]
             return i
         e = exchanges[i]
         at = began(e)
-        if not _wanted(e, at, options, apis, clients, ips, brokers):
-            group_of[i] = -1
-            interval_of[i] = -1
-            continue
         probe[0] = e.api_key
         probe[1] = e.api_version
         probe[2] = e.client_id
@@ -214,7 +187,7 @@ def add_exchanges(  # type: ignore[no-untyped-def]
         group_of[i] = group
         _tally(e, at, group, g_values, noted, used)
 
-        probe[0] = at // options[O_INTERVAL]
+        probe[0] = at // interval_ns
         probe[1] = e.api_key
         interval = claim_row(t_keys, 2, t_slots, t_used, probe, 0)
         interval_of[i] = interval
@@ -229,7 +202,7 @@ def add_exchanges(  # type: ignore[no-untyped-def]
             t_values[t + T_THROTTLED] += 1
         if e.outcome == 0:
             t_values[t + T_ANSWERED] += 1
-            t_values[t + T_WAIT] += e.throttle_wait_ns
+            t_values[t + T_THROTTLE_WAIT] += e.throttle_wait_ns
             if e.long_poll == 0:
                 broker = e.broker_ns
                 t_values[t + T_BROKER_MAX] = max(t_values[t + T_BROKER_MAX], broker)
@@ -247,30 +220,35 @@ def add_errors(  # type: ignore[no-untyped-def]
     exchanges, results, exchange_of, start, group_of, interval_of, probe,
     g_values, t_values, e_keys, e_values, e_slots, e_used,
 ):  # fmt: skip
-    """Add results from `start` on whose error code is not zero; `exchange_of` gives each one's row of `exchanges`.
+    """Add results with a non-zero error code, from `start` on. `exchange_of`: the row in `exchanges` of each result.
 
-    Returns the number of results, or of the one for which there is no space.
+    Return the number of results, or the index of the first one without space.
     """
     space = len(e_values) // 4
-    counted = np.int64(-1)
-    if start > 0:
-        counted = exchange_of[start - 1]
+    counted = np.int64(-1)  # the exchange that was last counted as failed
+    before = start - 1
+    while before >= 0 and start < len(results) and exchange_of[before] == exchange_of[start]:
+        if results[before].error_code != 0:
+            counted = np.int64(exchange_of[start])
+        before -= 1
     for i in range(start, len(results)):
         r = results[i]
         if r.error_code == 0:
             continue
         at_row = exchange_of[i]
-        if at_row < 0 or group_of[at_row] < 0:
+        if at_row < 0:
             continue
         if e_used[0] >= space:
             return i
         e = exchanges[at_row]
         g = np.int64(group_of[at_row]) * GROUP_COLUMNS
-        g_values[g + V_ERRORS] += 1
+        t = np.int64(interval_of[at_row]) * TIMELINE_COLUMNS
+        g_values[g + V_ERROR_CODES] += 1
+        t_values[t + T_ERROR_CODES] += 1
         if counted != at_row:
-            g_values[g + V_WITH_ERRORS] += 1
-            counted = at_row
-        t_values[np.int64(interval_of[at_row]) * TIMELINE_COLUMNS + T_ERRORS] += 1
+            g_values[g + V_FAILED] += 1
+            t_values[t + T_FAILED] += 1
+            counted = np.int64(at_row)
         probe[0] = r.error_code
         probe[1] = e.api_key
         probe[2] = r.kind
@@ -292,26 +270,26 @@ def add_errors(  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    EXCHANGE, RESULT, np.int64, int, np.int32, np.int64,
+    EXCHANGE, RESULT, np.int64, int, np.int64,
     np.int64, np.int64, np.int32, np.int64, np.int64,
     np.int64, np.int64,
 )  # fmt: skip
 def add_topics(  # type: ignore[no-untyped-def]
-    exchanges, results, exchange_of, start, group_of, probe,
+    exchanges, results, exchange_of, start, probe,
     k_keys, k_values, k_slots, k_used, stamps,
     noted, used,
 ):  # fmt: skip
-    """Add each exchange once to every topic that it answered on, and its error codes on that topic.
+    """Add each exchange once to each of its topics, and its error codes for that topic.
 
-    `stamps` (int64, one a topic row) holds 1 + the exchange that was last added there; an exchange's results follow
-    each other. Returns the number of results, or of the one for which there may be no space.
+    `stamps`: int64, for each topic row 1 + the exchange that was added last. The results of an exchange are adjacent.
+    Return the number of results, or the index of the first one for which space may be short.
     """
     space = len(k_values) // GROUP_COLUMNS
     noted_space = len(noted) - 5
     for i in range(start, len(results)):
         r = results[i]
         at_row = exchange_of[i]
-        if (r.topic < 0 and r.topic_id < 0) or at_row < 0 or group_of[at_row] < 0:
+        if (r.topic < 0 and r.topic_id < 0) or at_row < 0:
             continue
         if k_used[0] >= space or used[0] > noted_space:
             return i
@@ -325,5 +303,5 @@ def add_topics(  # type: ignore[no-untyped-def]
             stamps[row] = 1 + e.exchange
             _tally(e, began(e), row, k_values, noted, used)
         if r.error_code != 0:
-            k_values[row * GROUP_COLUMNS + V_ERRORS] += 1
+            k_values[row * GROUP_COLUMNS + V_ERROR_CODES] += 1
     return len(results)

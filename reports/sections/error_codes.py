@@ -1,8 +1,8 @@
-"""Error codes at every level of every response: what, where, whose, how often, and a packet to look at."""
+"""Error codes from every level of every response, by code and API, and by topic or group and client."""
 
 from __future__ import annotations
 
-from kafkatap.dissector.dtypes import R_GROUP, R_RESOURCE, RESULT_KINDS
+from kafkatap.dissector.dtypes import KIND_GROUP, KIND_RESOURCE, RESULT_KINDS
 from kafkatap.dissector.kafka.error_codes import error_name, is_retriable
 
 from ..batch import Context
@@ -12,35 +12,35 @@ from ..model import Column, Table, Value, as_number
 
 COLUMNS = (
     Column("error", "error", "text", "Kafka's name of the error code"),
-    Column("code", "code", "count", "its number", 3),
+    Column("code", "code", "count", "number of the error code", 3),
     Column("api", "API", "text", "API of the request"),
-    Column("kind", "of", "text", "what it is about: response, topic, partition, group, resource", 3),
-    Column("name", "topic or group", "text", "topic, group, or other name that it was given for"),
+    Column("kind", "of", "text", "level of the code: response, topic, partition, group, resource", 3),
+    Column("name", "topic or group", "text", "topic, group, or other name that the code refers to"),
     Column("client_id", "client", "text", "client_id of the request"),
-    Column("retriable", "retry", "flag", "whether the client may send the same again", 2),
-    Column("count", "count", "count", "how often this code came"),
-    Column("first", "first", "time", "arrival of the first such response", 1),
-    Column("last", "last", "time", "arrival of the last one", 2),
-    Column("packet", "packet", "packet", "the first such response's last packet"),
+    Column("retriable", "retry", "flag", "true: a client may retry the request", 2),
+    Column("count", "codes", "count", "number of these error codes"),
+    Column("first", "first", "time", "arrival of the first response with it", 1),
+    Column("last", "last", "time", "arrival of the last response with it", 2),
+    Column("packet", "packet", "packet", "last packet of the first response with it"),
 )
 
 
 TOTAL_COLUMNS = (
     Column("error", "error", "text", "Kafka's name of the error code"),
-    Column("code", "code", "count", "its number", 2),
+    Column("code", "code", "count", "number of the error code", 2),
     Column("api", "API", "text", "API of the request"),
-    Column("retriable", "retry", "flag", "whether the client may send the same again", 1),
-    Column("count", "count", "count", "how often this code came"),
-    Column("clients", "clients", "count", "client_ids that got it", 1),
-    Column("names", "topics,\ngroups", "count", "different topics, groups or other names that it was given for", 2),
-    Column("first", "first", "time", "arrival of the first such response"),
-    Column("last", "last", "time", "arrival of the last one", 1),
-    Column("packet", "packet", "packet", "the first such response's last packet"),
+    Column("retriable", "retry", "flag", "true: a client may retry the request", 1),
+    Column("count", "codes", "count", "number of these error codes"),
+    Column("clients", "clients", "count", "client_ids that received it", 1),
+    Column("names", "topics,\ngroups", "count", "distinct topics, groups or other names that it refers to", 2),
+    Column("first", "first", "time", "arrival of the first response with it"),
+    Column("last", "last", "time", "arrival of the last response with it", 1),
+    Column("packet", "packet", "packet", "last packet of the first response with it"),
 )
 
 
 def error_totals(detail: Table) -> Table:
-    """The rows of `errors` summed by error and API, in descending order of count."""
+    """The rows of `errors`, added up by error code and API, in descending order of count."""
     at = {c.name: i for i, c in enumerate(detail.columns)}
     groups: dict[tuple[Value, ...], list[tuple[Value, ...]]] = {}
     for row in detail.rows:
@@ -58,7 +58,7 @@ def error_totals(detail: Table) -> Table:
             min(numbers(members, "first")), max(numbers(members, "last")), min(numbers(members, "packet")),
         ))  # fmt: skip
     rows.sort(key=lambda row: (-as_number(row[4]), str(row)))
-    notes = ("Every non-zero code at any level of a response; retry: the client may send the same again.",)
+    notes = ("Counts every non-zero error code at any level of a response. retry: a client may retry the request.",)
     return Table("error_totals", "Error codes", TOTAL_COLUMNS, rows, notes, empty="none")
 
 
@@ -68,7 +68,7 @@ def errors(counts: ReportCounts, context: Context) -> Table:
     found = counts.errors
     for key, value in zip(found.key_rows().tolist(), found.value_rows().tolist(), strict=True):
         code, api_key, kind, topic, topic_id, name, client, _, _ = key
-        if kind in (R_GROUP, R_RESOURCE):
+        if kind in (KIND_GROUP, KIND_RESOURCE):
             where = context.text(name) if name >= 0 else context.topic(topic, topic_id)
         else:
             where = context.topic(topic, topic_id) if topic >= 0 or topic_id >= 0 else context.text(name)

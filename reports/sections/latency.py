@@ -1,8 +1,9 @@
-"""Latency by API, and by client, broker, version or topic: the broker's own time, and the time that the client saw.
+"""Latency by API, and also by client, broker, version or topic.
 
-Broker time runs from the request's last byte (or, where that is later, the previous response's first byte on the
-connection, or the end of a throttle window) to the response's first byte. Total time is first byte to last byte. A
-Fetch that waited out its max_wait_ms is no slow Fetch: it has a row of its own.
+Broker time ends with the response's first byte. It starts with the latest of three times: the request's last byte, the
+first byte of the connection's previous response, and the end of a throttle wait. Total time runs from the request's
+first byte to the response's last byte. A long poll is a Fetch that waited for its whole max_wait_ms. Long polls have
+rows of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _BY_COLUMNS = {
     "client": (Column("client_id", "client", "text", "client_id of the requests"),),
     "broker": (Column("broker", "broker", "text", "address and port of the broker"),),
     "version": (Column("api_version", "version", "count", "version of the API"),),
-    "topic": (Column("topic", "topic", "text", "topic, or its id where no name was seen"),),
+    "topic": (Column("topic", "topic", "text", "topic, or its id if the capture has no name for it"),),
 }
 _API = Column("api", "API", "text", "API of the request")
 _VALUES = (
@@ -34,36 +35,42 @@ _VALUES = (
     Column("broker_p99_ns", "broker\np99", "ns", "broker time, 99th percentile"),
     Column("broker_p999_ns", "broker\np99.9", "ns", "broker time, 99.9th percentile", 3),
     Column("broker_max_ns", "broker\nmax", "ns", "broker time, longest"),
-    Column("total_p50_ns", "total\np50", "ns", "request's first byte to response's last byte, median", 3),
+    Column(
+        "total_p50_ns",
+        "total\np50",
+        "ns",
+        "total time, median: from the request's first byte to the response's last byte",
+        3,
+    ),
     Column("total_p90_ns", "total\np90", "ns", "total time, 90th percentile", 4),
     Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile"),
     Column("total_p999_ns", "total\np99.9", "ns", "total time, 99.9th percentile", 4),
     Column("total_max_ns", "total\nmax", "ns", "total time, longest", 2),
-    Column("queued", "HOL\nwaits", "count", "exchanges that waited behind earlier requests of their connection", 4),
-    Column("queued_share", "HOL\nshare", "share", "those, of the answered", 2),
+    Column("hol_waits", "HOL\nwaits", "count", "exchanges with a head-of-line wait", 4),
+    Column("hol_wait_share", "HOL\nshare", "share", "share of the answered exchanges with a head-of-line wait", 2),
     Column(
         "hol_wait_p99_ns",
         "HOL wait\np99",
         "ns",
-        "head-of-line wait: behind earlier requests of the connection; 99th percentile of the exchanges that waited",
+        "head-of-line wait (behind earlier requests of the connection), 99th percentile of the exchanges that waited",
         2,
     ),
     Column("hol_wait_sum_ns", "HOL wait\nsum", "ns", "head-of-line wait, summed", 5),
-    Column("throttle_waits", "throttle\nwaits", "count", "exchanges that a quota delayed on the wire", 5),
-    Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "time that quotas delayed them on the wire, summed", 1),
-    Column("throttle_wait_max_ns", "throttle\nwait max", "ns", "time that a quota delayed one of them, longest", 5),
+    Column("throttle_waits", "throttle\nwaits", "count", "exchanges with a throttle wait", 5),
+    Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "throttle wait, summed", 1),
+    Column("throttle_wait_max_ns", "throttle\nwait max", "ns", "throttle wait, longest", 5),
     Column("answered", "answered", "count", "requests with a response", 9),
-    Column("no_reply_expected", "no reply", "count", "requests that ask for none (acks=0)", 9),
+    Column("no_reply_expected", "no reply", "count", "requests that expect no response (acks=0)", 9),
     Column("unanswered", "unanswered", "count", "requests without a response, or whose response was lost", 4),
     Column("api_key", "key", "count", "number of the API", 9),
-    Column("long_poll", "long poll", "flag", "a Fetch that waited out its max_wait_ms", 9),
+    Column("long_poll", "long poll", "flag", "true: Fetches that waited for their whole max_wait_ms", 9),
 )
 
 
 def check_by(by: str) -> None:
-    """ValueError where a report cannot be by this."""
+    """Raise ValueError unless `by` is one of BY."""
     if by not in BY:
-        raise ValueError(f"a report is by one of {', '.join(BY)}, not by {by!r}")
+        raise ValueError(f"by must be one of {', '.join(BY)}, not {by!r}")
 
 
 def latency_columns(by: str) -> tuple[Column, ...]:
@@ -71,12 +78,12 @@ def latency_columns(by: str) -> tuple[Column, ...]:
 
 
 def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
-    """Rows in descending order of their summed broker time; long polls last, or (by API alone) after their API."""
+    """Rows in descending order of summed broker time. Long polls come last, or after their API if `by` is "api"."""
     rolled = roll_latency(counts, context, by)
     v = rolled.values
     broker = rolled.percentiles(tally.M_BROKER, v["broker_max"])
     total = rolled.percentiles(tally.M_TOTAL, v["total_max"])
-    queue = rolled.percentiles(tally.M_QUEUE, v["hol_wait_max"])
+    hol_wait = rolled.percentiles(tally.M_HOL_WAIT, v["hol_wait_max"])
     requests = rolled.exchanges()
     order = sorted(
         (i for i in range(len(rolled)) if requests[i]),
@@ -95,24 +102,29 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
             api_label(api_key, int(bool(long_poll))), *rest, int(requests[i]),
             *(maybe(p) for p in broker[i]), int(v["broker_max"][i]) if answered else None,
             *(maybe(p) for p in total[i]), int(v["total_max"][i]) if answered else None,
-            int(v["queued"][i]), int(v["queued"][i]) / answered if answered else None, maybe(queue[i, p99]),
+            int(v["hol_waits"][i]), int(v["hol_waits"][i]) / answered if answered else None, maybe(hol_wait[i, p99]),
             int(v["hol_wait_ns"][i]),
-            int(v["waited"][i]), int(v["wait_ns"][i]), int(v["wait_max"][i]) if v["waited"][i] else None,
+            int(v["throttle_waits"][i]), int(v["throttle_wait_ns"][i]),
+            int(v["throttle_wait_max"][i]) if v["throttle_waits"][i] else None,
             answered, int(v["no_reply_expected"][i]), int(v["unanswered"][i] + v["response_lost"][i]),
             api_key, bool(long_poll),
         ))  # fmt: skip
     title = "Latency by API" + (f" and {by}" if by != "api" else "")
     notes = [
-        "total (request's first byte to response's last) = head-of-line wait (HOL, behind earlier requests of the "
-        "connection) + throttle wait + broker + transfer. Largest sum of broker time first.",
+        "total = head-of-line wait (HOL, behind earlier requests of the connection) + throttle wait + broker + "
+        "transfer. Rows are in order of summed broker time.",
     ]
     if any(row[-1] for row in rows):
-        notes.append("Long poll: a Fetch that waited out its max_wait_ms; the other Fetch rows are without those.")
+        notes.append(
+            "Long poll: a Fetch that waited for its whole max_wait_ms. The other Fetch rows do not count these."
+        )
     if any(row[-2] in FETCHES for row in rows):
-        notes.append("A Fetch waits at the broker for data: its broker time does not tell whether the broker is slow.")
+        notes.append(
+            "A Fetch waits at the broker for data, so a long broker time of Fetch does not mean a slow broker."
+        )
     if by == "topic":
-        notes.append("An exchange on several topics counts for each of them.")
-    p99_note = "HOL wait p99 is that of the requests which waited so; HOL share is their share of the answered."
+        notes.append("An exchange with several topics counts for each of them.")
+    p99_note = "HOL wait p99 covers only the requests that waited. HOL share is their share of the answered requests."
     return Table(
         "latency", title, latency_columns(by), rows, tuple(notes), empty="no requests",
         column_notes=(("hol_wait_p99_ns", p99_note),),
@@ -120,7 +132,7 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
 
 
 def roll_latency(counts: ReportCounts, context: Context, by: str) -> Rolled:
-    """Rows by (api_key, long_poll) and what else is asked for; orphan responses are left out."""
+    """Rows by (api_key, long_poll) and `by`, without orphan responses."""
     table, histograms = (
         (counts.topics, counts.topic_histograms) if by == "topic" else (counts.groups, counts.histograms)
     )
@@ -135,10 +147,7 @@ def roll_latency(counts: ReportCounts, context: Context, by: str) -> Rolled:
 
 
 def names_by(columns: Mapping[str, Array], context: Context, by: str) -> Sequence[int | str | None]:
-    """What groups (or topics, or error codes) are called in rows by client, broker, version or topic: one a group.
-
-    `columns`: the key columns of their table (`group_columns`).
-    """
+    """The client, broker, version or topic of each group. `columns`: the key columns of the table (`group_columns`)."""
     if by == "client":
         return [context.text(n) for n in columns["client_id"].tolist()]
     if by == "broker":

@@ -1,17 +1,18 @@
-"""The ledger: where every packet, payload byte, request and response ended, and what was lost in plain sentences."""
+"""The ledger counts every packet, payload byte, request and response in exactly one part. Warnings name the losses."""
 
 from __future__ import annotations
 
 from .. import units
 from ..batch import Context
+from ..counting.connection_counts import connection_totals
 from ..model import Column, Table, Value
 
 COLUMNS = (
     Column("section", "what", "text", "packets, payload bytes, requests or responses"),
-    Column("part", "part", "text", "name of the one place where each of them ended; total: all of them", 9),
-    Column("meaning", "where it ended", "text", "the same in words"),
-    Column("count", "count", "count", "how many"),
-    Column("share", "share", "share", "of the section's total"),
+    Column("part", "part", "text", "the part that counts them; total: all of them", 9),
+    Column("meaning", "counted as", "text", "the part in words"),
+    Column("count", "count", "count", "number of them"),
+    Column("share", "share", "share", "share of the section's total"),
 )
 
 #: The parts of each section in words; a part that is not here is shown by its name.
@@ -21,18 +22,18 @@ WORDS = {
         "not_ip": "not IP",
         "not_tcp": "IP, but not TCP",
         "fragment": "IP fragments",
-        "headers_not_captured": "cut off within their headers",
-        "bad_header": "headers that cannot be",
-        "unknown_link_type": "link type not known",
+        "headers_not_captured": "headers cut off",
+        "bad_header": "invalid headers",
+        "unknown_link_type": "unknown link type",
     },
     "payload bytes": {
         "kafka_frames": "Kafka messages",
         "sasl_tokens": "SASL tokens without a Kafka header",
         "encrypted": "encrypted (TLS)",
         "not_kafka": "not Kafka",
-        "skipped": "Kafka, outside of known messages",
+        "skipped": "Kafka, outside of any message found",
         "retransmitted": "retransmitted",
-        "out_of_window": "far outside of the window",
+        "out_of_window": "far outside the TCP window",
     },
     "requests": {
         "answered": "answered",
@@ -51,32 +52,38 @@ WORDS = {
 }
 
 _DUPLICATES = (
-    "{n} packet{s} {are} in a file before it too. Duplicates look like retransmissions, so no verdict of this report "
-    "counts those."
+    "{n} packet{s} {are} also in an earlier file. Duplicates look like retransmissions, so no verdict uses "
+    "retransmissions."
 )
-#: What a part means to a user, where it is a loss.
+#: A warning for each part that is a loss.
 _SENTENCES = {
     ("requests", "unanswered"): "{n} request{s} {have} no response in this capture.",
-    ("requests", "response_lost"): "The response{s} to {n} request{s} {are} lost in a gap or after the end of it.",
-    ("requests", "header_not_captured"): "{n} request{s} {are} known by size and time only: the header was cut off.",
+    ("requests", "response_lost"): "{n} response{s} {are} missing: lost in a gap, or sent after the capture ended.",
+    (
+        "requests",
+        "header_not_captured",
+    ): "{n} request{s} {have} no header in this capture; only size and time are known.",
     ("responses", "orphan"): "{n} response{s} {have} no request in this capture.",
     ("responses", "header_not_captured"): (
-        "{n} response{s} {are} known by size and time only: the header was cut off."
+        "{n} response{s} {have} no header in this capture; only size and time are known."
     ),
     ("payload bytes", "skipped"): (
-        "{n} byte{s} of Kafka connections {are} in no known message: the capture or the connection begins or ends "
-        "inside of one, or bytes that were not captured hide where the next one begins."
+        "{n} byte{s} of Kafka connections {do} not belong to any message that was found. Either a message is cut at "
+        "the start or end of its connection or of the capture, or a gap hides where the next message begins."
     ),
-    ("payload bytes", "out_of_window"): "{n} byte{s} {are} far outside of {their} connection's window and not counted.",
-    ("packets", "fragment"): "{n} IP fragment{s} {were} not put together; the messages in {them} are missing.",
-    ("packets", "headers_not_captured"): "{n} packet{s} {are} cut off within {their} headers and cannot be read.",
-    ("packets", "bad_header"): "{n} packet{s} {have} headers that cannot be and {were} left out.",
-    ("packets", "unknown_link_type"): "{n} packet{s} {are} of a link type that is not known.",
+    (
+        "payload bytes",
+        "out_of_window",
+    ): "{n} byte{s} {are} far outside the TCP window of {their} connection and {were} ignored.",
+    ("packets", "fragment"): "{n} IP fragment{s} {were} not reassembled; the messages in {them} are missing.",
+    ("packets", "headers_not_captured"): "{n} packet{s} {have} incomplete headers and {were} ignored.",
+    ("packets", "bad_header"): "{n} packet{s} {have} invalid headers and {were} ignored.",
+    ("packets", "unknown_link_type"): "{n} packet{s} {have} an unknown link type and {were} ignored.",
 }
 
 
 def ledger(context: Context) -> Table:
-    """Rows section by section, each section's total last; parts that are zero are left out."""
+    """Rows by section, with the total of a section last. Parts that are zero have no row."""
     rows: list[tuple[Value, ...]] = []
     for section, parts in context.ledger.items():
         total = parts.get("total", sum(parts.values()))
@@ -89,46 +96,49 @@ def ledger(context: Context) -> Table:
     return Table("ledger", "Ledger", COLUMNS, rows, notes, whole=True)
 
 
-def loss_sentences(context: Context) -> tuple[str, ...]:
-    """What was lost, damaged or not understood: one sentence each."""
-    said: list[str] = []
+def loss_warnings(context: Context) -> tuple[str, ...]:
+    """Warnings: one sentence for each loss, damage or unread part."""
+    warnings: list[str] = []
     if context.interrupted:
-        until = "" if context.last is None else f" (packets until {units.iso(context.last)})"
-        said.append(f"Interrupted: this report covers what was read before{until}, not the whole input.")
+        until = "" if context.last is None else f" (packets up to {units.iso(context.last)})"
+        warnings.append(f"Interrupted: this report covers only what was read before that{until}.")
     for f in context.files:
         if f.damage:
-            said.append(f"{f.path}: {f.damage}.")
+            warnings.append(f"{f.path}: {f.damage}.")
         if f.drops:
-            said.append(f"{f.path}: {_say('{n} packet{s} {were} dropped while capturing.', f.drops)}")
+            warnings.append(f"{f.path}: {_sentence('{n} packet{s} {were} dropped during capture.', f.drops)}")
         if f.duplicates:
-            said.append(f"{f.path}: {_say(_DUPLICATES, f.duplicates)}")
-    connections = context.connection_counts
+            warnings.append(f"{f.path}: {_sentence(_DUPLICATES, f.duplicates)}")
+    connections = connection_totals(context)
     gaps = connections.total("gap_bytes")
     if gaps:
-        torn = connections.total("torn")
-        where = "1 connection" if torn == 1 else f"{torn:,} connections"
-        said.append(_say(f"{{n}} byte{{s}} of {where} {{are}} in no packet of this capture.", gaps))
+        with_gaps = connections.total("connections_with_gaps")
+        where = "1 connection" if with_gaps == 1 else f"{with_gaps:,} connections"
+        warnings.append(_sentence(f"{{n}} byte{{s}} of {where} {{are}} in no packet of this capture (gaps).", gaps))
     if context.not_captured:
         template = (
-            "{n} byte{s} of payload {were} cut off by the snap length: times hold, but errors, throttling and topics "
-            "in {them} are not seen."
+            "The snap length cut off {n} byte{s} of payload. Times are right, but error codes, throttle times and "
+            "topics in {them} are missing."
         )
-        said.append(_say(template, context.not_captured))
+        warnings.append(_sentence(template, context.not_captured))
     for section, parts in context.ledger.items():
         for part, count in parts.items():
             template = _SENTENCES.get((section, part), "")
             if template and count:
-                said.append(_say(template, count))
+                warnings.append(_sentence(template, count))
     if context.encrypted_share >= 0.005:
-        said.append(f"{units.share(context.encrypted_share)} of the payload is encrypted (TLS) and cannot be read.")
-    return tuple(said)
+        warnings.append(
+            f"{units.share(context.encrypted_share)} of the payload is encrypted (TLS) and cannot be decoded."
+        )
+    return tuple(warnings)
 
 
-def _say(template: str, n: int) -> str:
+def _sentence(template: str, n: int) -> str:
     one = n == 1
     return template.format(
         n=f"{n:,}",
         s="" if one else "s",
+        do="does" if one else "do",
         have="has" if one else "have",
         are="is" if one else "are",
         were="was" if one else "were",

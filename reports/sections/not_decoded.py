@@ -1,4 +1,4 @@
-"""Requests of which only the header was read: versions and APIs that the definitions in use do not know."""
+"""Requests of unknown APIs or versions: only their headers are decoded."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from ..counting.rollup import api_label, group_columns
 from ..model import Column, Table, Value
 
 COLUMNS = (
-    Column("api", "API", "text", "name of the API; API and its key where that is not known"),
-    Column("api_key", "key", "count", "its key", 1),
-    Column("api_version", "version", "count", "the version that was sent"),
+    Column("api", "API", "text", "name of the API, or 'API' and its key if it is unknown"),
+    Column("api_key", "key", "count", "key of the API", 1),
+    Column("api_version", "version", "count", "version of the requests"),
     Column("requests", "count", "count", "requests of that version"),
-    Column("status", "why", "text", "newer_version, older_version, or unknown_api"),
-    Column("known_from", "known\nfrom", "count", "oldest version that the definitions know; null: the API is unknown"),
-    Column("known_to", "known\nto", "count", "newest version that the definitions know; null: the API is unknown"),
+    Column("status", "why", "text", "newer_version, older_version or unknown_api"),
+    Column("known_from", "known\nfrom", "count", "oldest known version; null: the API is unknown"),
+    Column("known_to", "known\nto", "count", "newest known version; null: the API is unknown"),
 )
 NEWER, OLDER, UNKNOWN_API = "newer_version", "older_version", "unknown_api"
 
-#: How many a sentence names before it only counts them.
+#: A sentence names at most this many versions and counts the rest.
 NAMED = 3
-_WHAT = {NEWER: "newer than these definitions", OLDER: "older than these definitions",
-         UNKNOWN_API: "not in these definitions"}  # fmt: skip
-_REST = ": paired by header, bodies not decoded; --definitions DIR reads a newer Kafka's."
+_REASONS = {NEWER: "newer than these definitions", OLDER: "older than these definitions",
+            UNKNOWN_API: "not in these definitions"}  # fmt: skip
+_REST = (
+    ". Requests are matched with responses, but bodies are not decoded. Load newer definitions with --definitions DIR."
+)
 
 
 def not_decoded(counts: ReportCounts, context: Context) -> Table:
-    """One row for each (API, version) that was asked for and cannot be decoded, the most frequent first."""
+    """One row for each requested (API, version) that cannot be decoded, the most frequent first."""
     if context.known_versions is None:
         return _table([])
     c = group_columns(counts.groups, tally.GROUP_KEY)
@@ -48,24 +50,24 @@ def not_decoded(counts: ReportCounts, context: Context) -> Table:
 
 
 def _table(rows: list[tuple[Value, ...]]) -> Table:
-    notes = ("Requests and responses are paired by their headers; their bodies are not decoded.",)
+    notes = ("Requests are matched with responses by their headers. Bodies are not decoded.",)
     return Table("not_decoded", "Not decoded", COLUMNS, rows, notes, shown_from=NAMED + 1)
 
 
-def sentences(table: Table) -> tuple[str, ...]:
-    """What a `not_decoded` table says, one sentence for each reason."""
-    said = []
+def not_decoded_warnings(table: Table) -> tuple[str, ...]:
+    """Warnings from a `not_decoded` table: one sentence for each reason."""
+    found = []
     for status in (NEWER, OLDER, UNKNOWN_API):
         rows = [row for row in table.rows if row[4] == status]
         if len(rows) == 1:
             bound = {NEWER: f" (up to v{rows[0][6]})", OLDER: f" (from v{rows[0][5]})"}.get(status, "")
-            said.append(f"{_name(rows[0], '')} is {_WHAT[status]}{bound}{_REST}")
+            found.append(f"{_name(rows[0], '')} is {_REASONS[status]}{bound}{_REST}")
         elif rows:
             names = [_name(row, _known(status, row)) for row in rows[:NAMED]]
             left = len(rows) - len(names)
             names += [f"{left} more"] if left else []
-            said.append(f"{', '.join(names[:-1])} and {names[-1]} are {_WHAT[status]}{_REST}")
-    return tuple(said)
+            found.append(f"{', '.join(names[:-1])} and {names[-1]} are {_REASONS[status]}{_REST}")
+    return tuple(found)
 
 
 def _name(row: Sequence[Value], known: str) -> str:

@@ -1,7 +1,8 @@
-"""Throttling by client_id and API: what brokers said in throttle_time_ms, and what was really waited on the wire.
+"""Throttling by client_id and API: the throttle time in responses, and the throttle wait on the wire.
 
-Since Kafka 2.0 the throttled response comes at once and the next request on that connection waits: the throttle wait is
-counted with the request that waited, so a row can have one without a throttled response of its own.
+Since Kafka 2.0 (KIP-219) a broker sends a throttled response at once, and then delays the next request of the
+connection. The throttle wait counts with the request that waited. So a row can have a throttle wait and no throttled
+response.
 """
 
 from __future__ import annotations
@@ -17,15 +18,27 @@ COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
     Column("api", "API", "text", "API of the request"),
     Column("responses", "responses", "count", "responses that have the field throttle_time_ms", 1),
-    Column("throttled", "throttled", "count", "... and in which it is above zero"),
-    Column("share", "share", "share", "throttled of those responses"),
-    Column("throttle_sum_ms", "throttle\ntime sum", "ms", "throttle_time_ms, summed"),
-    Column("throttle_p99_ms", "throttle\ntime p99", "ms", "throttle_time_ms, 99th percentile of the throttled", 1),
-    Column("throttle_max_ms", "throttle\ntime max", "ms", "throttle_time_ms, largest"),
-    Column("waits", "throttle\nwaits", "count", "requests that a quota delayed on the wire", 1),
-    Column("wait_sum_ns", "throttle\nwait sum", "ns", "how long, summed"),
-    Column("wait_p99_ns", "throttle\nwait p99", "ns", "how long, 99th percentile of those requests", 2),
-    Column("wait_max_ns", "throttle\nwait max", "ns", "how long, at most"),
+    Column("throttled", "throttled", "count", "responses with throttle_time_ms above zero"),
+    Column("throttled_share", "share", "share", "share of the responses that are throttled"),
+    Column("throttle_time_sum_ms", "throttle\ntime sum", "ms", "throttle_time_ms, summed"),
+    Column(
+        "throttle_time_p99_ms",
+        "throttle\ntime p99",
+        "ms",
+        "throttle_time_ms, 99th percentile of the throttled responses",
+        1,
+    ),
+    Column("throttle_time_max_ms", "throttle\ntime max", "ms", "throttle_time_ms, largest"),
+    Column("throttle_waits", "throttle\nwaits", "count", "requests with a throttle wait", 1),
+    Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "throttle wait, summed"),
+    Column(
+        "throttle_wait_p99_ns",
+        "throttle\nwait p99",
+        "ns",
+        "throttle wait, 99th percentile of the requests that waited",
+        2,
+    ),
+    Column("throttle_wait_max_ns", "throttle\nwait max", "ns", "throttle wait, longest"),
 )
 
 
@@ -37,22 +50,23 @@ def throttle(counts: ReportCounts, context: Context) -> Table:
     ]
     rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, labels)
     v = rolled.values
-    told = rolled.percentiles(tally.M_THROTTLE_MS, v["throttle_ms_max"], (P99,))
-    waits = rolled.percentiles(tally.M_WAIT, v["wait_max"], (P99,))
-    chosen = [i for i in range(len(rolled)) if v["throttled"][i] or v["waited"][i]]
-    chosen.sort(key=lambda i: (-int(v["wait_ns"][i]), -int(v["throttle_ms"][i]), str(rolled.keys[i])))
+    times = rolled.percentiles(tally.M_THROTTLE_TIME, v["throttle_time_ms_max"], (P99,))
+    waits = rolled.percentiles(tally.M_THROTTLE_WAIT, v["throttle_wait_max"], (P99,))
+    chosen = [i for i in range(len(rolled)) if v["throttled"][i] or v["throttle_waits"][i]]
+    chosen.sort(key=lambda i: (-int(v["throttle_wait_ns"][i]), -int(v["throttle_time_ms"][i]), str(rolled.keys[i])))
     rows: list[tuple[Value, ...]] = []
     for i in chosen:
         client, api_key = rolled.keys[i]
         assert isinstance(api_key, int)
-        known, throttled, waited = int(v["throttle_known"][i]), int(v["throttled"][i]), int(v["waited"][i])
+        known, throttled, waited = int(v["throttle_known"][i]), int(v["throttled"][i]), int(v["throttle_waits"][i])
         rows.append((
             client, api_label(api_key), known, throttled, throttled / known if known else None,
-            int(v["throttle_ms"][i]), maybe(told[i, 0]), int(v["throttle_ms_max"][i]) if throttled else None,
-            waited, int(v["wait_ns"][i]), maybe(waits[i, 0]), int(v["wait_max"][i]) if waited else None,
+            int(v["throttle_time_ms"][i]), maybe(times[i, 0]), int(v["throttle_time_ms_max"][i]) if throttled else None,
+            waited, int(v["throttle_wait_ns"][i]), maybe(waits[i, 0]),
+            int(v["throttle_wait_max"][i]) if waited else None,
         ))  # fmt: skip
     notes = (
-        "Throttle time: throttle_time_ms of the responses. Throttle wait: what requests really waited for it on the "
-        "wire; since Kafka 2.0 that is the next request of the connection, whatever its API.",
+        "Throttle time: throttle_time_ms in the responses. Throttle wait: the time that requests waited on the wire "
+        "because of it. Since Kafka 2.0 the next request of the connection waits, whatever its API.",
     )
     return Table("throttle", "Throttling by client and API", COLUMNS, rows, notes, empty="no response was throttled")

@@ -1,4 +1,4 @@
-"""What happened when: the counts of each interval. An exchange counts where its request began."""
+"""Counts for each time interval. An exchange counts in the interval in which its request began."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from ..counting.rollup import group_columns, maybe, roll_up
 from ..model import Column, Table, Value
 
 COLUMNS = (
-    Column("start", "time", "time", "beginning of the interval"),
+    Column("start", "time", "time", "start of the interval"),
     Column("requests", "requests", "count", "requests that began in it"),
-    Column("responses", "answered", "count", "those that were answered", 1),
-    Column("unanswered", "un-\nanswered", "count", "those without a response, or whose response was lost", 1),
-    Column("errors", "errors", "count", "non-zero error codes in their responses"),
-    Column("throttled", "throttled", "count", "their responses with throttle_time_ms above zero"),
-    Column("wait_sum_ns", "throttle\nwait", "ns", "time that quotas delayed them on the wire, summed", 2),
-    Column("timed", "timed", "count", "exchanges that the broker times are of", 9),
+    Column("answered", "answered", "count", "requests with a response", 1),
+    Column("unanswered", "un-\nanswered", "count", "requests without a response, or whose response was lost", 1),
+    Column("failed_exchanges", "failed", "count", "exchanges whose response has a non-zero error code"),
+    Column("error_codes", "error\ncodes", "count", "non-zero error codes in their responses", 1),
+    Column("throttled", "throttled", "count", "responses with throttle_time_ms above zero"),
+    Column("throttle_wait_sum_ns", "throttle\nwait", "ns", "throttle wait, summed", 2),
+    Column("timed", "timed", "count", "exchanges that the broker times cover", 9),
     Column(
         "broker_p50_ns",
         "broker\np50",
@@ -48,14 +49,16 @@ COLUMNS = (
 WITHOUT_WAITS = "without Fetch, JoinGroup and SyncGroup"
 LONG_POLLS = "without long polls."
 
-#: Steps for people, seconds.
+#: Values of the timeline that a row shows as they are.
+_COUNTED = ("requests", "answered", "unanswered", "failed_exchanges", "error_codes", "throttled")
+#: Round intervals, seconds.
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800)
-#: Empty intervals between others are shown up to this many rows.
+#: Empty intervals get a row as long as the timeline has at most this many rows.
 _FILL_LIMIT = 10_000
 
 
 def display_interval(counts: ReportCounts, rows: int) -> int:
-    """The counts' own interval where one was asked for, else the shortest step that gives at most `rows` rows."""
+    """The interval that the user chose, or else the shortest round one that needs at most `rows` rows."""
     times = counts.timeline.key_rows()[:, 0]
     if counts.fixed_interval or len(times) == 0:
         return counts.interval
@@ -67,7 +70,7 @@ def display_interval(counts: ReportCounts, rows: int) -> int:
 
 
 def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
-    """Rows in order of time, empty intervals between them too."""
+    """Rows in time order, including empty intervals."""
     interval = display_interval(counts, rows)
     c = group_columns(counts.timeline, tally.TIMELINE_KEY)
     starts = c["interval"] * counts.interval // interval
@@ -75,7 +78,7 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
     rolled = roll_up(counts.timeline, tally.TIMELINE_VALUES, counts.timeline_histograms, labels)
     v = rolled.values
     times: Array = np.array([k[0] for k in rolled.keys], np.int64)
-    # Times of requests that wait for something else would hide all the others.
+    # Requests that wait for data or for other members would hide the times of all others.
     waits = np.isin(c["api_key"], WAITS)
     mixed = bool((~waits).any())
     prompt = roll_up(
@@ -92,20 +95,20 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
     out: list[tuple[Value, ...]] = []
     for t in shown:
         if t not in found:
-            out.append((t * interval, 0, 0, 0, 0, 0, 0, 0, None, None, None, 0))
+            out.append((t * interval, 0, 0, 0, 0, 0, 0, 0, 0, None, None, None, 0))
             continue
         i = found[t]
         at = prompt_row.get(t, -1)
         p50, p99 = (maybe(broker[at, 0]), maybe(broker[at, 1])) if at >= 0 else (None, None)
         out.append((
-            t * interval, *(int(v[n][i]) for n in ("requests", "answered", "unanswered", "errors", "throttled")),
-            int(v["wait_ns"][i]), int(timed[at]) if at >= 0 else 0, p50, p99,
+            t * interval, *(int(v[n][i]) for n in _COUNTED),
+            int(v["throttle_wait_ns"][i]), int(timed[at]) if at >= 0 else 0, p50, p99,
             None if p50 is None else int(prompt.values["broker_max"][at]),
             int(v["bytes"][i]),
         ))  # fmt: skip
     title = f"Timeline, {units.step(interval)} each"
     notes = (
-        "An exchange counts where its request began. Broker times are "
+        "An exchange counts in the interval in which its request began. Broker times are "
         + (f"{WITHOUT_WAITS}, which wait for data or for other members." if mixed and waits.any() else LONG_POLLS),
     )
     return Table(

@@ -79,10 +79,10 @@ def test_the_report_says_what_is_newer(capture: Path) -> None:
     whole = json.loads(done.out)
     assert whole["warnings"] == [
         "Fetch v20 (1 request, known up to v18), Fetch v21 (1 request, known up to v18) and ApiVersions v99 "
-        "(1 request, known up to v4) are newer than these definitions: paired by header, bodies not decoded; "
-        "--definitions DIR reads a newer Kafka's.",
-        "API 100 v0 (1 request) and API 999 v2 (1 request) are not in these definitions: paired by header, bodies not "
-        "decoded; --definitions DIR reads a newer Kafka's.",
+        "(1 request, known up to v4) are newer than these definitions. Requests are matched with responses, but bodies "
+        "are not decoded. Load newer definitions with --definitions DIR.",
+        "API 100 v0 (1 request) and API 999 v2 (1 request) are not in these definitions. Requests are matched with "
+        "responses, but bodies are not decoded. Load newer definitions with --definitions DIR.",
     ]
     assert [tuple(row.values()) for row in whole["reports"]["not_decoded"]] == [
         ("Fetch", 1, 20, 1, "newer_version", 0, 18),
@@ -102,8 +102,8 @@ def test_the_report_with_definitions(capture: Path, definitions: Path) -> None:
         ("line", "COORDINATOR_NOT_AVAILABLE")
     ]
     done = kafkatap("report", capture, "--definitions", definitions)
-    assert "! ApiVersions v99 (1 request) is newer than these definitions (up to v4): paired by header" in done.out
-    assert "! API 999 v2 (1 request) is not in these definitions: paired by header" in done.out
+    assert "! ApiVersions v99 (1 request) is newer than these definitions (up to v4). Requests" in done.out
+    assert "! API 999 v2 (1 request) is not in these definitions. Requests" in done.out
     assert "Not decoded" not in done.out
 
 

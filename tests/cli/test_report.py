@@ -53,8 +53,8 @@ def test_the_numbers_are_the_truth_s(sample: Path, truth: Any) -> None:
     throttled = truth[truth["throttle_time_ms"] > 0]
     rows = report["reports"]["throttle"]
     assert sum(row["throttled"] for row in rows) == len(throttled)
-    assert max(row["throttle_max_ms"] or 0 for row in rows) == throttled["throttle_time_ms"].max()
-    assert sum(row["throttle_sum_ms"] for row in rows) == throttled["throttle_time_ms"].sum()
+    assert max(row["throttle_time_max_ms"] or 0 for row in rows) == throttled["throttle_time_ms"].max()
+    assert sum(row["throttle_time_sum_ms"] for row in rows) == throttled["throttle_time_ms"].sum()
     assert any(row["long_poll"] for row in report["reports"]["latency"])
 
 
@@ -65,7 +65,7 @@ def test_a_capture_and_its_copy(captures: Path, tmp_path: Path) -> None:
     one, both = reported(captures / "whole.pcap"), reported(captures / "whole.pcap", copy)
     packets = one["capture"]["packets"]
     assert [file["duplicates"] for file in both["reports"]["files"]] == [0, packets]
-    assert any(f"{packets:,} packets are in a file before it too" in sentence for sentence in both["warnings"])
+    assert any(f"{packets:,} packets are also in an earlier file" in sentence for sentence in both["warnings"])
 
     def verdicts(report: dict[str, Any]) -> dict[str, str]:
         return {row["client_id"]: row["verdict"] for row in report["reports"]["clients"]}

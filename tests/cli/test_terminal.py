@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kafkatap import running
+from kafkatap import run as run_module
 from kafkatap.__main__ import main
 from kafkatap.commands import report as cli
 from kafkatap.engine import Engine
@@ -65,7 +65,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         yield from dissect(self, part)
 
     monkeypatch.setattr(Engine, "dissect", dissect_and_press)
-    monkeypatch.setattr(cli, "Run", partial(running.Run, block_size=100_000))
+    monkeypatch.setattr(cli, "Run", partial(run_module.Run, block_size=100_000))
 
 
 def test_interrupted_it_reports_what_was_read(

@@ -14,7 +14,7 @@ from kafkatap.dissector.layouts.schema import REQUEST
 from kafkatap.dissector.programs.fields import FETCH, PRODUCE
 from kafkatap.dissector.programs.program import Programs
 from kafkatap.engine import Engine
-from kafkatap.running import Run
+from kafkatap.run import Run
 from tests.dissector.machine_support import ALL, Body, programs, run
 from tests.support.captures import pcap_bytes
 from tests.support.messages import generate_message

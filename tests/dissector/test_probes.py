@@ -18,7 +18,7 @@ from kafkatap.dissector.programs.tape import decode_jobs, tree
 from kafkatap.engine import Engine
 from kafkatap.reports.batch import Batch
 from kafkatap.reports.expressions import Condition, parse_expression
-from kafkatap.running import Run
+from kafkatap.run import Run
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import encode
 from tests.wire.kafkatalk import KafkaTalk

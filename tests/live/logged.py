@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafkatap.engine import Engine
-from kafkatap.live.bounds import Bounds
 from kafkatap.live.export.parquet_files import ParquetLog
 from kafkatap.live.governor import Governor
+from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.live.monitor import Monitor
 
 from .support import FileSource
 
 
-def log(path: Path, parquet: ParquetLog, bounds: Bounds | None = None, all_results: bool = True) -> Engine:
+def log(path: Path, parquet: ParquetLog, limits: MemoryLimits | None = None, all_results: bool = True) -> Engine:
     """A capture through a monitor with this log, as if it came now."""
     source = FileSource(str(path))
     engine = Engine(all_results)
     governor = Governor(None, all_results)
-    monitor = Monitor(source, engine, sinks=[parquet], bounds=bounds, clock=source.clock, governor=governor)
+    monitor = Monitor(source, engine, sinks=[parquet], limits=limits, clock=source.clock, governor=governor)
     monitor.run(lambda: source.over)
     return engine

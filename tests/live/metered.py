@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kafkatap.engine import Engine
-from kafkatap.live.bounds import Bounds
-from kafkatap.live.export.families import Family
+from kafkatap.live.export.metric_list import Family
 from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.governor import Governor
+from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.live.monitor import Monitor
 
 from .support import FileSource
@@ -18,11 +18,11 @@ from .support import FileSource
 class Metered:
     """A monitor that takes a capture as if it came now, and the metrics of it."""
 
-    def __init__(self, path: Path, metrics: Metrics | None = None, bounds: Bounds | None = None) -> None:
+    def __init__(self, path: Path, metrics: Metrics | None = None, limits: MemoryLimits | None = None) -> None:
         self.metrics = metrics or Metrics()
         self.source = FileSource(str(path))
         self.monitor = Monitor(
-            self.source, Engine(True), sinks=[self.metrics], bounds=bounds, clock=self.source.clock,
+            self.source, Engine(True), sinks=[self.metrics], limits=limits, clock=self.source.clock,
             governor=Governor(None),
         )  # fmt: skip
 
@@ -45,12 +45,12 @@ class Metered:
 
 
 def by_name(metrics: Metrics, monitor: Monitor) -> dict[str, Family]:
-    return {family.name: family for family in metrics.families(monitor.status)}
+    return {family.metric.name: family for family in metrics.families(monitor.status)}
 
 
 def sums(family: Family, *labels: str) -> dict[tuple[str, ...], float]:
     """The values of a family added up over all labels but these."""
-    places = [family.labels.index(name) for name in labels]
+    places = [family.metric.labels.index(name) for name in labels]
     result: dict[tuple[str, ...], float] = {}
     for point in family.points:
         key = tuple(point.labels[i] for i in places)

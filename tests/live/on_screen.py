@@ -19,7 +19,7 @@ from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.screen.app import run_screen
-from kafkatap.live.screen.recent import Recent
+from kafkatap.live.screen.recent_exchanges import Recent
 
 from .support import SECOND, FileSource
 

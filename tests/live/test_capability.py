@@ -21,15 +21,15 @@ from kafkatap.engine import Engine
 from kafkatap.kernels import store
 from kafkatap.kernels.decorator import kernel_mode
 from kafkatap.live.capture import interfaces
+from kafkatap.live.capture.capabilities import DAC_OVERRIDE, DAC_READ_SEARCH, to_read, to_write
 from kafkatap.live.capture.packet_source import open_capture
-from kafkatap.live.capture.privileges import DAC_OVERRIDE, DAC_READ_SEARCH, to_read, to_write
 from tests.cli.running import KAFKATAP, ROOT, environment, kafkatap, without_compiling
 from tests.support.captures import read_capture
 from tests.support.tcp import on_link
 
 from . import network
 from .running import Live, wait_for
-from .test_ring import both_ways, packets, taken_now
+from .test_afpacket_ring import both_ways, packets, taken_now
 from .test_signals import on_loopback, requests_of, talking
 
 needs_capture = pytest.mark.skipif(bool(network.missing()), reason=network.missing())
@@ -231,7 +231,7 @@ class Pumped:
     def __init__(self, name: str, by_scapy: bool) -> None:
         self.said: list[str] = []
         self.got: list[bytes] = []
-        self.capture = open_capture([name], "", 8 << 20, by_scapy=by_scapy, tell=self.said.append)
+        self.capture = open_capture([name], "", 8 << 20, by_scapy=by_scapy, notify=self.said.append)
 
     def until(self, what: str | list[bytes]) -> None:
         """Until this was said, or these packets came."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kafkatap.live.export.buckets import BOUNDS
-from kafkatap.live.export.prometheus import serve
+from kafkatap.live.export.prometheus_server import serve
+from kafkatap.live.latency_buckets import BUCKET_BOUNDS
 from kafkatap.reports.build import build_report
 
 from .metered import Metered
@@ -72,9 +72,11 @@ def scraped(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_every_series_comes_through(scraped):
     """What Prometheus stored is what was counted: names, labels, numbers."""
     for name, family in scraped.metered.families().items():
-        if not name.startswith("kafkatap_") or family.kind == "histogram":
+        if not name.startswith("kafkatap_") or family.metric.kind == "histogram":
             continue
-        got = {tuple(labels[key] for key in family.labels): value for labels, value in scraped.server.query(name)}
+        got = {
+            tuple(labels[key] for key in family.metric.labels): value for labels, value in scraped.server.query(name)
+        }
         assert got == pytest.approx({p.labels: p.value for p in family.points}), name
 
 
@@ -82,7 +84,9 @@ def test_types_and_help_come_through(scraped):
     told = scraped.server.get("metadata")
     for name, family in scraped.metered.families().items():
         if family.points:
-            assert [(m["type"], m["help"]) for m in told[name.removesuffix("_total")]] == [(family.kind, family.help)]
+            assert [(m["type"], m["help"]) for m in told[name.removesuffix("_total")]] == [
+                (family.metric.kind, family.metric.help)
+            ]
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
@@ -125,7 +129,7 @@ def test_quantiles_are_those_of_the_report(scraped, time, part):
     found = {
         (labels["api"], labels["long_poll"] == "true"): value
         for labels, value in scraped.server.query(
-            f"histogram_quantile({part}, sum by (le, api, long_poll) (kafkatap_{time}_latency_seconds_bucket))"
+            f"histogram_quantile({part}, sum by (le, api, long_poll) (kafkatap_{time}_time_seconds_bucket))"
         )
     }
     answered = [row for row in rows if row["answered"]]
@@ -133,7 +137,7 @@ def test_quantiles_are_those_of_the_report(scraped, time, part):
     for row in answered:
         exact = row[f"{time}_p{part * 100:g}_ns"] / 1e9
         value = found[row["api"].removesuffix(" (long poll)"), row["long_poll"]]
-        low, high = next((a, b) for a, b in pairwise((0.0, *BOUNDS)) if a < value <= b)
+        low, high = next((a, b) for a, b in pairwise((0.0, *BUCKET_BOUNDS)) if a < value <= b)
         assert low * 0.992 <= exact <= high * 1.008, row["api"]
 
 
@@ -159,7 +163,7 @@ def test_the_dashboard_is_one():
 def took(api: str, buckets: dict[str, str]) -> dict[str, str]:
     """The series of a histogram of broker time."""
     which = f'api="{api}", broker="b", long_poll="false"'
-    name = "kafkatap_broker_latency_seconds"
+    name = "kafkatap_broker_time_seconds"
     series = {f'{name}_bucket{{{which}, le="{le}"}}': values for le, values in buckets.items()}
     return {**series, f"{name}_count{{{which}}}": buckets["+Inf"]}
 
@@ -175,17 +179,17 @@ FIRES = {
     ),
     "KafkaErrors": (
         {
-            'kafkatap_requests_with_errors_total{api="Produce", broker="b"}': "0+60x40",
+            'kafkatap_failed_exchanges_total{api="Produce", broker="b"}': "0+60x40",
             'kafkatap_requests_total{api="Produce", broker="b", outcome="answered"}': "0+600x40",
-            'kafkatap_requests_with_errors_total{api="Fetch", broker="b"}': "0+6x40",
+            'kafkatap_failed_exchanges_total{api="Fetch", broker="b"}': "0+6x40",
             'kafkatap_requests_total{api="Fetch", broker="b", outcome="answered"}': "0+600x40",
         },
         {"api": "Produce", "broker": "b"},
     ),
     "KafkaWrongCredentials": (
         {
-            'kafkatap_errors_total{api="SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED"}': "0+60x40",
-            'kafkatap_errors_total{api="Fetch", error="NOT_LEADER_OR_FOLLOWER"}': "0+60x40",
+            'kafkatap_error_codes_total{api="SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED"}': "0+60x40",
+            'kafkatap_error_codes_total{api="Fetch", error="NOT_LEADER_OR_FOLLOWER"}': "0+60x40",
         },
         {},
     ),

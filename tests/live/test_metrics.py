@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from kafkatap.engine import Engine
-from kafkatap.live.bounds import Bounds
-from kafkatap.live.export import labels
-from kafkatap.live.export.buckets import BOUNDS
-from kafkatap.live.export.families import COUNTER, GAUGE, HISTOGRAM, Family, Point
-from kafkatap.live.export.labels import OTHER, Labels, label
+from kafkatap.live.export import label_slots
+from kafkatap.live.export.label_slots import OTHER, Labels, label
+from kafkatap.live.export.metric_list import COUNTER, GAUGE, HISTOGRAM, Family, Point
 from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.governor import HEADERS
+from kafkatap.live.latency_buckets import BUCKET_BOUNDS
+from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
@@ -57,13 +57,13 @@ def test_requests_are_those_of_the_report(families, report):
 
 def test_errors_are_those_of_the_report(families, report):
     told = {(r["api"], r["error"]): r["count"] for r in rows(report.table("error_totals"))}
-    assert sums(families["kafkatap_errors_total"], "api", "error") == told
+    assert sums(families["kafkatap_error_codes_total"], "api", "error") == told
     assert sum(told.values()) > 100
     by_client: dict[tuple[str], int] = {}
     for r in rows(report.table("errors")):
         key = (label(r["client_id"]),)
         by_client[key] = by_client.get(key, 0) + r["count"]
-    counted = sums(families["kafkatap_client_errors_total"], "client_id")
+    counted = sums(families["kafkatap_client_error_codes_total"], "client_id")
     assert {k: v for k, v in counted.items() if v} == by_client
 
 
@@ -71,7 +71,7 @@ def test_throttling_is_that_of_the_report(families, report):
     told: dict[tuple[str], list[float]] = {}
     for r in rows(report.table("throttle")):
         seen = told.setdefault((r["client_id"],), [0, 0, 0])
-        for i, name in enumerate(("throttled", "throttle_sum_ms", "wait_sum_ns")):
+        for i, name in enumerate(("throttled", "throttle_time_sum_ms", "throttle_wait_sum_ns")):
             seen[i] += r[name]
     assert len(told) >= 3
     for name, i, scale in (
@@ -85,14 +85,14 @@ def test_throttling_is_that_of_the_report(families, report):
 
 def test_histograms_hold_every_answer_in_its_bucket(seen, families, report):
     for name in ("broker", "total"):
-        family = families[f"kafkatap_{name}_latency_seconds"]
-        assert family.kind == HISTOGRAM
+        family = families[f"kafkatap_{name}_time_seconds"]
+        assert family.metric.kind == HISTOGRAM
         counts: dict[str, np.ndarray] = {}
         total: dict[str, float] = {}
         for point in family.points:
             api, _, poll = point.labels
             key = f"{api} (long poll)" if poll == "true" else api
-            assert len(point.counts) == len(BOUNDS) + 1
+            assert len(point.counts) == len(BUCKET_BOUNDS) + 1
             counts[key] = counts.get(key, 0) + np.array(point.counts)
             total[key] = total.get(key, 0) + point.value
         for row in rows(report.table("latency")):
@@ -100,7 +100,7 @@ def test_histograms_hold_every_answer_in_its_bucket(seen, families, report):
                 continue
             found = counts[row["api"]]
             assert found.sum() == row["answered"]
-            edges = (0.0, *BOUNDS, float("inf"))
+            edges = (0.0, *BUCKET_BOUNDS, float("inf"))
             for column, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
                 at = int(np.searchsorted(np.cumsum(found), np.ceil(part * found.sum())))
                 exact = row[f"{name}_{column}_ns"] / 1e9
@@ -135,40 +135,42 @@ def test_the_ledger_is_the_engines(seen, families):
 
 def test_the_level_of_detail(seen):
     status = replace(seen.monitor.status, level=HEADERS)
-    (family,) = (f for f in seen.metrics.families(status) if f.name == "kafkatap_detail_level")
+    (family,) = (f for f in seen.metrics.families(status) if f.metric.name == "kafkatap_detail_level")
     assert {p.labels[0] for p in family.points if p.value == 1} == {"headers only"}
     assert sum(p.value for p in family.points) == 1
-    assert family.kind == GAUGE
+    assert family.metric.kind == GAUGE
 
 
 def test_the_process_itself(families):
-    assert families["process_cpu_seconds_total"].kind == COUNTER
+    assert families["process_cpu_seconds_total"].metric.kind == COUNTER
     assert families["process_resident_memory_bytes"].points[0].value > 10_000_000
-    assert families["process_resident_memory_bytes"].unit == "bytes"
+    assert families["process_resident_memory_bytes"].metric.unit == "bytes"
 
 
 def test_names_and_units_are_what_prometheus_wants(families):
     for family in families.values():
-        assert family.name.endswith("_total") == (family.kind == COUNTER)
-        assert family.help.endswith(".")
-        assert len({p.labels for p in family.points}) == len(family.points), family.name
+        assert family.metric.name.endswith("_total") == (family.metric.kind == COUNTER)
+        assert family.metric.help.endswith(".")
+        assert len({p.labels for p in family.points}) == len(family.points), family.metric.name
         for point in family.points:
-            assert len(point.labels) == len(family.labels)
+            assert len(point.labels) == len(family.metric.labels)
 
 
 def test_counters_never_go_backwards(samples):
     """Though names are forgotten all the time, and the monitor's counts begun anew."""
-    metered = Metered(samples / "apache-4.3.pcap.zst", Metrics(top=2), Bounds(strings=1, text=1, addresses=1))
+    metered = Metered(samples / "apache-4.3.pcap.zst", Metrics(top=2), MemoryLimits(strings=1, text=1, addresses=1))
     before: dict[tuple[str, tuple[str, ...]], Point] = {}
     for _ in metered.steps():
         now = {}
         for family in metered.families().values():
-            if family.kind == GAUGE:
+            if family.metric.kind == GAUGE:
                 continue
             for point in family.points:
-                now[family.name, point.labels] = point
-                old = before.get((family.name, point.labels), Point((), 0.0, point.since, [0] * len(point.counts)))
-                assert point.value >= old.value, (family.name, point)
+                now[family.metric.name, point.labels] = point
+                old = before.get(
+                    (family.metric.name, point.labels), Point((), 0.0, point.since, [0] * len(point.counts))
+                )
+                assert point.value >= old.value, (family.metric.name, point)
                 assert all(np.array(point.counts) >= np.array(old.counts))
                 assert old.since >= point.since > 0
         assert set(before) <= set(now)  # nothing was replaced within a minute
@@ -184,15 +186,19 @@ def test_the_rest_is_other(seen, samples):
     """No matter how few have a series, the sums are the same."""
     mine = Metered(samples / "apache-4.3.pcap.zst", Metrics(top=3)).run().families()
     whole = seen.families()
-    for name in ("kafkatap_client_requests_total", "kafkatap_topic_errors_total", "kafkatap_topic_produce_bytes_total"):
+    for name in (
+        "kafkatap_client_requests_total",
+        "kafkatap_topic_error_codes_total",
+        "kafkatap_topic_produce_bytes_total",
+    ):
         assert sum(p.value for p in mine[name].points) == sum(p.value for p in whole[name].points) > 0
         assert len(mine[name].points) == 4 < len(whole[name].points)
-        assert (OTHER,) in sums(mine[name], *mine[name].labels)
+        assert (OTHER,) in sums(mine[name], *mine[name].metric.labels)
 
 
 def second_of(engine: Engine, clients: list[bytes | None], start: int) -> ReportCounts:
     """Counts of a second in which each client asked once, their ids numbered from `start`."""
-    counts = ReportCounts(None, engine)
+    counts = ReportCounts()
     keys = np.zeros((len(clients), len(tally.GROUP_KEY)), np.int64)
     keys[:, tally.GROUP_KEY.index("client_id")] = start + np.arange(len(clients))
     values = np.zeros((len(clients), len(tally.GROUP_VALUES)), np.int64)
@@ -212,7 +218,7 @@ class Named(Engine):
 
 
 def requests_of(metrics: Metrics, seen: Metered) -> Family:
-    return next(f for f in metrics.families(seen.monitor.status) if f.name == "kafkatap_client_requests_total")
+    return next(f for f in metrics.families(seen.monitor.status) if f.metric.name == "kafkatap_client_requests_total")
 
 
 def test_a_flood_of_clients_does_not_grow_memory(seen):
@@ -222,7 +228,7 @@ def test_a_flood_of_clients_does_not_grow_memory(seen):
         if second == 40:
             tracemalloc.start()
         engine.strings = [b"client-%d-%s" % (each * second + n, b"x" * 300) for n in range(each)]
-        metrics.second(0, second_of(engine, engine.strings, 0), engine)
+        metrics.end_second(0, second_of(engine, engine.strings, 0), engine)
     engine.strings = []
     grown = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
@@ -230,7 +236,7 @@ def test_a_flood_of_clients_does_not_grow_memory(seen):
     family = requests_of(metrics, seen)
     assert len(family.points) == 51
     assert sum(p.value for p in family.points) == 60 * each > 100_000
-    assert max(len(p.labels[0]) for p in family.points) <= labels.WIDTH
+    assert max(len(p.labels[0]) for p in family.points) <= label_slots.WIDTH
 
 
 def test_hostile_names_are_harmless(seen):
@@ -248,9 +254,9 @@ def test_hostile_names_are_harmless(seen):
     ]
     engine = Named(hostile)
     metrics = Metrics()
-    metrics.second(0, second_of(engine, hostile[:-1], 0), engine)
-    metrics.second(0, second_of(engine, hostile[-1:], len(hostile) - 1), engine)
-    metrics.second(0, second_of(engine, [None], -1), engine)
+    metrics.end_second(0, second_of(engine, hostile[:-1], 0), engine)
+    metrics.end_second(0, second_of(engine, hostile[-1:], len(hostile) - 1), engine)
+    metrics.end_second(0, second_of(engine, [None], -1), engine)
     family = requests_of(metrics, seen)
     counted = sums(family, "client_id")
     assert sum(counted.values()) == len(hostile) + 1
@@ -285,7 +291,7 @@ def test_the_busiest_get_the_free_slots():
 def test_a_slot_is_kept_for_its_time_then_goes_to_who_outgrew_it():
     kept = Labels(1)
     admit(kept, old=1)
-    for _ in range(labels.STAY - 1):
+    for _ in range(label_slots.STAY - 1):
         assert admit(kept, new=1) == ([OTHER], 0)
     assert admit(kept, new=1) == ([OTHER], 1)
     assert kept.texts == [OTHER, "new"]
@@ -295,14 +301,14 @@ def test_a_slot_is_kept_for_its_time_then_goes_to_who_outgrew_it():
 def test_a_busy_name_keeps_its_slot_from_those_little_busier():
     kept = Labels(1)
     admit(kept, old=2)
-    for _ in range(3 * labels.STAY):
+    for _ in range(3 * label_slots.STAY):
         assert admit(kept, old=2, new=3) == (["old", OTHER], 0)
     assert any(admit(kept, old=2, new=9)[1] for _ in range(60))
 
 
 def test_names_that_come_once_take_no_slots():
     kept = Labels(3)
-    for n in range(2 * labels.STAY):
+    for n in range(2 * label_slots.STAY):
         _, freed = admit(kept, **{f"once-{n}": 5})
         assert not freed
 
@@ -311,13 +317,13 @@ def test_what_was_counted_under_a_slot_goes_with_its_name(seen):
     """A name that takes another's slot starts at zero; all others go on."""
     metrics = Metrics(top=1)
     engine = Named([b"old", b"new"])
-    metrics.second(0, second_of(engine, [b"old"], 0), engine)
-    for _ in range(labels.STAY + 5):
-        metrics.second(0, second_of(engine, [b"new"], 1), engine)
+    metrics.end_second(0, second_of(engine, [b"old"], 0), engine)
+    for _ in range(label_slots.STAY + 5):
+        metrics.end_second(0, second_of(engine, [b"new"], 1), engine)
     counted = sums(requests_of(metrics, seen), "client_id")
     assert set(counted) == {("new",), (OTHER,)}
     assert counted["new",] == 5
-    assert counted[OTHER,] == labels.STAY
+    assert counted[OTHER,] == label_slots.STAY
 
 
 def test_the_document_lists_what_there_is(families):
@@ -328,4 +334,4 @@ def test_the_document_lists_what_there_is(families):
         for names, labels in re.findall(r"^\| (`kafkatap_[^|]*) \|([^|]*)\|", text, re.MULTILINE)
         for name in re.findall(r"`(kafkatap_\w+)`", names)
     }
-    assert told == {name: f.labels for name, f in families.items() if name.startswith("kafkatap_")}
+    assert told == {name: f.metric.labels for name, f in families.items() if name.startswith("kafkatap_")}

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
+from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.engine import Engine
-from kafkatap.live.bounds import Bounds, fold
 from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, PAUSED, Governor
+from kafkatap.live.memory_limits import MemoryLimits, fold_small_rows
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.priority import Priority
+from kafkatap.live.thread_priority import Priority
 from kafkatap.open_topics import OpenTopics
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
-from kafkatap.running import Run
+from kafkatap.run import Run
 
 from .support import SECOND, FileSource
 
@@ -32,16 +32,16 @@ SAMPLES = sorted(Path("samples").glob("*.pcap*"))
 WANTED = ("latency", "throttle", "errors", "clients", "timeline")
 
 
-def watched(path: Path, bounds: Bounds | None = None, step: int = SECOND // 10) -> tuple[Monitor, FileSource]:
+def watched(path: Path, limits: MemoryLimits | None = None, step: int = SECOND // 10) -> tuple[Monitor, FileSource]:
     source = FileSource(str(path), step)
-    monitor = Monitor(source, Engine(True), bounds=bounds, clock=source.clock, governor=Governor(None))
+    monitor = Monitor(source, Engine(True), limits=limits, clock=source.clock, governor=Governor(None))
     monitor.run(lambda: source.over)
     return monitor, source
 
 
 def reported(path: Path, by: str) -> tuple[Report, Context]:
     engine = Engine(True)
-    counts = ReportCounts(None, engine, by_topic=True)
+    counts = ReportCounts(by_topic=True)
     run = Run([str(path)], engine)
     for batch in run.batches():
         counts.add(batch)
@@ -63,7 +63,7 @@ def test_what_it_counts_is_what_a_report_counts(path: Path, by: str) -> None:
 @pytest.mark.parametrize("path", SAMPLES[:2], ids=lambda p: p.name)
 def test_forgetting_names_changes_no_number(path: Path) -> None:
     """Bounds so tight that names are looked through every second."""
-    monitor, _ = watched(path, Bounds(strings=1, text=1, addresses=1), SECOND // 50)
+    monitor, _ = watched(path, MemoryLimits(strings=1, text=1, addresses=1), SECOND // 50)
     made = build_report(monitor.windows.start, monitor.context(), by="topic")
     wanted, _ = reported(path, "topic")
     for name in WANTED:
@@ -72,14 +72,14 @@ def test_forgetting_names_changes_no_number(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SAMPLES[:1], ids=lambda p: p.name)
 def test_small_rows_are_added_up(path: Path) -> None:
-    monitor, _ = watched(path, Bounds(rows=6))
+    monitor, _ = watched(path, MemoryLimits(rows=6))
     wanted, _ = reported(path, "api")
     made = build_report(monitor.windows.start, monitor.context(), by="client")
     column = [c.name for c in made.table("latency").columns].index("count")
     asked = [c.name for c in wanted.table("latency").columns].index("count")
     assert sum(r[column] for r in made.table("latency").rows) == sum(r[asked] for r in wanted.table("latency").rows)
     assert "(other)" in {r[1] for r in made.table("latency").rows}
-    keys = fold(monitor.windows.start, Bounds(rows=6), monitor.engine).groups.key_rows()
+    keys = fold_small_rows(monitor.windows.start, MemoryLimits(rows=6), monitor.engine).groups.key_rows()
     kinds = {(api, poll) for api, poll in zip(keys[:, 0], keys[:, tally.GROUP_KEY.index("long_poll")], strict=True)}
     assert len(keys) <= 3 + len(kinds)
 
@@ -144,7 +144,7 @@ def test_a_limit_that_nobody_asked_for_loses_no_packets() -> None:
     for second in range(20):
         governor.judge((second + 1) * SECOND, 0.9, 0)
     assert governor.level == HEADERS
-    assert governor.rest() == 0.0
+    assert governor.pause() == 0.0
 
 
 def test_a_moment_above_the_limit_is_no_reason() -> None:
@@ -204,9 +204,9 @@ def test_packets_that_wait_as_others_have_the_processors_cost_no_detail(may_rise
     """The priority is raised; only a buffer that is nearly full leads to less."""
     governor = Busy(0.27, may_rise)
     for backlog in (0.6, 0.7, 0.85):
-        assert not governor.press(SECOND, backlog)
+        assert not governor.check_backlog(SECOND, backlog)
     assert governor.priority.is_raised == may_rise
-    assert governor.press(SECOND, 0.97)
+    assert governor.check_backlog(SECOND, 0.97)
     assert governor.level == LEAN
 
 
@@ -227,8 +227,9 @@ def test_a_priority_is_raised_until_it_is_calm() -> None:
 def test_a_thread_gets_its_niceness_back() -> None:
     """Also without any capability, where `allow_return` was called before."""
     steps = (
-        "import os, json, resource; from kafkatap.live import privileges; from kafkatap.live.priority import *;"
-        "before = os.nice(0); allow_return(); os.nice(5); privileges.keep_only(()); p = Priority(before);"
+        "import os, json, resource; from kafkatap.live.capture import capabilities;"
+        "from kafkatap.live.thread_priority import *;"
+        "before = os.nice(0); allow_return(); os.nice(5); capabilities.keep_only(()); p = Priority(before);"
         "print(json.dumps([os.nice(0) - before, p.raise_(), os.nice(0) - before, p.raise_(), p.restore(), "
         "os.nice(0) - before, resource.getrlimit(resource.RLIMIT_NICE)[0] >= 20 - before]))"
     )
@@ -245,7 +246,7 @@ def test_headers_only_loses_no_exchange() -> None:
         governor = Governor(None)
         governor.level = governor.lowest = level
         monitor = Monitor(source, Engine(level == FULL), clock=source.clock, governor=governor)
-        monitor._follow()
+        monitor._apply_level()
         monitor.run(lambda source=source: source.over)
         tables[level] = monitor
     wanted, found = (tables[level].engine.ledger() for level in (FULL, HEADERS))
@@ -308,8 +309,8 @@ def test_requests_that_nothing_answers_are_given_up() -> None:
     """Only the way to the brokers is captured: requests wait, but not for ever, and each ends as unanswered."""
     _, context = reported(SAMPLES[0], "api")
     source = OneWay(str(SAMPLES[0]), set(context.connections["broker_port"].tolist()))
-    bounds = Bounds(patience=3 * SECOND)
-    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None), bounds=bounds)
+    limits = MemoryLimits(patience=3 * SECOND)
+    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None), limits=limits)
     most = 0
     while not source.over:
         source.wait(0.1)

@@ -49,7 +49,7 @@ _DURATIONS = (
     "broker_ns", "hol_wait_ns", "throttle_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "total_ns",
 )  # fmt: skip
 #: Counts of exchanges by the order of two stamps, which two sockets may see differently.
-_BY_TIMES = ("queued", "throttle_waits")
+_BY_TIMES = ("hol_waits", "throttle_waits")
 
 
 @dataclass(frozen=True, slots=True)

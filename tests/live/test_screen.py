@@ -27,9 +27,9 @@ from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
-from kafkatap.live.screen.frame import Drawing, frame
+from kafkatap.live.screen.drawing import Drawing, screen_lines
 from kafkatap.live.screen.pages import Live, Page, Shown, sections
-from kafkatap.live.screen.recent import Recent
+from kafkatap.live.screen.recent_exchanges import Recent
 from tests.cli.running import ROOT, environment
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import encode
@@ -86,7 +86,7 @@ def expected() -> Callable[..., list[str]]:
     def drawn(page: Page, width: int = 80, height: int = 24, **how: Any) -> list[str]:
         shown = Shown(**{"window": 10, "utc": True, **how})
         parts = sections(page, Live(monitor, recent), shown)
-        lines = frame(Drawing(page, 1, shown, monitor.status, parts), width, height)
+        lines = screen_lines(Drawing(page, 1, shown, monitor.status, parts), width, height)
         return ["".join(text for text, _ in line).rstrip() for line in lines[4:-1]]
 
     return drawn
@@ -205,23 +205,26 @@ def test_hold_and_zero(terminal: Pane) -> None:
     terminal.until(lambda lines: (found := since.search(lines[0])) is not None and found[1] > started[1])
 
 
-@pytest.mark.parametrize("size", [(60, 15), (200, 50), (30, 8), (10, 3), (80, 24)])
-def test_sizes(terminal: Pane, size: tuple[int, int]) -> None:
+def test_sizes(terminal: Pane) -> None:
     draw = expected()
     play(terminal)
     until_middle(terminal, draw(Page("table", "api")))
     terminal.press("2")
-    terminal.resize(*size)
-    if size[1] >= 14:
-        until_middle(terminal, draw(Page("table", "client"), *size))
-    else:
-        first = draw(Page("table", "client"), size[0], 24)[1]
-        terminal.until(lambda lines: first in lines and len(lines) == size[1] + 1)
-    terminal.resize(80, 24)
-    until_middle(terminal, draw(Page("table", "client")))
+    for width, height in ((60, 15), (200, 50), (30, 8), (10, 3), (80, 24)):
+        terminal.resize(width, height)
+        if height >= 14:
+            until_middle(terminal, draw(Page("table", "client"), width, height))
+        else:
+            first = draw(Page("table", "client"), width, 24)[1]
+            terminal.until(lambda lines, first=first, height=height: first in lines and len(lines) == height + 1)
+        terminal.resize(80, 24)
+        until_middle(terminal, draw(Page("table", "client")))
 
 
-@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "vt100"}, {"TERM": "xterm-mono"}, {}])
+@pytest.mark.parametrize(
+    "variables",
+    [{"NO_COLOR": "1"}, {"TERM": "vt100"}, pytest.param({"TERM": "xterm-mono"}, marks=pytest.mark.long), {}],
+)
 def test_colours_only_where_they_are_wanted(terminal: Pane, variables: dict[str, str]) -> None:
     play(terminal, **variables)
     until_middle(terminal, expected()(Page("table", "api")))
@@ -261,7 +264,7 @@ def test_hostile_names(terminal: Pane, tmp_path: Path) -> None:
     assert terminal.told("pane_title") == title
 
 
-@pytest.mark.parametrize("key", ["q", "C-c", "C-q"])
+@pytest.mark.parametrize("key", ["q", "C-c", pytest.param("C-q", marks=pytest.mark.long)])
 def test_quitting_restores_the_terminal(terminal: Pane, key: str) -> None:
     play(terminal)
     assert terminal.told("alternate_on") == "1"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafkatap.live.bounds import Bounds
+from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.live.screen.pages import Live, Page, Shown, sections
-from kafkatap.live.screen.recent import Recent
+from kafkatap.live.screen.recent_exchanges import Recent
 from kafkatap.reports.batch import uuid_text
 from tests.support.tcp import merge
 from tests.wire.kafkatalk import FETCH, METADATA, MS, KafkaTalk
@@ -50,7 +50,7 @@ def test_names_are_those_that_any_metadata_told(tmp_path: Path) -> None:
     for second in seen.seconds():
         name = number if second < 4 else "orders"
         if second == 6:
-            monitor.bounds = Bounds(strings=1, text=1, addresses=1)  # names are looked through from now on
+            monitor.limits = MemoryLimits(strings=1, text=1, addresses=1)  # names are looked through from now on
         page = Page("table", "topic")
         (section,) = sections(page, Live(monitor, recent), Shown(window=None))
         assert [row.name for row in section.rows] == [name]

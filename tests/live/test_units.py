@@ -19,7 +19,7 @@ from kafkatap.commands.options import build_parser
 from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 
-from .test_prometheus import packets
+from .test_prometheus_server import packets
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "docs" / "live" / "kafkatap.service"

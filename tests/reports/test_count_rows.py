@@ -34,7 +34,7 @@ from kafkatap.reports.counting.counts import SECOND, ReportCounts
 from kafkatap.reports.model import Report
 from kafkatap.reports.sections.latency import BY
 from kafkatap.reports.tables import arrow_schema
-from kafkatap.running import Run
+from kafkatap.run import Run
 
 from . import rows as made
 from .rows import MS, context, counted, exchange, result

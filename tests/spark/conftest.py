@@ -21,12 +21,19 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of this folder into one worker of pytest-xdist, as two sessions at once would only wait for each other:
-    they come first (--dist worksteal takes from the end of a queue), and are one group (--dist loadgroup)."""
-    ours = [item for item in items if HERE in item.path.parents]
+    """Put the tests that need Spark into one worker of pytest-xdist: a second session would only cost another start.
+
+    They come first (`--dist worksteal` takes tests from the end of a queue) and are one group (`--dist loadgroup`).
+    """
+    ours = [item for item in items if HERE in item.path.parents and _needs_spark(item)]
     for item in ours:
         item.add_marker(pytest.mark.xdist_group("spark"))
-    items[:] = ours + [item for item in items if HERE not in item.path.parents]
+    chosen = set(ours)
+    items[:] = ours + [item for item in items if item not in chosen]
+
+
+def _needs_spark(item: pytest.Item) -> bool:
+    return not {"spark", "java"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def missing() -> str:

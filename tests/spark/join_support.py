@@ -24,15 +24,27 @@ from kafkatap import analyze
 from kafkatap.captures.splits import Split, plan_splits
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 from kafkatap.spark import tasks
-from kafkatap.spark.captures import Captures, Proved, _Surveyed
-from kafkatap.spark.output.connection_parts import merged_rows
-from kafkatap.spark.splits.decode import compare
+from kafkatap.spark.captures import Captures, ProvedPlan
+from kafkatap.spark.output.merged_connections import merged_rows
+from kafkatap.spark.output.split_tables import SplitResult
+from kafkatap.spark.splits.located_split import LocatedSplit
 from kafkatap.spark.splits.plan import Corrections, Plan, make_plan, shipped
+from kafkatap.spark.splits.proof import prove
 from kafkatap.spark.splits.survey import SplitSurvey
+from kafkatap.spark.splits.surveys import Surveys
+from kafkatap.spark.splits.task_rows import (
+    OUTCOME,
+    SEAM,
+    CutInput,
+    DecodeInput,
+    ReadOptions,
+    Row,
+    batch_of,
+    surveys_of,
+    task_row,
+)  # fmt: skip
 from tests.support.captures import PcapRecords
 
-#: No test needs more.
-ROUNDS = 20
 #: Numbers of rows, which mean nothing outside of one result.
 NUMBERS = ("exchange", "connection")
 #: What tells an exchange from all others, whatever its number.
@@ -127,59 +139,60 @@ class Joined:
 
 
 class _Driver:
-    """What `Captures` does on a session, done here."""
+    """Does without Spark what `Captures` does on a session."""
 
-    def __init__(self, splits: Sequence[Split], reading: tasks.Reading) -> None:
-        self.reading = reading
-        self.surveyed = _Surveyed([tasks.Place(split) for split in splits])
+    def __init__(self, splits: Sequence[Split], options: ReadOptions) -> None:
+        self.options = options
+        self.surveyed = Surveys([LocatedSplit(split) for split in splits])
         self.seams: dict[tuple[bytes, int], bytes] = {}
+        self.sizes: dict[tuple[bytes, int], int] = {}  # of seams that were shipped, by flow and split
         self.began_wrong = 0
+        self.plans: list[Plan] = []
+        self.rows = _Rows()
 
     def survey(self) -> None:
-        again: Iterable[int] = range(len(self.surveyed.places))
-        first = True
-        while again:
-            chosen = list(again)
-            self.began_wrong += 0 if first else len(chosen)
-            first = False
-            self.seams = {place: seam for place, seam in self.seams.items() if place[1] not in set(chosen)}
-            asked: list[tasks.Row] = [(i, i, tasks.TASK, None, pickle.dumps(self.surveyed.places[i])) for i in chosen]
-            for split, _, kind, flow, payload in _run(tasks.SurveyTask(self.reading), asked):
-                if flow is None:
-                    assert kind == tasks.SURVEY
-                    self.surveyed.surveys[split] = pickle.loads(payload)
-                else:
-                    self.seams[flow, split] = payload
-            again = self.surveyed.to_be_read_again()
-        self.surveyed.leave_out_void()
+        self.surveyed.run(self._survey)
+        self.began_wrong -= len(self.surveyed.places)
 
-    def plan(self, corrections: Corrections) -> Proved:
-        files = [place.split.file for place in self.surveyed.places]
-        return Proved(make_plan(self.surveyed.surveys, files, corrections))
+    def _survey(self, splits: list[int]) -> dict[int, SplitSurvey]:
+        self.began_wrong += len(splits)
+        self.seams = {place: seam for place, seam in self.seams.items() if place[1] not in splits}
+        rows = _run(tasks.SurveyTask(self.options), [task_row(i, self.surveyed.places[i]) for i in splits])
+        for split, _, _, flow, payload in rows:
+            if flow is not None:
+                self.seams[flow, split] = payload
+        return surveys_of(rows)
 
-    def given(self, plan: Plan, splits: set[int]) -> tuple[list[tasks.Row], dict[tuple[bytes, int], int]]:
-        """What these splits are decoded by, and the sizes of the seams."""
+    def plan(self, corrections: Corrections) -> Plan:
+        self.corrections = corrections
+        return make_plan(self.surveyed.surveys, self.surveyed.file_numbers, corrections)
+
+    def decode(self, plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
+        self.plans.append(plan)
+        self.rows.written.update({split: [] for split in splits})
+        task = tasks.DecodeTask(self.options, plan.bases, plan.topic_names, staging=self.rows)  # type: ignore[arg-type]
+        found = _run(task, self.inputs(plan, splits))
+        return {split: pickle.loads(payload) for split, _, kind, _, payload in found if kind == OUTCOME}
+
+    def inputs(self, plan: Plan, splits: set[int]) -> list[Row]:
+        """The inputs of these splits."""
         places = self.surveyed.places
-        rows: list[tasks.Row] = [
-            (t.split, t.split, tasks.TASK, None, pickle.dumps(tasks.Given(places[t.split], t)))
-            for t in plan.tasks
-            if t.split in splits
-        ]
+        rows = [task_row(t.split, DecodeInput(places[t.split], t)) for t in plan.tasks if t.split in splits]
         for source, flow, owner in shipped(plan):
             if owner in splits:
-                rows.append((owner, source, tasks.SEAM, flow, self.seams[flow, source]))
+                rows.append((owner, source, SEAM, flow, self.seams[flow, source]))
         for source, heads in plan.missing.items():
             owners = {flow: plan.owners[flow, source] for flow in heads if plan.owners[flow, source] in splits}
             if owners:
-                asked = (places[source], {flow: heads[flow] for flow in owners}, owners)
-                rows += _run(tasks.CutTask(), [(source, source, tasks.TASK, None, pickle.dumps(asked))])
-        sizes = {(row[3], row[1]): len(row[4]) for row in rows if row[2] == tasks.SEAM and row[3] is not None}
-        return sorted(rows, key=lambda row: (row[0], row[2])), sizes
+                cut = CutInput(places[source], {flow: heads[flow] for flow in owners}, owners)
+                rows += _run(tasks.CutTask(), [task_row(source, cut)])
+        self.sizes |= {(row[3], row[1]): len(row[4]) for row in rows if row[2] == SEAM and row[3] is not None}
+        return sorted(rows, key=lambda row: (row[0], row[2]))
 
 
-def _run(task: Any, rows: list[tasks.Row]) -> list[tasks.Row]:
-    found: list[tasks.Row] = []
-    for batch in task(iter([tasks.messages(rows)])):
+def _run(task: Any, rows: list[Row]) -> list[Row]:
+    found: list[Row] = []
+    for batch in task(iter([batch_of(rows)])):
         found += zip(*(batch.column(n).to_pylist() for n in batch.schema.names), strict=True)
     return found
 
@@ -194,44 +207,21 @@ def join(
 ) -> Joined:
     """Splits' tables, joined. `tamper` may spoil the surveys before they are planned by; `begin`: bytes that
     splits are to begin at first, instead of those where a record was searched and found."""
-    driver = _Driver(splits, tasks.Reading(ports, records=records))
+    driver = _Driver(splits, ReadOptions(ports, records=records))
     for i, place in (begin or {}).items():
         driver.surveyed.places[i] = replace(driver.surveyed.places[i], exact=place)
     driver.survey()
     surveys = driver.surveyed.surveys
     if tamper is not None:
         tamper(surveys)
-    rows = _Rows()
-    corrections = Corrections()
-    planned = driver.plan(corrections)
-    again = [task.split for task in planned.plan.tasks]
-    done: dict[int, tasks.Done] = {}
-    sizes: dict[tuple[bytes, int], int] = {}
-    plans = []
-    for _ in range(ROUNDS):
-        plans.append(planned.plan)
-        rows.written.update({split: [] for split in again})
-        given, shipped_now = driver.given(planned.plan, set(again))
-        sizes.update(shipped_now)
-        decode = tasks.DecodeTask(driver.reading, planned.plan.bases, planned.plan.topic_names, staging=rows)  # type: ignore[arg-type]
-        for split, _, kind, _, payload in _run(decode, given):
-            if kind == tasks.OUTCOME:
-                done[split] = pickle.loads(payload)
-        following = compare([done[t.split].outcome for t in planned.plan.tasks], planned.plan.topic_names, corrections)
-        if following is None:
-            break
-        before, corrections = planned, following
-        planned = driver.plan(corrections)
-        again = planned.changed(before)
-    else:
-        raise AssertionError(f"no end after {ROUNDS} rounds")
+    plan, done = prove(driver.plan, driver.decode, lambda result: result.outcome)
     captures = Captures(None, [])  # type: ignore[arg-type]
     captures.__dict__["_surveyed"] = driver.surveyed
-    proved = replace(planned, done=done)
+    proved = ProvedPlan(plan, done)
     context = captures.context_of(proved)
     shared = [d.connections for d in done.values() if d.connections is not None and d.connections.num_rows]
     parts: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
-    for name, table in (pair for written in rows.written.values() for pair in written):
+    for name, table in (pair for written in driver.rows.written.values() for pair in written):
         parts[name].append(table)
     if shared:
         parts["connections"].append(merged_rows(shared))
@@ -240,8 +230,8 @@ def join(
         name: pa.concat_tables(found) if found else arrow_schema(TABLES[name]).empty_table()
         for name, found in parts.items()
     }
-    wanted = {(flow, split): size for (flow, split), size in sizes.items() if (flow, split) in planned.plan.owners}
-    return Joined(tables, surveys, plans, corrections, captures.notes_of(proved), driver.began_wrong, wanted)
+    sizes = {place: size for place, size in driver.sizes.items() if place in plan.owners}
+    return Joined(tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, sizes)
 
 
 # ---------------------------------------------------------------- comparing

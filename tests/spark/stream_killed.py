@@ -9,6 +9,7 @@ from typing import Any
 
 from kafkatap.spark import stream
 from kafkatap.spark.cluster.session import open_session
+from kafkatap.spark.splits.task_rows import ReadOptions
 from tests.support.spark_clusters import SHORT_LIVED
 
 
@@ -24,9 +25,9 @@ def main(folder: str, out: str, checkpoint: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     stream._publish = last
-    following = stream.Following(out, checkpoint, split_size=250_000, records=True)
+    options = stream.StreamOptions(out, checkpoint, split_size=250_000, reading=ReadOptions(records=True))
     session = open_session("local[2]", name="killed", config={"spark.driver.extraJavaOptions": SHORT_LIVED})
-    query = stream.start_stream(session, folder, following, quiet=0, files=2)
+    query = stream.start_stream(session, folder, options, quiet=0, files=2)
     query.processAllAvailable()
 
 

@@ -13,12 +13,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 
 from kafkatap.analysis import Analysis
+from kafkatap.partitions import to_microseconds
+from kafkatap.reports.tables import TABLES
 from kafkatap.spark import pack as pack_module
 from kafkatap.spark.cluster.package import package_files
 from kafkatap.spark.pack import pack
+from tests.spark.join_support import compared, differences, local
 from tests.support.spark_clusters import BARE, SHORT_LIVED, Place, bare_python, connect_server, spark_home, standalone
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -47,7 +51,7 @@ def bare(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The executors' Python."""
     python = bare_python(tmp_path_factory.mktemp("bare") / "venv")
     code = "import importlib.util as u; print(*[n for n in ('numpy', 'numba', 'kafkatap') if u.find_spec(n)])"
-    done = subprocess.run([python, "-c", code], cwd="/", capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([python, "-c", code], cwd="/", env={}, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["numpy"]
     return python
 
@@ -107,11 +111,20 @@ def check_shipped(told: dict[str, Any], exchanges: int, bare: Path) -> None:
 def test_local_cluster_with_an_archive(
     archive: Path, site: Path, bare: Path, samples: Path, tmp_path: Path, exchanges: int
 ) -> None:
+    """An executor that is killed in the middle of a job changes nothing in what the job writes."""
     config = {"spark.executorEnv.KAFKATAP_PYTHON": str(bare)}
-    cluster = "local-cluster[2,1,1024]"
-    told = drive(site, samples / CAPTURE, tmp_path, master=cluster, archive=str(archive), config=config)
+    cluster, out = "local-cluster[2,1,1024]", tmp_path / "out"
+    told = drive(site, samples / CAPTURE, tmp_path, master=cluster, archive=str(archive), config=config, out=str(out))
     check_shipped(told, exchanges, bare)
     assert Path(told["kernels"]).is_relative_to(tmp_path)
+    assert told["killed"], "no executor was killed while the job ran"
+    published = {
+        name: ds.dataset(str(out / name), format="parquet").to_table(columns=[c.name for c in TABLES[name]])
+        for name in TABLES
+        if name != "records"
+    }
+    wanted = {name: to_microseconds(table) for name, table in local(samples / CAPTURE).items()}
+    assert not differences(compared(published), compared(wanted))
 
 
 def test_standalone_with_an_archive(

@@ -22,7 +22,7 @@ from kafkatap.reports.model import Report
 from kafkatap.reports.rendering.text import write_text
 from kafkatap.reports.sections.latency import BY
 from kafkatap.reports.tables import connections_table, files_table, ledger_table
-from kafkatap.running import Run
+from kafkatap.run import Run
 from kafkatap.spark.output.summing import context_of_tables
 from tests.reports.rows import connection, context, counted, exchange
 

@@ -108,9 +108,12 @@ def test_a_server_that_is_not_there_is_told_at_once(master: str, monkeypatch: py
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SetupError, match=r"nothing answers there \(Connection refused\)"):
-        session._require_server(master)
-    session._require_server("local[2]")
-    session._require_server("yarn")
+        session._require_master(master)
+    session._require_master("local[2]")
+    session._require_master("yarn")
+    session._require_master("k8s://https://cluster:6443")
+    with pytest.raises(SetupError, match="locals: there is no such master"):
+        session._require_master("locals")
 
 
 def test_the_settings_that_matter_are_set(spark: SparkSession) -> None:
@@ -157,8 +160,8 @@ def failing(how: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
         ("raises", "ValueError: what \\x1b[31m went wrong", "and more of it"),
         ("chained", "OSError: cannot read s3://bucket/one.pcap", "  in fail, "),
         ("import", "The executors' Python has no kafkatap.", "pack"),
-        ("killed", "The Python process of a task ended in mid-work: killed", "memory"),
-        ("crashed", "The Python process of a task ended in mid-work: Segmentation fault", ""),
+        ("killed", "The Python process of a task ended early: it was killed", "memory"),
+        ("crashed", "The Python process of a task ended early: Segmentation fault", ""),
     ],
 )
 def test_a_failed_task_is_told_by_its_python_cause(spark: SparkSession, how: str, first: str, then: str) -> None:

@@ -1,16 +1,13 @@
-"""The data source "pcap": its rows are the packets that one reader finds, however files are cut, whenever they come."""
+"""The data source "pcap": its rows are the packets that one reader finds, however files are cut."""
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkatap.captures.sources import CaptureReader
-from kafkatap.captures.storage import File
+from kafkatap.captures.capture_reader import CaptureReader
 from tests.support.captures import RAW, Interface, PcapRecords, pcap_bytes, pcapng_bytes, read_bytes, write_capture
 from tests.test_splits import carriers, linked_baits, made_packets
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from kafkatap.spark.source import SCHEMA, complete, parse_size, register, series
+from kafkatap.spark.source import SCHEMA, parse_size, register
 
 Row = tuple[Any, ...]
 
@@ -133,100 +130,3 @@ def test_sizes() -> None:
     for text in ("", "m", "-1", "1.5m", "1x"):
         with pytest.raises(ValueError, match="a size is"):
             parse_size(text)
-
-
-# ---------------------------------------------------------------- streams
-
-
-def test_a_file_is_complete_when_the_next_is_begun_or_nothing_comes() -> None:
-    second = 10**9
-    files = [
-        File("/a/one-0001.pcap", 5, 100 * second),
-        File("/a/one-0002.pcap", 5, 200 * second),
-        File("/a/two-0001.pcap", 5, 150 * second),
-        File("/b/one-0001.pcap", 5, 199 * second),
-    ]
-    assert series("/a/one-0001.pcap") == series("/a/one-0002.pcap") != series("/a/two-0001.pcap")
-    assert complete(files, 60, 205) == [files[0]]
-    assert complete(files, 60, 215) == [files[0], files[2]]
-    assert complete(files, 60, 259) == [files[0], files[2], files[3]]
-    assert complete(files, 60, 260) == [files[0], files[2], files[3], files[1]]
-
-
-class Stream:
-    """A stream of packets into Parquet, run until all that is there was taken, and again."""
-
-    def __init__(self, session: SparkSession, folder: Path, work: Path, **options: Any) -> None:
-        self.session, self.folder, self.work = session, folder, work
-        self.options = {"quiet": "0", "splitSize": "60k"} | options
-
-    def run(self) -> list[Row]:
-        frame = self.session.readStream.format("pcap").options(**self.options).load(str(self.folder))
-        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self.work / "checkpoint"))
-        query = writer.trigger(availableNow=True).start(str(self.work / "out"))
-        query.awaitTermination(120)
-        assert not query.isActive
-        return collected(self.session.read.schema(SCHEMA).parquet(str(self.work / "out")))
-
-
-@pytest.fixture
-def arriving(tmp_path: Path) -> Path:
-    folder = tmp_path / "arriving"
-    folder.mkdir()
-    return folder
-
-
-def put(path: Path, data: bytes, age: float) -> Path:
-    """A file that was last written `age` seconds ago."""
-    path.write_bytes(data)
-    then = time.time() - age
-    os.utime(path, (then, then))
-    return path
-
-
-def test_captures_that_arrive_are_read_once(session: SparkSession, arriving: Path, tmp_path: Path) -> None:
-    parts = [pcap_bytes(made_packets(300, seed=n)) for n in range(4)]
-    stream = Stream(session, arriving, tmp_path)
-    first = put(arriving / "a-1.pcap", parts[0], 30)
-    put(arriving / "notes.txt", b"no capture", 30)
-    assert stream.run() == rows_of(first)
-    put(arriving / "a-2.pcap", parts[1], 20)
-    put(arriving / "a-3.pcap", parts[2], 10)
-    expected = sorted(row for path in arriving.glob("*.pcap") for row in rows_of(path))
-    assert stream.run() == expected
-    first.unlink()  # old captures are removed sooner or later
-    put(arriving / "a-4.pcap", parts[3], 5)
-    assert stream.run() == sorted(expected + rows_of(arriving / "a-4.pcap"))
-
-
-def test_a_file_that_is_still_written_waits(session: SparkSession, arriving: Path, tmp_path: Path) -> None:
-    stream = Stream(session, arriving, tmp_path, quiet="3600")
-    data = pcap_bytes(made_packets(300))
-    done = put(arriving / "a-1.pcap", data, 5)
-    put(arriving / "a-2.pcap", data[:1_000], 0)
-    assert stream.run() == rows_of(done)
-
-
-def test_a_file_that_grows_after_all(session: SparkSession, arriving: Path, tmp_path: Path) -> None:
-    """Also in the middle of a packet: none is lost, none comes twice."""
-    data = pcap_bytes(made_packets(600))
-    stream = Stream(session, arriving, tmp_path)
-    for length in (10, 5_000, 200_001, len(data)):
-        path = put(arriving / "a.pcap", data[:length], 5)
-        assert stream.run() == rows_of(path)
-    assert len(rows_of(path)) == 600
-
-
-def test_so_many_files_a_batch(session: SparkSession, arriving: Path, tmp_path: Path) -> None:
-    for n in range(3):
-        put(arriving / f"a-{n}.pcap", pcap_bytes(made_packets(20, seed=n)), 50 - n)
-    seen: list[set[str]] = []
-
-    def note(batch: DataFrame, number: int) -> None:
-        seen.append({row.file for row in batch.select("file").distinct().collect()})
-
-    frame = session.readStream.format("pcap").options(quiet="0", maxFilesPerTrigger="1").load(str(arriving))
-    query = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(note).start()
-    query.processAllAvailable()
-    query.stop()
-    assert [name for batch in seen for name in sorted(batch)] == [f"{arriving}/a-{n}.pcap" for n in range(3)]

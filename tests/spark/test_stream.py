@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from kafkatap.spark.stream import Following
+    from kafkatap.spark.stream import StreamOptions
 
 FILES = 4
 HERE = Path(__file__).parent
@@ -43,10 +43,13 @@ def _first_time(path: str) -> tuple[int, int]:
     return int.from_bytes(head[:4], "little"), int.from_bytes(head[4:], "little")
 
 
-def _following(folder: Path) -> Following:
-    from kafkatap.spark.stream import Following
+def _options(folder: Path) -> StreamOptions:
+    from kafkatap.spark.splits.task_rows import ReadOptions
+    from kafkatap.spark.stream import StreamOptions
 
-    return Following(str(folder / "out"), str(folder / "checkpoint"), split_size=250_000, records=True)
+    return StreamOptions(
+        str(folder / "out"), str(folder / "checkpoint"), split_size=250_000, reading=ReadOptions(records=True)
+    )
 
 
 def _published(out: str) -> dict[str, pa.Table]:
@@ -61,11 +64,11 @@ def _published(out: str) -> dict[str, pa.Table]:
     }
 
 
-def _assert_same(following: Following, arrived: list[str]) -> None:
+def _assert_same(options: StreamOptions, arrived: list[str]) -> None:
     from kafkatap.partitions import to_microseconds
 
     wanted = {name: to_microseconds(table) for name, table in local(arrived, records=True).items()}
-    told = differences(compared(_published(following.out)), compared(wanted))
+    told = differences(compared(_published(options.out)), compared(wanted))
     assert not told, "\n".join(told)
 
 
@@ -73,13 +76,13 @@ def test_batches_go_on_from_each_other(spark: SparkSession, arrived: list[str], 
     from kafkatap import analyze
     from kafkatap.spark.stream import advance, finish_stream
 
-    following = _following(tmp_path)
-    advance(spark, arrived[:1], 0, following)
-    advance(spark, arrived[1:3], 1, following)
-    advance(spark, arrived[1:3], 1, following)  # what Spark does with a batch that it does not know to be done
-    advance(spark, arrived[3:], 2, following)
-    result = finish_stream(spark, following)
-    _assert_same(following, arrived)
+    options = _options(tmp_path)
+    advance(spark, arrived[:1], 0, options)
+    advance(spark, arrived[1:3], 1, options)
+    advance(spark, arrived[1:3], 1, options)  # what Spark does with a batch that it does not know to be done
+    advance(spark, arrived[3:], 2, options)
+    result = finish_stream(spark, options)
+    _assert_same(options, arrived)
     assert result.report is not None
     assert [t.rows for t in result.report.tables] == [t.rows for t in analyze(arrived).report().tables]
 
@@ -89,16 +92,16 @@ def test_a_batch_that_fails_is_read_again(
 ) -> None:
     from kafkatap.spark import stream
 
-    following = _following(tmp_path)
-    stream.advance(spark, arrived[:2], 0, following)
-    for place in ("_keep", "_publish"):  # before its state is kept, and before its rows are published
+    options = _options(tmp_path)
+    stream.advance(spark, arrived[:2], 0, options)
+    for place in ("_save", "_publish"):  # before its state is kept, and before its rows are published
         with monkeypatch.context() as patched:
             patched.setattr(stream, place, _fail)
             with pytest.raises(OSError, match="no room"):
-                stream.advance(spark, arrived[2:], 1, following)
-    stream.advance(spark, arrived[2:], 1, following)
-    stream.finish_stream(spark, following)
-    _assert_same(following, arrived)
+                stream.advance(spark, arrived[2:], 1, options)
+    stream.advance(spark, arrived[2:], 1, options)
+    stream.finish_stream(spark, options)
+    _assert_same(options, arrived)
 
 
 def _fail(*_: Any) -> None:
@@ -108,7 +111,7 @@ def _fail(*_: Any) -> None:
 def test_a_query_is_stopped_and_started(spark: SparkSession, arrived: list[str], tmp_path: Path) -> None:
     from kafkatap.spark.stream import finish_stream, start_stream
 
-    following = _following(tmp_path)
+    options = _options(tmp_path)
     folder = tmp_path / "captures"
     folder.mkdir()
     for some in (arrived[:2], arrived[2:]):
@@ -116,36 +119,36 @@ def test_a_query_is_stopped_and_started(spark: SparkSession, arrived: list[str],
             target = folder / Path(name).name
             target.write_bytes(Path(name).read_bytes())
             os.utime(target, (Path(name).stat().st_mtime,) * 2)
-        query = start_stream(spark, str(folder), following, quiet=0, files=2)
+        query = start_stream(spark, str(folder), options, quiet=0, files=2)
         try:
             query.processAllAvailable()
         finally:
             query.stop()
         assert query.exception() is None
-    finish_stream(spark, following)
-    _assert_same(following, [str(folder / Path(name).name) for name in arrived])
+    finish_stream(spark, options)
+    _assert_same(options, [str(folder / Path(name).name) for name in arrived])
 
 
 def test_a_driver_that_is_killed(spark: SparkSession, arrived: list[str], tmp_path: Path) -> None:
     """In its second batch, whose state is kept and whose rows are published, before Spark knows that it is done."""
     from kafkatap.spark.stream import finish_stream, start_stream
 
-    following = _following(tmp_path)
+    options = _options(tmp_path)
     folder = str(Path(arrived[0]).parent)
     told = tmp_path / "told"
     with told.open("wb") as file:  # no pipe: Spark's Java process would hold it for a while longer
         killed = subprocess.run(
-            [sys.executable, "-m", "tests.spark.stream_killed", folder, following.out, following.checkpoint],
+            [sys.executable, "-m", "tests.spark.stream_killed", folder, options.out, options.checkpoint],
             timeout=300, stdout=file, stderr=file, check=False, cwd=HERE.parents[1],
         )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, told.read_text()[-2_000:]
-    query = start_stream(spark, folder, following, quiet=0, files=2)
+    query = start_stream(spark, folder, options, quiet=0, files=2)
     try:
         query.processAllAvailable()
     finally:
         query.stop()
-    finish_stream(spark, following)
-    _assert_same(following, arrived)
+    finish_stream(spark, options)
+    _assert_same(options, arrived)
 
 
 def test_names_that_come_late(tmp_path: Path) -> None:
@@ -153,13 +156,13 @@ def test_names_that_come_late(tmp_path: Path) -> None:
     import pyarrow as pa
 
     from kafkatap.reports.batch import uuid_text
-    from kafkatap.spark.stream import _with_names
+    from kafkatap.spark.output.late_names import with_names
 
     known, other = (uuid_text(bytes(15) + bytes([n])) or "" for n in (7, 8))
     names = {known: "orders"}
     ids = pa.array([known])
     results = pa.table({"topic": [None, None, "kept"], "topic_id": [known, other, known]})
-    assert _with_names("results", results, names, ids)["topic"].to_pylist() == ["orders", None, "kept"]
+    assert with_names("results", results, names, ids)["topic"].to_pylist() == ["orders", None, "kept"]
     exchanges = pa.table({"topics": pa.array([[known, "a"], [], [other]], pa.list_(pa.string()))})
-    assert _with_names("exchanges", exchanges, names, ids)["topics"].to_pylist() == [["orders", "a"], [], [other]]
-    assert _with_names("results", results.slice(1), names, ids) is None
+    assert with_names("exchanges", exchanges, names, ids)["topics"].to_pylist() == [["orders", "a"], [], [other]]
+    assert with_names("results", results.slice(1), names, ids) is None

@@ -12,7 +12,7 @@ import pytest
 
 from kafkatap import analyze
 from kafkatap.engine import Engine
-from kafkatap.running import Run
+from kafkatap.run import Run
 from tests.support.captures import ETHERNET, SLL2, Interface, Packet, pcap_bytes, pcapng_bytes, write_capture
 from tests.support.tcp import START_NS, Segment, encode, merge
 from tests.wire.harness import Seen, check, same, see, see_files

@@ -84,7 +84,7 @@ def test_many_connections_of_a_host_are_found_at_once(low: bool, hosts: int) -> 
 def test_no_row_depends_on_the_seed(number: int, samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = samples / "apache-2.8.pcap.zst"
     before = see_files([path])
-    for module in ("dissector.dissector", "reassembly.flows", "reassembly.listeners", "reports.counting.count_table"):
+    for module in ("dissector.strings", "reassembly.flows", "reassembly.listeners", "reports.counting.count_table"):
         monkeypatch.setattr(f"kafkatap.{module}.new_seed", lambda: number << 31 & (1 << 62) - 1 | 0x40000001)
     same(see_files([path]), before)
 
@@ -337,13 +337,12 @@ def test_no_more_than_is_asked_for_is_kept_of_each_frame() -> None:
 
 def largest_buffer(made: Engine, packets: list[Packet]) -> int:
     """The largest place in the pool of frames that was ever used."""
-    from kafkatap.dissector.framing import connections as dialogs
 
     tops = []
 
     class Watch:
         def look(self, frames: object) -> None:
-            tops.append(int(made.dissector.state[dialogs.POOL_TOP]))
+            tops.append(made.dissector.pool_used)
 
     made.dissector.inspectors = (Watch(),)
     see(packets, runs=[200] * len(packets), engine=made)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -27,10 +27,19 @@ import pyarrow.parquet as pq
 from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE, RESULT
 from kafkatap.kernels.arrays import joined, new_numbers
 from kafkatap.reports import tables
-from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results, error_counts
+from kafkatap.reports.batch import (
+    ADDRESS_COLUMNS,
+    CONNECTION_ROW,
+    STRING_COLUMNS,
+    Array,
+    Batch,
+    Context,
+    as_results,
+    error_counts,
+)
 
 from ...partitions import to_microseconds
-from ..sinks import Sink
+from ..sink import Sink
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
@@ -45,10 +54,6 @@ GATHERED = 1 << 15
 #: In the order in which files appear: the rows that others refer to come last.
 _TABLES = ("results", "connections", "exchanges", "ledger")
 _RUNNING = ".running"
-#: Columns that are numbers of strings.
-_STRINGS = ("client_id", "client_software", "client_software_version", "software", "software_version",
-            "sasl_mechanism", "topic", "topic_id", "name")  # fmt: skip
-_ADDRESSES = ("client_ip", "broker_ip")
 
 
 class ParquetLog(Sink):
@@ -61,13 +66,13 @@ class ParquetLog(Sink):
         *,
         rotate: int = ROTATE,
         rows: int = ROWS,
-        tell: Callable[[str], None] = lambda text: None,
+        notify: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.written = dict.fromkeys(_TABLES, 0)  # rows, in files that are whole
         self.lost = 0  # rows that could not be written
-        self._rotate, self._rows, self._tell = rotate, rows, tell
+        self._rotate, self._rows, self._notify = rotate, rows, notify
         _remove_leftovers(self.folder)
         self.run, self._lock = _claim_run(self.folder)
         self._parts: dict[str, _Part] = {}
@@ -83,7 +88,7 @@ class ParquetLog(Sink):
         # What making tables imports (pyarrow looks for pandas too) is not to be imported while packets wait.
         tables.exchanges_table(np.zeros(0, EXCHANGE), np.zeros(0, ERROR_COUNT), np.zeros(0, RESULT), Context())
 
-    def batch(self, batch: Batch, engine: Engine) -> None:
+    def add_batch(self, batch: Batch, engine: Engine) -> None:
         self._exchanges.append(batch.exchanges)
         self._results.append(batch.results)
         self._gathered += len(batch.exchanges) + len(batch.results)
@@ -92,19 +97,19 @@ class ParquetLog(Sink):
             self._gathered += len(batch.topics)
         self._write_if_many(engine)
 
-    def connections(self, rows: Array, engine: Engine) -> None:
+    def add_connections(self, rows: Array, engine: Engine) -> None:
         self._connections.append(rows)
         self._gathered += len(rows)
         self._write_if_many(engine)
 
-    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         if self._until is None:
             self._until = now + self._rotate
         if now >= self._until:
             self._until = now + self._rotate
             self._finish(engine)
 
-    def forget(self, engine: Engine) -> None:
+    def resolve_names(self, engine: Engine) -> None:
         self._write(engine)
 
     def close(self, engine: Engine) -> None:
@@ -113,7 +118,7 @@ class ParquetLog(Sink):
             os.unlink(self._lock.name)
         self._lock.close()
         if self.lost:
-            self._tell(f"{self.folder}: {self.lost:,} rows of tables could not be written")
+            self._notify(f"{self.folder}: {self.lost:,} rows of tables could not be written")
 
     def _write_if_many(self, engine: Engine) -> None:
         if self._gathered >= GATHERED:
@@ -186,7 +191,7 @@ class ParquetLog(Sink):
         self.lost += rows
         if not self._failed:
             why = error.strerror or str(error)
-            self._tell(f"{self.folder / name}: {why}: rows of tables are lost; the capture goes on")
+            self._notify(f"{self.folder / name}: {why}: rows of tables are lost; the capture goes on")
         self._failed = True
 
 
@@ -235,12 +240,12 @@ def _repeating(path: str, kind: Any) -> Iterator[str]:
 
 def named(arrays: Sequence[Array], engine: Engine) -> Context:
     """The names that rows need, and no others; the rows are given the numbers that names have there."""
-    strings = _used(arrays, _STRINGS, len(engine.strings))
+    strings = _used(arrays, STRING_COLUMNS, len(engine.strings))
     known = {n: engine.topic_names[n] for n in np.flatnonzero(strings).tolist() if n in engine.topic_names}
     strings[list(known.values())] = True
-    place = _renumber(arrays, _STRINGS, strings)
-    addresses = _used(arrays, _ADDRESSES, len(engine.addresses))
-    _renumber(arrays, _ADDRESSES, addresses)
+    place = _renumber(arrays, STRING_COLUMNS, strings)
+    addresses = _used(arrays, ADDRESS_COLUMNS, len(engine.addresses))
+    _renumber(arrays, ADDRESS_COLUMNS, addresses)
     return Context(
         strings=[engine.strings[n] for n in np.flatnonzero(strings).tolist()],
         addresses=[engine.addresses[n] for n in np.flatnonzero(addresses).tolist()],
@@ -248,14 +253,14 @@ def named(arrays: Sequence[Array], engine: Engine) -> Context:
     )
 
 
-def _columns(arrays: Sequence[Array], names: Sequence[str]) -> Iterator[tuple[Array, str]]:
+def _columns(arrays: Sequence[Array], names: Collection[str]) -> Iterator[tuple[Array, str]]:
     for rows in arrays:
         for name in names:
             if name in (rows.dtype.names or ()):
                 yield rows, name
 
 
-def _used(arrays: Sequence[Array], names: Sequence[str], count: int) -> Array:
+def _used(arrays: Sequence[Array], names: Collection[str], count: int) -> Array:
     """Which of `count` numbers stand in these columns: bool (count + 1,); the last, for -1, is none."""
     used = np.zeros(count + 1, bool)
     for rows, name in _columns(arrays, names):
@@ -264,7 +269,7 @@ def _used(arrays: Sequence[Array], names: Sequence[str], count: int) -> Array:
     return used
 
 
-def _renumber(arrays: Sequence[Array], names: Sequence[str], used: Array) -> Array:
+def _renumber(arrays: Sequence[Array], names: Collection[str], used: Array) -> Array:
     """Give these columns the numbers that are left of those used; the new by the old ones, -1 for -1."""
     place = new_numbers(used)
     for rows, name in _columns(arrays, names):

@@ -27,9 +27,9 @@ from textual.widget import Widget
 from . import terminal
 from .breakdown import Scope
 from .columns import HEALTH, ROWS, Line, fit
-from .frame import Drawing, frame, place_cursor
+from .drawing import Drawing, place_cursor, screen_lines
 from .pages import TEXTS, VIEWS, WINDOWS, Frozen, Live, Page, Section, Shown, sections
-from .recent import Connection, Message, Recent
+from .recent_exchanges import Connection, Message, Recent
 
 if TYPE_CHECKING:
     from ..monitor import Monitor
@@ -49,7 +49,7 @@ def run_screen(
     `window`: the one that is shown first, one of WINDOWS (seconds; None: since the start). `notice`: what is to be told
     now, "" if nothing is.
     """
-    with terminal.signals_kept(), terminal.size_asked():
+    with terminal.signal_handlers_restored(), terminal.real_size():
         app = LiveApp(Live(monitor, recent), Shown(window=window, utc=utc), terminal.has_colors(), notice)
         if stop is not None:
             threading.Thread(target=_end_with, args=(app, stop), daemon=True, name="live-screen-stop").start()
@@ -172,7 +172,7 @@ class LiveApp(App[None]):
         drawing = Drawing(
             self.page, len(self.pages), self.shown, look.status, self._sections, held, self.editing, self._notice()
         )
-        self.canvas.draw(frame(drawing, *self.canvas.size))
+        self.canvas.draw(screen_lines(drawing, *self.canvas.size))
 
     def on_key(self, event: events.Key) -> None:
         event.stop()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,9 +23,6 @@ from kafkatap.reports.counting.rollup import Rolled, api_label, group_columns, m
 from kafkatap.reports.sections.error_codes import error_label
 from kafkatap.reports.sections.latency import names_by
 
-if TYPE_CHECKING:
-    from ...engine import Engine
-
 SECOND = 1_000_000_000
 BY = ("api", "client", "topic", "broker")
 #: Which of a row's times are shown: those of requests that wait for nothing, else of waiting ones, else of long polls.
@@ -35,7 +31,7 @@ _PROMPT, _WAITING, _LONG_POLL = range(3)
 #: Columns of tally.GROUP_VALUES that a row adds up.
 _SUMMED = (
     "answered", "no_reply_expected", "unanswered", "response_lost", "request_bytes", "response_bytes", "throttled",
-    "wait_ns", "errors",
+    "throttle_wait_ns", "failed_exchanges", "error_codes",
 )  # fmt: skip
 
 Label = int | str | None
@@ -63,16 +59,12 @@ class Row:
     broker_p99: int | None
     total_p99: int | None
     throttled: int  # responses with throttle_time_ms above zero
-    throttle_wait: int  # what quotas delayed on the wire, summed
-    errors: int  # non-zero error codes
-    error_rate: float
-    top_error: str | None  # the most frequent
-    unanswered: int  # or the response was lost
-
-
-def names_of(engine: Engine) -> Context:
-    """What the numbers in counts mean, live: no copy, so good only as long as the monitor's lock is held."""
-    return Context(strings=engine.strings, addresses=engine.addresses, topic_names=engine.topic_names)
+    throttle_wait: int  # sum
+    failed: int  # exchanges with a non-zero error code
+    error_codes: int
+    error_code_rate: float
+    top_error: str | None  # the most frequent error code
+    unanswered: int  # including responses that were lost
 
 
 def window_rows(counts: ReportCounts, context: Context, by: str, length: int, within: Scope = ()) -> list[Row]:
@@ -162,15 +154,16 @@ def _made(rolled: Rolled, api_keys: Mapping[Label, int], errors: Mapping[Label, 
     columns = zip(
         places, tiers, requests.tolist(), v["request_bytes"].tolist(), v["response_bytes"].tolist(),
         broker[:, 0].tolist(), broker[:, 1].tolist(), total_p99.tolist(), v["throttled"].tolist(),
-        v["wait_ns"].tolist(), v["errors"].tolist(), (v["unanswered"] + v["response_lost"]).tolist(), strict=True,
+        v["throttle_wait_ns"].tolist(), v["failed_exchanges"].tolist(), v["error_codes"].tolist(),
+        (v["unanswered"] + v["response_lost"]).tolist(), strict=True,
     )  # fmt: skip
     rows = [
         Row(
             None if name is None else str(name), api_keys.get(name), tier != _PROMPT, tier == _LONG_POLL,
             count, count / seconds, sent / seconds, got / seconds, maybe(p50), maybe(p99), maybe(total),
-            throttled, wait, failed, failed / seconds, errors.get(name) if failed else None, unanswered,
+            throttled, wait, failed, codes, codes / seconds, errors.get(name) if codes else None, unanswered,
         )
-        for name, tier, count, sent, got, p50, p99, total, throttled, wait, failed, unanswered in columns
+        for name, tier, count, sent, got, p50, p99, total, throttled, wait, failed, codes, unanswered in columns
         if count
     ]  # fmt: skip
     return sorted(rows, key=lambda row: (-row.requests, row.name or ""))

@@ -14,7 +14,7 @@ from kafkatap.reports import units
 
 from ..broker_health import BrokerRow
 from .breakdown import Row
-from .recent import Connection, Message
+from .recent_exchanges import Connection, Message
 
 Span = tuple[str, str]  #: text and a rich style ("" for plain)
 Line = list[Span]
@@ -145,11 +145,13 @@ ROWS: tuple[Column[Row], ...] = (
     ),
     Column("throttled", "throttled", 5, 9, lambda r: _count(r.throttled, WARN), lambda r: r.throttled),
     Column(
-        "quota", "quota", 7, 7, lambda r: _time(r.throttle_wait or None, False, WARN), lambda r: r.throttle_wait
+        "throttle_wait", "thr.wait", 7, 8, lambda r: _time(r.throttle_wait or None, False, WARN),
+        lambda r: r.throttle_wait,
     ),
     Column("unanswered", "unans.", 11, 6, lambda r: _count(r.unanswered, WARN), lambda r: r.unanswered),
-    Column("errors", "err/s", 3, 7, lambda r: _rate(r.error_rate, BAD), lambda r: r.error_rate),
-    Column("error", "error", 6, 12, lambda r: (r.top_error or "", BAD), None, 28, False, 22),
+    Column("failed", "failed", 3, 7, lambda r: _count(r.failed, BAD), lambda r: r.failed),
+    Column("error_codes", "codes/s", 12, 7, lambda r: _rate(r.error_code_rate, BAD), lambda r: r.error_code_rate),
+    Column("error", "error code", 6, 12, lambda r: (r.top_error or "", BAD), None, 28, False, 22),
 )  # fmt: skip
 
 
@@ -178,7 +180,7 @@ def connection_columns(utc: bool) -> tuple[Column[Connection], ...]:
         Column("p99", "p99", 2, 9, lambda c: _time(c.broker_p99, False, "bold")),
         Column("throttled", "throttled", 6, 9, lambda c: _count(c.throttled, WARN)),
         Column("unanswered", "unans.", 9, 6, lambda c: _count(c.unanswered, WARN)),
-        Column("errors", "errors", 5, 7, lambda c: _count(c.errors, BAD)),
+        Column("failed", "failed", 5, 7, lambda c: _count(c.failed, BAD)),
         Column("last", "last", 7, 8, lambda c: (units.clock(c.last, utc, 0), "")),
     )
 
@@ -200,8 +202,8 @@ def message_columns(utc: bool) -> tuple[Column[Message], ...]:
 
 def result_of(message: Message) -> Span:
     """What came of a request: error codes, else why there is no answer, else what it waited for."""
-    if message.errors:
-        return ", ".join(name if n == 1 else f"{name} x{n}" for name, n in message.errors), BAD
+    if message.error_codes:
+        return ", ".join(name if n == 1 else f"{name} x{n}" for name, n in message.error_codes), BAD
     if message.outcome == "no_reply_expected":
         return "no reply asked", DIM
     if message.outcome != "answered":
@@ -209,7 +211,7 @@ def result_of(message: Message) -> Span:
     if message.throttle_time_ms:
         return f"throttle {units.duration(message.throttle_time_ms * 1_000_000)}", WARN
     if message.throttle_wait_ns:
-        return f"quota wait {units.duration(message.throttle_wait_ns)}", WARN
+        return f"throttle wait {units.duration(message.throttle_wait_ns)}", WARN
     return "ok", DIM
 
 
@@ -232,11 +234,14 @@ def told(m: Message, utc: bool) -> list[Line]:
         ("outcome", m.outcome.replace("_", " "), "" if m.outcome == "answered" else WARN),
         ("size", f"{size(m.request_bytes)}, response {size(m.response_bytes)}", ""),
         ("broker", time(m.broker_ns) + waits, "bold"),
-        ("queue", f"{time(m.hol_wait_ns)}   behind earlier requests of the connection", ""),
-        ("quota", f"{time(m.throttle_wait_ns)}   waited on the wire", WARN if m.throttle_wait_ns else ""),
+        ("head-of-line", f"{time(m.hol_wait_ns)}   wait behind earlier requests of the connection", ""),
+        ("throttle", f"{time(m.throttle_wait_ns)}   wait on the wire because of throttling",
+         WARN if m.throttle_wait_ns else ""),
         ("total", f"{time(m.total_ns)}   first byte of the request to last byte of the response", ""),
-        ("throttle", f"{throttle}   throttle_time_ms of the response", WARN if m.throttle_time_ms else ""),
+        ("", f"{throttle}   throttle_time_ms of the response", WARN if m.throttle_time_ms else ""),
+    ]  # fmt: skip
+    fields += [
+        ("error codes" if n == 0 else "", f"{name} x{times}", BAD) for n, (name, times) in enumerate(m.error_codes)
     ]
-    fields += [("errors" if n == 0 else "", f"{name} x{count}", BAD) for n, (name, count) in enumerate(m.errors)]
     fields += [("topics" if n == 0 else "", units.safe(topic), "") for n, topic in enumerate(m.topics)]
-    return [[(f"{name:<12}", DIM), (text, style)] for name, text, style in fields]
+    return [[(f"{name:<14}", DIM), (text, style)] for name, text, style in fields]

@@ -17,12 +17,14 @@ from kafkatap.reports.counting.counts import ReportCounts
 
 from ..broker_health import BrokerRow
 from ..governor import FULL, LEVELS
-from .breakdown import BY, SECOND, Row, Scope, names_of, window_rows
+from ..sink import names_of
+from .breakdown import BY, SECOND, Row, Scope, window_rows
 from .columns import HEALTH, ROWS, Column, connection_columns, message_columns, result_of, shown_name
-from .recent import Connection, Message, Recent
+from .recent_exchanges import Connection, Message, Recent
 
 if TYPE_CHECKING:
-    from ..monitor import Monitor, Status
+    from ..monitor import Monitor
+    from ..status import Status
 
 T = TypeVar("T")
 #: Lengths of the windows, seconds; None: since the start.
@@ -109,7 +111,7 @@ class Frozen:
             self._brokers = {window: live.brokers(window) for window in WINDOWS}
             for window in WINDOWS:
                 with live.monitor.reading(window) as counts:
-                    self._counts[window] = ReportCounts(counts.filters, None, by_topic=counts.by_topic)
+                    self._counts[window] = ReportCounts(by_topic=counts.by_topic)
                     self._counts[window].merge(counts)
 
     @contextmanager

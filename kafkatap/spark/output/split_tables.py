@@ -1,8 +1,7 @@
-"""A decoded split as rows of tables: given to Spark, or written where they were decoded.
+"""The rows of one decoded split: yielded to Spark, or written to files by the executor that decoded them.
 
-Rows are gathered and made into Arrow tables some ten thousand at a time. What names need (topics' ids) is known before,
-from the survey, so no row has to be looked at twice. Records are kept in a file of the executor until it is known which
-exchanges are this split's.
+Exchanges become Arrow tables GATHER at a time. The survey supplies the names of topic ids, so no row is touched twice.
+Records are spilled to a temporary file until all exchanges of the split are finished.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,57 +24,118 @@ from kafkatap.reports.counting.count_rows import rows_of_counts
 from kafkatap.reports.counting.counts import ReportCounts
 
 from ...partitions import broker_names, exchange_times, to_microseconds
-from ..splits.decode import SplitRun
+from ..splits.checkpoint import OpenFlow
+from ..splits.decode import Outcome, SplitRun
+from ..splits.located_split import LocatedSplit
+from ..splits.open_flows import open_flows
 from ..splits.split_engine import NOTHING
+from ..splits.task_rows import COUNTS, OUTCOME, ReadOptions, Row, batch_of
+from .publish import Staging, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...captures.splits import SplitReader
-    from ..splits.carry import CarriedFlow
-    from ..tasks import Place, Reading
-    from .publish import Staging, Written
 
 Array = np.ndarray[Any, Any]
-#: Exchanges that are made into tables at a time.
+#: Exchanges in one Arrow table.
 GATHER = 50_000
 
 
-class TableRows:
-    """Makes the rows of one split's tables."""
+@dataclass(slots=True)
+class SplitResult:
+    """The result of decoding a split. `first`, `last`: times of its own packets. `open_flows`: the flows that stay open
+    at its end. `connections`: rows of the connections that other splits share. `written`: its files. `received`: bytes
+    of seams that it received from other splits."""
+
+    outcome: Outcome
+    first: int | None = None
+    last: int | None = None
+    written: list[Written] = field(default_factory=list)
+    connections: Any = None
+    open_flows: dict[bytes, OpenFlow] = field(default_factory=dict)
+    received: int = 0
+
+
+class SplitTables:
+    """Makes the table rows of one split. `received`: bytes of seams that the split received."""
 
     def __init__(
-        self, reading: Reading, table: str | None, staging: Staging | None, place: Place | None, received: int
+        self,
+        options: ReadOptions,
+        table: str | None,
+        staging: Staging | None,
+        source: LocatedSplit | None,
+        received: int,
     ) -> None:
         from kafkatap.dissector.programs.program import load_programs
 
-        self.reading = reading
-        self.table = table
-        self.staging = staging
-        self.place = place
-        self.received = received
+        self._options = options
+        self._table = table
+        self._source = source
+        self._received = received
         self._collector: RecordCollector | None = None
-        if table == "records" or (staging is not None and reading.records):
-            self._collector = RecordCollector(load_programs("records", reading.definitions))
+        if table == "records" or (staging is not None and options.records):
+            self._collector = RecordCollector(load_programs("records", options.definitions))
         self.inspectors: list[Inspector] = [] if self._collector is None else [self._collector]
 
-    def of_table(self, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
+    # The four ways to run a split.
+
+    def rows(self, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
         """The rows of the one table that is wanted, times in microseconds."""
-        for name, table in self.made(run, reader, {self.table or ""}):
-            if name == self.table:
+        for name, table in self._made(run, reader, {self._table or ""}):
+            if name == self._table:
                 yield from to_microseconds(table).to_batches()
 
-    def made(
-        self, run: SplitRun | _Counted, reader: SplitReader | None, wanted: set[str]
+    def write(self, run: SplitRun, reader: SplitReader | None, staging: Staging) -> pa.RecordBatch:
+        """Write the rows of all tables; return a row OUTCOME and a row COUNTS."""
+        split = run.task.split
+        counts = ReportCounts(by_topic=self._options.by_topic)
+        files: list[Written] = []
+        partitions = _ExchangePartitions()
+        shared = None
+        made = self._made(run, reader, {"exchanges", "results", "connections"}, counts)
+        for part, (name, table) in enumerate(made):
+            if name == "connections":
+                shared, table = run.split_shared(table)
+            if name == "exchanges":
+                partitions.add(table)
+            if name in ("results", "records"):
+                files += staging.write(name, table, split, part, *partitions.of(table))
+            else:
+                files += staging.write(name, table, split, part)
+        return self._result(run, files, shared, counts, _open_flows(run, self._source))
+
+    def count(self, run: SplitRun, reader: SplitReader | None) -> pa.RecordBatch:
+        """A row OUTCOME with the rows of connections, and a row COUNTS, for reports."""
+        counts = ReportCounts(by_topic=self._options.by_topic)
+        for batch in run.batches(reader):
+            counts.add(batch)
+        context = run.context()
+        connections = tables.connections_table(context.connections, context)
+        return self._result(run, [], connections, counts)
+
+    def prove(self, run: SplitRun, reader: SplitReader | None) -> pa.RecordBatch:
+        """A row OUTCOME alone, which proves the plan."""
+        for _ in run.batches(reader):
+            pass
+        return self._result(run, [])
+
+    # ------------------------------------------------------------
+
+    def _made(
+        self, run: SplitRun, reader: SplitReader | None, wanted: set[str], counts: ReportCounts | None = None
     ) -> Iterator[tuple[str, pa.Table]]:
-        """(name, some rows), of exchanges before their results; then connections, then records."""
+        """(table name, some rows): exchanges before their results, then connections, then records. Adds to `counts`."""
         with tempfile.TemporaryFile(prefix="kafkatap-") as file:
-            records = _Kept(file, self._collector, run) if self._collector is not None else None
+            records = _SpilledRecords(file, self._collector, run) if self._collector is not None else None
             exchanges: list[Batch] = []
             for batch in run.batches(reader):
+                if counts is not None:
+                    counts.add(batch)
                 exchanges.append(batch)
                 if records is not None:
-                    records.take()
+                    records.spill()
                 if sum(len(b.exchanges) for b in exchanges) >= GATHER:
                     yield from self._tables(run, exchanges, wanted, records)
                     exchanges = []
@@ -83,34 +144,67 @@ class TableRows:
             if "connections" in wanted:
                 yield "connections", tables.connections_table(context.connections, context)
             if records is not None:
-                records.take()
+                records.spill()
                 for table in records.tables():
                     yield "records", table
 
     def _tables(
-        self, run: SplitRun | _Counted, batches: list[Batch], wanted: set[str], records: _Kept | None
+        self, run: SplitRun, batches: list[Batch], wanted: set[str], records: _SpilledRecords | None
     ) -> Iterator[tuple[str, pa.Table]]:
         if not batches:
             return
         exchanges = joined([b.exchanges for b in batches], EXCHANGE)
         if records is not None:
-            records.emitted(exchanges)
+            records.keep(exchanges)
         if not wanted & {"exchanges", "results"}:
             return
         results = joined([b.results for b in batches], RESULT)
         context = run.context()
         if "exchanges" in wanted:
-            asked = joined([as_results(b.topics) for b in batches if b.topics is not None], RESULT)
-            about = joined([asked, results], RESULT)
-            yield "exchanges", tables.exchanges_table(exchanges, error_counts(results), about, context)
+            requested = joined([as_results(b.topics) for b in batches if b.topics is not None], RESULT)
+            topics = joined([requested, results], RESULT)
+            yield "exchanges", tables.exchanges_table(exchanges, error_counts(results), topics, context)
         if "results" in wanted:
             yield "results", tables.results_table(results, context)
 
+    def _result(
+        self,
+        run: SplitRun,
+        files: list[Written],
+        connections: Any = None,
+        counts: ReportCounts | None = None,
+        left: dict[bytes, OpenFlow] | None = None,
+    ) -> pa.RecordBatch:
+        split, engine = run.task.split, run.engine
+        done = SplitResult(run.outcome, engine.first, engine.last, files, connections, left or {}, self._received)
+        rows: list[Row] = [(split, split, OUTCOME, None, pickle.dumps(done))]
+        if counts is not None:
+            rows.append((split, split, COUNTS, None, _serialized(rows_of_counts(counts, run.engine))))
+        return batch_of(rows)
 
-class _Kept:
-    """Records in a file, until it is known whose they are."""
 
-    def __init__(self, file: Any, collector: RecordCollector, run: SplitRun | _Counted) -> None:
+def _open_flows(run: SplitRun, source: LocatedSplit | None) -> dict[bytes, OpenFlow]:
+    """The flows that stay open at the end of a run, each with the packets that restore its state."""
+    if not run.open_flows:
+        return {}
+    own = {} if source is None else source.cut(dict.fromkeys(run.open_flows, NOTHING))
+    return open_flows(run, {key: run.packets_of(key, own) for key in run.open_flows})
+
+
+def _serialized(table: pa.Table) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+class _SpilledRecords:
+    """Records in a temporary file, until it is clear which of their exchanges the split has."""
+
+    def __init__(self, file: Any, collector: RecordCollector, run: SplitRun) -> None:
         import pyarrow as pa
 
         from kafkatap.reports.record_table import records_table
@@ -121,11 +215,11 @@ class _Kept:
         self._make = records_table
         self._ipc = pa.ipc
         self._writer: Any = None
-        self._mine: list[Array] = []
+        self._exchanges: list[Array] = []
         self._names: dict[bytes, str] = {}
 
-    def take(self) -> None:
-        """Write what the collector has gathered."""
+    def spill(self) -> None:
+        """Write the records that the collector holds."""
         if not self._names:
             self._names = {key: name.decode("utf-8", "replace") for key, name in self._run.topic_names.items()}
         for chunk in self._collector.chunks():
@@ -134,11 +228,12 @@ class _Kept:
                 self._writer = self._ipc.new_stream(self._file, table.schema)
             self._writer.write_table(table)
 
-    def emitted(self, exchanges: Array) -> None:
-        self._mine.append(exchanges["exchange"].copy())
+    def keep(self, exchanges: Array) -> None:
+        """Keep the records of these exchanges."""
+        self._exchanges.append(exchanges["exchange"].copy())
 
     def tables(self) -> Iterator[pa.Table]:
-        """What belongs to exchanges of this split."""
+        """The records that are kept."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -146,131 +241,38 @@ class _Kept:
             return
         self._writer.close()
         self._file.seek(0)
-        mine = pa.array(np.concatenate(self._mine) if self._mine else np.zeros(0, np.int64))
+        kept = pa.array(np.concatenate(self._exchanges) if self._exchanges else np.zeros(0, np.int64))
         for batch in self._ipc.open_stream(self._file):
             table = pa.Table.from_batches([batch])
-            kept = table.filter(pc.is_in(table["exchange"], mine))
-            if kept.num_rows:
-                yield kept
+            table = table.filter(pc.is_in(table["exchange"], kept))
+            if table.num_rows:
+                yield table
 
 
-def checked(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
-    """A row OUTCOME alone: what proves the plan."""
-    for _ in run.batches(reader):
-        pass
-    yield _told(rows, run, [])
-
-
-def counted(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
-    """A row OUTCOME with the split's connections, and a row COUNTS: what reports are made of."""
-    counts = ReportCounts(names=run.engine, by_topic=rows.reading.by_topic)
-    for batch in run.batches(reader):
-        counts.add(batch)
-    context = run.context()
-    connections = tables.connections_table(context.connections, context)
-    yield _told(rows, run, [], connections, counts)
-
-
-def written(rows: TableRows, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
-    """Write the split's rows; give a row OUTCOME, and a row COUNTS."""
-    staging = rows.staging
-    assert staging is not None
-    split = run.task.split
-    counts = ReportCounts(names=run.engine, by_topic=rows.reading.by_topic)
-    wanted = {"exchanges", "results", "connections"}
-    files: list[Written] = []
-    where = _Where()
-    shared = None
-    for part, (name, table) in enumerate(rows.made(_Counted(run, counts), reader, wanted)):
-        if name == "connections":
-            shared, table = run.parted(table)
-        if name == "exchanges":
-            where.note(table)
-        if name in ("results", "records"):
-            files += staging.write(name, table, split, part, *where.of(table))
-        else:
-            files += staging.write(name, table, split, part)
-    yield _told(rows, run, files, shared, counts, _left(run, rows.place))
-
-
-def _left(run: SplitRun, place: Place | None) -> dict[bytes, CarriedFlow]:
-    """The flows that are open at the end, with as many of their packets as it takes to go on."""
-    from ..splits.carry import carried_flows
-
-    if not run.left:
-        return {}
-    own = {} if place is None else place.cut(dict.fromkeys(run.left, NOTHING))
-    return carried_flows(run, {key: run.packets_of(key, own) for key in run.left})
-
-
-def _told(
-    made: TableRows,
-    run: SplitRun,
-    files: list[Written],
-    connections: Any = None,
-    counts: ReportCounts | None = None,
-    left: dict[bytes, CarriedFlow] | None = None,
-) -> pa.RecordBatch:
-    """What came of a split, as rows of MESSAGE."""
-    from ..tasks import COUNTS, OUTCOME, Done, Row, messages
-
-    split = run.task.split
-    done = Done(run.outcome, run.engine.first, run.engine.last, files, connections, left or {}, made.received)
-    rows: list[Row] = [(split, split, OUTCOME, None, pickle.dumps(done))]
-    if counts is not None:
-        rows.append((split, split, COUNTS, None, _packed(rows_of_counts(counts, run.engine))))
-    return messages(rows)
-
-
-def _packed(table: pa.Table) -> bytes:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-        stream.write_table(table)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
-
-
-class _Counted:
-    """A SplitRun whose batches are counted as they go by."""
-
-    def __init__(self, run: SplitRun, counts: Any) -> None:
-        self._run = run
-        self._counts = counts
-
-    def batches(self, reader: SplitReader | None) -> Iterator[Batch]:
-        for batch in self._run.batches(reader):
-            self._counts.add(batch)
-            yield batch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._run, name)
-
-
-class _Where:
-    """The time and broker of each exchange, for the rows of other tables."""
+class _ExchangePartitions:
+    """The time and the broker of each exchange, which place the rows of other tables."""
 
     def __init__(self) -> None:
         self._numbers: list[Array] = []
         self._times: list[Array] = []
         self._brokers: list[Any] = []
-        self._whole: tuple[Array, Array, Any] | None = None
+        self._sorted: tuple[Array, Array, Any] | None = None
 
-    def note(self, exchanges: pa.Table) -> None:
+    def add(self, exchanges: pa.Table) -> None:
         self._numbers.append(exchanges["exchange"].to_numpy())
         self._times.append(exchange_times(exchanges))
         self._brokers.append(broker_names(exchanges).cast("string"))
-        self._whole = None
+        self._sorted = None
 
     def of(self, rows: pa.Table) -> tuple[Array, Any]:
+        """The times and the brokers of the exchanges that these rows belong to."""
         import pyarrow as pa
 
-        if self._whole is None:
+        if self._sorted is None:
             numbers = np.concatenate(self._numbers)
             order = np.argsort(numbers, kind="stable")
             brokers = pa.chunked_array(self._brokers).combine_chunks().take(pa.array(order))
-            self._whole = numbers[order], np.concatenate(self._times)[order], brokers
-        numbers, times, brokers = self._whole
+            self._sorted = numbers[order], np.concatenate(self._times)[order], brokers
+        numbers, times, brokers = self._sorted
         at = np.searchsorted(numbers, rows["exchange"].to_numpy())
         return times[at], brokers.take(pa.array(at))

@@ -1,47 +1,47 @@
-"""From the surveys of all splits: which split stands for which packets of each flow, and what it has to know for that.
+"""Plan the second pass: which split decodes which packets of each flow, and what it has to know before.
 
-Splits are put in order of time by their files (as `sources.ordered` does) and, in a file, of place. Packets are
+Splits are ordered by the time of their files (as in `merge_captures`), and within a file by place. Packets are
 numbered over all of them. Each flow belongs to the first split that has it, up to its head in the next one, and so on.
 
-A flow whose packets in two files overlap in time was captured at both ends: all its packets, from all of these splits,
-go to the first, and are merged there in order of time.
+If packets of a flow from two files overlap in time, it was captured at both ends. All its packets go to the first
+split, which merges them in order of time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.framing import connections as d
+from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
 from kafkatap.reassembly.dtypes import LISTENER
 
-from ...captures.sources import SLACK_NS
-from .handover import History
+from ...captures.merge import SLACK_NS
+from .flow_state import History
 from .split_engine import NOTHING
 from .survey import FlowSeen, SplitSurvey
 
 if TYPE_CHECKING:
-    from .carry import Carry
+    from .checkpoint import Checkpoint
 
 Array = np.ndarray[Any, Any]
-#: A flow in a split.
-Place = tuple[bytes, int]
+#: A flow and one of its splits.
+FlowInSplit = tuple[bytes, int]
 
 
 @dataclass(slots=True)
 class SplitTask:
-    """What one split has to do. `base`: packets of the whole input before it. `number`: what its exchanges are numbered
-    by; `following`: more is to come, so what is open in the end stays open. `heads`: by flow, up to which packet
-    (over the whole input) it is not this split's. `primed`: the flows that begin here at a head. `next`: the flows that
-    another split goes on with, and which."""
+    """The work of one split. `base`: packets of the whole input before it. `number`: numbers its exchanges;
+    `keep_open`: more captures will come, so open flows stay open at the end. `heads`: by flow, the last packet (over
+    the whole input) that belongs to an earlier split. `primed`: the flows that start here at a head. `next`: the flows
+    that a later split continues, and that split. `merged`: the flows captured at both ends."""
 
     split: int
     base: int = 0
     number: int = 0
-    following: bool = False
+    keep_open: bool = False
     heads: dict[bytes, int] = field(default_factory=dict)
     histories: dict[bytes, History] = field(default_factory=dict)
     primed: list[bytes] = field(default_factory=list)
@@ -50,52 +50,52 @@ class SplitTask:
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
 
     def same(self, other: SplitTask) -> bool:
-        """Whether both ask for the same."""
-        names = ("split", "base", "number", "following", "heads", "histories", "primed", "next", "merged")
+        """Whether both are the same work."""
+        names = ("split", "base", "number", "keep_open", "heads", "histories", "primed", "next", "merged")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 @dataclass(slots=True)
 class Corrections:
-    """What turned out otherwise than planned: heads that were none, and what is known at others. `names`: of topics,
-    seen only when splits were joined."""
+    """Corrections of a plan: heads that do not hold, and histories at other heads. `names`: topic names that only the
+    decoding pass found."""
 
-    dropped: set[Place] = field(default_factory=set)
-    histories: dict[Place, History] = field(default_factory=dict)
+    dropped: set[FlowInSplit] = field(default_factory=set)
+    histories: dict[FlowInSplit, History] = field(default_factory=dict)
     names: dict[bytes, bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Plan:
-    """`tasks` in order. `owners`: to which split the packets of a flow in a split go, up to its head. `missing`: those
-    of them that the survey did not cut out, by split, with the last packet (in the split)."""
+    """`tasks` in order. `owners`: the split that receives the packets of a flow in a split, up to its head. `missing`:
+    by split, the flows whose packets the survey did not cut out, each with its last packet (numbered in the split)."""
 
     tasks: list[SplitTask]
     topic_names: dict[bytes, bytes]
-    owners: dict[Place, int] = field(default_factory=dict)
+    owners: dict[FlowInSplit, int] = field(default_factory=dict)
     missing: dict[int, dict[bytes, int]] = field(default_factory=dict)
     both_ends: set[bytes] = field(default_factory=set)
-    carry: int | None = None  # the split that stands for what was open before
+    resumed: int | None = None  # the split that continues the open flows of a checkpoint
     packets: int = 0
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
 
     @property
     def bases(self) -> dict[int, int]:
-        """Packets before each split, to be added to the numbers in its seams."""
-        return {task.split: 0 if task.split == self.carry else task.base for task in self.tasks}
+        """Packets before each split, to add to the packet numbers of its seams."""
+        return {task.split: 0 if task.split == self.resumed else task.base for task in self.tasks}
 
 
 def make_plan(
     surveys: Sequence[SplitSurvey],
     files: Sequence[int],
     corrections: Corrections | None = None,
-    carry: Carry | None = None,
-    following: bool = False,
+    checkpoint: Checkpoint | None = None,
+    keep_open: bool = False,
 ) -> Plan:
-    """`surveys[i]` is of split i, which belongs to file `files[i]`; those of one file follow each other.
+    """`surveys[i]` is the survey of split i, which belongs to file `files[i]`. Splits of one file are adjacent.
 
-    `carry`: what came before; a split of the next number stands for the flows that it left open, as far as they go on,
-    were closed, or have to be ended. `following`: more is to come.
+    `checkpoint`: what earlier batches left; one more split, of the next number, continues their open flows where these
+    go on, were closed, or have to end. `keep_open`: more captures will come.
     """
     corrections = corrections or Corrections()
     order = _in_order(surveys, files)
@@ -103,14 +103,14 @@ def make_plan(
     listeners: dict[tuple[int, ...], None] = {}
     names: dict[bytes, bytes] = {}
     flows: dict[bytes, list[int]] = {}
-    if carry is not None:
-        base, before = carry.packets, carry.splits
-        listeners.update(dict.fromkeys(carry.listeners.tolist()))
-        names.update(carry.topic_names)
-        tasks.append(_carried(carry, surveys, following))
+    if checkpoint is not None:
+        base, before = checkpoint.packets, checkpoint.splits
+        listeners.update(dict.fromkeys(checkpoint.listeners.tolist()))
+        names.update(checkpoint.topic_names)
+        tasks.append(_resumed_task(checkpoint, surveys, keep_open))
     for split in order:
         survey = surveys[split]
-        tasks.append(SplitTask(split, base, before + split, following, listeners=_rows(listeners)))
+        tasks.append(SplitTask(split, base, before + split, keep_open, listeners=_rows(listeners)))
         base += survey.packets
         listeners.update(dict.fromkeys(survey.listeners.tolist()))
         names.update(survey.topic_names)
@@ -118,28 +118,28 @@ def make_plan(
             flows.setdefault(key, []).append(split)
     names.update(corrections.names)
     plan = Plan(
-        tasks, names, carry=None if carry is None else len(surveys), packets=base, listeners=_rows(listeners)
+        tasks, names, resumed=None if checkpoint is None else len(surveys), packets=base, listeners=_rows(listeners)
     )  # fmt: skip
     of_split = {task.split: task for task in tasks}
     for key, splits in flows.items():
-        left = None if carry is None else carry.flows.get(key)
+        left = None if checkpoint is None else checkpoint.flows.get(key)
         if left is not None or len(splits) > 1:
             if _overlap(surveys, files, key, splits):
                 _merge(plan, of_split, key, splits, left is not None)
             elif left is not None:
-                _chain(plan, of_split, surveys, corrections, key, [len(surveys), *splits], left.now[1])
+                _chain(plan, of_split, surveys, corrections, key, [len(surveys), *splits], left.state.history)
             else:
                 _chain(plan, of_split, surveys, corrections, key, splits)
     return plan
 
 
-def _carried(carry: Carry, surveys: Sequence[SplitSurvey], following: bool) -> SplitTask:
-    """What the split that stands for earlier batches has to do."""
+def _resumed_task(checkpoint: Checkpoint, surveys: Sequence[SplitSurvey], keep_open: bool) -> SplitTask:
+    """The task of the split that continues the open flows of a checkpoint."""
     split = len(surveys)
-    task = SplitTask(split, carry.packets, carry.splits + split, following)
+    task = SplitTask(split, checkpoint.packets, checkpoint.splits + split, keep_open)
     touched = {key for survey in surveys for key in survey.flows}
-    for key, left in carry.flows.items():
-        if key in touched or left.closed or not following:
+    for key, left in checkpoint.flows.items():
+        if key in touched or left.is_closed or not keep_open:
             task.primed.append(key)
             if left.history is not None:
                 task.histories[key] = left.history
@@ -171,7 +171,7 @@ def _overlap(surveys: Sequence[SplitSurvey], files: Sequence[int], key: bytes, s
 
 def _merge(plan: Plan, tasks: Mapping[int, SplitTask], key: bytes, splits: Sequence[int], goes_on: bool) -> None:
     plan.both_ends.add(key)
-    owner = plan.carry if goes_on and plan.carry is not None else splits[0]
+    owner = plan.resumed if goes_on and plan.resumed is not None else splits[0]
     tasks[owner].merged.add(key)
     for split in splits:
         tasks[split].heads[key] = NOTHING
@@ -188,7 +188,8 @@ def _chain(
     splits: Sequence[int],
     history: History | None = None,
 ) -> None:
-    """One flow through its splits, in order. `history`: what is known of it in the first one, else its survey tells."""
+    """Plan one flow through its splits, in order. `history`: of its connection in the first split, if not the
+    survey's."""
     owner = splits[0]
     if history is None:
         history = _placed(surveys[owner].flows[key], tasks[owner].base)
@@ -213,24 +214,28 @@ def _chain(
 
 
 def _is_other(history: History, seen: FlowSeen) -> bool:
-    """Whether a flow does not carry Kafka, as far as is known up to a split and as is seen in it."""
-    if history.protocol in (d.TLS, d.FOREIGN):
+    """Whether a flow is not Kafka, by its history before a split and by the survey of that split."""
+    if history.facts.protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN):
         return True
-    return history.protocol == d.UNKNOWN and seen.history is not None and seen.history.protocol != d.KAFKA
+    return (
+        history.facts.protocol == PROTOCOL_UNKNOWN
+        and seen.history is not None
+        and seen.history.facts.protocol != PROTOCOL_KAFKA
+    )
 
 
 def _covers(seen: FlowSeen, head: int) -> bool:
-    """Whether the seam that was cut out goes up to this head and not beyond."""
+    """Whether the seam from the survey ends exactly at this head."""
     return seen.whole if not head else not seen.whole and head == seen.head
 
 
 def _placed(seen: FlowSeen, base: int) -> History:
     assert seen.history is not None
-    return replace(seen.history, connection=seen.history.connection + base)
+    return seen.history.numbered_from(base)
 
 
 def shipped(plan: Plan) -> list[tuple[int, bytes, int]]:
-    """(split that it is from, flow, split that gets it) of the seams that the surveys cut out."""
+    """(split that it is from, flow, split that receives it) of each seam that the surveys cut out."""
     return [
         (split, key, owner) for (key, split), owner in plan.owners.items() if key not in plan.missing.get(split, ())
     ]

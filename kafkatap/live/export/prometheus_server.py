@@ -1,0 +1,142 @@
+"""Metrics for Prometheus: an HTTP server that answers scrapes, in threads of its own.
+
+A scrape formats what the last whole second left behind; the capture waits for it only while rows are copied.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from socketserver import TCPServer, ThreadingMixIn
+from threading import BoundedSemaphore, Thread
+from typing import TYPE_CHECKING, Any, Protocol
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from ...complaints import reason_of
+from ...installation import install_command
+from ..latency_buckets import BUCKET_BOUNDS
+from .metric_list import COUNTER, HISTOGRAM, Family
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+    from ..status import Status
+    from .metrics import Metrics
+
+#: Seconds after which a client that says nothing is given up.
+PATIENCE = 10
+#: Scrapes at a time; more are hung up on.
+AT_ONCE = 4
+_BOUNDS = (*map(str, BUCKET_BOUNDS), "+Inf")
+
+
+class Watched(Protocol):
+    """What a monitor is here."""
+
+    @property
+    def status(self) -> Status: ...
+
+
+class Server:
+    """`address`: (host, port) at which it listens, the port the real one where 0 was asked for."""
+
+    def __init__(self, metrics: Metrics, monitor: Watched, address: tuple[str, int]) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, make_wsgi_app
+        except ModuleNotFoundError:
+            raise OSError(f"metrics need prometheus_client ({install_command('live')})") from None
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collector(metrics, monitor))
+        host, port = address
+        try:
+            family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self._http = _HTTPServer(family, where)
+        except OSError as error:
+            shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            raise OSError(f"cannot serve metrics at {shown}: {reason_of(error)}") from None
+        self._http.set_app(make_wsgi_app(registry))
+        self.address = self._http.server_name, self._http.server_port
+        self._thread = Thread(target=self._http.serve_forever, args=(0.1,), name="prometheus", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+def serve(metrics: Metrics, monitor: Watched, address: tuple[str, int]) -> Server:
+    """Answer scrapes at (host, port) until it is closed. OSError, with a line to show, where that cannot be done."""
+    return Server(metrics, monitor, address)
+
+
+class _Collector:
+    def __init__(self, metrics: Metrics, monitor: Watched) -> None:
+        self._metrics = metrics
+        self._monitor = monitor
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._metrics.families(self._monitor.status):
+            yield exposed(family)
+
+
+def exposed(family: Family) -> Metric:
+    """A family as the client library has it."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    metric = family.metric
+    name, text, labels = metric.name, metric.help, metric.labels
+    if metric.kind == HISTOGRAM:
+        histogram = HistogramMetricFamily(name, text, labels=labels)
+        for point in family.points:
+            histogram.add_metric(point.labels, _cumulative(point.counts), point.value)
+        return histogram
+    made = (CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily)(name, text, labels=labels)
+    for point in family.points:
+        made.add_metric(point.labels, point.value)
+    return made
+
+
+def _cumulative(counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Counts of buckets as Prometheus has them: of all values up to each bound."""
+    return list(zip(_BOUNDS, accumulate(counts), strict=True))
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: standard error belongs to what live capture has to say."""
+
+
+class _HTTPServer(ThreadingMixIn, WSGIServer):
+    """A thread for each scrape, AT_ONCE at most."""
+
+    daemon_threads = True
+
+    def __init__(self, family: int, address: Any) -> None:
+        self.address_family = family
+        self._free = BoundedSemaphore(AT_ONCE)
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # HTTPServer's asks the DNS for a name besides
+        host, self.server_port = self.server_address[:2]
+        self.server_name = str(host)
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up, or is too slow, is nobody's concern."""

@@ -1,0 +1,64 @@
+"""The series of metrics without a table: the monitor's status, the ledger, and this process."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ..governor import LEVELS
+from .label_slots import label
+from .metric_list import COUNTER, LEDGER, Family, Metric, Point, ledger_metric
+
+if TYPE_CHECKING:
+    from ..status import Status
+
+#: Series by the name of their metric.
+Points = dict[str, list[Point]]
+
+
+def ledger_points(ledger: Mapping[str, Mapping[str, int]], started: int) -> Points:
+    """The places of the ledger, how much has no place yet, and the totals. `started`: ns since the epoch."""
+    points: Points = {}
+    for section in LEDGER:
+        places = dict(ledger.get(section, {}))
+        total = places.pop("total", 0)
+        name = ledger_metric(section)
+        points[f"kafkatap_ledger_{name}_total"] = [Point((place,), n, started) for place, n in places.items()]
+        points[f"kafkatap_ledger_open_{name}"] = [Point((), total - sum(places.values()))]
+        if section == "packets":
+            points["kafkatap_captured_packets_total"] = [Point((), total, started)]
+        elif section == "payload bytes":
+            points["kafkatap_payload_bytes_total"] = [Point((), total, started)]
+    return points
+
+
+def status_points(status: Status, started: int) -> Points:
+    return {
+        "kafkatap_dropped_packets_total": [Point((), status.dropped, started)],
+        "kafkatap_detail_level": [Point((name,), int(i == status.level)) for i, name in enumerate(LEVELS)],
+        "kafkatap_open_connections": [Point((), status.connections)],
+        "kafkatap_waiting_requests": [Point((), status.waiting)],
+        "kafkatap_encrypted_ratio": [Point((), status.encrypted_share)],
+        "kafkatap_last_second_timestamp_seconds": [Point((), status.now / 1e9)],
+        "kafkatap_interface_info": [Point((label(name),), 1) for name in status.interfaces],
+        "kafkatap_build_info": [Point(_versions(), 1)],
+    }
+
+
+@cache
+def _versions() -> tuple[str, str]:
+    from ...installation import own_version
+
+    return own_version(), platform.python_version()
+
+
+def process_families(started: int) -> Iterator[Family]:
+    """Processor time, memory and open files of this process, under the names that all exporters use."""
+    from prometheus_client import ProcessCollector
+
+    for metric in ProcessCollector(registry=None).collect():
+        for sample in metric.samples:
+            since = started if metric.type == COUNTER else 0
+            yield Family(Metric(sample.name, metric.type, metric.documentation), [Point((), sample.value, since)])

@@ -1,0 +1,308 @@
+"""The live screen as lines of text: what is drawn, and not how it reaches the terminal.
+
+`frame` makes all lines of a screen of any size, of spans of (text, style). Fields of the head and the foot have ranks:
+those of the highest go first where the screen is narrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkatap.reports import units
+
+from ..broker_health import value
+from ..governor import FULL, LEVELS
+from .breakdown import SECOND
+from .columns import BAD, DIM, WARN, Line, Span, cells, fit, heading, rate, told
+from .pages import TEXTS, VIEWS, Page, Section, Shown, scope_text, window_text
+
+if TYPE_CHECKING:
+    from ..status import Status
+
+Field = tuple[int, list[Span]]  #: rank, spans
+KEYS = (
+    (1, "1-5", "view"), (2, "w", "window"), (2, "s", "sort"), (3, "/", "filter"), (2, "⏎", "open"), (4, "l", "last"),
+    (3, "p", "hold"), (5, "z", "zero"), (0, "?", "help"), (0, "q", "quit"),
+)  # fmt: skip
+KEYS_INSIDE = (
+    (0, "esc", "back"), (3, "tab", "next part"), (2, "⏎", "open"), (4, "l", "last"), (2, "w", "window"),
+    (3, "/", "filter"), (3, "p", "hold"), (1, "?", "help"), (0, "q", "quit"),
+)  # fmt: skip
+
+HELP = """\
+Keys
+  1 2 3 4       all by API, client, topic, broker; also tab, left and right
+  5             the connections of each broker
+  w             window: the last 10 s, the last minute, since the start
+  s  < >        sort by the next column; by the one to the left or right
+  r             the other way round
+  /             only rows that hold a text; enter keeps it, esc clears it
+  up down       choose a row; also j k, page up, page down, home, end
+  enter         open it: what it is made of, connections, last messages
+                enter on a message: all that is known of it
+  tab           on to the next part of what was opened
+  l             the last messages of the chosen row
+  esc           back; also backspace
+  p  space      hold the screen still, all of it; counting goes on
+  z             start the counts anew
+  q             end, with the report
+
+Columns
+  req/s         requests a second
+  p50  p99      the broker's own time, from the request's last byte (or from
+                when the broker could begin) to the response's first byte
+  (1.02 s)      in brackets: the requests wait for data or for other members
+                (Fetch, JoinGroup, SyncGroup), which does not make a broker
+                slow; rows with other requests show the times of those
+  total p99     from the request's first byte to the response's last one
+  throttled     responses with throttle_time_ms above zero
+  quota         what requests waited on the wire because of quotas, summed
+  unans.        requests without a response
+  err/s, error  error codes a second, at any level of the responses, and the
+                most frequent one
+  in/s  out/s   bytes of requests and of responses a second
+
+Connections (5)
+  open          connections that are there now
+  opened        handshakes in the window
+  refused       a RST answered the SYN: nothing listens there
+  no answer     SYNs that nothing answered for a second
+  resets        connections that a RST ended
+  retrans.      packets that were sent again, by either end
+  zero win.     packets that say that the receiver has no room
+  rtt           mean round trip of the handshakes
+
+Head
+  drops         packets that the kernel dropped, not taken in time
+  level         full: all is decoded; no topics: of bodies only error codes
+                and throttling; headers only: requests, responses and their
+                times; paused: in turns nothing
+  waiting       requests that have no response yet
+  encrypted     the part of the traffic that is TLS: nothing can be read
+"""
+
+
+HELP_LINES: list[Line] = [[(line, "bold" if line[:1].strip() else "")] for line in HELP.splitlines()]
+
+
+@dataclass(slots=True)
+class Drawing:
+    """What the screen is to show. `held`: since when it stands still; `editing`: the filter is being typed; `notice`:
+    what is to be told now."""
+
+    page: Page
+    depth: int
+    shown: Shown
+    status: Status
+    sections: Sequence[Section]
+    held: int | None = None
+    editing: bool = False
+    notice: str = ""
+
+
+def screen_lines(drawing: Drawing, width: int, height: int) -> list[Line]:
+    """`height` lines, none wider than `width`; sets the page's `cursor`, `at` and `top` to what fits."""
+    head = list(_head(drawing, width))
+    keep = 4 if height >= 14 else 2 if height >= 8 else 1
+    head = head[:keep] if keep == 4 else [head[-1]] if keep == 1 else [head[2], head[3]]
+    foot = list(_foot(drawing, width)) if height >= 6 else []
+    body = _body(drawing, width, max(height - len(head) - len(foot), 1))
+    return [cropped(line, width) for line in (*head, *body, *foot)][:height]
+
+
+def cropped(line: Line, width: int) -> Line:
+    """What of a line fits."""
+    kept: Line = []
+    for text, style in line:
+        if width <= 0:
+            break
+        kept.append((units.cut(text, width), style))
+        width -= units.cells(text)
+    return kept
+
+
+def _fields(fields: Sequence[Field], width: int, gap: str = "   ") -> Line:
+    """Fields beside each other, as many as fit."""
+    shown = list(fields)
+
+    def needed() -> int:
+        return sum(units.cells(text) for _, spans in shown for text, _ in spans) + len(gap) * (len(shown) - 1)
+
+    while len(shown) > 1 and needed() > width:
+        shown.remove(max(shown, key=lambda f: f[0]))
+    line: Line = []
+    for n, (_, spans) in enumerate(shown):
+        line += [(gap, "")] * (n > 0) + spans
+    return line
+
+
+def _field(rank: int, name: str, value: str, style: str = "bold") -> Field:
+    return rank, [(f"{name} ", DIM), (value, style)]
+
+
+def _head(drawing: Drawing, width: int) -> Iterator[Line]:
+    s, utc = drawing.status, drawing.shown.utc
+    names = ", ".join(map(units.safe, s.interfaces))
+    since = f"{units.clock(s.started, utc, 0)} ({units.duration(max(s.now - s.started, 0) // SECOND * SECOND)})"
+    yield _fields(
+        [
+            (1, [("kafkatap live", "bold")]),
+            (0, [(units.cut(names, max(width // 3, 8)), "bold")]),
+            (0, [(f"{units.clock(s.now, utc, 0)} {units.zone(s.now, utc)}", "")]),
+            _field(2, "counts since", since, ""),
+        ],
+        width,
+    )
+    drops: list[Span] = [("drops ", DIM), (f"{s.dropped:,}", "bold")]
+    if s.dropped_lately:
+        drops = [(f"DROPS {s.dropped_lately:,} in 10 s", f"{BAD} reverse"), (f", {s.dropped:,} in all", BAD)]
+    yield _fields(
+        [
+            (1, [(rate(s.packet_rate) if s.packet_rate else "0", "bold"), (" packets/s", DIM)]),
+            (1, [(f"{units.size(int(s.byte_rate))}/s", "bold")]),
+            (0, drops),
+            _field(2, "cpu", f"{100 * s.cpu:.0f} %"),
+            _field(3, "memory", units.size(s.memory)),
+        ],
+        width,
+    )
+    level: list[Span] = [("level ", DIM), (LEVELS[s.level], "bold")]
+    if s.level != FULL:
+        why = f": {s.reason}" if s.reason else ""
+        level = [
+            ("LEVEL ", WARN), (LEVELS[s.level], f"bold {WARN} reverse"),
+            (f" since {units.clock(s.level_since, utc, 0)}{why}", WARN),
+        ]  # fmt: skip
+    yield _fields(
+        [
+            (0, level),
+            _field(1, "connections", f"{s.connections:,}"),
+            _field(1, "waiting", f"{s.waiting:,}"),
+            *_troubles(s),
+            _field(2, "encrypted", units.share(s.encrypted_share)),
+        ],
+        width,
+    )
+    yield _where(drawing, width)
+
+
+def _troubles(status: Status) -> list[Field]:
+    """Connections that could not be opened, or were reset, in the last 10 s; nothing where there were none."""
+    resets = value(status.troubles, "reset_by_client") + value(status.troubles, "reset_by_broker")
+    counts = (
+        (0, "refused", value(status.troubles, "refused"), f"{BAD} reverse"),
+        (0, "no answer", value(status.troubles, "unanswered"), f"{BAD} reverse"),
+        (1, "resets", resets, WARN),
+    )
+    return [_field(rank, name, f"{count:,} in 10 s", style) for rank, name, count, style in counts if count]
+
+
+def _where(drawing: Drawing, width: int) -> Line:
+    """What is looked at, and how."""
+    page, shown = drawing.page, drawing.shown
+    fields: list[Field] = []
+    if page.kind == "table":
+        fields.append((1, _tabs(page.by)))
+    elif page.kind in TEXTS:
+        fields.append((0, [(page.kind, "bold reverse")]))
+    else:
+        text = scope_text(page) or "all"
+        text = f"{'last messages: ' if page.kind == 'messages' else ''}{text}"
+        room = max(width - (12 if drawing.held is None else 24), 10)
+        fields.append((0, [(units.cut(text, room), "bold")]))
+    if page.kind == "table":
+        fields.append((2, [(window_text(shown.window), "bold")]))
+    if drawing.editing:
+        fields.append((0, [("/", "bold"), (units.safe(shown.filter), "bold"), ("▏", "blink")]))
+    elif shown.filter:
+        fields.append((1, [("only ", DIM), (f"/{units.safe(shown.filter)}", "bold")]))
+    hidden = sum(section.hidden for section in drawing.sections)
+    if hidden:
+        fields.append((3, [(f"{hidden:,} hidden", DIM)]))
+    if drawing.held is not None:
+        fields.insert(1, (0, [(f"HELD at {units.clock(drawing.held, shown.utc, 0)}", f"bold {WARN} reverse")]))
+    return _fields(fields, width, "  ")
+
+
+def _tabs(by: str) -> list[Span]:
+    spans: list[Span] = []
+    for n, name in enumerate(VIEWS, 1):
+        title = {"api": "API"}.get(name, name)
+        text = f"[{n} {title}]" if name == by else f" {n} {title} "
+        spans.append((text, "bold reverse" if name == by else ""))
+    return spans
+
+
+def _foot(drawing: Drawing, width: int) -> Iterator[Line]:
+    if drawing.notice:
+        yield [(units.safe(drawing.notice), WARN)]
+    if drawing.editing:
+        yield _fields([(0, [("⏎", "bold"), (" keep", DIM)]), (0, [("esc", "bold"), (" clear", DIM)])], width, "  ")
+        return
+    keys = KEYS if drawing.depth == 1 else KEYS_INSIDE
+    yield _fields([(rank, [(key, "bold"), (f" {what}", DIM)]) for rank, key, what in keys], width, "  ")
+
+
+#: Lines of the body that are no row of a section.
+_TITLE, _HEADING, _EMPTY, _MORE, _BLANK = range(-5, 0)
+
+
+def _lines(sections: Sequence[Section], titles: bool) -> list[tuple[int, int]]:
+    """(section, row or one of the above) of each line of the body."""
+    lines: list[tuple[int, int]] = []
+    for n, section in enumerate(sections):
+        if titles:
+            lines += [(n, _BLANK)] * (n > 0) + [(n, _TITLE), (n, _HEADING)]
+        lines += [(n, i) for i in range(len(section.rows))] or [(n, _EMPTY)]
+    return lines
+
+
+def place_cursor(page: Page, sections: Sequence[Section]) -> tuple[int, int] | None:
+    """The (section, row) that is chosen: the key's, where it is gone what stands in its place; None: no rows."""
+    places = [(n, i) for n, section in enumerate(sections) for i in range(len(section.rows))]
+    if not places:
+        return None
+    at = 0
+    if page.cursor is not None:
+        keys = [sections[n].keys[i] for n, i in places]
+        at = keys.index(page.cursor) if page.cursor in keys else min(page.at, len(places) - 1)
+        page.cursor = keys[at]
+    page.at = at
+    return places[at]
+
+
+def _body(drawing: Drawing, width: int, height: int) -> list[Line]:
+    page, shown, sections = drawing.page, drawing.shown, drawing.sections
+    if page.kind in TEXTS:
+        text = HELP_LINES if page.message is None else told(page.message, shown.utc)
+        page.top = max(0, min(page.top, len(text) - height))
+        return _filled(text[page.top :], height)
+    titles = page.kind == "detail"
+    chosen = place_cursor(page, sections)
+    fits = [fit(section.columns, width) for section in sections]
+    fixed: list[Line] = []
+    if not titles and height > 2:
+        fixed = [heading(fits[0], sections[0].sort, shown.reverse)]
+    lines_of = _lines(sections, titles)
+    room = height - len(fixed)
+    at = lines_of.index(chosen) if chosen is not None else 0
+    first = 0 if chosen is None or page.at == 0 else at  # with the first row, what stands above it
+    page.top = max(0, min(page.top, first, max(len(lines_of) - room, 0)), at - room + 1)
+    body: list[Line] = []
+    for n, i in lines_of[page.top : page.top + room]:
+        section = sections[n]
+        if i >= 0:
+            body.append(cells(fits[n], section.rows[i], (n, i) == chosen))
+        elif i == _TITLE:
+            body.append([(section.title, "bold")] + ([(f", {section.more}", DIM)] if section.more else []))
+        elif i == _HEADING:
+            body.append(heading(fits[n], section.sort, shown.reverse))
+        else:
+            body.append([(section.empty if i == _EMPTY else "", DIM)])
+    return _filled(fixed + body, height)
+
+
+def _filled(lines: list[Line], height: int) -> list[Line]:
+    return lines[:height] + [[] for _ in range(height - len(lines))]

@@ -1,0 +1,144 @@
+"""`--plain`: one line per interval, for logs: `key=value` pairs, always the same keys in the same order.
+
+    time=2026-11-21T15:10:40Z level=full requests_s=678.0 packets_s=12345.0 mb_s=4.21 p50_ms=0.412 p99_ms=12.801
+    slowest=Produce slowest_p99_ms=31.214 throttled=0 throttle_wait_ms=0.000 failed=2 error_codes=3
+    error=NOT_LEADER_OR_FOLLOWER unanswered=0 connections=117 waiting=43 opened=2 refused=0 no_answer=0 resets=0
+    retransmitted=0 zero_windows=0 rtt_ms=0.213 drops=0 cpu=0.07                             (all on one line)
+
+Broker times exclude requests that wait for something else: Fetch, JoinGroup and SyncGroup. `slowest` is the API with
+the longest p99 of the others. `error` is the most frequent error code. Counts are those of the interval. A missing
+value is `-`. No value contains a space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TextIO
+
+from kafkatap.reports.batch import Array, Context
+from kafkatap.reports.counting.counts import ReportCounts
+
+from ..broker_health import added, mean_round_trip, value
+from ..governor import LEVELS
+from ..sink import Sink
+from .breakdown import SECOND, Row, total_row, window_rows
+
+if TYPE_CHECKING:
+    from ...engine import Engine
+    from ..monitor import Monitor
+
+NONE = "-"
+
+
+class Plain(Sink):
+    """Writes a line to `file` every `interval` ns, rounded to seconds. `utc`: times in UTC, else with the local offset.
+
+    OSError if the file cannot be written; after that it writes nothing more.
+    """
+
+    def __init__(self, monitor: Monitor, interval: int, file: TextIO, utc: bool = False) -> None:
+        self._monitor, self._file, self._utc = monitor, file, utc
+        self._interval = max(interval, SECOND)
+        self._since = self._now = monitor.status.now
+        self._counts = ReportCounts()
+        self._before = self._totals(monitor.engine)
+        self._health = added({})
+        self._any = self._broken = False
+
+    def add_health(self, rows: Mapping[str, Array]) -> None:
+        self._health += added(rows)
+
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+        self._counts.merge(counts)
+        self._now = now
+        if self._seconds() >= self._interval // SECOND:
+            self._write(engine)
+
+    def close(self, engine: Engine) -> None:
+        """Write the last, shorter interval if it has a whole second, or if no line was written yet."""
+        if self._seconds() or not self._any:
+            self._write(engine)
+
+    def _seconds(self) -> int:
+        """Whole seconds of the clock since the last line."""
+        return self._now // SECOND - self._since // SECOND
+
+    def _totals(self, engine: Engine) -> tuple[int, int, int]:
+        """Packets, payload bytes and drops so far."""
+        return engine.packets, engine.ledger()["payload bytes"]["total"], self._monitor.source.counters()[1]
+
+    def _write(self, engine: Engine) -> None:
+        length, counts, totals = max(self._now - self._since, SECOND), self._counts, self._totals(engine)
+        packets, payload, drops = (a - b for a, b in zip(totals, self._before, strict=True))
+        health, self._health = self._health, added({})
+        self._since, self._counts, self._before = self._now, ReportCounts(), totals
+        total = total_row(counts, length)
+        values = {
+            "time": self._time(),
+            "level": LEVELS[self._monitor.governor.level],
+            **_traffic(total, length, packets, payload),
+            **_answers(total, counts, length),
+            "connections": str(engine.connections_open),
+            "waiting": str(engine.requests_waiting),
+            **_connections(health),
+            "drops": str(drops),
+            "cpu": f"{self._monitor.status.cpu:.2f}",
+        }
+        line = " ".join(f"{key}={value.replace(' ', '_')}" for key, value in values.items())
+        self._any = True
+        if self._broken:
+            return
+        try:
+            self._file.write(line + "\n")
+            self._file.flush()
+        except OSError:
+            self._broken = True
+            raise
+
+    def _time(self) -> str:
+        at = datetime.fromtimestamp(self._now // SECOND, UTC)
+        return at.strftime("%Y-%m-%dT%H:%M:%SZ") if self._utc else at.astimezone().isoformat()
+
+
+def _traffic(total: Row | None, length: int, packets: int, payload: int) -> dict[str, str]:
+    seconds = length / SECOND
+    return {
+        "requests_s": f"{total.request_rate if total else 0:.1f}",
+        "packets_s": f"{packets / seconds:.1f}",
+        "mb_s": f"{payload / seconds / 1e6:.2f}",
+    }
+
+
+def _answers(total: Row | None, counts: ReportCounts, length: int) -> dict[str, str]:
+    prompt = total if total and not total.waits else None
+    apis = [row for row in window_rows(counts, Context(), "api", length) if not row.waits]
+    slowest = max(apis, key=lambda row: (row.broker_p99 or -1, row.name or ""), default=None)
+    return {
+        "p50_ms": _ms(prompt.broker_p50 if prompt else None),
+        "p99_ms": _ms(prompt.broker_p99 if prompt else None),
+        "slowest": slowest.name or NONE if slowest and slowest.broker_p99 is not None else NONE,
+        "slowest_p99_ms": _ms(slowest.broker_p99 if slowest else None),
+        "throttled": str(total.throttled if total else 0),
+        "throttle_wait_ms": _ms(total.throttle_wait if total else 0),
+        "failed": str(total.failed if total else 0),
+        "error_codes": str(total.error_codes if total else 0),
+        "error": total.top_error or NONE if total else NONE,
+        "unanswered": str(total.unanswered if total else 0),
+    }
+
+
+def _connections(health: Array) -> dict[str, str]:
+    return {
+        "opened": str(value(health, "opened")),
+        "refused": str(value(health, "refused")),
+        "no_answer": str(value(health, "unanswered")),
+        "resets": str(value(health, "reset_by_client") + value(health, "reset_by_broker")),
+        "retransmitted": str(value(health, "client_retransmitted") + value(health, "broker_retransmitted")),
+        "zero_windows": str(value(health, "client_zero_windows") + value(health, "broker_zero_windows")),
+        "rtt_ms": _ms(mean_round_trip(health)),
+    }
+
+
+def _ms(ns: int | None) -> str:
+    return NONE if ns is None else f"{ns / 1e6:.3f}"

@@ -1,0 +1,349 @@
+"""The last exchanges, for those who look at single messages: two rings of rows, copied as they come.
+
+A batch costs two copies of memory; names are looked up only for what is shown, or when the engine is about to give its
+numbers to others (`forget`): then what the rings hold gets numbers of a table of names kept here, -2 and below.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import EXCHANGE, NO_INT32, NO_TIME, ORPHAN_RESPONSE, OUTCOMES, RESULT, WAITS
+from kafkatap.kernels.arrays import taken
+from kafkatap.reports.batch import Array, Batch, as_results, endpoint, uuid_text
+from kafkatap.reports.counting.counts import rows_of
+from kafkatap.reports.counting.rollup import api_label, maybe
+from kafkatap.reports.sections.error_codes import error_label
+
+from ..provisional_rows import without_confirmed
+from ..sink import Sink
+from .breakdown import Scope
+
+if TYPE_CHECKING:
+    from ...engine import Engine
+
+#: Exchanges that are kept, and rows of what they answered: 12 MB and 3 MB.
+CAPACITY = 1 << 16
+#: Own numbers of names: the first, and so on downwards. -1 is null.
+_FIRST_OWN = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One exchange. Times are ns since the epoch, durations ns (None: not answered), texts as they came."""
+
+    at: int  # its request's first byte, an orphan response's own
+    exchange: int
+    connection: int
+    client: str  # address and port
+    broker: str
+    client_id: str | None
+    api: str
+    api_version: int
+    correlation_id: int
+    outcome: str  # one of OUTCOMES
+    request_bytes: int | None
+    response_bytes: int | None
+    broker_ns: int | None
+    hol_wait_ns: int | None
+    throttle_wait_ns: int | None
+    total_ns: int | None
+    throttle_time_ms: int | None
+    waits: bool  # for data or for other members, as its API does
+    error_codes: tuple[tuple[str, int], ...]  # name and count, the most frequent first
+    topics: tuple[str, ...]  # where they are known
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A connection that is in the ring. Broker times are of requests that wait for nothing else."""
+
+    connection: int
+    client: str
+    broker: str
+    client_id: str | None  # the last one seen
+    requests: int
+    failed: int  # exchanges with a non-zero error code
+    throttled: int
+    unanswered: int
+    broker_p50: int | None
+    broker_p99: int | None
+    last: int  # ns since the epoch
+
+
+class Ring:
+    """The last `capacity` records that were put in. `rows` are in no order; `newest` puts them into one."""
+
+    def __init__(self, dtype: np.dtype[Any], capacity: int) -> None:
+        self.dtype, self.capacity = dtype, capacity
+        self.bytes: Array = np.zeros(capacity * dtype.itemsize, np.uint8)
+        self.head = 0  # where the next row goes
+        self.filled = 0
+
+    @property
+    def rows(self) -> Array:
+        """A view, good until the next `put`."""
+        rows: Array = self.bytes.view(self.dtype)[: self.filled]
+        return rows
+
+    def put(self, rows: Array) -> None:
+        size, rows = self.dtype.itemsize, rows[-self.capacity :]
+        fits = min(len(rows), self.capacity - self.head)
+        for part, at in ((rows[:fits], self.head), (rows[fits:], 0)):
+            self.bytes[at * size : (at + len(part)) * size] = part.view(np.uint8)
+        self.filled = min(self.filled + len(rows), self.capacity)
+        self.head = (self.head + len(rows)) % self.capacity
+
+    def newest(self, places: Array, n: int) -> Array:
+        """The last n of some ascending places of `rows`, the newest first."""
+        first = int(np.searchsorted(places, self.head if self.filled == self.capacity else 0))
+        ordered: Array = np.concatenate((places[first:], places[:first]))[::-1][:n]
+        return ordered
+
+
+class Recent(Sink):
+    """The last exchanges. Whoever asks holds the monitor's lock; `frozen` gives one that needs no lock."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._exchanges = Ring(EXCHANGE, capacity)
+        self._results = Ring(RESULT, capacity)  # error codes, and one row for each topic of an exchange
+        self._engine: Engine | None = None
+        self._strings: list[str | None] = []
+        self._addresses: list[str | None] = []
+
+    def __len__(self) -> int:
+        return self._exchanges.filled
+
+    def add_batch(self, batch: Batch, engine: Engine) -> None:
+        batch = self._replace_provisional(without_confirmed(batch))
+        self._engine = engine
+        self._exchanges.put(batch.exchanges)
+        if len(batch.results):
+            self._results.put(_telling(batch.results))
+        if batch.topics is not None and len(batch.topics):
+            self._results.put(as_results(batch.topics))
+
+    def add_provisional(self, batch: Batch, engine: Engine) -> None:
+        self.add_batch(batch, engine)
+
+    def _replace_provisional(self, batch: Batch) -> Batch:
+        """Put final rows in the place of provisional ones that are still there; return the others."""
+        if batch.provisional is None or not batch.provisional.any():
+            return batch
+        places = rows_of(self._exchanges.rows["exchange"], batch.exchanges["exchange"])
+        late = (batch.provisional != 0) & (places >= 0)
+        self._exchanges.rows[places[late]] = batch.exchanges[late]
+        return replace(batch, exchanges=taken(batch.exchanges, np.flatnonzero(~late)))
+
+    def resolve_names(self, engine: Engine) -> None:
+        """Give what the rings hold numbers of their own."""
+        self._engine = engine
+        strings: dict[str | None, int] = {}
+        addresses: dict[str | None, int] = {}
+        e, r = self._exchanges.rows, self._results.rows
+        r["topic"] = np.where((r["topic"] == -1) & (r["topic_id"] != -1), self._named(r["topic_id"]), r["topic"])
+        tables: tuple[tuple[Array, str, Callable[[int], str | None], dict[str | None, int]], ...] = (
+            (e, "client_id", self._text, strings),
+            (r, "topic", self._text, strings),
+            (r, "topic_id", self._id_text, strings),
+            (e, "client_ip", self._address, addresses),
+            (e, "broker_ip", self._address, addresses),
+        )
+        new = [(rows, name, _renumbered(rows[name], look_up, own)) for rows, name, look_up, own in tables]
+        for rows, name, column in new:
+            rows[name] = column
+        for rows, name in ((e, "client_software"), (e, "client_software_version"), (r, "name")):
+            rows[name] = -1  # nobody asks for these
+        self._strings, self._addresses = list(strings), list(addresses)
+
+    def frozen(self) -> Recent:
+        """A copy of what is here now, with names of its own."""
+        copy = Recent(0)
+        copy._engine, copy._strings, copy._addresses = self._engine, self._strings, self._addresses
+        for mine, theirs in ((self._exchanges, copy._exchanges), (self._results, copy._results)):
+            theirs.capacity, theirs.head, theirs.filled = mine.capacity, mine.head, mine.filled
+            theirs.bytes = mine.bytes.copy()
+        if copy._engine is not None:
+            copy.resolve_names(copy._engine)
+        return copy
+
+    def matching(self, within: Scope = (), n: int = 100) -> list[Message]:
+        """The n exchanges of a scope that were finished last, those that began last first."""
+        places = self._exchanges.newest(self._places(within), n)
+        chosen = taken(self._exchanges.rows, places)
+        errors, topics = self._answers(chosen["exchange"])
+        messages = [self._message(e, errors, topics) for e in _as_dicts(chosen)]
+        return sorted(messages, key=lambda m: (m.at, m.exchange), reverse=True)
+
+    def active(self, within: Scope = (), n: int = 20) -> list[Connection]:
+        """The connections of a scope, the most requests first."""
+        places = self._exchanges.newest(self._places(within), self._exchanges.filled)
+        rows = taken(self._exchanges.rows, places)
+        numbers, first, inverse, requests = np.unique(
+            rows["connection"], return_index=True, return_inverse=True, return_counts=True
+        )
+        failed = np.isin(rows["exchange"], self._results.rows["exchange"][self._results.rows["error_code"] != 0])
+        prompt = (rows["outcome"] == 0) & ~np.isin(rows["api_key"], WAITS)
+        found = []
+        for i in np.lexsort((numbers, -requests))[:n]:
+            own = inverse == i
+            last, times = rows[first[i]], np.sort(rows["broker_ns"][own & prompt])
+            found.append(
+                Connection(
+                    connection=int(numbers[i]),
+                    client=self._end(last, "client"),
+                    broker=self._end(last, "broker"),
+                    client_id=self._text(int(last["client_id"])),
+                    requests=int(requests[i]),
+                    failed=int(failed[own].sum()),
+                    throttled=int((rows["throttle_time_ms"][own] > 0).sum()),
+                    unanswered=int(np.isin(rows["outcome"][own], (2, 3)).sum()),
+                    broker_p50=_nearest(times, 5000),
+                    broker_p99=_nearest(times, 9900),
+                    last=int(max(rows["request_first"][own].max(), rows["response_last"][own].max())),
+                )
+            )
+        return found
+
+    def span(self) -> int:
+        """The time between the oldest and the newest exchange, ns."""
+        times = self._exchanges.rows["request_first"]
+        known = times[times != NO_TIME]
+        return int(known.max() - known.min()) if len(known) else 0
+
+    def _places(self, within: Scope) -> Array:
+        """Where the exchanges of a scope are, ascending."""
+        rows = self._exchanges.rows
+        fits = np.ones(len(rows), bool)
+        for kind, name in within:
+            if kind == "connection":
+                fits &= rows["connection"] == name
+            elif kind == "client":
+                fits &= _named_so(rows["client_id"], self._text, name)
+            elif kind == "api":
+                numbers = rows["api_key"].astype(np.int64) * 2 + (rows["long_poll"] != 0)
+                fits &= _named_so(numbers, lambda n: api_label(n >> 1, n & 1), name)
+            elif kind == "broker":
+                ends = rows["broker_ip"].astype(np.int64) * 65536 + rows["broker_port"]
+                fits &= _named_so(ends, lambda n: endpoint(self._address(n >> 16), n & 65535), name)
+            else:
+                fits &= np.isin(rows["exchange"], self._about(name))
+        return np.flatnonzero(fits)
+
+    def _about(self, topic: str | int | None) -> Array:
+        """The numbers of exchanges on a topic."""
+        rows = self._results.rows
+        fits = _named_so(rows["topic"], self._text, topic) & (rows["topic"] != -1)
+        fits |= (rows["topic"] == -1) & (rows["topic_id"] != -1) & _named_so(rows["topic_id"], self._id_text, topic)
+        numbers: Array = rows["exchange"][fits]
+        return numbers
+
+    def _answers(self, exchanges: Array) -> tuple[dict[int, Counter[str]], dict[int, dict[str, None]]]:
+        """Error names and topics of exchanges, by their numbers."""
+        errors: dict[int, Counter[str]] = {}
+        topics: dict[int, dict[str, None]] = {}
+        rows = self._results.rows
+        places = np.flatnonzero(np.isin(rows["exchange"], exchanges))
+        for row in _as_dicts(taken(rows, self._results.newest(places, len(places))[::-1])):
+            number, topic, topic_id = row["exchange"], row["topic"], row["topic_id"]
+            if row["error_code"]:
+                errors.setdefault(number, Counter())[error_label(row["error_code"])] += 1
+            name = self._text(topic) if topic != -1 or topic_id == -1 else self._id_text(topic_id)
+            if name is not None:
+                topics.setdefault(number, {})[name] = None
+        return errors, topics
+
+    def _message(
+        self, e: dict[str, int], errors: dict[int, Counter[str]], topics: dict[int, dict[str, None]]
+    ) -> Message:
+        number, answered, throttle = e["exchange"], e["outcome"] == 0, e["throttle_time_ms"]
+        orphan = e["outcome"] == ORPHAN_RESPONSE
+        return Message(
+            at=e["response_first" if orphan else "request_first"],
+            exchange=number,
+            connection=e["connection"],
+            client=self._end(e, "client"),
+            broker=self._end(e, "broker"),
+            client_id=self._text(e["client_id"]),
+            api=api_label(e["api_key"], e["long_poll"]),
+            api_version=e["api_version"],
+            correlation_id=e["correlation_id"],
+            outcome=OUTCOMES[e["outcome"]],
+            request_bytes=maybe(e["request_bytes"]),
+            response_bytes=maybe(e["response_bytes"]),
+            broker_ns=e["broker_ns"] if answered else None,
+            hol_wait_ns=e["hol_wait_ns"] if answered else None,
+            throttle_wait_ns=e["throttle_wait_ns"] if answered else None,
+            total_ns=e["total_ns"] if answered else None,
+            throttle_time_ms=None if throttle == NO_INT32 else throttle,
+            waits=e["api_key"] in WAITS,
+            error_codes=tuple(errors[number].most_common()) if number in errors else (),
+            topics=tuple(topics.get(number, ())),
+        )
+
+    def _end(self, e: Any, side: str) -> str:
+        return endpoint(self._address(int(e[f"{side}_ip"])), int(e[f"{side}_port"]))
+
+    def _text(self, number: int) -> str | None:
+        if number <= _FIRST_OWN:
+            return self._strings[_FIRST_OWN - number]
+        value = self._engine.strings[number] if number >= 0 and self._engine is not None else None
+        return None if value is None else value.decode("utf-8", "replace")
+
+    def _id_text(self, number: int) -> str | None:
+        """A topic's name by the number of its id, or the id itself."""
+        if number <= _FIRST_OWN or self._engine is None:
+            return self._text(number)
+        name = self._engine.topic_names.get(number, -1)
+        return self._text(name) if name >= 0 else uuid_text(self._engine.strings[number] if number >= 0 else None)
+
+    def _named(self, topic_ids: Array) -> Array:
+        """The numbers of topics' names by those of their ids, -1 where they are not known."""
+        names = {} if self._engine is None else self._engine.topic_names
+        found, inverse = np.unique(topic_ids, return_inverse=True)
+        return np.array([names.get(int(n), -1) for n in found], np.int32)[inverse]
+
+    def _address(self, number: int) -> str | None:
+        if number <= _FIRST_OWN:
+            return self._addresses[_FIRST_OWN - number]
+        return self._engine.addresses[number] if number >= 0 and self._engine is not None else None
+
+
+def _telling(results: Array) -> Array:
+    """Of RESULT rows (those of an exchange follow each other): error codes, and where another topic begins."""
+    exchange, topic, topic_id = results["exchange"], results["topic"], results["topic_id"]
+    begins = np.ones(len(results), bool)
+    begins[1:] = (exchange[1:] != exchange[:-1]) | (topic[1:] != topic[:-1]) | (topic_id[1:] != topic_id[:-1])
+    named = (topic >= 0) | (topic_id >= 0)
+    return taken(results, np.flatnonzero((results["error_code"] != 0) | (begins & named)))
+
+
+def _as_dicts(rows: Array) -> list[dict[str, int]]:
+    """Records as plain values by name: to ask numpy for single ones takes far longer."""
+    names = rows.dtype.names or ()
+    return [dict(zip(names, row, strict=True)) for row in rows.tolist()]
+
+
+def _named_so(numbers: Array, look_up: Callable[[int], str | None], name: str | int | None) -> Array:
+    """bool: whose number means this name."""
+    found, inverse = np.unique(numbers, return_inverse=True)
+    fits: Array = np.array([look_up(int(n)) == name for n in found], bool)[inverse]
+    return fits
+
+
+def _renumbered(column: Array, look_up: Callable[[int], str | None], own: dict[str | None, int]) -> Array:
+    """Numbers of the table `own` (grown here) for a column of others; -1 stays."""
+    found, inverse = np.unique(column, return_inverse=True)
+    numbers = [-1 if n == -1 else _FIRST_OWN - own.setdefault(look_up(int(n)), len(own)) for n in found]
+    return np.array(numbers, column.dtype)[inverse]
+
+
+def _nearest(ascending: Array, part: int) -> int | None:
+    """A percentile (part of 10,000) by nearest rank."""
+    rank = (len(ascending) * part + 9999) // 10000
+    return int(ascending[max(rank, 1) - 1]) if len(ascending) else None

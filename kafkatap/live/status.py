@@ -1,0 +1,34 @@
+"""How the monitor itself does: load, drops, level of detail, open connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kafkatap.reports.batch import Array
+
+from .broker_health import VALUES
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the monitor itself does. Times are ns since the epoch, rates of the last whole second."""
+
+    now: int
+    started: int  # of the counts: moves with `reset`
+    interfaces: tuple[str, ...]
+    packets: int  # analysed since the start of the process
+    packet_rate: float
+    byte_rate: float  # of TCP payload on the wire
+    dropped: int  # by the kernel, as nobody took them in time
+    dropped_lately: int  # in the last 10 s
+    level: int  # governor.FULL, LEAN, HEADERS or PAUSED
+    level_since: int
+    reason: str  # why it is not FULL; ""
+    cpu: float  # of one core, over the last second: 0.25 is a quarter
+    memory: int  # resident, bytes
+    connections: int  # open
+    waiting: int  # requests without a response so far
+    encrypted_share: float
+    troubles: Array = field(default_factory=lambda: np.zeros(len(VALUES), np.int64))  # of connections, in the last 10 s

@@ -1,0 +1,55 @@
+"""The open flows at the end of a split, each with the last packets from which its state can be restored.
+
+Most flows need a few packets. The digests of their states decide how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafkatap.kernels.arrays import copied
+
+from .checkpoint import OpenFlow
+from .decode import SplitRun
+from .seams import Seam, joined
+from .split_engine import SplitEngine
+
+#: Numbers of last packets that are tried before all packets of a flow are kept.
+TRIED = (16, 64, 256, 1_024)
+
+
+def open_flows(run: SplitRun, packets: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]:
+    """The flows that are open at the end of a run. `packets`: all packets that the run had of each."""
+    found: dict[bytes, OpenFlow] = {}
+    left = {key: packets[key] for key in run.open_flows if key in packets}
+    for most in TRIED:
+        found.update(_enough(run, {k: _last(s, most) for k, s in left.items() if len(s.packets) > most}))
+        left = {key: seam for key, seam in left.items() if key not in found}
+    for key, seam in left.items():
+        state, closed = run.open_flows[key]
+        found[key] = OpenFlow(seam, run.task.histories.get(key), state, closed)
+    return found
+
+
+def _last(seam: Seam, count: int) -> Seam:
+    packets = copied(seam.packets[-count:])
+    first = int(packets["at"].min())
+    end = int((packets["at"] + packets["captured"]).max())
+    packets["at"] -= first
+    return Seam(packets, seam.data[first:end].copy())
+
+
+def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]:
+    """The flows that reach their state from these packets alone."""
+    if not tried:
+        return {}
+    histories = {key: run.open_flows[key][0].history for key in tried}
+    engine = SplitEngine(0, histories, ports=run.ports, definitions=run.definitions, apis=frozenset())
+    whole = joined(tried.values())
+    engine.prime(whole.data, whole.packets, len(whole.packets))
+    states = engine.states(list(tried))
+    return {
+        key: OpenFlow(tried[key], histories[key], run.open_flows[key][0], run.open_flows[key][1])
+        for key, state in states.items()
+        if state.is_same(run.open_flows[key][0])
+    }

@@ -1,0 +1,328 @@
+"""What is handed over of a connection, and that a digest of its state takes in all that later packets can depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kafkatap.dissector.connection_state import ConnectionFacts
+from kafkatap.dissector.dtypes import EXCHANGE
+from kafkatap.dissector.framing import connections as d
+from kafkatap.dissector.framing import tables
+from kafkatap.reassembly import dtypes as r
+from kafkatap.reassembly.connection_state import Handshake, Resumption
+from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
+from kafkatap.spark.splits.flow_state import History
+from kafkatap.spark.splits.split_engine import SplitEngine
+from tests.spark.join_talks import pipelined
+from tests.support.captures import pcap_bytes
+from tests.support.tcp import Segment, encode, lose
+from tests.wire.kafkatalk import API_VERSIONS, METADATA, KafkaTalk, say
+
+
+def engine_after(segments: list[Segment], **options: Any) -> SplitEngine:
+    """An engine that has taken these segments and is not at the end."""
+    data = pcap_bytes(encode(segments), nanoseconds=True)
+    scanner = Scanner(len(segments) + 16)
+    at = scanner.start(data[:HEADER_SIZE])
+    whole = np.frombuffer(data, np.uint8).copy()
+    count, _ = scanner.scan(whole, at, len(whole))
+    engine = SplitEngine(0, **options)
+    engine.prime(whole, scanner.packets, count)
+    return engine
+
+
+def busy_state() -> SplitEngine:
+    """Connection 0: requests that wait (a group's among them), a response that has begun and goes on behind a gap, and
+    one direction's FIN before the close."""
+    talk = KafkaTalk(mss=100)
+    talk.tcp.open()
+    asked = talk.ask(API_VERSIONS, 3, 1, ClientSoftwareName="app-lib", ClientSoftwareVersion="7")
+    talk.answer(asked)
+    say(talk, 3, first=2)
+    first, second = talk.ask(METADATA, 4, 50), talk.ask(METADATA, 4, 51)
+    talk.answer(first)
+    talk.answer(second, Topics=[{"Name": "orders-" * 8} for _ in range(20)])
+    lost = len(talk.segments) - 4
+    return engine_after(lose(talk.segments, lost))
+
+
+def searching_state() -> SplitEngine:
+    """Connection 0: begun in the middle of a request, a part of another one after it."""
+    talk = KafkaTalk(mss=60)
+    talk.ask(METADATA, 4, 50, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
+    talk.ask(METADATA, 4, 51, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
+    return engine_after([s for s in talk.segments if s.payload][2:-4])
+
+
+Change = Callable[[SplitEngine], None]
+
+
+def _add(table: str, row: int | Callable[[SplitEngine], int], name: str, of: str = "dissector") -> Change:
+    def change(engine: SplitEngine) -> None:
+        rows = getattr(getattr(engine, of), table)
+        number = row if isinstance(row, int) else row(engine)
+        assert number >= 0
+        rows[name][number] ^= 1
+
+    return change
+
+
+def _waiting(engine: SplitEngine) -> int:
+    return int(engine.dissector.connections["waiting_first"][0])
+
+
+def _held(engine: SplitEngine) -> int:
+    return int(engine.assembler.directions["held"][1])
+
+
+#: Fields of each table that do not matter to what comes later: numbers and places of this engine alone, counts, what is
+#: known twice, and what is told of a connection in its own row (which each part of it tells for itself).
+NOT_STATE = {
+    "connections": {
+        "serial", "requests", "head", "not_kafka_since", "waiting_first", "waiting_last", "waiting_count",
+        "unknown_chunks", "is_open",
+        "tls_records", "mute_end", "client_id", "software", "software_version", "mechanism",  # tested below
+        "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
+        "ahead_polls",
+    },
+    "streams": {
+        "buffer", "losses", "frame_bytes", "token_bytes", "skipped_bytes", "capacity", "segments_first",
+        "segments_last",
+        "retry",  # tested below
+    },
+    "segments": {"next"},
+    "links": {"connection", "next", "partitions", "answers_at_once", "name", "provisional"},
+    "exchanges": {
+        "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
+        # not known before there is an answer
+        "response_first", "response_last", "response_packet_first", "response_packet_last", "response_bytes",
+        "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
+        "throttle_time_ms", "response_status", "long_poll",
+        # its ends, set when it is finished
+        "client_ip", "client_port", "broker_ip", "broker_port",
+    },
+    "directions": {
+        "held", "held_last", "held_bytes", "held_count", "packets", "bytes", "retransmitted_packets",
+        "retransmitted_bytes", "out_of_order", "gap_bytes", "cut_bytes", "stray_bytes", "gaps", "zero_windows",
+        "gap_previous", "gap_next",
+        "started", "delivered", "acked", "fin",  # tested below
+    },
+    "held": {"next", "at"},
+    "tcp": {
+        "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
+        "closed_number", "last_serial", "only_syn",  # what bounds go by: each split counts its own connections
+        "syn_at", "syn_ack_at", "client",  # of a handshake that is under way: tested below
+    },
+}  # fmt: skip
+
+
+def _names(table: str, dtype: np.dtype[Any]) -> list[str]:
+    assert NOT_STATE[table] <= set(dtype.names or ())
+    return [name for name in dtype.names or () if name not in NOT_STATE[table]]
+
+
+CASES: list[tuple[str, Callable[[], SplitEngine], Change]] = [
+    *((f"connections {n}", busy_state, _add("connections", 0, n)) for n in _names("connections", d.CONNECTION)),
+    *((f"streams {n}", busy_state, _add("streams", 1, n)) for n in _names("streams", d.STREAM)),
+    *((f"segments {n}", searching_state, _add("segments", lambda e: int(e.dissector.streams["segments_first"][0]), n))
+      for n in _names("segments", tables.SEGMENT)),
+    *((f"links {n}", busy_state, _add("links", _waiting, n)) for n in _names("links", tables.LINK)),
+    *((f"exchanges {n}", busy_state, _add("exchanges", _waiting, n)) for n in _names("exchanges", EXCHANGE)),
+    *((f"directions {n}", busy_state, _add("directions", 1, n, "assembler"))
+      for n in _names("directions", r.DIRECTION)),
+    *((f"held {n}", busy_state, _add("held", _held, n, "assembler")) for n in _names("held", r.HELD)),
+    *((f"tcp {n}", busy_state, _add("connections", 0, n, "assembler"))
+      for n in _names("tcp", r.CONNECTION)),
+    ("retry of a search", searching_state, _add("streams", 0, "retry")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "change"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_digest_takes_in_each_part_of_the_state(made: Callable[[], SplitEngine], change: Change) -> None:
+    """Every field of the tables is state, or named above as none: a new one has to be thought about."""
+    engine = made()
+    before = engine.state_of(0).digest
+    assert before == made().state_of(0).digest
+    change(engine)
+    assert engine.state_of(0).digest != before
+
+
+def _held_byte(engine: SplitEngine) -> None:
+    engine.assembler.pool[engine.assembler.held["at"][_held(engine)]] ^= 1
+
+
+def _buffered_byte(engine: SplitEngine) -> None:
+    engine.dissector.pool[engine.dissector.streams["buffer"][1]] ^= 1
+
+
+def _searched_byte(engine: SplitEngine) -> None:
+    engine.dissector.pool[engine.dissector.streams["buffer"][0]] ^= 1
+
+
+def _muted(engine: SplitEngine) -> None:
+    engine.dissector.connections["mute_end"][0] = engine.dissector.connections["previous_response"][0] + 1
+
+
+def _software(engine: SplitEngine) -> None:
+    engine.dissector.connections["software"][0] = engine.dissector.strings.number_of(b"another")
+
+
+def _client_id(engine: SplitEngine) -> None:
+    engine.dissector.connections["client_id"][0] = -1
+
+
+def _mechanism(engine: SplitEngine) -> None:
+    engine.dissector.connections["mechanism"][0] = engine.dissector.strings.number_of(b"PLAIN")
+
+
+def _software_of_waiting(engine: SplitEngine) -> None:
+    engine.dissector.exchanges["client_software"][_waiting(engine)] = -1
+
+
+def _group_of_waiting(engine: SplitEngine) -> None:
+    engine.dissector.links["name"][_waiting(engine)] = engine.dissector.strings.number_of(b"group")
+
+
+def _lost_since(engine: SplitEngine) -> None:
+    engine.dissector.streams["losses"][1] += 1
+
+
+def _acked(engine: SplitEngine) -> None:
+    engine.assembler.directions["acked"][1] = engine.assembler.directions["next"][1] + 5
+
+
+def _fin(engine: SplitEngine) -> None:
+    engine.assembler.directions["fin"][0] = engine.assembler.directions["next"][0]
+
+
+def _round_trip(engine: SplitEngine) -> None:
+    engine.assembler.connections["handshake_rtt_ns"][0] = -1
+
+
+@pytest.mark.parametrize("name", [n for n in d.CONNECTION.names or () if n.startswith("ahead_")])
+def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
+    """Where the time of the exchange ahead went, as long as a request that came before its response waits."""
+
+    def digest(after: int, change: int, **ahead: int) -> bytes:
+        engine = busy_state()
+        connections, waiting = engine.dissector.connections, engine.dissector.exchanges[_waiting(engine)]
+        connections["previous_response"][0] = waiting["request_last"] + after
+        for each in (n for n in connections.dtype.names if n.startswith("ahead_")):
+            connections[each][0] = ahead.get(each, 0) + (change if each == name else 0)
+        return engine.state_of(0).digest
+
+    assert digest(1, 0, ahead_late=1) != digest(1, 1, ahead_late=1)
+    assert digest(0, 0, ahead_late=1) == digest(0, 1, ahead_late=1)
+    # What was the broker's is charged to the broker, however much it was.
+    assert (digest(1, 0) == digest(1, 1)) == (name in ("ahead_broker", "ahead_hol_wait"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_held_byte, _buffered_byte, _muted, _software, _client_id, _mechanism, _software_of_waiting, _group_of_waiting,
+     _lost_since, _acked, _fin, _round_trip],
+)  # fmt: skip
+def test_a_digest_takes_in_what_lies_beside_the_tables(change: Change) -> None:
+    engine = busy_state()
+    before = engine.state_of(0).digest
+    change(engine)
+    assert engine.state_of(0).digest != before
+
+
+def test_a_digest_takes_in_the_bytes_that_are_searched() -> None:
+    engine = searching_state()
+    before = engine.state_of(0).digest
+    _searched_byte(engine)
+    assert engine.state_of(0).digest != before
+    engine.dissector.connections["tls_records"][0] = 2
+    engine.dissector.connections["protocol"][0] = d.PROTOCOL_UNKNOWN
+    with_two = engine.state_of(0).digest
+    engine.dissector.connections["tls_records"][0] = 1
+    assert engine.state_of(0).digest != with_two
+
+
+def test_a_digest_takes_in_a_handshake_under_way() -> None:
+    """SYN and SYN-ACK were seen, and no more: whoever did not see them takes what follows otherwise."""
+    talk = KafkaTalk()
+    talk.tcp.open()
+    digests = set()
+    for seen in (talk.segments[:1], talk.segments[:2], talk.segments[:3]):
+        digests.add(engine_after(seen).state_of(0).digest)
+    engine = engine_after(talk.segments[:2])
+    digests.add(engine.state_of(0).digest)
+    assert len(digests) == 3
+    for name in ("syn_at", "syn_ack_at", "client"):
+        engine.assembler.connections[name][0] ^= 1
+        digests.add(engine.state_of(0).digest)
+    assert len(digests) == 6
+
+
+def test_what_is_handed_over_is_known_again() -> None:
+    """By an engine that begins in the middle, of what one knew that was there from the start."""
+    segments = pipelined(20, depth=0)
+    whole = engine_after(segments[: len(segments) - 6])
+    key = whole.assembler.flow_keys()[0]
+    history = whole.state_of(0).history
+    again = engine_after(segments[len(segments) - 26 : len(segments) - 6], histories={key: history})
+    known = again.states([key])[key].history
+    assert known.base_seqs == history.base_seqs == (1001, 5_000_001)
+    assert known.handshake == history.handshake
+    assert known.first == history.first
+    # Packets' numbers differ, as these here count from 1; all else is the same.
+    mine = again.assembler.directions[["base_seq", "next", "fin", "started", "delivered"]]
+    assert (
+        mine[:2].tolist()
+        == whole.assembler.directions[["base_seq", "next", "fin", "started", "delivered"]][:2].tolist()
+    )
+
+
+def test_a_syn_sent_again_is_no_new_connection() -> None:
+    """Long after the handshake, in a split that did not see it: told by the sequence numbers that were handed over."""
+    segments = pipelined(20, depth=0)
+    key = engine_after(segments).assembler.flow_keys()[0]
+    history = engine_after(segments[:-6]).state_of(0).history
+    late = [*segments[30:40], replace(segments[1], time_ns=segments[40].time_ns), *segments[40:]]
+    for known, connections in ((None, 2), (history, 1)):
+        engine = engine_after(late[:10], histories={} if known is None else {key: known})
+        data = pcap_bytes(encode(late[10:]), nanoseconds=True)
+        scanner = Scanner(len(late))
+        at = scanner.start(data[:HEADER_SIZE])
+        block = np.frombuffer(data, np.uint8).copy()
+        count, _ = scanner.scan(block, at, len(block))
+        for _ in engine.take(block, scanner.packets, 0, count):
+            pass
+        assert int((engine.assembler.connections["used"] == 1).sum()) == connections
+
+
+def test_resuming_counts_bytes_from_where_they_were_counted() -> None:
+    engine = busy_state()
+    before = engine.assembler.directions[:2].copy()
+    digest = engine.state_of(0).digest
+    engine.assembler.resume(0, Resumption((10, 2**32 - 5), Handshake(5, 6)))
+    after = engine.assembler.directions[:2]
+    assert after["base_seq"].tolist() == [10, 2**32 - 5]
+    for name in ("next", "acked"):
+        ends = (before["base_seq"] + before[name]) % 2**32
+        assert ((after["base_seq"] + after[name]) % 2**32).tolist() == ends.tolist()
+    assert engine.state_of(0).digest != digest
+    engine.assembler.resume(0, Resumption((int(before["base_seq"][0]), int(before["base_seq"][1]))))
+    assert engine.state_of(0).digest == digest
+
+
+def test_histories_one_after_the_other() -> None:
+    first = History(
+        ConnectionFacts(7, 0, d.PROTOCOL_KAFKA, -1, b"a", b"lib", b"1"), 70, (5, -1), (1, 0), handshake_rtt_ns=300
+    )
+    later = History(
+        ConnectionFacts(9, -1, d.PROTOCOL_UNKNOWN, 1, software_version=b"2", mechanism=b"PLAIN"),
+        90, (6, 8), (0, 2), handshake_rtt_ns=400,
+    )  # fmt: skip
+    both = ConnectionFacts(7, 0, d.PROTOCOL_KAFKA, 1, b"a", b"lib", b"2", b"PLAIN")
+    assert first.then(later) == History(both, 70, (5, 8), (1, 2), handshake_rtt_ns=300)
+    assert first.is_equivalent(first.then(History(ConnectionFacts(8), 80)))
+    assert not first.is_equivalent(later)
