@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.decorator import helper, inlined, record_dtype
+from kafkatap.kernels.decorator import inlined, record_dtype
 from kafkatap.kernels.readers import signed32
 from kafkatap.kernels.table import rows_in_use, rows_left
 
