@@ -108,17 +108,3 @@ def moved(array: np.ndarray[Any, Any], used: int) -> np.ndarray[Any, Any]:
             bigger[first:end] = part
             drop_pages(array, first, end)
     return bigger
-
-
-def linked_free_list(array: np.ndarray[Any, Any], first: int, head: int) -> int:
-    """Link rows first… of an array with a `next` field into a free list in front of `head`; return the new head."""
-    array["next"][first:-1] = np.arange(first + 1, len(array), dtype=array.dtype["next"])
-    array["next"][-1] = head
-    return first
-
-
-def joined(parts: Sequence[np.ndarray[Any, Any]], dtype: Any) -> np.ndarray[Any, Any]:
-    """All records in one array. They are copied as bytes, as numpy copies records field by field."""
-    if not parts:
-        return np.zeros(0, dtype)
-    return np.concatenate([as_bytes(np.ascontiguousarray(p)) for p in parts]).view(dtype)
