@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.captures.splits import SplitReader, misplaced, plan_splits
+from kafkatap.captures.split_checks import misplaced
+from kafkatap.captures.splits import SplitReader, plan_splits
 from kafkatap.commands.values import parse_size
 from kafkatap.reassembly.dtypes import PACKET
 

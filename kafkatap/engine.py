@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, overload
@@ -20,14 +21,13 @@ import numpy as np
 from kafkatap.dissector.dissector import Dissector, Finished
 from kafkatap.dissector.dtypes import MAX_FRAME
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
-from kafkatap.dissector.framing.tables import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.programs.program import Programs, load_programs
 from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
-from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
+from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN, ROW_OPEN
 from kafkatap.reports.batch import CONNECTION_ROW, Batch, Context, FileInfo
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 
@@ -38,7 +38,8 @@ from .open_topics import OpenTopics
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.reports.expressions import Condition
+
+    from .selection import Selection
 
 Array = np.ndarray[Any, Any]
 _NONE = np.zeros(0, np.int64)
@@ -79,19 +80,19 @@ def _built_in(name: str) -> Programs:
 
 
 def engine_for(
-    condition: Condition | None,
+    selection: Selection,
     all_results: bool = False,
     ports: Sequence[int] = (),
     definitions: Definitions | None = None,
     tables: bool = True,
     max_frame: int | None = None,
 ) -> Engine:
-    """An engine that decodes what a condition asks of exchanges, and for the rows of those that may match."""
-    if condition is None:
-        return Engine(all_results, ports, definitions=definitions, tables=tables, max_frame=max_frame)
-    probes = () if condition.probes is None else (condition.probes,)
-    results = all_results or condition.needs_results
-    return Engine(results, ports, probes, definitions, condition.api_keys, tables=tables, max_frame=max_frame)
+    """An engine that decodes what a selection compares. Of APIs that cannot match it decodes only what others need."""
+    needed = selection.engine_options
+    return Engine(
+        all_results or needed.all_results, ports, needed.inspectors, definitions, needed.apis, tables=tables,
+        max_frame=max_frame,
+    )  # fmt: skip
 
 
 class Strings(Sequence[bytes | None]):
@@ -204,6 +205,36 @@ class Engine:
         """The first half of `finish`."""
         yield from self._end(np.zeros(1, np.uint8), everything=True)
 
+    def assemble_closed(self) -> Iterator[Assembled]:
+        """The first half of ending the connections that were closed long before the latest packet."""
+        yield from self._end(np.zeros(1, np.uint8), everything=False)
+
+    def detached(self, connections: Array) -> Assembled:
+        """The first half of dropping connections, which another run continues: they are counted, but do not end."""
+        assembler = self.assembler
+        rows, directions = assembler.detach(connections)
+        return Assembled(
+            np.zeros(1, np.uint8), assembler.pool, assembler.chunks[:0], len(assembler.connections), _NONE, _NONE,
+            assembler.flows[:0], connections, rows, directions,
+        )  # fmt: skip
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Within this context packets and their payload are not counted: another run counts them."""
+        before = self.packets, self.first, self.last
+        with self.assembler.uncounted():
+            yield
+        self.packets, self.first, self.last = before
+
+    def discount(self) -> None:
+        """Count from here on: what was counted so far, of the ledger and of open connections, counts in another run."""
+        self.packets, self.first, self.last = 0, None, None
+        self._connections.clear()
+        self._bytes = dict.fromkeys(self._bytes, 0)
+        self.not_captured = 0
+        self.dissector.discount(np.flatnonzero(self.assembler.connections["used"] == ROW_OPEN))
+        self.assembler.discount()
+
     def sweep(self, idle: int, patience: int) -> Iterator[Batch]:
         """End the connections that are over, and those silent for `idle` ns, and give up requests that have waited for
         `patience` ns: for input without an end."""
@@ -246,10 +277,10 @@ class Engine:
     def _hint(self, chunks: Array, started: Array, flows: Array) -> None:
         """Tell the client's direction of connections without a SYN whose one end has a broker's port."""
         at_a, at_b = np.isin(flows["a_port"], self._ports), np.isin(flows["b_port"], self._ports)
-        hinted = (at_a != at_b) & (chunks["captured"][started] == OPENING_UNKNOWN)
+        hinted = (at_a != at_b) & (chunks["opening"][started] == OPENING_UNKNOWN)
         where = started[hinted]
         chunks["direction"][where] = at_a[hinted]
-        chunks["captured"][where] = OPENING_HINT
+        chunks["opening"][where] = OPENING_HINT
 
     def dissect(self, part: Assembled) -> Iterator[Batch]:
         """The second half: the exchanges that are finished with a part."""
@@ -457,8 +488,6 @@ class Engine:
     def ledger(self) -> dict[str, dict[str, int]]:
         """Every packet, payload byte, request and response in exactly one named place; the parts sum to "total"."""
         frames = self.dissector.frame_counts
-        counts = self.assembler.counts
-        packets = {name: int(counts[i]) for i, name in enumerate(headers.CATEGORIES)}
         requests = {
             "answered": int(frames.answered),
             "no_reply_expected": int(frames.no_reply_expected),
@@ -474,7 +503,7 @@ class Engine:
             "header_not_captured": int(frames.responses_headerless),
         }
         return {
-            "packets": {**packets, "total": self.packets},
+            "packets": {**self.assembler.packet_counts, "total": self.packets},
             "payload bytes": {**self._bytes, "total": self._payload_bytes()},
             "requests": {**requests, "total": int(frames.requests)},
             "responses": {**responses, "total": int(frames.responses)},
@@ -482,4 +511,4 @@ class Engine:
 
     def _payload_bytes(self) -> int:
         """TCP payload on the wire, as the headers tell it: counted where segments are read, not from the parts."""
-        return int(self.assembler.counts[headers.PAYLOAD])
+        return self.assembler.payload_bytes

@@ -220,7 +220,7 @@ def _read_stream(t, c, d, part, is_final):  # type: ignore[no-untyped-def]
 def _start_connection(t, c, chunk):  # type: ignore[no-untyped-def]
     """Begin a connection."""
     connection = t.connections[c]
-    opening = chunk.captured
+    opening = chunk.opening
     clear_connection(connection, chunk.at)
     if opening != OPENING_RESUMED:
         clear_facts(connection, np.int64(-1 if opening == OPENING_UNKNOWN else chunk.direction))

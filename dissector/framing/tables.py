@@ -17,8 +17,8 @@ Array = np.ndarray[Any, Any]
 
 #: What reassembly emits, declared again so that neither package needs the other: DATA of `length` bytes, of which the
 #: first `captured` lie at `at` in the block or in the held bytes (`source`); a GAP of `length` bytes that no packet
-#: carried; START and END of a connection. A START has the connection's serial in `at` and one of OPENING_* in
-#: `captured`.
+#: carried; START and END of a connection. A START has the connection's serial in `at`.
+#: `opening` of a START is one of OPENING_*.
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),
@@ -29,6 +29,7 @@ CHUNK = record_dtype(
     ("direction", "u1"),
     ("kind", "u1"),
     ("source", "u1"),
+    ("opening", "u1"),
 )
 CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END = range(4)
 #: How a connection begins: in its middle; with a SYN from the client, whose `direction` is noted; in its middle, and

@@ -1,7 +1,7 @@
 """`interruptible`: a Spark job that Ctrl-C cancels.
 
-The job runs in its own thread, so that no call to Java is interrupted. The main thread waits for it. On Ctrl-C it cancels
-Spark's jobs until the thread ends. A second Ctrl-C ends the waiting too.
+The job runs in its own thread, so that no call to Java is interrupted. The main thread waits for it. On Ctrl-C it
+cancels Spark's jobs until the thread ends. A second Ctrl-C ends the waiting too.
 """
 
 from __future__ import annotations

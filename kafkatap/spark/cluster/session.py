@@ -59,7 +59,7 @@ def open_session(
     `master`: `local[*]` (the default, unless spark-submit sets one), `spark://HOST:PORT`, `yarn`, `k8s://…`, or
     `sc://HOST:PORT` for Spark Connect, which needs no Java here. `config`: Spark's own settings, which override ours.
     `archive`: a file made by `pack`, for executors without this package. `log`: a file for the messages of Spark's Java
-    process; by default they are dropped. SetupError if pyspark or Java is missing or too old, or if Spark does not start.
+    process; by default they are dropped. SetupError if pyspark or Java is missing or too old, or Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
@@ -116,9 +116,7 @@ def _connected(master: str, name: str, given: dict[str, str], archive: Any) -> S
             f"Spark Connect needs more packages for {sys.executable}: {install_command('spark')} "
             f"({str(error).splitlines()[0]})"
         ) from error
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = (
-        "1"  # as pyspark's own builder does, so that its functions are those of Connect
-    )
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as pyspark's builder does: use Connect's functions
     try:
         session = SparkSession.builder.remote(master).appName(name).getOrCreate()
         settings = {key: value for key, value in SETTINGS.items() if key.startswith("spark.sql.")} | given

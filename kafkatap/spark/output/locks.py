@@ -29,7 +29,10 @@ class InUse(OSError):
 
 @contextmanager
 def locked(folder: Folder, run: str) -> Iterator[Callable[[], None]]:
-    """Lock the folder for a run; yield a function that raises InUse if the lock was lost. InUse if another run has it."""
+    """Lock the folder for a run; yield a function that raises InUse if the lock is lost.
+
+    InUse if another run has it.
+    """
     if folder.local is not None:
         with _local(os.path.join(folder.local, LOCK), folder.path, run):
             yield lambda: None

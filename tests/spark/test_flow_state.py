@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kafkatap.dissector.connection_state import ConnectionFacts
 from kafkatap.dissector.dtypes import EXCHANGE
 from kafkatap.dissector.framing import connections as d
 from kafkatap.dissector.framing import tables
 from kafkatap.reassembly import dtypes as r
+from kafkatap.reassembly.connection_state import Handshake, Resumption
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
-from kafkatap.spark.splits.connection_state import History, resume
+from kafkatap.spark.splits.flow_state import History
 from kafkatap.spark.splits.split_engine import SplitEngine
 from tests.spark.join_talks import pipelined
 from tests.support.captures import pcap_bytes
@@ -264,11 +266,11 @@ def test_what_is_handed_over_is_known_again() -> None:
     """By an engine that begins in the middle, of what one knew that was there from the start."""
     segments = pipelined(20, depth=0)
     whole = engine_after(segments[: len(segments) - 6])
-    key = whole.assembler.keys()[0]
+    key = whole.assembler.flow_keys()[0]
     history = whole.state_of(0).history
     again = engine_after(segments[len(segments) - 26 : len(segments) - 6], histories={key: history})
     known = again.states([key])[key].history
-    assert known.bases == history.bases == (1001, 5_000_001)
+    assert known.base_seqs == history.base_seqs == (1001, 5_000_001)
     assert known.handshake == history.handshake
     assert known.first == history.first
     # Packets' numbers differ, as these here count from 1; all else is the same.
@@ -282,7 +284,7 @@ def test_what_is_handed_over_is_known_again() -> None:
 def test_a_syn_sent_again_is_no_new_connection() -> None:
     """Long after the handshake, in a split that did not see it: told by the sequence numbers that were handed over."""
     segments = pipelined(20, depth=0)
-    key = engine_after(segments).assembler.keys()[0]
+    key = engine_after(segments).assembler.flow_keys()[0]
     history = engine_after(segments[:-6]).state_of(0).history
     late = [*segments[30:40], replace(segments[1], time_ns=segments[40].time_ns), *segments[40:]]
     for known, connections in ((None, 2), (history, 1)):
@@ -301,22 +303,26 @@ def test_resuming_counts_bytes_from_where_they_were_counted() -> None:
     engine = busy_state()
     before = engine.assembler.directions[:2].copy()
     digest = engine.state_of(0).digest
-    resume(engine.assembler, 0, History(1, 1, bases=(10, 2**32 - 5), handshake=(5, 6)))
+    engine.assembler.resume(0, Resumption((10, 2**32 - 5), Handshake(5, 6)))
     after = engine.assembler.directions[:2]
     assert after["base_seq"].tolist() == [10, 2**32 - 5]
     for name in ("next", "acked"):
         ends = (before["base_seq"] + before[name]) % 2**32
         assert ((after["base_seq"] + after[name]) % 2**32).tolist() == ends.tolist()
     assert engine.state_of(0).digest != digest
-    resume(engine.assembler, 0, History(1, 1, bases=(int(before["base_seq"][0]), int(before["base_seq"][1]))))
+    engine.assembler.resume(0, Resumption((int(before["base_seq"][0]), int(before["base_seq"][1]))))
     assert engine.state_of(0).digest == digest
 
 
 def test_histories_one_after_the_other() -> None:
-    first = History(7, 70, (5, -1), (1, 0), 300, 0, d.PROTOCOL_KAFKA, -1, b"a", b"lib", b"1", None)
-    later = History(9, 90, (6, 8), (0, 2), 400, -1, d.PROTOCOL_UNKNOWN, 1, None, None, b"2", b"PLAIN")
-    assert first.then(later) == History(
-        7, 70, (5, 8), (1, 2), 300, 0, d.PROTOCOL_KAFKA, 1, b"a", b"lib", b"2", b"PLAIN"
+    first = History(
+        ConnectionFacts(7, 0, d.PROTOCOL_KAFKA, -1, b"a", b"lib", b"1"), 70, (5, -1), (1, 0), handshake_rtt_ns=300
     )
-    assert first.same_knowledge(first.then(History(8, 80)))
-    assert not first.same_knowledge(later)
+    later = History(
+        ConnectionFacts(9, -1, d.PROTOCOL_UNKNOWN, 1, software_version=b"2", mechanism=b"PLAIN"),
+        90, (6, 8), (0, 2), handshake_rtt_ns=400,
+    )  # fmt: skip
+    both = ConnectionFacts(7, 0, d.PROTOCOL_KAFKA, 1, b"a", b"lib", b"2", b"PLAIN")
+    assert first.then(later) == History(both, 70, (5, 8), (1, 2), handshake_rtt_ns=300)
+    assert first.is_equivalent(first.then(History(ConnectionFacts(8), 80)))
+    assert not first.is_equivalent(later)
