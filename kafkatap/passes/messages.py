@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import EXCHANGE, NO_TIME, OUTCOMES, STATUSES
+from kafkatap.dissector.dtypes import EXCHANGE, NO_INT32, NO_TIME, OUTCOMES, STATUSES
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.layouts.catalog import api_name
-from kafkatap.dissector.programs.program import load_programs
-from kafkatap.dissector.programs.tape import decode_jobs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.summary import FactReader, Facts
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Batch, endpoint
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 #: Of a batch: its length and, four bytes further, its magic; the number of its records.
 _BATCH_HEAD, _BATCH_COUNT = struct.Struct(">i4xb"), struct.Struct(">i")
+_PROBLEMS = ("request_problem", "response_problem")
 _COLUMN = {name: number for number, name in enumerate(EXCHANGE.names or ())}
 
 
@@ -59,6 +59,7 @@ class Message:
     token: bool
     version: int  # the layout's that it was read with; -1 where none is known
     facts: Facts
+    problem: str | None  # path of the field at which it is malformed
     records: int | None  # how many, where the headers of batches tell
     outcome: str = ""  # of the exchange; "" where it is not known yet
     frame: bytes = b""
@@ -93,6 +94,12 @@ class Message:
     @property
     def status(self) -> str:
         return STATUSES[self.column("response_status" if self.is_response else "request_status")]
+
+    @property
+    def problem_at(self) -> int | None:
+        """The offset in the frame at which it is malformed, or of the first of its trailing bytes."""
+        at = int(self.column(f"{_PROBLEMS[self.is_response]}_at"))
+        return None if at == NO_INT32 else at
 
     @property
     def api_key(self) -> int:
@@ -145,11 +152,9 @@ class Collector:
         if not len(numbers):
             return
         assert self._engine is not None
-        jobs = taken(frames.jobs, numbers)
-        base = jobs["program"].copy()
-        jobs["program"] = self._programs.same_as(frames.programs, base)
-        versions = frames.programs.versions(base)
-        tape = decode_jobs(self._programs, jobs, frames.buffers).tolist()
+        jobs, rows = frames.decode(self._programs, numbers)
+        tape = rows.tolist()
+        versions = frames.programs.versions(frames.jobs["program"][numbers])
         slots = jobs["frame"] >> 1
         links = frames.links[slots]
         ends = self._engine.endpoints(links["connection"])
@@ -173,13 +178,18 @@ class Collector:
         made = Message(
             number, time, row, self._end(ends[0], ends[1]), self._end(ends[2], ends[3]),
             self._text(client_id), self._text(mechanism),
-            bool(token), version, facts, _count_records(facts, buffer, end),
+            bool(token), version, facts, self._problem(row[_COLUMN[_PROBLEMS[number & 1]]]),
+            _count_records(facts, buffer, end),
         )  # fmt: skip
         if self._with_frames:
             made.frame, made.body, made.missing = buffer[start:end].tobytes(), at - start, limit - end
         if self._envelopes is not None and number & 1:
             made.enveloped = self._envelopes.inner.get(number >> 1)
         return made
+
+    def _problem(self, number: int) -> str | None:
+        path = self._text(number)
+        return None if path is None else path.decode()
 
     def _text(self, number: int) -> bytes | None:
         """An interned string by its number."""
