@@ -22,7 +22,7 @@ from .nested import CONTROL_KEY, CONTROL_VALUES, decode_nested
 from .node import Node
 
 Array = np.ndarray[Any, Any]
-Row = dict[str, int]
+RecordFields = dict[str, int]
 
 
 class RecordViewer:
@@ -47,7 +47,7 @@ class RecordViewer:
                 number = batch["number"]
                 if row["status"] == b.OK:
                     found = records.setdefault(number, [])
-                    place = _Place(chunk.arena, offset if batch["codec"] == 0 else None, heads[number])
+                    place = _RecordBytes(chunk.arena, offset if batch["codec"] == 0 else None, heads[number])
                     span = _span(place, batch, found[-1].end if found else None)
                     found.append(_record(place, len(found), batch, row, headers, span))
                 else:
@@ -55,10 +55,10 @@ class RecordViewer:
         return [_filled(head, records.get(i, []), problems.get(i, "")) for i, head in enumerate(heads)]
 
 
-def _rows(chunk: Chunk) -> Iterator[tuple[Row, Row, Array]]:
+def _rows(chunk: Chunk) -> Iterator[tuple[RecordFields, RecordFields, Array]]:
     """(its batch, the record, its headers) of each record."""
     names = chunk.records.dtype.names or ()
-    batches: dict[int, Row] = {}
+    batches: dict[int, RecordFields] = {}
     first = 0
     for values in chunk.records.tolist():
         row = dict(zip(names, values, strict=True))
@@ -71,7 +71,7 @@ def _rows(chunk: Chunk) -> Iterator[tuple[Row, Row, Array]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _RecordBytes:
     """Where bytes of the arena stand in the frame: `offset` further; None: nowhere, they were decompressed."""
 
     arena: Array
@@ -93,7 +93,7 @@ class _Place:
         return self.head.children[-1].offset if self.offset is None or at < 0 else self.offset + at
 
 
-def _span(place: _Place, batch: Row, previous: int | None) -> tuple[int, int]:
+def _span(place: _RecordBytes, batch: RecordFields, previous: int | None) -> tuple[int, int]:
     """Where a record begins and ends in the frame. Of magic 2 it begins with its size, behind the one before it."""
     start = place.head.children[-1].offset
     if place.offset is None:
@@ -109,7 +109,9 @@ def _span(place: _Place, batch: Row, previous: int | None) -> tuple[int, int]:
     return start, place.offset + at + 1 + (size >> 1)
 
 
-def _record(place: _Place, number: int, batch: Row, row: Row, headers: Array, span: tuple[int, int]) -> Node:
+def _record(
+    place: _RecordBytes, number: int, batch: RecordFields, row: RecordFields, headers: Array, span: tuple[int, int]
+) -> Node:
     key = place.bytes_node("Key", row["key_at"], row["key_length"])
     value = place.bytes_node("Value", row["value_at"], row["value_length"])
     if row["control"] >= 0 or batch["attributes"] & b.CONTROL:
@@ -131,7 +133,7 @@ def _record(place: _Place, number: int, batch: Row, row: Row, headers: Array, sp
     return Node(f"[{number}]", "Record", start, end - start, n.STRUCT, None, (*told, *pieces))
 
 
-def _headers(place: _Place, headers: Array) -> Node:
+def _headers(place: _RecordBytes, headers: Array) -> Node:
     made = []
     for number, (key_at, value_at, key_length, value_length) in enumerate(headers.tolist()):
         key = place.bytes_node("Key", key_at, key_length)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkatap.dissector.kafka.error_codes import error_name
-from kafkatap.dissector.tree.summary import Facts, Place
+from kafkatap.dissector.tree.summary import Facts, NamedPlace
 from kafkatap.reports import units
 from kafkatap.reports.batch import uuid_text
 
@@ -151,7 +151,7 @@ class LineMaker:
             spans.append(("waited for data", "dim"))
         return spans
 
-    def _places(self, places: list[Place]) -> list[str]:
+    def _places(self, places: list[NamedPlace]) -> list[str]:
         named: dict[str, list[int]] = {}
         for place in places:
             named.setdefault(self._name(place), []).extend(place.partitions)
@@ -160,7 +160,7 @@ class LineMaker:
             shown.append(f"and {len(named) - TOPICS} more")
         return shown
 
-    def _name(self, place: Place) -> str:
+    def _name(self, place: NamedPlace) -> str:
         if not place.name and place.topic_id is not None:
             name = self._topics.get(place.topic_id)
             return uuid_text(place.topic_id) or "" if name is None else _shown(name, LONGEST_VALUE)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kafkatap.dissector.dtypes import NO_INT32
 from kafkatap.dissector.kafka.error_codes import error_name
-from kafkatap.dissector.tree.summary import Place
+from kafkatap.dissector.tree.summary import NamedPlace
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.units import iso
 
@@ -56,7 +56,7 @@ def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageV
     return found if viewer is None else found | tree_json(viewer.view(message))
 
 
-def _topic(place: Place, topics: Mapping[bytes, str]) -> dict[str, Any]:
+def _topic(place: NamedPlace, topics: Mapping[bytes, str]) -> dict[str, Any]:
     name = None if place.name is None else place.name.decode("utf-8", "replace")
     if not name and place.topic_id is not None:
         name = topics.get(place.topic_id)
