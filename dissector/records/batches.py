@@ -25,7 +25,7 @@ RECORD_STATUSES = (
 ) = range(len(RECORD_STATUSES))  # fmt: skip
 
 #: An offset, a time or a number that is not told.
-UNTOLD = -(2**63)
+UNKNOWN_NUMBER = -(2**63)
 
 CRC_WRONG, CRC_RIGHT, CRC_UNCHECKED = range(3)
 
@@ -56,7 +56,7 @@ BATCH = record_dtype(
     ("end", "i8"),  # of what is there of it
     ("body", "i8"),  # its records, decompressed; -1: nothing to read. Of an uncompressed message: the message
     ("body_end", "i8"),
-    ("base_offset", "i8"),  # of a message its offset; UNTOLD
+    ("base_offset", "i8"),  # of a message its offset; UNKNOWN_NUMBER
     ("first_timestamp", "i8"),  # ms
     ("max_timestamp", "i8"),  # of a message its timestamp
     ("producer_id", "i8"),
@@ -76,8 +76,8 @@ BATCH = record_dtype(
 
 #: One record, or (status not OK) the place where a batch ends to be readable. Lengths: -1 null.
 RECORD = record_dtype(
-    ("offset", "i8"),  # UNTOLD
-    ("timestamp", "i8"),  # ms; UNTOLD
+    ("offset", "i8"),  # UNKNOWN_NUMBER
+    ("timestamp", "i8"),  # ms; UNKNOWN_NUMBER
     ("key_at", "i8"),
     ("value_at", "i8"),
     ("key_length", "i4"),
@@ -105,9 +105,9 @@ def _clear_batch(batch, part_number, part, at):  # type: ignore[no-untyped-def]
     batch.end = part.end
     batch.body = -1
     batch.body_end = -1
-    batch.base_offset = UNTOLD
-    batch.first_timestamp = UNTOLD
-    batch.max_timestamp = UNTOLD
+    batch.base_offset = UNKNOWN_NUMBER
+    batch.first_timestamp = UNKNOWN_NUMBER
+    batch.max_timestamp = UNKNOWN_NUMBER
     batch.producer_id = -1
     batch.crc = 0
     batch.records = 0

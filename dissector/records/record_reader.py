@@ -34,7 +34,7 @@ from .batches import (
     RECORD,
     RECORDS,
     TRAILING_BYTES,
-    UNTOLD,
+    UNKNOWN_NUMBER,
     key_and_value,
 )
 
@@ -139,7 +139,7 @@ def _read_record(buf, at, limit, batch, record, headers, used):  # type: ignore[
 def _mark(record, batch_number, batch, status):  # type: ignore[no-untyped-def]
     """Make a row that only says what is wrong with a batch from here on."""
     record.offset = batch.base_offset
-    record.timestamp = UNTOLD
+    record.timestamp = UNKNOWN_NUMBER
     record.key_at = 0
     record.value_at = 0
     record.key_length = -1

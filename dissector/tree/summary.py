@@ -1,6 +1,6 @@
-"""What one line can say of a message: what it names, its error codes, the plain values at its top.
+"""The facts of a message for one line: the names in it, its error codes, the plain values at its top.
 
-Read from the rows of one job of the LINE profile. Everything is as it came from the wire; nothing is escaped.
+They come from the rows of one job of the LINE profile. Texts are as on the wire, not escaped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OFFSETS = (R_BASE_OFFSET, R_OFFSET_OTHER, R_HIGH_WATERMARK)
 
 @dataclass(slots=True)
 class NamedPlace:
-    """A topic, or another thing that a message names in an array. `topic_id` where it is named by that alone."""
+    """A topic or another resource that a message names in an array. `topic_id` if the message has no name for it."""
 
     name: bytes | None = None
     topic_id: bytes | None = None
@@ -55,9 +55,9 @@ class NamedPlace:
 
 @dataclass(slots=True)
 class Facts:
-    """`values`: (Kafka's field name, value) of what stands at the top. `errors`: how often by non-zero code. `records`:
-    where each records field lies in the buffer, and its length; None where the message has no such field. `offsets`:
-    base offsets, high watermarks and the like."""
+    """`values`: (Kafka's field name, value) of the fields at the top. `errors`: counts by non-zero code. `records`: the
+    place in the buffer and the length of each records field; None if the message has no such field. `offsets`: base
+    offsets, high watermarks and the like."""
 
     values: list[tuple[str, int | bytes]] = field(default_factory=list)
     places: list[NamedPlace] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Facts:
 
 
 class FactReader:
-    """Reads rows of the LINE profile. What each field is to a line is looked up once."""
+    """Reads rows of the LINE profile."""
 
     def __init__(self, programs: Programs) -> None:
         table = programs.fields
