@@ -1,9 +1,9 @@
 """Record batches and message sets: their rows, and the kernel that walks `records` fields.
 
-All bytes lie in one array, the arena: the fields as they came, then what was decompressed of them. `walk_batches` gives
-a BATCH row for each batch of magic 2 and for each message of magic 0 and 1 at the top level; Python checks their CRCs
-and decompresses; `record_reader.read_records` gives a RECORD row for each record, and where a batch cannot be read
-(further) one that says why. Both stop when a table is full and go on from there.
+All bytes lie in one array, the arena: the fields as they came, then their decompressed bytes. `walk_batches` makes a
+BATCH row for each batch of magic 2 and for each message of magic 0 and 1 at the top level. Python checks CRCs and
+decompresses. `record_reader.read_records` makes a RECORD row for each record, and one with the reason if a batch
+cannot be read to its end. Both stop when a table is full, and continue in the next call.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be16, be32, be64, signed16, signed32
 
-#: What became of a batch or record. PARTIAL: the broker cut it at the response's size, which is usual. NESTED: a
-#: compressed message within a compressed one.
+#: Statuses of batches and records. PARTIAL: the broker cut it at the response's size, as usual. NESTED: a compressed
+#: message within a compressed one.
 RECORD_STATUSES = (
     "ok", "partial", "not_captured", "malformed", "trailing_bytes", "corrupt", "too_large", "unknown_codec",
     "unknown_magic", "nested",
@@ -24,7 +24,7 @@ RECORD_STATUSES = (
     OK, PARTIAL, NOT_CAPTURED, MALFORMED, TRAILING_BYTES, CORRUPT, TOO_LARGE, UNKNOWN_CODEC, UNKNOWN_MAGIC, NESTED,
 ) = range(len(RECORD_STATUSES))  # fmt: skip
 
-#: An offset, a time or a number that is not told.
+#: An unknown offset, time or number.
 UNKNOWN_NUMBER = -(2**63)
 
 CRC_WRONG, CRC_RIGHT, CRC_UNCHECKED = range(3)
@@ -68,7 +68,7 @@ BATCH = record_dtype(
     ("number", "i4"),  # within the exchange
     ("attributes", "i2"),
     ("producer_epoch", "i2"),
-    ("magic", "i1"),  # -1: not told
+    ("magic", "i1"),  # -1: unknown
     ("codec", "u1"),
     ("status", "u1"),
     ("crc_state", "u1"),

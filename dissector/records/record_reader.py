@@ -1,7 +1,7 @@
 """Single records: the kernel that reads the decompressed bodies of batches, and the rows of RECORD and HEADER.
 
-Every length is compared with the end of what encloses it; a record takes at least one byte, so that a batch ends
-whatever count it declares. Sums of offsets and times wrap as Kafka's own do.
+Every length is compared with the end of its enclosing part. A record has at least one byte, so a batch ends whatever
+count it declares. Sums of offsets and times wrap as Kafka's do.
 
 Layouts: Kafka's documentation of record batches, KIP-31 and KIP-32 (magic 1, relative offsets), KIP-98 (magic 2).
 """
@@ -38,7 +38,7 @@ from .batches import (
     key_and_value,
 )
 
-#: What `_read_record` gives instead of a position.
+#: Results of `_read_record` instead of a position.
 _BAD, _FULL = -1, -2
 
 

@@ -4,8 +4,8 @@ A node covers `length` bytes of its frame from `offset` on; the size field is at
 and without overlap. The rest of it are its own bytes: lengths, counts and tag numbers before the children, and the 0 of
 an empty tag section behind them. So each byte belongs to exactly one node.
 
-A tagged field's range begins with its tag's number and size. Values have the types int, bool, float, str (bytes that are
-not UTF-8 as surrogates) and bytes (16 for uuids).
+A tagged field's range begins with its tag's number and size. Values have the types int, bool, float, str (bytes that
+are not UTF-8 as surrogates) and bytes (16 for uuids).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MISSING = "missing"  # bytes that were not captured
 
 @dataclass(slots=True)
 class Node:
-    """One field, element, struct, or range of bytes. `text` is a meaning of the value (an enum's name, a topic's name, a
+    """One field, element, struct, or range of bytes. `text` is a meaning of the value (an enum's or topic's name, a
     time); `problem` describes an error in it.
 
     Nodes do not change. The class is not frozen because that makes construction four times slower, and a tree has

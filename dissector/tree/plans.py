@@ -1,8 +1,8 @@
 """Plans: the layout of one version of a message, prepared for walks over the machine's rows.
 
-A `StructPlan` lists the fields of a struct. A `FieldPlan` describes how a field's rows become a node: their ids, how the
-value is read, and the source of its name (an enum, a topic, a broker's address, a time). A plan is made once for each
-version of a message.
+A `StructPlan` lists the fields of a struct. A `FieldPlan` describes how a field's rows become a node: their ids, how
+the value is read, and the source of its name (an enum, a topic, a broker's address, a time). A plan is made once for
+each version of a message.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ScalarRun:
 
 @dataclass(frozen=True, slots=True)
 class StructPlan:
-    """`parts` are its fields in order, some of them in runs. `tags` is the id of unknown tags, -1 without a tag section;
+    """`parts` are its fields in order, some in runs. `tags` is the id of unknown tags, -1 without a tag section;
     `tagged` are the known tags by number."""
 
     name: str

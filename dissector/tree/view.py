@@ -51,8 +51,8 @@ class EarlierFacts:
 class Viewer(LayoutContext):
     """Makes trees. `programs` are those of the EVERYTHING profile for `messages`; by default the built-in ones.
 
-    `secrets`: show the fields that `layouts.secrets` hides. `records(raw, offset, cut)` returns nodes for the bytes of a
-    `records` field at `offset` of the frame; `cut` if the capture ends before they do. Without it only the heads of
+    `secrets`: show the fields that `layouts.secrets` hides. `records(raw, offset, cut)` returns nodes for the bytes of
+    a `records` field at `offset` of the frame; `cut` if the capture ends before they do. Without it only the heads of
     batches are shown. `max_frame`: the missing bytes of a larger frame were not read, rather than not captured.
     """
 
