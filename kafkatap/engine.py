@@ -40,7 +40,8 @@ from .open_topics import OpenTopics
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.reports.expressions import Condition
+
+    from .selection import Selection
 
 Array = np.ndarray[Any, Any]
 _NONE = np.zeros(0, np.int64)
@@ -81,19 +82,19 @@ def _built_in(name: str) -> Programs:
 
 
 def engine_for(
-    condition: Condition | None,
+    selection: Selection,
     all_results: bool = False,
     ports: Sequence[int] = (),
     definitions: Definitions | None = None,
     tables: bool = True,
     max_frame: int | None = None,
 ) -> Engine:
-    """An engine that decodes what a condition asks of exchanges, and for the rows of those that may match."""
-    if condition is None:
-        return Engine(all_results, ports, definitions=definitions, tables=tables, max_frame=max_frame)
-    probes = () if condition.probes is None else (condition.probes,)
-    results = all_results or condition.needs_results
-    return Engine(results, ports, probes, definitions, condition.api_keys, tables=tables, max_frame=max_frame)
+    """An engine that decodes what a selection compares. Of APIs that cannot match it decodes only what others need."""
+    needed = selection.engine_options
+    return Engine(
+        all_results or needed.all_results, ports, needed.inspectors, definitions, needed.apis, tables=tables,
+        max_frame=max_frame,
+    )  # fmt: skip
 
 
 class Strings(Sequence[bytes | None]):

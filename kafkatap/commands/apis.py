@@ -22,7 +22,8 @@ from kafkatap.reports.model import Column, Table, Value
 from kafkatap.reports.rendering.text import Line, render_table, write_lines
 
 from ..installation import own_version
-from .values import api_keys, chosen_definitions
+from ..selection import api_keys
+from .values import chosen_definitions
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions

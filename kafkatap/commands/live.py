@@ -31,13 +31,12 @@ from ..live.monitor import Monitor
 from ..live.notices import Notices
 from ..live.process_memory import keep_flat
 from ..live.thread_priority import Priority, allow_return
-from ..selection import asked, asked_condition, incident_condition
+from ..selection import Selection, incident_selection, selection_of
 from .console import DONE, WRONG, no_kafka, refuse
 from .values import chosen_definitions
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.reports.expressions import Condition
 
     from ..live.screen.recent_exchanges import Recent
 
@@ -57,15 +56,15 @@ def live(options: argparse.Namespace) -> int:
     notices = Notices()
     try:
         definitions = chosen_definitions(options)
-        condition = asked_condition(options, definitions)
-        incident = incident_condition(options, condition, definitions)
-        engine = _engine(options, [c for c in (condition, incident) if c is not None], definitions)
+        selection = selection_of(options, definitions)
+        incident = incident_selection(options, selection, definitions)
+        engine = _engine(options, [selection, *([incident] if incident is not None else [])], definitions)
         best = _be_nice(options.nice)
         kept = _kept_capabilities(options)
         capabilities.keep_only({*kept, *capabilities.TO_OPEN})
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
-            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=notices.tell,
+            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, notify=notices.notify,
         )  # fmt: skip
     except PermissionError:
         return _refuse_without_capability()
@@ -76,7 +75,7 @@ def live(options: argparse.Namespace) -> int:
     try:
         capabilities.keep_only(kept)
         with signals(stop) as handlers:
-            monitor = Monitor(capture, engine, condition=condition, governor=_governor(options, best))
+            monitor = Monitor(capture, engine, selection=selection, governor=_governor(options, best))
             return _watch(options, monitor, capture, incident, stop, handlers, notices)
     except OSError as error:
         if error.errno in GONE:
@@ -92,7 +91,7 @@ def _watch(
     options: argparse.Namespace,
     monitor: Monitor,
     capture: Capture,
-    incident: Condition | None,
+    incident: Selection | None,
     stop: Event,
     handlers: list[Any],
     notices: Notices,
@@ -105,7 +104,7 @@ def _watch(
     recent = Recent()
     screen = _wants_screen(options)
     try:
-        closing = _outputs(options, monitor, capture, incident, notices.tell)
+        closing = _outputs(options, monitor, capture, incident, notices.notify)
     except (ValueError, OSError) as error:
         return refuse(error)
     try:
@@ -174,16 +173,17 @@ def _wants_screen(options: argparse.Namespace) -> bool:
     return True
 
 
-def _engine(options: argparse.Namespace, conditions: list[Condition], definitions: Definitions | None) -> Engine:
-    """An engine that decodes what the report needs, and these conditions."""
-    options.topics |= any(condition.needs_results for condition in conditions)
-    probes = [condition.probes for condition in conditions if condition.probes is not None]
+def _engine(options: argparse.Namespace, selections: list[Selection], definitions: Definitions | None) -> Engine:
+    """An engine that decodes what the report and these selections need."""
+    needed = [selection.engine_options for selection in selections]
+    options.topics |= any(each.all_results for each in needed)
+    probes = [inspector for each in needed for inspector in each.inspectors]
     return Engine(options.topics, options.port or (), probes, definitions, max_frame=options.max_frame)
 
 
 def _outputs(
-    options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Condition | None,
-    tell: Callable[[str], None],
+    options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Selection | None,
+    notify: Callable[[str], None],
 ) -> list[Any]:  # fmt: skip
     """Sinks that were asked for; what is to be called at the end."""
     closing: list[Any] = []
@@ -193,12 +193,12 @@ def _outputs(
         monitor.sinks.append(Recorder(
             options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
             cool_down=options.cool_down,
-            links=capture.links, counters=capture.counters, tell=tell,
+            links=capture.links, counters=capture.counters, notify=notify,
         ))  # fmt: skip
     if options.write_parquet:
         from ..live.export.parquet_files import ParquetLog
 
-        monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, tell=tell))
+        monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, notify=notify))
     if options.prometheus or options.otlp:
         from ..live.export.metrics import Metrics
 
@@ -215,14 +215,14 @@ def _outputs(
             from ..live.export.otlp_exporter import export
 
             collector = None if options.otlp == "auto" else options.otlp
-            closing.append(export(metrics, monitor, collector, options.otlp_interval, tell).close)
+            closing.append(export(metrics, monitor, collector, options.otlp_interval, notify).close)
     return closing
 
 
 def _report(options: argparse.Namespace, monitor: Monitor) -> int:
     """The report on all since the start. That its reader is gone (a session that was dropped) is no matter."""
     context = monitor.context()
-    result = build_report(monitor.windows.start, context, by=options.by, asked=asked(options))
+    result = build_report(monitor.windows.start, context, by=options.by, selected=selection_of(options).text)
     try:
         if options.json:
             from kafkatap.reports.rendering.json_report import write_json

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import EXCHANGE, NO_INT32, OUTCOMES, STATUSES
+from kafkatap.dissector.dtypes import EXCHANGE, NO_INT32, NO_TIME, OUTCOMES, STATUSES
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.layouts.catalog import api_name
 from kafkatap.dissector.programs.loading import load_programs
@@ -24,13 +24,13 @@ from kafkatap.reports.batch import Batch, endpoint
 
 from ..engine import Engine
 from ..run import Run
+from ..selection import EVERYTHING, Selection, Selector
 from .envelopes import EnvelopeReader
 from .message_index import MakeEngine, Survey, message_ids, message_times, named_topics
 from .node_names import NodeFinder
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.reports.expressions import Condition
 
 Array = np.ndarray[Any, Any]
 #: Of a batch: its length and, four bytes further, its magic; the number of its records.
@@ -74,6 +74,12 @@ class Message:
     @property
     def is_response(self) -> bool:
         return bool(self.id & 1)
+
+    @property
+    def began(self) -> int:
+        """When its exchange began, ns since the epoch; without a request, its own time."""
+        first = int(self.column("request_first"))
+        return self.time if first == NO_TIME else first
 
     @property
     def size(self) -> int:
@@ -286,27 +292,32 @@ def read_messages(survey: Survey, make_engine: MakeEngine, collector: Collector)
 
 
 def streaming_engine(
-    make_engine: MakeEngine, collector: Collector, nodes: NodeFinder, condition: Condition | None
-) -> Engine:
+    make_engine: MakeEngine, collector: Collector, nodes: NodeFinder, selection: Selection
+) -> Engine:  # fmt: skip
     """The engine for `stream_messages`."""
-    probes = [] if condition is None or condition.probes is None else [condition.probes]
-    needs_results = condition is not None and condition.needs_results
-    return collector.bind(make_engine(all_results=needs_results, inspectors=[*probes, nodes, collector]))
+    needed = selection.engine_options
+    return collector.bind(
+        make_engine(all_results=needed.all_results, inspectors=[*needed.inspectors, nodes, collector])
+    )
 
 
-def stream_messages(run: Run, collector: Collector, condition: Condition | None = None) -> Iterator[Message]:
-    """The messages of a run in one pass: each as soon as it is there, or with a condition as soon as its exchange is
-    finished and can be judged. Within a block in order of time."""
+def stream_messages(run: Run, collector: Collector, selection: Selection = EVERYTHING) -> Iterator[Message]:
+    """The selected messages of a run in one pass. With an expression a message comes as soon as its exchange is
+    finished and can be judged, else as soon as it is there. Within a block messages are in time order."""
     engine = run.engine
+    selector = Selector(selection, engine)
     held: dict[int, list[Message]] = {}
     for batch in chain(run.batches(), (None,)):
         made = collector.take(batch)
-        if condition is not None:
+        if selection.expression is None and selection.window is not None and engine.first is not None:
+            start, end = selection.window.span(engine.first)
+            made = [message for message in made if start <= message.began < end]
+        elif selection.expression is not None:
             for message in made:
                 held.setdefault(message.id >> 1, []).append(message)
             made = []
             if batch is not None:
-                chosen = condition.select(batch, engine)
+                chosen = selector.select(batch)
                 for exchange, is_chosen in zip(batch.exchanges["exchange"].tolist(), chosen.tolist(), strict=True):
                     messages = held.pop(exchange, ())
                     made += messages if is_chosen else ()

@@ -41,15 +41,15 @@ class Plain(Sink):
         self._monitor, self._file, self._utc = monitor, file, utc
         self._interval = max(interval, SECOND)
         self._since = self._now = monitor.status.now
-        self._counts = ReportCounts()  # without names: a line has only API keys and error codes
+        self._counts = ReportCounts()
         self._before = self._totals(monitor.engine)
         self._health = added({})
         self._any = self._broken = False
 
-    def health(self, rows: Mapping[str, Array]) -> None:
+    def add_health(self, rows: Mapping[str, Array]) -> None:
         self._health += added(rows)
 
-    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         self._counts.merge(counts)
         self._now = now
         if self._seconds() >= self._interval // SECOND:
