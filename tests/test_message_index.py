@@ -15,8 +15,10 @@ from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.programs.machine import JOB
 from kafkatap.dissector.programs.program import load_programs
 from kafkatap.engine import Engine
-from kafkatap.passes.message_index import message_ids, message_times, survey
-from kafkatap.passes.messages import Collector, Message, read_messages
+from kafkatap.passes.message import Message
+from kafkatap.passes.message_collector import MessageCollector
+from kafkatap.passes.message_index import index_messages, message_ids, message_times
+from kafkatap.passes.messages import read_messages
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode, lose, merge
 from tests.wire.kafkatalk import METADATA, KafkaTalk, body, request, response, small_talk
@@ -29,9 +31,9 @@ def write(folder: Path, segments: Iterable[Segment]) -> str:
 
 
 def messages_of(path: str, frames: bool = False, **asked: Any) -> list[Message]:
-    found = survey([path], Engine, **asked)
-    told = list(read_messages(found, Engine, Collector(found.order, frames)))
-    assert [m.id for m in told] == found.order.tolist()
+    index = index_messages([path], Engine, **asked)
+    told = list(read_messages(index, Engine, MessageCollector(index.ids, frames)))
+    assert [m.id for m in told] == index.ids.tolist()
     return told
 
 
@@ -93,10 +95,10 @@ def test_the_first_and_the_last(tmp_path: Path, first: int | None, last: int | N
     path = write(tmp_path, small_talk(5).segments)
     whole = [m.id for m in messages_of(path)]
     assert len(whole) == 10
-    found = survey([path], Engine, first=first, last=last)
-    assert found.found == 10
-    assert found.order.tolist() == whole[kept]
-    assert [m.id for m in read_messages(found, Engine, Collector(found.order))] == whole[kept]
+    index = index_messages([path], Engine, first=first, last=last)
+    assert index.total == 10
+    assert index.ids.tolist() == whole[kept]
+    assert [m.id for m in read_messages(index, Engine, MessageCollector(index.ids))] == whole[kept]
 
 
 def test_directions_and_spans_of_time(tmp_path: Path) -> None:
@@ -154,6 +156,6 @@ def test_a_hint_of_the_port_goes_to_both_passes(tmp_path: Path) -> None:
         made.append(partial(Engine, ports=(9092,))(**options))
         return made[-1]
 
-    found = survey([path], make)
-    assert len(list(read_messages(found, make, Collector(found.order)))) == 6
+    index = index_messages([path], make)
+    assert len(list(read_messages(index, make, MessageCollector(index.ids)))) == 6
     assert len(made) == 2
