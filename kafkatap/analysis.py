@@ -100,7 +100,7 @@ class Analysis:
     def records(self) -> pa.Table:
         import pyarrow as pa
 
-        from kafkatap.dissector.programs.program import load_programs
+        from kafkatap.dissector.programs.loading import load_programs
         from kafkatap.dissector.records.record_inspector import RecordCollector
         from kafkatap.reports.record_table import empty_table, numbered_table, with_names
 

@@ -28,11 +28,11 @@ from kafkatap.reports.literals import Moment
 if TYPE_CHECKING:
     from kafkatap.dissector.inspection import Inspector
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.dissector.layouts.schema import Message
+    from kafkatap.dissector.layouts.schema import MessageLayout
     from kafkatap.reports.expressions import Condition, Expression
     from kafkatap.reports.expressions.meaning import Node
 
-    Messages = Mapping[tuple[int, int], Message]
+    Messages = Mapping[tuple[int, int], MessageLayout]
 
 Array = np.ndarray[Any, Any]
 

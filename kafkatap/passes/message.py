@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kafkatap.dissector.dtypes import EXCHANGE, NO_TIME, STATUSES
+from kafkatap.dissector.dtypes import EXCHANGE, NO_INT32, NO_TIME, STATUSES
 from kafkatap.dissector.layouts.catalog import api_name
 from kafkatap.dissector.tree.summary import Facts
 
 #: Places of columns in a row of EXCHANGE.
 COLUMN = {name: number for number, name in enumerate(EXCHANGE.names or ())}
+#: Columns with the path of the malformed field, by direction.
+PROBLEMS = ("request_problem", "response_problem")
 
 
 @dataclass(slots=True)
@@ -19,11 +21,11 @@ class Message:
 
     `id`: exchange * 2 + direction (0 request, 1 response). `time`: of the first byte, ns since the epoch. `row`: the
     columns of the exchange (EXCHANGE); final for a response, as far as known for a request. `token`: these are bare
-    SASL bytes without a header. `version`: of the layout that decoded it, or -1. `records`: how many, or None where the
-    batch headers do not say. `outcome`: of the exchange, or "" where it is not finished. `frame`: the captured bytes
-    from the size field on, if the collector keeps frames. The body begins at place `body` of the frame; `missing` bytes
-    behind the frame were not captured. `enveloped`: of an Envelope's response, the API key and version of its inner
-    request.
+    SASL bytes without a header. `version`: of the layout that decoded it, or -1. `problem`: the path of the malformed
+    field, or None. `records`: how many, or None where the batch headers do not say. `outcome`: of the exchange, or ""
+    where it is not finished. `frame`: the captured bytes from the size field on, if the collector keeps frames. The
+    body begins at place `body` of the frame; `missing` bytes behind the frame were not captured. `enveloped`: of an
+    Envelope's response, the API key and version of its inner request.
     """
 
     id: int
@@ -36,6 +38,7 @@ class Message:
     token: bool
     version: int
     facts: Facts
+    problem: str | None
     records: int | None
     outcome: str = ""
     frame: bytes = b""
@@ -71,6 +74,12 @@ class Message:
     @property
     def status(self) -> str:
         return STATUSES[self.column("response_status" if self.is_response else "request_status")]
+
+    @property
+    def problem_at(self) -> int | None:
+        """The offset in the frame at which it is malformed, or of the first of its trailing bytes."""
+        at = int(self.column(f"{PROBLEMS[self.is_response]}_at"))
+        return None if at == NO_INT32 else at
 
     @property
     def api_key(self) -> int:

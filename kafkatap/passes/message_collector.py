@@ -12,15 +12,14 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.dissector.inspection import Frames
-from kafkatap.dissector.programs.program import load_programs
-from kafkatap.dissector.programs.tape import decode_jobs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.summary import FactReader, Facts
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Batch, endpoint
 
 from ..engine import Engine
 from .envelopes import EnvelopeCollector
-from .message import COLUMN, Message
+from .message import COLUMN, PROBLEMS, Message
 from .message_index import are_among, message_ids, message_times
 
 if TYPE_CHECKING:
@@ -75,11 +74,9 @@ class MessageCollector:
         if not len(numbers):
             return
         assert self._engine is not None
-        jobs = taken(frames.jobs, numbers)
-        base = jobs["program"].copy()
-        jobs["program"] = self._programs.same_as(frames.programs, base)
-        versions = frames.programs.versions(base)
-        tape = decode_jobs(self._programs, jobs, frames.buffers).tolist()
+        jobs, rows = frames.decode(self._programs, numbers)
+        tape = rows.tolist()
+        versions = frames.programs.versions(frames.jobs["program"][numbers])
         slots = jobs["frame"] >> 1
         links = frames.links[slots]
         ends = self._engine.endpoints(links["connection"])
@@ -103,13 +100,18 @@ class MessageCollector:
         made = Message(
             number, time, row, self._end(ends[0], ends[1]), self._end(ends[2], ends[3]),
             self._text(client_id), self._text(mechanism),
-            bool(token), version, facts, _count_records(facts, buffer, end),
+            bool(token), version, facts, self._problem(row[COLUMN[PROBLEMS[number & 1]]]),
+            _count_records(facts, buffer, end),
         )  # fmt: skip
         if self._with_frames:
             made.frame, made.body, made.missing = buffer[start:end].tobytes(), at - start, limit - end
         if self._envelopes is not None and number & 1:
             made.enveloped = self._envelopes.inner.get(number >> 1)
         return made
+
+    def _problem(self, number: int) -> str | None:
+        path = self._text(number)
+        return None if path is None else path.decode()
 
     def _text(self, number: int) -> bytes | None:
         """A string of the engine by its number."""

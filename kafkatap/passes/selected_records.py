@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.inspection import Frames
-from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.records.codecs import Bounds
 from kafkatap.dissector.records.record_inspector import Chunk, RecordCollector, Tally, Topic
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from kafkatap.dissector.layouts.catalog import api_name, api_names
-from kafkatap.dissector.programs.probes import MOST, Probe, Probes
+from kafkatap.dissector.probes import MOST, Probe, Probes
 
 from ..batch import Array, Batch, Names, uuid_text
 from ..counting.counts import rows_of

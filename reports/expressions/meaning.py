@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from kafkatap.dissector.programs.probes import Place
+from kafkatap.dissector.probes import Place
 
 from ..literals import Moment
 from . import tree

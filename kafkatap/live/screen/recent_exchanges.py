@@ -13,14 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import EXCHANGE, NO_INT32, NO_TIME, ORPHAN_RESPONSE, OUTCOMES, RESULT, WAITS
+from kafkatap.dissector.dtypes import (
+    EXCHANGE,
+    EXCHANGE_STRINGS,
+    NO_INT32,
+    NO_TIME,
+    ORPHAN_RESPONSE,
+    OUTCOMES,
+    RESULT,
+    WAITS,
+)
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Array, Batch, as_results, endpoint, uuid_text
 from kafkatap.reports.counting.counts import rows_of
 from kafkatap.reports.counting.rollup import api_label, maybe
 from kafkatap.reports.sections.error_codes import error_label
 
-from ..provisional_rows import without_counted
+from ..provisional_rows import without_confirmed
 from ..sink import Sink
 from .breakdown import Scope
 
@@ -119,8 +128,8 @@ class Recent(Sink):
     def __len__(self) -> int:
         return self._exchanges.filled
 
-    def batch(self, batch: Batch, engine: Engine) -> None:
-        batch = self._replace_provisional(without_counted(batch))
+    def add_batch(self, batch: Batch, engine: Engine) -> None:
+        batch = self._replace_provisional(without_confirmed(batch))
         self._engine = engine
         self._exchanges.put(batch.exchanges)
         if len(batch.results):
@@ -128,8 +137,8 @@ class Recent(Sink):
         if batch.topics is not None and len(batch.topics):
             self._results.put(as_results(batch.topics))
 
-    def provisional(self, batch: Batch, engine: Engine) -> None:
-        self.batch(batch, engine)
+    def add_provisional(self, batch: Batch, engine: Engine) -> None:
+        self.add_batch(batch, engine)
 
     def _replace_provisional(self, batch: Batch) -> Batch:
         """Put final rows in the place of provisional ones that are still there; return the others."""
@@ -140,7 +149,7 @@ class Recent(Sink):
         self._exchanges.rows[places[late]] = batch.exchanges[late]
         return replace(batch, exchanges=taken(batch.exchanges, np.flatnonzero(~late)))
 
-    def forget(self, engine: Engine) -> None:
+    def resolve_names(self, engine: Engine) -> None:
         """Give what the rings hold numbers of their own."""
         self._engine = engine
         strings: dict[str | None, int] = {}
@@ -157,8 +166,8 @@ class Recent(Sink):
         new = [(rows, name, _renumbered(rows[name], look_up, own)) for rows, name, look_up, own in tables]
         for rows, name, column in new:
             rows[name] = column
-        for rows, name in ((e, "client_software"), (e, "client_software_version"), (r, "name")):
-            rows[name] = -1  # nobody asks for these
+        for rows, name in (*((e, name) for name in EXCHANGE_STRINGS if name != "client_id"), (r, "name")):
+            rows[name] = -1  # the screen does not show these
         self._strings, self._addresses = list(strings), list(addresses)
 
     def frozen(self) -> Recent:
@@ -169,7 +178,7 @@ class Recent(Sink):
             theirs.capacity, theirs.head, theirs.filled = mine.capacity, mine.head, mine.filled
             theirs.bytes = mine.bytes.copy()
         if copy._engine is not None:
-            copy.forget(copy._engine)
+            copy.resolve_names(copy._engine)
         return copy
 
     def matching(self, within: Scope = (), n: int = 100) -> list[Message]:
