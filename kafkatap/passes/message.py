@@ -19,13 +19,18 @@ PROBLEMS = ("request_problem", "response_problem")
 class Message:
     """One request or response. Its texts come from the wire and are not escaped.
 
-    `id`: exchange * 2 + direction (0 request, 1 response). `time`: of the first byte, ns since the epoch. `row`: the
-    columns of the exchange (EXCHANGE); final for a response, as far as known for a request. `token`: these are bare
-    SASL bytes without a header. `version`: of the layout that decoded it, or -1. `problem`: the path of the malformed
-    field, or None. `records`: how many, or None where the batch headers do not say. `outcome`: of the exchange, or ""
-    where it is not finished. `frame`: the captured bytes from the size field on, if the collector keeps frames. The
-    body begins at place `body` of the frame; `missing` bytes behind the frame were not captured. `enveloped`: of an
-    Envelope's response, the API key and version of its inner request.
+    id         exchange * 2 + direction (0 request, 1 response)
+    time       of the first byte, ns since the epoch
+    row        the columns of the exchange (EXCHANGE): final for a response, as far as known for a request
+    token      whether these are bare SASL bytes without a header
+    version    of the layout that decoded it; -1 for none
+    problem    the path of the malformed field
+    records    how many records; None where the batch headers do not say
+    outcome    of the exchange; "" where it is not finished
+    frame      the captured bytes from the size field on, if the collector keeps frames
+    body       where the body begins in `frame`
+    missing    how many bytes behind `frame` were not captured
+    enveloped  for an Envelope's response, the API key and version of its inner request
     """
 
     id: int
