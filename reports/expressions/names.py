@@ -147,7 +147,8 @@ def _result_names() -> list[Name]:
     return [
         Name("topic", "text", "a topic of the request or the response, by name or id",
              ((c.topic, c.string_text), (partial(natural, "topic_id"), c.id_text)), per=RESULT, in_requests=True),
-        Name("topic_id", "text", "id of a topic", ((partial(natural, "topic_id"), c.id_text),), per=RESULT, in_requests=True),
+        Name("topic_id", "text", "id of a topic", ((partial(natural, "topic_id"), c.id_text),), per=RESULT,
+             in_requests=True),
         Name("partition", "number", "a partition in the response",
              ((partial(c.optional, "partition", r.NO_INT32), None),), per=RESULT),
         Name("error_code", "error", "an error code of the response, including 0 (NONE)",
