@@ -2,12 +2,12 @@
 
     python benchmarks/bench_busy.py [--runs 3] [--scale 1.0] [--only hosts,frames,connections,gaps]
 
-Whole processes on captures that make_traffic.py writes into a temporary folder, output to /dev/null, after one run that
-is not counted. Medians of the runs' wall time and processor time; peak memory is the child's maximum resident size.
+make_traffic.py writes the captures into a temporary folder. Each run is a whole process with its output to /dev/null;
+the first is not counted. The tables show medians of wall time and processor time, and the largest resident size.
 
-hosts        240,000 requests on 4,000 connections of 1 to 8 hosts with sequential ports, the hosts' addresses below the
-             broker's and above: cost is flat where flows spread over their hash table
-frames       one Produce request of 10 to 600 MB, and six of 50 MB at once
+hosts        240,000 requests on 4,000 connections of 1 to 8 hosts with sequential ports. The hosts' addresses are lower
+             or higher than the broker's. The cost is flat where flows spread over their hash table
+frames       one Produce request of 10 to 600 MB, and six of 50 MB at the same time
 connections  a million that end, a million that do not, a million SYNs
 gaps         10,000 connections that wait for a missing segment, with 60 kB behind it each
 """
@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MAKE = Path(__file__).with_name("make_traffic.py")
-Case = tuple[str, list[str]]  #: what it is, and what make_traffic.py is asked for
+Case = tuple[str, list[str]]  #: its name, and the arguments of make_traffic.py
 
 
 def hosts(scale: float) -> Iterator[Case]:
@@ -74,17 +74,17 @@ def run_report(path: Path) -> tuple[float, float, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="size of the captures, of what is said above")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the captures, relative to those above")
     parser.add_argument("--only", default=",".join(SECTIONS))
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.pcap"
-        for section in asked.only.split(","):
+        for section in options.only.split(","):
             print(f"\n| {section} | capture | wall | CPU | peak memory |\n|---|---|---|---|---|")
-            for name, made in SECTIONS[section](asked.scale):
+            for name, made in SECTIONS[section](options.scale):
                 subprocess.run([sys.executable, str(MAKE), made[0], str(path), *made[1:]], check=True)
                 run_report(path)
-                runs = [run_report(path) for _ in range(asked.runs)]
+                runs = [run_report(path) for _ in range(options.runs)]
                 wall, cpu = (statistics.median(run[n] for run in runs) for n in (0, 1))
                 size = path.stat().st_size / 1e6
                 memory = max(run[2] for run in runs) / (1 << 20)

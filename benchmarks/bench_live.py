@@ -1,18 +1,19 @@
-"""Replay a capture through a veth pair and see who keeps up: kafkatap live, tcpdump and tshark; print a table.
+"""Replay a capture through a veth pair to kafkatap live, tcpdump and tshark; print a table of drops and processor time.
 
     sudo python benchmarks/bench_live.py CAPTURE [--rates 100000,200000,0] [--copies 5] [--runs 3]
 
-The pair lies in a network namespace that this program makes and takes away again. tcpreplay sends the capture, from
-memory, `--copies` times, each with addresses of its own (join_copies.py: else they were retransmissions), at so many
-packets a second (0: as fast as it can). The contenders take turns; for each run:
+The program creates the pair in a network namespace of its own and removes both at the end. tcpreplay sends `--copies`
+copies of the capture from memory at each of `--rates`, in packets a second (0: as fast as it can). Each copy has its
+own addresses (join_copies.py); otherwise its packets would be retransmissions. The contenders take turns. Each run
+measures:
 
-* packets sent, and of them those dropped by the kernel, as each contender tells them
-* processor time (user and system, of the contender and its children) from just before the first packet until nothing
-  is left to do, as a share of one core over the time of sending. Start-up does not count
+* packets sent, and packets dropped by the kernel, as the contender reports them
+* processor time (user and system, of the contender and its children) as a share of one core over the time of sending.
+  It counts from just before the first packet until the contender is idle; start-up does not count
 
-Contenders: `tcpdump -w /dev/null`, which looks at nothing; `tshark -i`, dissecting every Kafka message, two columns to
-/dev/null (see bench_report.py); `kafkatap live` without limit, with topics and without; and as it comes, when it
-decodes less rather than take more than a third of a core. What ran without a drop is what counts.
+Contenders: `tcpdump -w /dev/null`, which decodes nothing; `tshark -i`, which dissects every Kafka message and prints
+two columns (see bench_report.py); `kafkatap live` with its default limit of a third of a core, where it decodes less;
+and `kafkatap live` without limit, with topics and without. Only runs without a drop can be compared.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(slots=True)
 class Contender:
-    """`dropped` finds in what was printed (standard output and error) how many packets came and were dropped."""
+    """`dropped` reads the numbers of packets captured and dropped from the contender's output and errors."""
 
     name: str
     command: list[str]
@@ -52,7 +53,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    rate: int  # asked for
+    rate: int  # packets a second, of `--rates`
     sent: int
     seconds: float
     came: int
@@ -73,7 +74,7 @@ def make_space() -> None:
         inside(["ip", "link", "set", RECEIVER, "mtu", "65535", "up"]),
     ):
         subprocess.run(command, check=True)
-    # Nobody answers there, not even with ICMPv6.
+    # No ICMPv6: only the replayed packets may pass.
     subprocess.run(inside(["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"]), check=False)
 
 
@@ -104,17 +105,17 @@ def peak_bytes(pid: int) -> int:
     total = 0
     for each in family(pid):
         try:
-            told = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{each}/status").read_text())
+            found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{each}/status").read_text())
         except OSError:
             continue
-        total += int(told[1]) * 1024 if told else 0
+        total += int(found[1]) * 1024 if found else 0
     return total
 
 
 def listening() -> bool:
-    """Whether somebody captures in the namespace."""
-    told = subprocess.run(inside(["cat", "/proc/net/packet"]), capture_output=True, text=True, check=True).stdout
-    return len(told.splitlines()) > 1
+    """Whether a process captures in the namespace."""
+    sockets = subprocess.run(inside(["cat", "/proc/net/packet"]), capture_output=True, text=True, check=True).stdout
+    return len(sockets.splitlines()) > 1
 
 
 def wait_until(what: Callable[[], bool], seconds: float = 60) -> None:
@@ -126,12 +127,12 @@ def wait_until(what: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def send(capture: Path, rate: int) -> tuple[int, float]:
-    """Packets sent, and in how many seconds."""
+    """Send a capture: the number of packets sent, and the seconds it took."""
     speed = ["--topspeed"] if rate == 0 else [f"--pps={rate}"]
     command = ["tcpreplay", "-K", "-q", *speed, "-i", SENDER, str(capture)]
-    told = subprocess.run(inside(command), capture_output=True, text=True, check=True).stdout
-    match = re.search(r"Actual: (\d+) packets .* sent in ([\d.]+) seconds", told)
-    assert match is not None, told
+    output = subprocess.run(inside(command), capture_output=True, text=True, check=True).stdout
+    match = re.search(r"Actual: (\d+) packets .* sent in ([\d.]+) seconds", output)
+    assert match is not None, output
     return int(match[1]), float(match[2])
 
 
@@ -200,10 +201,10 @@ def contenders(ports: list[str], names: list[str]) -> list[Contender]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("capture", type=Path)
-    parser.add_argument("--rates", default="100000,200000,0", help="packets a second; 0: as fast as it goes")
+    parser.add_argument("--rates", default="100000,200000,0", help="packets a second; 0: as fast as possible")
     parser.add_argument("--copies", type=int, default=5, help="how often the capture is sent in a run")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--ports", default="9092,9093,9094,19092", help="tshark is told that these are Kafka")
+    parser.add_argument("--ports", default="9092,9093,9094,19092", help="tshark decodes these ports as Kafka")
     parser.add_argument("--only", default="", help="contenders with one of these words in their names")
     options = parser.parse_args()
     for tool in ("ip", "tcpreplay", "tcpdump"):

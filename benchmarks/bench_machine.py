@@ -1,10 +1,10 @@
-"""Time the machine alone: ns for a frame, a byte and a tape row by profile, on random messages and on usual ones.
+"""Time the machine alone: ns per frame, byte and tape row of each profile, on random and on typical messages.
 
     python benchmarks/bench_machine.py [--repeat 20]
 
-"all messages": four random messages of every API in every version and direction. "fetch", "produce", "heartbeat":
-one message as busy clusters send them, many times over. The best of the repeats is given: it is the machine that is
-measured, not what else this computer does. Bodies lie in one array of at most 4 MiB, as they do in a block.
+"all messages" has four random messages of every API in every version and direction. "fetch", "produce" and "heartbeat"
+repeat one message that is typical of busy clusters. The figures are of the fastest repeat, so that other work on this
+computer does not count. Bodies lie in one array of at most 4 MiB, as they do in a block.
 """
 
 from __future__ import annotations

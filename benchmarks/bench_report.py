@@ -3,20 +3,20 @@
     python benchmarks/bench_report.py CAPTURE [--ports 9092,9093] [--copies 7] [--runs 5]
     TSHARK="tshark;chroot /srv/newer tshark" python benchmarks/bench_report.py CAPTURE
 
-Whole processes, from start to exit, output to /dev/null; the page cache is warm; the contenders take turns (one round
-after another), and the median of the rounds is given with the fastest and the slowest. Peak memory is the child's
-maximum resident size as the kernel counts it (wait4). Contenders:
+Each run is a whole process, from start to exit, with its output to /dev/null and a warm page cache. The contenders take
+turns, one round after another. The table shows the median, the fastest and the slowest round. Peak memory is the
+child's maximum resident size as the kernel counts it (wait4). Contenders:
 
-* `kafkatap report FILE`, after one run that is not counted (it fills the kernel store)
-* the same for the file's first packets: start-up, imports and printing. What the other takes longer is the analysis
-* tshark with `-T fields -e kafka.api_key -e kafka.correlation_id`: every Kafka message dissected, two columns
-  printed. It must be told the ports (`-d tcp.port==N,kafka`); kafkatap is told nothing. TSHARK names other binaries,
-  separated by `;` (for one in a chroot the capture is linked or copied into its /tmp)
-* tshark that only counts Kafka packets (`-q -z io,stat,0,kafka`), which some releases do faster. With --count
-* a plain sequential read: `readinto` a buffer of 4 MiB used again and again
+* `kafkatap report FILE`, after one run that is not counted and fills the kernel store
+* the same for the file's first packets: start-up, imports and printing. The difference is the analysis
+* tshark with `-T fields -e kafka.api_key -e kafka.correlation_id`, which dissects every Kafka message and prints two
+  columns. tshark needs the ports (`-d tcp.port==N,kafka`); kafkatap does not. TSHARK names other binaries, separated by
+  `;`. For one in a chroot, the capture is linked or copied into its /tmp
+* with --count, tshark that only counts Kafka packets (`-q -z io,stat,0,kafka`), which some releases do faster
+* a plain sequential read: `readinto` one buffer of 4 MiB
 
-With --copies N the file is first joined N times (benchmarks/join_copies.py) into a temporary folder.
-This program stays small (no numpy): a child's peak memory starts at its parent's.
+With --copies N, join_copies.py first joins N copies of the file in a temporary folder.
+This program stays small (no numpy), because a child's peak memory starts at its parent's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MIB = 1 << 20
 
 @dataclass(slots=True)
 class Contender:
-    """One row of the table: what is run, and what each round gave."""
+    """One row of the table: a command, and the result of each round."""
 
     name: str
     run: Callable[[], tuple[float, int]]
@@ -51,7 +51,7 @@ class Contender:
 
 
 def run_child(command: list[str]) -> tuple[float, int]:
-    """Run a command with its output thrown away: wall seconds and peak resident bytes. A failure ends the benchmark."""
+    """Wall seconds and peak resident bytes of a command. Its output is discarded; a failure ends the benchmark."""
     with open(os.devnull, "r+b") as null, tempfile.TemporaryFile() as errors:
         actions = [(os.POSIX_SPAWN_DUP2, f, n) for n, f in enumerate((null.fileno(), null.fileno(), errors.fileno()))]
         started = time.perf_counter()
@@ -59,7 +59,7 @@ def run_child(command: list[str]) -> tuple[float, int]:
         _, status, usage = os.wait4(child, 0)
         seconds = time.perf_counter() - started
         code = os.waitstatus_to_exitcode(status)
-        if code not in (0, 1):  # 1: done, but damage was found
+        if code not in (0, 1):  # 1: the capture is damaged
             errors.seek(0)
             text = errors.read().decode(errors="replace")[-2000:]
             raise SystemExit(f"{shlex.join(command)} ended with {code}:\n{text}")
@@ -67,7 +67,7 @@ def run_child(command: list[str]) -> tuple[float, int]:
 
 
 def read_plainly(path: Path) -> tuple[float, int]:
-    """Read a file into one buffer of 4 MiB: wall seconds, and no memory worth telling."""
+    """Read a file into one buffer of 4 MiB: wall seconds, and 0 for its memory."""
     buffer = bytearray(BUFFER)
     started = time.perf_counter()
     with open(path, "rb", buffering=0) as file:
@@ -77,7 +77,7 @@ def read_plainly(path: Path) -> tuple[float, int]:
 
 
 def head_of(path: Path, folder: Path, packets: int = 50) -> Path:
-    """A capture of the first packets of a classic pcap."""
+    """Write a capture of the first packets of a classic pcap; return its path."""
     with open(path, "rb") as file:
         data = file.read(24 + packets * 70_000)
     order = "<" if data[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
@@ -92,13 +92,13 @@ def head_of(path: Path, folder: Path, packets: int = 50) -> Path:
 
 
 def tshark_version(tshark: Sequence[str]) -> str:
-    """What a tshark calls itself, such as "4.0.17"."""
+    """The version of a tshark, such as "4.0.17"."""
     said = subprocess.run([*tshark, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
     return said.split("(Wireshark) ")[1].split()[0].rstrip(".")
 
 
-def seen_by(tshark: Sequence[str], path: Path) -> tuple[str, Path | None]:
-    """The path under which a tshark sees the capture, and what is to be deleted afterwards."""
+def path_for(tshark: Sequence[str], path: Path) -> tuple[str, Path | None]:
+    """The path of the capture for a tshark, and a copy to delete afterwards (or None)."""
     if tshark[0] != "chroot":
         return str(path), None
     inside = Path(tshark[1]) / "tmp" / f"kafkatap-bench-{os.getpid()}-{path.name}"
@@ -110,10 +110,10 @@ def seen_by(tshark: Sequence[str], path: Path) -> tuple[str, Path | None]:
     return f"/tmp/{inside.name}", inside
 
 
-def ports_of(path: Path, given: str | None) -> list[int]:
-    """The brokers' ports: as given, or from a file CAPTURE.ports beside the capture, or 9092."""
+def ports_of(path: Path, option: str | None) -> list[int]:
+    """The brokers' ports: of the option, of a file CAPTURE.ports beside the capture, or 9092."""
     beside = path.with_suffix(".ports")
-    text = given or (beside.read_text() if beside.exists() else "9092")
+    text = option or (beside.read_text() if beside.exists() else "9092")
     return [int(port) for port in text.replace(",", " ").split()]
 
 
@@ -143,7 +143,7 @@ def table(contenders: Sequence[Contender], path: Path, runs: int) -> str:
 
 
 def cpu_name() -> str:
-    """The processor's name as Linux tells it."""
+    """The name of the processor."""
     try:
         names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
         return names[0].partition(":")[2].strip()
@@ -152,7 +152,7 @@ def cpu_name() -> str:
 
 
 def measure(path: Path, folder: Path, options: argparse.Namespace) -> str:
-    """All contenders on one file."""
+    """Run all contenders on one file; return the table."""
     ours = [*shlex.split(options.kafkatap), "report"]
     head = head_of(path, folder)
     decode_as = [
@@ -167,9 +167,9 @@ def measure(path: Path, folder: Path, options: argparse.Namespace) -> str:
         for text in os.environ.get("TSHARK", "tshark").split(";"):
             tshark = shlex.split(text)
             if shutil.which(tshark[0]) is None:
-                print(f"bench_report: no {tshark[0]} here; its row is left out", file=sys.stderr)
+                print(f"bench_report: no {tshark[0]} here; its row is missing from the table", file=sys.stderr)
                 continue
-            name, copy = seen_by(tshark, path)
+            name, copy = path_for(tshark, path)
             left_over += [copy] if copy else []
             jobs = {"": ["-T", "fields", "-e", "kafka.api_key", "-e", "kafka.correlation_id"]}
             if options.count:

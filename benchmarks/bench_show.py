@@ -2,8 +2,8 @@
 
     python benchmarks/bench_show.py CAPTURE [--runs 5]
 
-Whole processes, output to /dev/null, the page cache warm; the contenders take turns, medians of the rounds. The first
-line's time is from the process's start until it can be read from its standard output.
+Each run is a whole process with its output to /dev/null and a warm page cache. The contenders take turns; the table
+shows medians. The time of the first line is from the process's start until the line can be read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench_report import MIB, Contender, run_child
 
 
 def first_line(command: list[str]) -> tuple[float, int]:
-    """Seconds until a command's first line is there; the command is then ended."""
+    """Seconds until a command prints its first line. The command is then terminated."""
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         assert child.stdout is not None
@@ -35,7 +35,7 @@ def first_line(command: list[str]) -> tuple[float, int]:
 
 
 def contenders(command: list[str], path: str, folder: str) -> list[Contender]:
-    """What is compared; the first is what the others are compared with."""
+    """The commands to time. The others are compared with the first."""
 
     def whole(*words: str) -> Callable[[], tuple[float, int]]:
         return lambda: run_child([*command, *words, path])

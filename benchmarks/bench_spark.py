@@ -2,18 +2,17 @@
 
     python benchmarks/bench_spark.py CAPTURE [--large 16] [--runs 3] [--split-size 64m]
 
-Each contender is a process of its own that stays: a Spark session, or the local engine with its kernels loaded. Each
-does the job once untimed, then they take turns; medians of the rounds are given. With --large N the same again for N
-copies of the capture one behind the other (benchmarks/join_copies.py: other addresses, later times), in a temporary
-folder. Contenders:
+Each contender is a process that stays: a Spark session, or the local engine with its kernels loaded. Each runs the job
+once untimed, then they take turns; the table shows medians. --large N repeats this for N joined copies of the capture
+(join_copies.py: other addresses, later times) in a temporary folder. Contenders:
 
-* the local engine as `kafkatap report --parquet DIR` runs it (it reads ahead in a second thread), and in one thread
-* `run_job` on local[1], local[2] and local-cluster[2,1,2048], or what --masters names
+* the local engine as `kafkatap report --parquet DIR` runs it, with a second thread that reads ahead; and in one thread
+* `run_job` on local[1], local[2] and local-cluster[2,1,2048], or on --masters
 
-Columns: *tasks*: the run time of the tasks that survey and decode (Spark's own figure), and of all others (seams cut
-and sent, counts added up), per byte, divided by the time per byte of the local engine in one thread. *shuffled*: seams,
-as the job counts them, and what Spark wrote for shuffles (with TASK rows, proofs and counts, compressed), each with its
-share of the capture.
+Columns: *tasks*: the run time (as Spark reports it) of the tasks that survey and decode, and of all others (cut and
+send seams, merge counts). Both are per byte, relative to the local engine in one thread. *shuffled*: seams, as the job
+counts them, and the bytes that Spark wrote for shuffles (with TASK rows, proofs and counts, compressed), with their
+shares of the capture.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ LOCAL, ONE_THREAD = "local engine", "local engine, one thread"
 
 @dataclass(slots=True)
 class Round:
-    """What one job took. `survey`, `decode`, `others`: seconds of tasks; `seams` and `spark_bytes`: bytes shuffled."""
+    """The cost of one job. `survey`, `decode`, `others`: seconds of tasks. `seams`, `spark_bytes`: bytes shuffled."""
 
     seconds: float
     exchanges: int
@@ -62,11 +61,11 @@ class Contender:
         return float(statistics.median(getattr(r, name) for r in self.rounds))
 
 
-# ---------------------------------------------------------------- in the contenders' processes
+# ---------------------------------------------------------------- the contenders' processes
 
 
 def serve(name: str, split_size: int, connection: Any) -> None:
-    """Do a job for each path that comes, and send what it took. None ends it."""
+    """Run a job for each path received, and send its cost. None ends the process."""
     job = local_job(name) if name in (LOCAL, ONE_THREAD) else spark_job(name, split_size)
     while (path := connection.recv()) is not None:
         with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as out:
@@ -104,7 +103,7 @@ def spark_job(master: str, split_size: int) -> Callable[[str, str], Round]:
     spark = open_session(master)
 
     def watched(stage: str, done: int, total: int, bytes_read: int = 0) -> None:
-        """Something else than `ignore`: the job then gives Spark its stages' names."""
+        """Not `ignore`, so that the job names its stages for Spark."""
 
     def job(path: str, out: str) -> Round:
         before = _stages(spark)
@@ -112,7 +111,7 @@ def spark_job(master: str, split_size: int) -> Callable[[str, str], Round]:
         result = run_job(spark, [path], out, split_size=split_size, watch=watched)
         seconds = time.perf_counter() - started
         stages = [stage for number, stage in _stages(spark).items() if number not in before]
-        main = {  # of each group the longest stage is the one that reads captures
+        main = {  # the longest stage of each group is the one that reads captures
             group: max((taken for named, taken, _ in stages if named == f"kafkatap {group}"), default=0.0)
             for group in ("survey", "decode")
         }
@@ -126,7 +125,7 @@ def spark_job(master: str, split_size: int) -> Callable[[str, str], Round]:
 
 
 def _stages(spark: Any) -> dict[int, tuple[str, float, int]]:
-    """By number of a stage: its job group, the seconds that its tasks ran, the bytes that it wrote for shuffles."""
+    """For each stage by number: its job group, the run time of its tasks (s), the bytes that it wrote for shuffles."""
     from py4j.protocol import Py4JJavaError
 
     context = spark.sparkContext._jsc.sc()
@@ -147,11 +146,11 @@ def _stages(spark: Any) -> dict[int, tuple[str, float, int]]:
     return found
 
 
-# ---------------------------------------------------------------- in this one
+# ---------------------------------------------------------------- this process
 
 
 def start(name: str, split_size: int) -> tuple[Contender, Callable[[], None]]:
-    """A contender's process, and what ends it."""
+    """Start a contender's process; return it with the function that ends it."""
     spawned = multiprocessing.get_context("spawn")
     ours, theirs = spawned.Pipe()
     process = spawned.Process(target=serve, args=(name, split_size, theirs))
@@ -175,7 +174,7 @@ def start(name: str, split_size: int) -> tuple[Contender, Callable[[], None]]:
 
 
 def measure(path: Path, contenders: list[Contender], runs: int) -> str:
-    """All contenders on one capture: a table in Markdown."""
+    """Run all contenders on one capture; return a table in Markdown."""
     for contender in contenders:
         contender.rounds.clear()
         print(f"bench_spark: {contender.name}, not counted: {contender.ask(str(path)).seconds:.1f} s", file=sys.stderr)
@@ -190,7 +189,7 @@ def measure(path: Path, contenders: list[Contender], runs: int) -> str:
 
 
 def table(contenders: list[Contender], name: str, size: int, runs: int) -> str:
-    """The result in Markdown; ratios are of medians."""
+    """The result in Markdown. Ratios are of medians."""
     median = {c.name: c.median("seconds") for c in contenders}
     one = median.get(MASTERS[0])
     lines = [

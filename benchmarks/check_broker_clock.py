@@ -1,8 +1,10 @@
-"""Broker time from packets beside the broker's own clock: python benchmarks/check_broker_clock.py CAPTURE REQUEST_LOG
+"""Compare broker times from packets with the broker's own clock; print the differences.
 
-REQUEST_LOG is what Kafka's logger kafka.request.logger writes at DEBUG on the captured broker (also .zst). Exchanges
-are joined with its lines by connection and correlation id; those that the log or the capture has twice are left out.
-The broker's time is totalTimeMs: from when the request was read to when the response was sent.
+    python benchmarks/check_broker_clock.py CAPTURE REQUEST_LOG
+
+REQUEST_LOG is the DEBUG output of Kafka's logger kafka.request.logger on the captured broker (also .zst). Exchanges are
+joined with its lines by connection and correlation id; keys that occur twice are skipped. The broker's clock is
+totalTimeMs: the time from reading the request to sending the response.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Frame = Any  #: a pandas.DataFrame
 
 
 def read_request_log(path: Path) -> Frame:
-    """Columns KEYS, `api` and `clock_ns`: how long the broker says that it took."""
+    """Columns KEYS, `api` and `clock_ns`: the broker's totalTimeMs."""
     return pd.DataFrame(_lines(path), columns=[*KEYS, "api", "clock_ns"])
 
 
@@ -50,7 +52,7 @@ def _lines(path: Path) -> Iterator[tuple[str, int, int, int, str, int]]:
 
 
 def joined(capture: Path, log: Path) -> Frame:
-    """Answered exchanges with what the broker's log says of them: KEYS, `clock_ns`, and our durations."""
+    """Answered exchanges that the broker's log has too: KEYS, `clock_ns`, and our durations."""
     table = analyze(capture).exchanges
     names = [*KEYS, "api_name", "outcome", "broker_ns", "hol_wait_ns", "throttle_wait_ns", "long_poll"]
     ours = table.select(names).to_pandas()
@@ -60,7 +62,7 @@ def joined(capture: Path, log: Path) -> Frame:
 
 
 def differences(frame: Frame) -> dict[str, Any]:
-    """By what is taken off the wire's time: int64 ns, how far it is from the broker's clock."""
+    """The difference (int64 ns) from the broker's clock, by the parts that are subtracted from the time on the wire."""
     broker, queue, quota, clock = (
         frame[n].to_numpy(np.int64) for n in ("broker_ns", "hol_wait_ns", "throttle_wait_ns", "clock_ns")
     )

@@ -1,10 +1,10 @@
-"""Join copies of a capture into one long one: other addresses and later times in each copy.
+"""Join copies of a capture into a longer one. Each copy has other addresses and later times.
 
     python benchmarks/join_copies.py CAPTURE.pcap COPIES OUT.pcap
 
-Copy k adds k to the third byte of every IPv4 address (127.0.0.1 becomes 127.0.k.1), so that its connections are
-others, and moves its times behind the copy before it. Needs a classic little-endian pcap with Ethernet; packets that
-are not IPv4 only get the later time. IPv4 header checksums are left as they were, as readers of captures ignore them.
+Copy k adds k to the third byte of every IPv4 address (127.0.0.1 becomes 127.0.k.1), so that it has its own connections.
+Its times follow those of the copy before. The source is a classic little-endian pcap with Ethernet. Packets that are
+not IPv4 keep their addresses. IPv4 header checksums do not change: readers of captures ignore them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEADER = 24
 
 
 def record_starts(data: bytes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Where each whole record starts: int64 offsets into the file."""
+    """The offset of each complete record in the file, int64."""
     length = struct.Struct("<I").unpack_from
     starts = []
     at = HEADER
@@ -35,7 +35,7 @@ def record_starts(data: bytes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def join(source: Path, copies: int, target: Path) -> int:
-    """Write `copies` copies of `source` one behind the other; return the new file's size."""
+    """Write `copies` copies of `source` to one file; return its size."""
     data = source.read_bytes()
     if data[:4] not in MAGICS or struct.unpack_from("<I", data, 20)[0] & 0xFFFF != ETHERNET:
         raise SystemExit(f"{source}: only classic little-endian pcap files with Ethernet can be joined")

@@ -1,13 +1,13 @@
-"""Write captures of hostile or merely busy traffic: many connections, huge frames, gaps that nothing fills.
+"""Write captures of busy or hostile traffic: many connections, huge frames, gaps that no packet fills.
 
     python benchmarks/make_traffic.py connections OUT.pcap --count 1000000 --hosts 8 --clients low --fin
     python benchmarks/make_traffic.py syns OUT.pcap --count 1000000
     python benchmarks/make_traffic.py produce OUT.pcap --megabytes 50 --interleaved 6
     python benchmarks/make_traffic.py gaps OUT.pcap --count 10000 --kilobytes 60
 
-`connections`: each connects, sends one Metadata request (v0), gets its response, and ends (with --fin). Ports are
-sequential, as one NAT or Kubernetes node makes them. --clients says whether the clients' addresses are lower or higher
-than the broker's. --requests asks that often on each connection.
+`connections`: each connection has one Metadata request (v0) and its response, and ends with --fin. Ports are
+sequential, as behind a NAT or on a Kubernetes node. --clients chooses addresses lower or higher than the broker's.
+--requests is the number of requests on each connection.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ START_NS = 1_704_067_200_000_000_000
 FIN, SYN, PSH, ACK = 1, 2, 8, 16
 ETHERNET_HEADER = bytes(12) + b"\x08\x00"
 BROKER_PORT = 9092
-#: Connections that are made at once.
+#: Connections written at once.
 BATCH = 50_000
 
 
 def packet(payload: bytes, flags: int) -> bytes:
-    """One pcap record of an Ethernet frame whose addresses, ports, numbers and time are still to be filled in."""
+    """One pcap record of an Ethernet frame, as a template without addresses, ports, numbers and time."""
     ip = struct.pack(">BBHHHBBH8x", 0x45, 0, 40 + len(payload), 0, 0x4000, 64, 6, 0)
     tcp = struct.pack(">12xBBHHH", 0x50, flags, 0xFFFF, 0, 0)
     frame = ETHERNET_HEADER + ip + tcp + payload
@@ -60,7 +60,7 @@ def metadata_response(correlation_id: int = 1) -> bytes:
 
 
 class Writer:
-    """A pcap of nanosecond times, written batch by batch."""
+    """Writes a pcap with times in ns, batch by batch."""
 
     def __init__(self, file: BinaryIO, step_ns: int) -> None:
         self.file = file
@@ -69,8 +69,8 @@ class Writer:
         file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, 1))
 
     def write(self, rows: list[tuple[bytes, np.ndarray]]) -> None:
-        """`rows`: packets of one connection after another: a template, and columns (n, 7) of source and destination
-        addresses and ports, sequence and acknowledgement numbers."""
+        """Write the packets of one connection after another. `rows`: a template, and columns (n, 7) of source and
+        destination addresses and ports, sequence and acknowledgement numbers."""
         count = len(rows[0][1])
         sizes = [len(template) for template, _ in rows]
         out = np.zeros((count, sum(sizes)), np.uint8)
@@ -100,7 +100,7 @@ def _columns(clients: np.ndarray, ports: np.ndarray, broker: int, seq: int, ack:
 
 
 def _ends(first: int, count: int, hosts: int, low: bool) -> tuple[np.ndarray, np.ndarray, int]:
-    """Addresses and ports of connections first..first + count, `hosts` taking turns, and the broker's address."""
+    """Addresses and ports of connections first..first + count, of `hosts` in turn; and the broker's address."""
     numbers = np.arange(first, first + count, dtype=np.int64)
     clients = address("10.0.0.1" if low else "10.0.2.1") + numbers % hosts
     return clients, 1024 + numbers // hosts % 64_000, address("10.0.1.1")
@@ -151,7 +151,7 @@ def produce_request(size: int) -> bytes:
 
 
 def produce(writer: Writer, megabytes: int, interleaved: int, segment: int) -> None:
-    """`interleaved` connections, each sends one Produce request, a segment of each in turn; then the responses."""
+    """Write `interleaved` connections with one Produce request each, a segment of each in turn, then the responses."""
     request = produce_request(megabytes * 1_000_000)
     body = struct.pack(">ii", 1, 1) + struct.pack(">h1siihqqi", 1, b"t", 1, 0, 0, 0, -1, 0)
     response = struct.pack(">i", len(body)) + body
@@ -166,7 +166,7 @@ def produce(writer: Writer, megabytes: int, interleaved: int, segment: int) -> N
 
 
 def gaps(writer: Writer, count: int, kilobytes: int) -> None:
-    """Connections whose first segment behind the handshake is missing, and nothing is acknowledged."""
+    """Write connections without the first segment behind the handshake, and without acknowledgements."""
     clients, ports, broker = _ends(0, count, 1, True)
     talk = [(b"", SYN, 1000, 0, True), (b"", SYN | ACK, 5000, 1001, False), (b"", ACK, 1001, 5001, True)]
     writer.write(

@@ -1,21 +1,20 @@
-"""How many bytes go from one split to another: measured on captures, and simulated for other traffic.
+"""How many bytes one split sends to another: measured on captures, and simulated for other traffic.
 
     python benchmarks/seam_volume.py [CAPTURE ...] [--sizes 1m 4m 16m 64m 256m]
 
-Measured: both halves of the planning (survey and plan) in this process, no Spark. A *flow-split* is a connection's
-packets in one split; n is how many exchanges there are to one; seams are sent compressed.
+Measured: survey and plan in this process, without Spark. A *flow-split* is the packets of one connection in one split;
+n is the number of exchanges in one. Seams are compressed before they are sent.
 
-Simulated: traffic of C connections, which all have exchanges at random times (Poisson) at rates that differ from one to
-another (lognormal, sigma 1), their requests and responses of lognormal sizes (sigma 1) of the given means. A split of S
-bytes holds S of the bytes of all, in order of time. For each connection with packets in the split its seam is:
+Simulated: C connections with exchanges at random times (Poisson). Their rates are lognormal (sigma 1), and so are the
+sizes of requests and responses around their means. A split holds S bytes of all packets in time order. Each connection
+with packets in the split has this seam:
 
-    the response that it was waiting for (a share `waiting` of the time), and one whole exchange;
-    of encrypted connections (a share `tls`) the first two segments; all of it, where there is no more in the split
+    the response that it waits for (in a share `waiting` of the time), and one complete exchange;
+    the first two segments, if it is encrypted (a share `tls`); or all of its packets, if there are no more
 
-Every 1,448 bytes begun are a segment of 82 bytes of headers, with an acknowledgement for every second one; a packet in
-a seam has a row of its own beside its bytes. With E the bytes of an exchange, a split has n = S / (C E) exchanges a
-connection, and the seams are about (1 + waiting * response / E) / n of it as long as n is well above 1; never more
-than all.
+A segment holds up to 1,448 bytes behind 82 bytes of headers; every second one has an acknowledgement. A packet in a
+seam has a row beside its bytes. An exchange has E bytes, so a split has n = S / (C E) exchanges per connection. The
+seams are about (1 + waiting * response / E) / n of a split where n is well above 1, and never more than the split.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.captures.splits import SplitReader, misplaced, plan_splits
+from kafkatap.captures.split_checks import misplaced
+from kafkatap.captures.splits import SplitReader, plan_splits
 from kafkatap.commands.values import parse_size
 from kafkatap.reassembly.dtypes import PACKET
 
@@ -64,8 +64,8 @@ KINDS = (
 
 
 def measured(path: str, size: int) -> tuple[int, int, int, int]:
-    """Splits, flow-splits that go on from another split, and bytes of seams as they are and as they are sent
-    (compressed), of a capture cut into splits of `size`."""
+    """Cut a capture into splits of `size`. Return the numbers of splits and of flow-splits that continue another one,
+    and the bytes of the seams, plain and compressed."""
     from kafkatap.spark.splits.plan import make_plan, shipped
     from kafkatap.spark.splits.survey import cut_flows, survey_split
 
@@ -121,14 +121,14 @@ def _is_request() -> Any:
 
 
 def on_the_wire(payload: Array) -> tuple[Array, Array]:
-    """Bytes in the capture, and in a seam, of messages of so many bytes."""
+    """The bytes that messages of these sizes take in the capture and in a seam."""
     segments = np.ceil(payload / SEGMENT)
     packets = segments + np.ceil(segments / 2)
     return payload + packets * (HEADERS + RECORD), payload + packets * (HEADERS + PACKET.itemsize)
 
 
 def simulated(traffic: Traffic, size: int, random: np.random.Generator) -> float:
-    """The share of a split that goes to another one: one split, drawn at random."""
+    """The share of one random split that is sent to another."""
     count = traffic.connections
     rates = random.lognormal(0, 1, count)
     encrypted = random.random(count) < traffic.tls

@@ -1,12 +1,11 @@
-"""Run the monitor of `kafkatap live` over packets without end, and watch its memory; print a table.
+"""Run the monitor of `kafkatap live` over endless packets and watch its memory; print a table.
 
     python benchmarks/soak_live.py CAPTURE.pcap [--packets 100000000] [--names 1000]
 
-The capture's packets come again and again, each time with other addresses (so other connections) and later times,
-straight from memory: as many connections begin and end, or fall silent, as there are in the capture times the rounds.
-Every `--names` rounds the client id `--client` changes as well. Nothing of the monitor is left out but the ring
-(bench_live.py has that). A row of the table for each tenth of the way: packets, connections so far and open, strings
-known, resident memory, packets a second.
+The capture's packets come from memory, round after round. Each round has other addresses, so other connections, and
+later times. Every `--names` rounds the client id `--client` changes too. The monitor is complete but for the packet
+ring (bench_live.py covers that). The table has a row for each tenth of the packets: packets, connections so far and
+open, known strings, resident memory, packets a second.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.captures.sources import CaptureReader
+from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.engine import Engine
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
@@ -31,7 +30,7 @@ IPV4_SOURCE = 14 + 12
 
 
 class Again:
-    """A capture of Ethernet and IPv4, over and over. `clock` is that of its packets."""
+    """Repeats a capture with Ethernet and IPv4 without end. `clock` is the time of its packets."""
 
     names: tuple[str, ...] = ("memory",)
 
@@ -101,7 +100,7 @@ class Again:
 
 
 def _addresses(buffer: Array, rows: Array) -> tuple[Array, Array]:
-    """Where IPv4 addresses stand, and their lower three bytes."""
+    """The places of IPv4 addresses in the packets, and their lower three bytes."""
     at = rows["at"][(buffer[rows["at"] + 12] == 8) & (buffer[rows["at"] + 13] == 0)]
     places = np.concatenate((at + IPV4_SOURCE, at + IPV4_SOURCE + 4))
     value = sum(buffer[places + 1 + byte].astype(np.int64) << (8 * (2 - byte)) for byte in range(3))
@@ -109,7 +108,7 @@ def _addresses(buffer: Array, rows: Array) -> tuple[Array, Array]:
 
 
 def _places(buffer: Array, text: bytes) -> Array:
-    """Where a text stands in a buffer."""
+    """The places of a text in a buffer."""
     data, found, at = buffer.tobytes(), [], 0
     while text and (at := data.find(text, at)) >= 0:
         found.append(at)

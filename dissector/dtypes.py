@@ -70,7 +70,7 @@ EXCHANGE = record_dtype(
 )
 
 RESULT_KINDS = ("response", "topic", "partition", "group", "resource", "other")
-R_RESPONSE, R_TOPIC, R_PARTITION, R_GROUP, R_RESOURCE, R_OTHER = range(6)
+KIND_RESPONSE, KIND_TOPIC, KIND_PARTITION, KIND_GROUP, KIND_RESOURCE, KIND_OTHER = range(6)
 
 #: What an exchange answered about one topic-partition, group, resource, or (kind "response") the whole of it.
 #: One row for each place of a response that has an error code, be it zero or not.

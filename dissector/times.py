@@ -1,13 +1,13 @@
-"""Where the time of each exchange went: the broker, requests ahead of it on its connection, or a quota.
+"""The times of each exchange by their causes: the broker, requests ahead on its connection, or a quota.
 
-Times (measured against a broker's own clock): a broker reads one request of a connection at a time, so its time with
-a request starts at max(the request's last byte, the previous response's first byte, the end of the mute window). The
-mute window is the throttle_time_ms after a throttled response, for brokers since 2.0 (KIP-219), which answer at once
-and then do not read that connection; older ones answer late, so that the throttling lies inside the response's own
-time. Which one a broker is: the versions that it offers or answers, else whether a throttled response came earlier
-than its throttle_time_ms.
+A broker reads one request of a connection at a time. So its time with a request starts at the latest of: the request's
+last byte, the previous response's first byte, and the end of the mute window. (Measured against a broker's own clock.)
 
-A head-of-line wait is charged to what the request ahead was waiting for at that time: a quota, data, or the broker.
+The mute window is the throttle_time_ms after a throttled response. Brokers since 2.0 (KIP-219) answer at once, and then
+do not read that connection. Older brokers answer late, so the throttling lies in the response's own time. The versions
+that a broker offers or answers show which one it is, or a throttled response that comes before its throttle_time_ms.
+
+A head-of-line wait is charged to the cause that the request ahead had at that time: a quota, data, or the broker.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.table import release_row
 
 from .dtypes import ANSWERED, EXCHANGE, FETCHES, NO_TIME, WAITS
-from .exchanges import FETCH, FETCH_219, FREE_PARTS, FREE_PARTS_LEFT, PART, PRODUCE, PRODUCE_219
-from .framing.connections import DIALOG, LINK
+from .exchanges import FETCH, FETCH_219, PRODUCE, PRODUCE_219
+from .framing.connections import CONNECTION
+from .framing.tables import LINK
+from .results import PRODUCE_PARTITION
 
 #: A Fetch that came back this close to its max_wait_ms, or later, waited it out: brokers' timers tick in ms, and a Raft
 #: leader ends idle Fetches up to 2 % early.
@@ -28,64 +31,128 @@ LONG_POLL_SLACK_PART = 50
 
 
 @helper
-def _charge_hol_wait(x, dialog):  # type: ignore[no-untyped-def]
-    """Split the head-of-line wait of an exchange by what the exchange ahead of it was waiting for.
+def _charge_hol_wait(x, connection):  # type: ignore[no-untyped-def]
+    """Split the head-of-line wait of an exchange by the causes of the exchange ahead.
 
-    The wait ends with the response ahead, so it covers that exchange's parts from the latest one back. What is left
-    lies in the head-of-line wait of the exchange ahead, and is split as that one was.
+    The wait ends with the response ahead, so it covers that exchange's parts from the latest one back. The rest lies in
+    the head-of-line wait of the exchange ahead, and is split like that one.
     """
-    left = x.hol_wait_ns
-    late = min(left, dialog.ahead_late)
-    left -= late
-    broker = min(left, dialog.ahead_broker)
-    left -= broker
-    mute = min(left, dialog.ahead_mute)
-    left -= mute
+    rest = x.hol_wait_ns
+    late = min(rest, connection.ahead_late)
+    rest -= late
+    broker = min(rest, connection.ahead_broker)
+    rest -= broker
+    mute = min(rest, connection.ahead_mute)
+    rest -= mute
     x.hol_throttle_wait_ns = late + mute
-    if dialog.ahead_polls:
+    if connection.ahead_polls:
         x.hol_poll_wait_ns = broker
-    if left > 0 and dialog.ahead_hol_wait > 0:
-        part = min(1.0, left / dialog.ahead_hol_wait)
-        x.hol_throttle_wait_ns += np.int64(part * dialog.ahead_hol_throttle_wait)
-        x.hol_poll_wait_ns += np.int64(part * dialog.ahead_hol_poll_wait)
+    if rest > 0 and connection.ahead_hol_wait > 0:
+        part = min(1.0, rest / connection.ahead_hol_wait)
+        x.hol_throttle_wait_ns += np.int64(part * connection.ahead_hol_throttle_wait)
+        x.hol_poll_wait_ns += np.int64(part * connection.ahead_hol_poll_wait)
 
 
 @helper
-def _note_ahead(dialog, x, late, mute):  # type: ignore[no-untyped-def]
-    """Keep where the time of an exchange with a response went. `late`, `mute`: the two parts of its throttle wait."""
-    dialog.ahead_late = late
-    dialog.ahead_broker = x.broker_ns
-    dialog.ahead_mute = mute
-    dialog.ahead_hol_wait = x.hol_wait_ns
-    dialog.ahead_hol_throttle_wait = x.hol_throttle_wait_ns
-    dialog.ahead_hol_poll_wait = x.hol_poll_wait_ns
-    dialog.ahead_polls = 1 if x.api_key in WAITS else 0
+def _note_ahead(connection, x, late, mute):  # type: ignore[no-untyped-def]
+    """Keep the times of an exchange for the requests behind it. `late`, `mute`: the two parts of its throttle wait."""
+    connection.previous_response = x.response_first
+    connection.ahead_late = late
+    connection.ahead_broker = x.broker_ns
+    connection.ahead_mute = mute
+    connection.ahead_hol_wait = x.hol_wait_ns
+    connection.ahead_hol_throttle_wait = x.hol_throttle_wait_ns
+    connection.ahead_hol_poll_wait = x.hol_poll_wait_ns
+    connection.ahead_polls = 1 if x.api_key in WAITS else 0
 
 
-@kernel(np.int32, int, EXCHANGE, LINK, DIALOG, PART, np.int32, np.int32, np.int64)
-def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state):  # type: ignore[no-untyped-def]
-    """Work out the times of done[:count], in order; rows[:n] are those that are exchanges (not bare tokens), owners
-    their dialogs. Return n."""
+@helper
+def _set_hol_wait(x, connection):  # type: ignore[no-untyped-def]
+    """Set the head-of-line wait of an exchange. Return when it ended."""
+    start = x.request_last
+    if connection.previous_response > start:
+        x.hol_wait_ns = max(np.int64(0), min(connection.previous_response, x.response_first) - start)
+        start += x.hol_wait_ns
+        if x.hol_wait_ns > 0:
+            _charge_hol_wait(x, connection)
+    return start
+
+
+@helper
+def _note_kip219(x, connection, is_early):  # type: ignore[no-untyped-def]
+    """Note that a broker answers at once, if a throttled response shows it. `is_early`: it came before its
+    throttle_time_ms."""
+    is_new_produce = x.api_key == PRODUCE and x.api_version >= PRODUCE_219
+    is_new_fetch = x.api_key == FETCH and x.api_version >= FETCH_219
+    if is_new_produce or is_new_fetch or (connection.answers_at_once < 0 and is_early):
+        connection.answers_at_once = 1
+
+
+@helper
+def _is_long_poll(x, broker_ns):  # type: ignore[no-untyped-def]
+    """Whether a Fetch waited out its max_wait_ms."""
+    if x.api_key not in FETCHES or x.max_wait_ms <= 0:
+        return False
+    longest = np.int64(x.max_wait_ms) * 1_000_000
+    return broker_ns >= longest - max(np.int64(LONG_POLL_SLACK_NS), longest // LONG_POLL_SLACK_PART)
+
+
+@helper
+def _set_times(x, connection):  # type: ignore[no-untyped-def]
+    """Set the times between a request's last byte and its response's first one. Return the two parts of the throttle
+    wait: the response held back, the request not read."""
+    start = _set_hol_wait(x, connection)
+    mute = np.int64(0)
+    late = np.int64(0)
+    if connection.mute_end > start:
+        mute = max(np.int64(0), min(connection.mute_end, x.response_first) - start)
+    broker = max(np.int64(0), x.response_first - start - mute)
+    if x.throttle_time_ms > 0:
+        throttled = np.int64(x.throttle_time_ms) * 1_000_000
+        _note_kip219(x, connection, broker < throttled)
+        if connection.answers_at_once == 1:
+            connection.mute_end = max(connection.mute_end, x.response_first + throttled)
+        else:
+            late = min(throttled, broker)
+            broker -= late
+    x.broker_ns = broker
+    x.throttle_wait_ns = mute + late
+    # If the clock stepped back in between, the parts may be longer than the whole.
+    x.total_ns = max(x.total_ns, x.hol_wait_ns + x.throttle_wait_ns + broker)
+    x.long_poll = 1 if _is_long_poll(x, broker) else 0
+    return late, mute
+
+
+@helper
+def _release_partitions(link, produce_partitions, free_partitions):  # type: ignore[no-untyped-def]
+    """Release the partitions that were kept for a Produce response."""
+    number = np.int64(link.partitions)
+    while number >= 0:
+        following = np.int64(produce_partitions[number].next)
+        release_row(free_partitions, number)
+        number = following
+    link.partitions = -1
+
+
+@kernel(np.int32, int, EXCHANGE, LINK, CONNECTION, PRODUCE_PARTITION, np.int32, np.int32, np.int32)
+def charge_times(  # type: ignore[no-untyped-def]
+    finished, count, exchanges, links, connections, produce_partitions, free_partitions, rows, numbers
+):  # fmt: skip
+    """Set the times of finished[:count], in order. rows[:n] are the exchanges among them (not bare tokens), numbers[:n]
+    their connections. Return n."""
     made = 0
     for i in range(count):
-        slot = done[i]
+        slot = finished[i]
         link = links[slot]
         x = exchanges[slot]
-        dialog = dialogs[link.dialog]
-        number = np.int64(link.parts)
-        while number >= 0:
-            following = np.int64(parts[number].next)
-            parts[number].next = state[FREE_PARTS]
-            state[FREE_PARTS] = number
-            state[FREE_PARTS_LEFT] += 1
-            number = following
-        link.parts = -1
-        if link.offered >= 0:
-            dialog.answers_at_once = link.offered
+        connection = connections[link.connection]
+        _release_partitions(link, produce_partitions, free_partitions)
+        if link.answers_at_once >= 0:
+            connection.answers_at_once = link.answers_at_once
         if link.token:
             continue
         rows[made] = slot
-        owners[made] = link.dialog
+        numbers[made] = link.connection
         made += 1
         late = np.int64(0)
         mute = np.int64(0)
@@ -93,40 +160,7 @@ def settle(done, count, exchanges, links, dialogs, parts, rows, owners, state): 
             if x.request_first != NO_TIME and x.response_last != NO_TIME:
                 x.total_ns = max(np.int64(0), x.response_last - x.request_first)
             if x.request_last != NO_TIME and x.response_first != NO_TIME:
-                start = x.request_last
-                if dialog.previous_response > start:
-                    x.hol_wait_ns = max(np.int64(0), min(dialog.previous_response, x.response_first) - start)
-                    start += x.hol_wait_ns
-                    if x.hol_wait_ns > 0:
-                        _charge_hol_wait(x, dialog)
-                if dialog.mute_end > start:
-                    mute = max(np.int64(0), min(dialog.mute_end, x.response_first) - start)
-                broker = max(np.int64(0), x.response_first - start - mute)
-                throttled = np.int64(0)
-                if x.throttle_time_ms > 0:
-                    throttled = np.int64(x.throttle_time_ms) * 1_000_000
-                if throttled > 0:
-                    if (x.api_key == PRODUCE and x.api_version >= PRODUCE_219) or (
-                        x.api_key == FETCH and x.api_version >= FETCH_219
-                    ):
-                        dialog.answers_at_once = 1
-                    if dialog.answers_at_once < 0 and broker < throttled:
-                        dialog.answers_at_once = 1
-                    if dialog.answers_at_once == 1:
-                        dialog.mute_end = max(dialog.mute_end, x.response_first + throttled)
-                    else:
-                        late = min(throttled, broker)
-                        broker -= late
-                x.broker_ns = broker
-                x.throttle_wait_ns = mute + late
-                # Where the clock stepped back in between, the parts may be longer than the whole.
-                x.total_ns = max(x.total_ns, x.hol_wait_ns + x.throttle_wait_ns + broker)
-                waits = x.api_key in FETCHES and x.max_wait_ms > 0
-                longest = np.int64(x.max_wait_ms) * 1_000_000
-                slack = max(np.int64(LONG_POLL_SLACK_NS), longest // LONG_POLL_SLACK_PART)
-                if waits and broker >= longest - slack:
-                    x.long_poll = 1
+                late, mute = _set_times(x, connection)
         if x.response_first != NO_TIME:
-            dialog.previous_response = x.response_first
-            _note_ahead(dialog, x, late, mute)
+            _note_ahead(connection, x, late, mute)
     return made

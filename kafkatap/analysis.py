@@ -238,7 +238,7 @@ class Analysis:
     def _run(
         self, all_results: bool, inspectors: Sequence[Inspector] = (), selection: Selection = EVERYTHING
     ) -> Run:  # fmt: skip
-        from .captures.sources import BLOCK_SIZE
+        from .captures.capture_reader import BLOCK_SIZE
         from .run import Run
 
         self._read_once()

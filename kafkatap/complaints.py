@@ -1,4 +1,4 @@
-"""Errors and warnings for people: one line each on standard error."""
+"""Errors and warnings for the user, one line each on standard error."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from .captures.pipes import STANDARD_INPUT
 
 
 def complain(text: str) -> None:
-    """One line on standard error; control characters of file names and captures are escaped."""
+    """Print one line on standard error. Control characters (of file names and captures) are escaped."""
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-    with suppress(OSError):  # nobody is there to hear it
+    with suppress(OSError):  # standard error is closed
         print(f"kafkatap: {shown}", file=sys.stderr)
 
 
 def name_of(path: str) -> str:
+    """How a message names a capture."""
     return "standard input" if path == STANDARD_INPUT else path
 
 
 def reason_of(error: Exception) -> str:
+    """The text of an error, for `complain`."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     what = error.strerror[:1].lower() + error.strerror[1:]

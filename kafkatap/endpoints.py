@@ -1,4 +1,4 @@
-"""Who talks to whom: the addresses of a run by number, and the ends of its connections."""
+"""The addresses and ports at both ends of each connection. Rows hold addresses as numbers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Array = np.ndarray[Any, Any]
 
 
 class Endpoints:
-    """`addresses`: texts by number, IPv4-mapped ones as IPv4."""
+    """`addresses`: the text of each address by its number; IPv4-mapped addresses as IPv4."""
 
     def __init__(self, connections: int) -> None:
         self.addresses: list[str] = []
         self._numbers: dict[tuple[int, int], int] = {}
-        #: By 2 * connection + (1 where end b is the client): address and port of the client, then of the broker.
+        #: Row 2 * connection + (1 if end b is the client): address and port of the client, then of the broker.
         self._ends = np.zeros((2 * connections, 4), np.int32)
 
     def begin(self, connections: int, started: Array, flows: Array) -> None:
-        """Note the ends (FLOW) of connections that began, by their numbers, of a table of so many `connections`."""
+        """Add connections that began: their numbers and FLOW rows. `connections`: rows in the table of connections."""
         if len(self._ends) < 2 * connections:
             ends = untouched(8 * connections, np.int32).reshape(-1, 4)
             ends[: len(self._ends)] = self._ends
@@ -35,13 +35,14 @@ class Endpoints:
                 self._ends[2 * started + swapped, at + 1] = flows[f"{end}_port"]
 
     def of(self, connections: Array, swapped: Array) -> Array:
-        """int32 (n, 4): the client's address number and port, the broker's; `swapped`: where end b is the client."""
+        """int32 (n, 4): address number and port of the client, then of the broker. `swapped`: end b is the client."""
         return taken(self._ends, 2 * connections + swapped)
 
     def forget(self, kept: Array, open_: Array) -> Array:
-        """Forget all addresses but those numbered in `kept` (int64, any order) and those of connections that are
-        `open_` (bool, by number); the new numbers by the old ones, int64 (addresses + 1,): -1 for what is forgotten,
-        and for -1."""
+        """Remove all addresses but those in `kept` (int64 numbers) and those of open connections (bool, by number).
+
+        Returns the new number of each old one, int64 (addresses + 1,); -1 for a removed address, and for -1.
+        """
         needed = np.zeros(len(self.addresses) + 1, bool)
         needed[kept] = True
         ends = self._ends[: 2 * len(open_)]
@@ -55,7 +56,7 @@ class Endpoints:
         return numbers
 
     def _numbered(self, high: Array, low: Array) -> Array:
-        """Numbers of addresses: int64 (n,) each -> int64 (n,)."""
+        """The numbers of addresses, int64 (n,), by their upper and lower 64 bits, int64 (n,) each. Adds new ones."""
         both = np.stack([high, low], axis=1)
         different, inverse = np.unique(both.view("V16").reshape(-1), return_inverse=True)
         first = different.view(np.int64).reshape(-1, 2).tolist()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, overload
@@ -19,14 +20,14 @@ import numpy as np
 
 from kafkatap.dissector.dissector import Dissector, Finished
 from kafkatap.dissector.dtypes import MAX_FRAME
-from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
-from kafkatap.dissector.framing import connections as dialog_rows
+from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.programs.program import Programs, load_programs
+from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
-from kafkatap.reassembly import headers
 from kafkatap.reassembly.assembler import Assembler
+from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN, ROW_OPEN
 from kafkatap.reports.batch import CONNECTION_ROW, Batch, Context, FileInfo
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 
@@ -101,7 +102,7 @@ class Strings(Sequence[bytes | None]):
         self._dissector = dissector
 
     def __len__(self) -> int:
-        return int(self._dissector.state[dialog_rows.STRINGS])
+        return len(self._dissector.strings)
 
     @overload
     def __getitem__(self, number: int) -> bytes: ...
@@ -204,6 +205,36 @@ class Engine:
         """The first half of `finish`."""
         yield from self._end(np.zeros(1, np.uint8), everything=True)
 
+    def assemble_closed(self) -> Iterator[Assembled]:
+        """The first half of ending the connections that were closed long before the latest packet."""
+        yield from self._end(np.zeros(1, np.uint8), everything=False)
+
+    def detached(self, connections: Array) -> Assembled:
+        """The first half of dropping connections, which another run continues: they are counted, but do not end."""
+        assembler = self.assembler
+        rows, directions = assembler.detach(connections)
+        return Assembled(
+            np.zeros(1, np.uint8), assembler.pool, assembler.chunks[:0], len(assembler.connections), _NONE, _NONE,
+            assembler.flows[:0], connections, rows, directions,
+        )  # fmt: skip
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Within this context packets and their payload are not counted: another run counts them."""
+        before = self.packets, self.first, self.last
+        with self.assembler.uncounted():
+            yield
+        self.packets, self.first, self.last = before
+
+    def discount(self) -> None:
+        """Count from here on: what was counted so far, of the ledger and of open connections, counts in another run."""
+        self.packets, self.first, self.last = 0, None, None
+        self._connections.clear()
+        self._bytes = dict.fromkeys(self._bytes, 0)
+        self.not_captured = 0
+        self.dissector.discount(np.flatnonzero(self.assembler.connections["used"] == ROW_OPEN))
+        self.assembler.discount()
+
     def sweep(self, idle: int, patience: int) -> Iterator[Batch]:
         """End the connections that are over, and those silent for `idle` ns, and give up requests that have waited for
         `patience` ns: for input without an end."""
@@ -230,7 +261,7 @@ class Engine:
     ) -> Assembled:
         assembler = self.assembler
         chunks = copied(assembler.chunks[:count])
-        started = np.flatnonzero(chunks["kind"] == dialog_rows.START)
+        started = np.flatnonzero(chunks["kind"] == CHUNK_START)
         numbers = chunks["connection"][started].astype(np.int64)
         flows = taken(assembler.flows, assembler.connections["flow"][numbers])
         if len(self._ports) and len(started):
@@ -246,10 +277,10 @@ class Engine:
     def _hint(self, chunks: Array, started: Array, flows: Array) -> None:
         """Tell the client's direction of connections without a SYN whose one end has a broker's port."""
         at_a, at_b = np.isin(flows["a_port"], self._ports), np.isin(flows["b_port"], self._ports)
-        hinted = (at_a != at_b) & (chunks["captured"][started] == 0)
+        hinted = (at_a != at_b) & (chunks["opening"][started] == OPENING_UNKNOWN)
         where = started[hinted]
         chunks["direction"][where] = at_a[hinted]
-        chunks["captured"][where] = 2
+        chunks["opening"][where] = OPENING_HINT
 
     def dissect(self, part: Assembled) -> Iterator[Batch]:
         """The second half: the exchanges that are finished with a part."""
@@ -281,14 +312,14 @@ class Engine:
                 self._open_topics.add(finished.topics)
         if not len(rows):
             return
-        self._set_endpoints(rows, finished.owners)
+        self._set_endpoints(rows, finished.connections)
         topics = self._open_topics.take(rows["exchange"]) if wanted else None
         yield Batch(rows, finished.results, finished.marks, topics, finished.provisional)
 
     def endpoints(self, connections: Array) -> Array:
         """Addresses and ports (int32, n x 4: client's address number and port, broker's) of connections by number; of
         end a as client where it is not known which end that is."""
-        return self._endpoints.of(connections, self.dissector.dialogs["client"][connections] == 1)
+        return self._endpoints.of(connections, self.dissector.connections["client"][connections] == 1)
 
     def _set_endpoints(self, rows: Array, connections: Array) -> None:
         ends = self.endpoints(connections)
@@ -300,17 +331,17 @@ class Engine:
         ended, table = part.ended, part.ended_rows
         if self.watcher is not None:
             self.watcher(self, ended, table, part.ended_ways)
-        dialogs = self.dissector.dialogs[ended]
+        known = self.dissector.connections[ended]
         rows = np.zeros(len(ended), CONNECTION_ROW)
-        rows["connection"] = dialogs["serial"]
+        rows["connection"] = known["serial"]
         for name in ("first", "last", "handshake_rtt_ns", "packets"):
             rows[name] = table[name]
         self._set_endpoints(rows, ended)
         for name in ("client_id", "software", "software_version", "protocol"):
-            rows[name] = dialogs[name]
-        rows["sasl_mechanism"] = dialogs["mechanism"]
-        rows["orientation_known"] = dialogs["client"] >= 0
-        client = np.maximum(dialogs["client"], 0)
+            rows[name] = known[name]
+        rows["sasl_mechanism"] = known["mechanism"]
+        rows["orientation_known"] = known["client"] >= 0
+        client = np.maximum(known["client"], 0)
         place = 2 * np.arange(len(ended))
         for prefix, side in (("client_", client), ("broker_", 1 - client)):
             ways = part.ended_ways[place + side]
@@ -323,8 +354,8 @@ class Engine:
             self._connections.append(rows)
         else:
             self._counted.add(rows)
-        encrypted = dialogs["protocol"] == dialog_rows.TLS
-        kafka = dialogs["protocol"] == dialog_rows.KAFKA
+        encrypted = known["protocol"] == PROTOCOL_TLS
+        kafka = known["protocol"] == PROTOCOL_KAFKA
         parts = self._bytes
         for d in (0, 1):
             ways = part.ended_ways[d::2]
@@ -375,9 +406,9 @@ class Engine:
     @property
     def encrypted_share(self) -> float:
         """The part of the TCP payload so far that was TLS, 0 to 1."""
-        total, dialogs = self._payload_bytes(), self.dissector.dialogs
-        used = self.assembler.connections["used"][: len(dialogs)] == 1
-        tls = np.flatnonzero(used & (dialogs["protocol"][: len(used)] == dialog_rows.TLS))
+        total, known = self._payload_bytes(), self.dissector.connections
+        used = self.assembler.connections["used"][: len(known)] == 1
+        tls = np.flatnonzero(used & (known["protocol"][: len(used)] == PROTOCOL_TLS))
         skipped = self.dissector.streams["skipped_bytes"]
         encrypted = self._bytes["encrypted"] + int(skipped[2 * tls].sum() + skipped[2 * tls + 1].sum())
         return min(encrypted / total, 1.0) if total else 0.0
@@ -398,11 +429,11 @@ class Engine:
         """Provisional rows, each given once, of requests that will most likely end without an answer: with acks=0 that
         came before a time (ns since the epoch), and those of connections that are closed. Their final rows come with
         the others; `Batch.provisional` tells which they are."""
-        found = self.dissector.foretell(before, self._closed())
+        found = self.dissector.provisional(before, self._closed())
         rows = found.exchanges
         if not len(rows):
             return None
-        self._set_endpoints(rows, found.owners)
+        self._set_endpoints(rows, found.connections)
         topics = self._open_topics.look(rows["exchange"]) if self.dissector.all_results else None
         return Batch(rows, found.results, found.marks, topics)
 
@@ -414,7 +445,7 @@ class Engine:
     @property
     def next_exchange(self) -> int:
         """The number of the next request's exchange."""
-        return int(self.dissector.state[dialog_rows.NEXT_EXCHANGE])
+        return self.dissector.next_exchange
 
     @property
     def requests_waiting(self) -> int:
@@ -456,30 +487,28 @@ class Engine:
 
     def ledger(self) -> dict[str, dict[str, int]]:
         """Every packet, payload byte, request and response in exactly one named place; the parts sum to "total"."""
-        state = self.dissector.state
-        counts = self.assembler.counts
-        packets = {name: int(counts[i]) for i, name in enumerate(headers.CATEGORIES)}
+        frames = self.dissector.frame_counts
         requests = {
-            "answered": int(state[dialog_rows.ANSWERED_COUNT]),
-            "no_reply_expected": int(state[dialog_rows.NO_REPLY_COUNT]),
-            "unanswered": int(state[dialog_rows.UNANSWERED_COUNT]),
-            "response_lost": int(state[dialog_rows.LOST_COUNT]),
-            "sasl_tokens": int(state[dialog_rows.REQUEST_TOKENS]),
-            "header_not_captured": int(state[dialog_rows.REQUESTS_HEADERLESS]),
+            "answered": int(frames.answered),
+            "no_reply_expected": int(frames.no_reply_expected),
+            "unanswered": int(frames.unanswered),
+            "response_lost": int(frames.response_lost),
+            "sasl_tokens": int(frames.request_tokens),
+            "header_not_captured": int(frames.requests_headerless),
         }
         responses = {
-            "matched": int(state[dialog_rows.ANSWERED_COUNT]),
-            "orphan": int(state[dialog_rows.ORPHANS]),
-            "sasl_tokens": int(state[dialog_rows.RESPONSE_TOKENS]),
-            "header_not_captured": int(state[dialog_rows.RESPONSES_HEADERLESS]),
+            "matched": int(frames.answered),
+            "orphan": int(frames.orphan_responses),
+            "sasl_tokens": int(frames.response_tokens),
+            "header_not_captured": int(frames.responses_headerless),
         }
         return {
-            "packets": {**packets, "total": self.packets},
+            "packets": {**self.assembler.packet_counts, "total": self.packets},
             "payload bytes": {**self._bytes, "total": self._payload_bytes()},
-            "requests": {**requests, "total": int(state[dialog_rows.REQUESTS])},
-            "responses": {**responses, "total": int(state[dialog_rows.RESPONSES])},
+            "requests": {**requests, "total": int(frames.requests)},
+            "responses": {**responses, "total": int(frames.responses)},
         }
 
     def _payload_bytes(self) -> int:
         """TCP payload on the wire, as the headers tell it: counted where segments are read, not from the parts."""
-        return int(self.assembler.counts[headers.PAYLOAD])
+        return self.assembler.payload_bytes

@@ -1,4 +1,4 @@
-"""The version that is installed, and the command that installs an extra."""
+"""The installed version, and the command that installs an extra."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 def own_version() -> str:
     """The version of the installed distribution, or "unknown"."""
-    from importlib.metadata import PackageNotFoundError, version  # here: 20 ms
+    from importlib.metadata import PackageNotFoundError, version  # imported here: it takes 20 ms
 
     try:
         return version("kafkatap")
@@ -17,7 +17,7 @@ def own_version() -> str:
 
 
 def install_command(extra: str) -> str:
-    """The command that installs an extra ("plots") where this kafkatap came from: a clone, or a package index."""
+    """The command that installs an extra such as "plots", from the same clone or index as this kafkatap."""
     folder, is_editable = _installed_from()
     if not folder:
         return f"pip install 'kafkatap[{extra}]'"
@@ -25,11 +25,11 @@ def install_command(extra: str) -> str:
 
 
 def _installed_from() -> tuple[str, bool]:
-    """The folder that it was installed from, "" where that is not there; whether it is run from there (PEP 610)."""
+    """The folder that kafkatap was installed from, or ""; and whether the installation is editable (PEP 610)."""
     clone = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
     if os.path.isfile(os.path.join(clone, "pyproject.toml")):
         return clone, True
-    import json  # these take 15 ms, and most runs lack nothing
+    import json  # imported here: they take 15 ms, and few runs come here
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 KERNEL_MODULES = (
-    "kafkatap.dissector.framing.frames",
+    "kafkatap.dissector.framing.chunks",
     "kafkatap.dissector.expiry",
     "kafkatap.dissector.exchanges",
+    "kafkatap.dissector.results",
+    "kafkatap.dissector.strings",
     "kafkatap.dissector.times",
     "kafkatap.dissector.programs.machine",
     "kafkatap.dissector.framing.buffers",
@@ -17,7 +19,9 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.afpacket",
     "kafkatap.reassembly.boundaries",
     "kafkatap.reassembly.duplicates",
+    "kafkatap.reassembly.flows",
     "kafkatap.reassembly.headers",
+    "kafkatap.reassembly.held_segments",
     "kafkatap.reassembly.listeners",
     "kafkatap.reassembly.streams",
     "kafkatap.reports.counting.count_table",

@@ -1,4 +1,4 @@
-"""The topics of requests that are not finished yet, kept until their exchanges are."""
+"""The topics of requests, kept until their exchanges are finished."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
+from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels.arrays import as_bytes, taken
 
 Array = np.ndarray[Any, Any]
@@ -14,18 +14,21 @@ _SMALLEST = 4_096
 
 
 class OpenTopics:
-    """EXCHANGE_TOPIC rows in ascending order of `exchange`. What is taken out stays in place until it is half of all,
-    so that taking costs no more where a million requests are never answered."""
+    """EXCHANGE_TOPIC rows in ascending order of `exchange`.
+
+    Rows that were removed stay in place until they are half of all. So a removal costs no more where a million requests
+    are never answered.
+    """
 
     def __init__(self) -> None:
         self._rows = np.zeros(_SMALLEST, EXCHANGE_TOPIC)
-        self._numbers = np.zeros(_SMALLEST, np.int64)  # their exchanges, by themselves
+        self._numbers = np.zeros(_SMALLEST, np.int64)  # of their exchanges
         self._waits = np.zeros(_SMALLEST, bool)
         self._count = 0
         self._taken = 0
 
     def add(self, rows: Array) -> None:
-        """Rows of exchanges that are no earlier than those added before."""
+        """Add rows whose exchanges are no earlier than those of the rows before."""
         end = self._count + len(rows)
         if end > len(self._rows):
             self._resize(end - self._taken)
@@ -40,7 +43,7 @@ class OpenTopics:
         return taken(self._rows, self._places(exchanges))
 
     def take(self, exchanges: Array) -> Array:
-        """Take out the rows of these exchanges (int64, each once), in ascending order."""
+        """Remove and return the rows of these exchanges (int64, each once), in ascending order."""
         at = self._places(exchanges)
         found = taken(self._rows, at)
         self._waits[at] = False
@@ -52,7 +55,7 @@ class OpenTopics:
         return found
 
     def _places(self, exchanges: Array) -> Array:
-        """Where the rows of these exchanges are."""
+        """The places of the rows of these exchanges, without those that were removed."""
         numbers = self._numbers[: self._count]
         wanted = np.sort(exchanges)
         first = np.searchsorted(numbers, wanted)
@@ -65,11 +68,11 @@ class OpenTopics:
 
     @property
     def rows(self) -> Array:
-        """Copies of all that wait."""
+        """Copies of all rows that are not removed."""
         return taken(self._rows, np.flatnonzero(self._waits[: self._count]))
 
     def replace(self, rows: Array) -> None:
-        """Have these instead, of the same exchanges."""
+        """Replace all rows by these, of the same exchanges."""
         self.clear()
         self.add(rows)
 
@@ -77,7 +80,7 @@ class OpenTopics:
         self._count = self._taken = 0
 
     def _resize(self, needed: int) -> None:
-        """Leave out what was taken, and have room for `needed` rows and as many again."""
+        """Drop the removed rows and make room for twice `needed` rows."""
         kept = self.rows
         size = max(_SMALLEST, 2 * needed)
         self._rows = np.zeros(size, EXCHANGE_TOPIC)

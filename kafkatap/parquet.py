@@ -1,4 +1,4 @@
-"""The tables of a run as Parquet files, one a table."""
+"""Write the tables of a run as Parquet files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .run import Run
 
 
 def write_tables(folder: Path, batches: list[Batch], run: Run, context: Context) -> list[Path]:
-    """Write exchanges, results, connections, files and ledger to `folder`; each file is whole or not there."""
+    """Write exchanges, results, connections, files and ledger to `folder`. Each file is complete or absent."""
     import pyarrow.parquet as pq
 
     exchanges = joined([b.exchanges for b in batches], EXCHANGE)

@@ -1,4 +1,4 @@
-"""Captures through the engine: the loop that the command line and the library share."""
+"""`Run`: read captures and pass them through the engine, for the command line and the library."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from dataclasses import dataclass, field, replace
 
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
+from .captures.capture_reader import BLOCK_SIZE, FileReport
 from .captures.duplicates import DuplicateCounter
-from .captures.readahead import ahead
-from .captures.sources import BLOCK_SIZE, FileReport, ordered
+from .captures.merge import merge_captures
+from .captures.readahead import read_ahead
 from .engine import Assembled, Engine
 
-#: Called once a block with the bytes of files read so far; True ends the reading there.
+#: A run calls it once a block with the bytes of files read so far. True ends the run.
 Watch = Callable[[int], bool]
 
 
 def never(_: int) -> bool:
+    """A `Watch` that lets the run read everything."""
     return False
 
 
 @dataclass
 class Run:
-    """One pass over captures. `batches()` gives the rows; afterwards `context()` says what their numbers mean.
+    """One pass over captures: `batches()` yields the rows, and `context()` then says what their numbers mean.
 
-    `threaded`: captures that are files are read and reassembled in a thread, ahead of dissection.
+    `files`: reports on the captures read so far. `threaded`: a second thread reads files and reassembles their streams,
+    ahead of dissection. `interrupted`: `watch` ended the run.
     """
 
     paths: Sequence[str]
@@ -42,29 +45,31 @@ class Run:
             self._duplicates = DuplicateCounter(len(self.paths))
 
     def batches(self) -> Iterator[Batch]:
-        """Read all captures, in the order of their packets; yield finished rows."""
+        """Read all captures in time order; yield finished rows."""
         for batches in self.steps():
             yield from batches
 
     def steps(self) -> Iterator[Iterator[Batch]]:
-        """The same part by part, also where nothing is finished: for inspectors to be emptied. Each is to be read to
-        its end before the next."""
+        """Yield the batches of each part, even where it finishes no row, so that a caller can empty its inspectors.
+
+        Read each part's batches to their end before the next part.
+        """
         parts = self._assembled()
-        for progress, part in ahead(parts) if self._may_be_ahead() else parts:
+        for progress, part in read_ahead(parts) if self._can_read_ahead() else parts:
             if part is not None:
                 yield self.engine.dissect(part)
             if not self.interrupted and self.watch(progress):
-                self.interrupted = True  # seen by `_assembled`; what it has made until then is still taken
+                self.interrupted = True  # `_assembled` ends; the parts that it has already made follow
 
-    def _may_be_ahead(self) -> bool:
-        """Whether to read and reassemble in a thread. Not for pipes: reading one may wait for ever."""
+    def _can_read_ahead(self) -> bool:
+        """Whether a thread may read and reassemble. Never for pipes: a pipe may block for ever."""
         return self.threaded and all(os.path.isfile(path) for path in self.paths)
 
     def _assembled(self) -> Generator[tuple[int, Assembled | None], None, None]:
-        """The reading half: (bytes of files read so far, what reassembly made of them)."""
+        """Yield (bytes of files read so far, a part that reassembly made of them)."""
         progress: dict[int, int] = {}
         done = 0
-        for reader, end in ordered(self.paths, self.block_size):
+        for reader, end in merge_captures(self.paths, self.block_size):
             number = id(reader.report)
             if number not in progress:
                 self.files.append(reader.report)
@@ -72,7 +77,7 @@ class Run:
             progress[number] = reader.progress
             if end > reader.position:
                 if self._duplicates is not None:
-                    self._duplicates.look(reader, end)
+                    self._duplicates.add(reader, end)
                 for part in self.engine.assemble(reader.buffer, reader.packets, reader.position, end):
                     yield done, part
                 reader.position = end
@@ -85,16 +90,16 @@ class Run:
 
     @property
     def damaged(self) -> list[FileReport]:
-        """The captures of which something could not be read."""
+        """The captures that could not be read completely."""
         return [f for f in self.files if f.damage]
 
     def context(self) -> Context:
-        """What the reports and tables need beside the rows."""
+        """Names, connections, files and the ledger: what reports and tables need beside the rows."""
         files = sorted(self.files, key=lambda f: f.first_packet)
         return replace(self.engine.context([self._info(f) for f in files]), interrupted=self.interrupted)
 
     def _info(self, f: FileReport) -> FileInfo:
-        duplicates = 0 if self._duplicates is None else self._duplicates.of(f)
+        duplicates = 0 if self._duplicates is None else self._duplicates.count(f)
         return FileInfo(
             f.path, f.kind, f.first_packet, f.packets, f.bytes, f.link_types, f.first, f.last, f.drops, f.damage,
             duplicates,

@@ -1,190 +1,322 @@
-"""The tables of reassembly, and the loop that runs its kernels over a block, growing what they say is full."""
+"""The tables of reassembly, and the loop that runs its kernels over a block and grows the tables that are full."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import as_bytes, drop_pages, grown, linked_free_list, taken, untouched
-from kafkatap.kernels.hashing import new_seed
+from kafkatap.kernels.arrays import drop_pages, grown, taken, untouched
 from kafkatap.kernels.table import Column, SlotTable
 
-from . import headers, listeners, streams
-from .dtypes import CHUNK, CONNECTION, DIRECTION, FLOW, HELD, LISTENER, SEGMENT, Bounds
+from . import headers, held_segments, streams
+from .connection_rules import CLOSED_NS
+from .connection_state import ConnectionState, Resumption, read_state, resume_connection
+from .dtypes import (
+    CHUNK,
+    CONNECTION,
+    CONNECTION_COUNTERS,
+    DIRECTION,
+    DIRECTION_COUNTERS,
+    HELD,
+    LISTENER,
+    ROW_FREE,
+    ROW_OPEN,
+    SEGMENT,
+    Bounds,
+)
+from .flows import FlowTable, flow_keys
+from .listeners import ListenerTable
+from .stream_tables import (
+    ASSEMBLED,
+    CHUNKS_FULL,
+    CONNECTIONS_FULL,
+    HELD_FULL,
+    LISTENERS_FULL,
+    POOL_FULL,
+    STREAMS_STATE,
+    StreamTables,
+)
 
 Array = np.ndarray[Any, Any]
+#: Gets the segments of some packets (SEGMENT), and yields those that belong to this assembler, in order.
+SegmentFilter = Callable[[Array], Iterator[Array]]
 #: A pool is compacted once it holds this many bytes that are not needed any more, and as many as are.
 _POOL_SLACK = 8 << 20
+#: How far the time of a packet may lie before that of the packet before it, ns.
+_DISORDER_NS = 1_000_000_000
 
 
 class Assembler:
-    """Packets in, chunks out. `feed` and `finish` yield how many rows of `chunks` are ready; take them before more.
+    """Packets in, chunks out. `feed` and `finish` yield how many rows of `chunks` are ready; read them before the next.
 
-    The bytes of segments that had to wait lie in `pool`. `pools`: that many take turns, so that such bytes stay until
-    `end_block` was called that often.
+    The bytes of held segments lie in `pool`. `pools`: how many pools take turns, so that such bytes stay until
+    `end_block` was called that often. `keep_flows`: flows keep their numbers for the whole run.
+    `segment_filter`: what `feed` passes all segments through; None keeps all.
     """
 
     def __init__(
-        self, connections: int = 256, chunks: int = 16_384, pools: int = 1, bounds: Bounds | None = None
+        self,
+        connections: int = 256,
+        chunks: int = 16_384,
+        pools: int = 1,
+        bounds: Bounds | None = None,
+        keep_flows: bool = False,
+        segment_filter: SegmentFilter | None = None,
     ) -> None:
-        self.counts = np.zeros(headers.STATE_SIZE, dtype=np.int64)
-        self.counts[headers.SEED] = new_seed()
-        self.flows = np.zeros(2 * connections, dtype=FLOW)
-        self.buckets = np.zeros(4 * connections, dtype=np.int32)
-        self.segments = untouched(65_536, SEGMENT)
-        self._table = SlotTable(connections, connections=CONNECTION, directions=Column(DIRECTION, 2))
-        self.held = np.zeros(256, dtype=HELD)
-        self._pools = [untouched(16 << 20, np.uint8) for _ in range(pools)]
-        self.pool = self._pools[-1]
-        self.chunks = untouched(chunks, CHUNK)
-        self._listeners = np.zeros(256, dtype=LISTENER)
-        self._ended = np.zeros(4_096, dtype=np.int32)
-        self._state = np.zeros(streams.STATE_SIZE, dtype=np.int64)
-        self._state[listeners.LISTENER_SEED] = new_seed()
+        self._headers = np.zeros(1, headers.HEADERS_STATE)
+        self._state = np.zeros(1, STREAMS_STATE)
+        self._state["gaps_first"] = self._state["gaps_last"] = -1
         self.bound(bounds or Bounds())
-        self._state[streams.GAPS_FIRST] = self._state[streams.GAPS_LAST] = -1
-        self._state[streams.FREE_HELD] = linked_free_list(self.held, 0, -1)
+        self._flows = FlowTable(2 * connections, keep_flows)
+        self.segment_filter = segment_filter
+        self.segments = untouched(65_536, SEGMENT)
+        self._connections = SlotTable(connections, connections=CONNECTION, directions=Column(DIRECTION, 2))
+        self._held = SlotTable(256, held=HELD)
+        self._pools = [untouched(16 << 20, np.uint8) for _ in range(pools)]
+        self.chunks = untouched(chunks, CHUNK)
+        self._listeners = ListenerTable()
+        self._ended = np.zeros(4_096, np.int32)
 
     def bound(self, bounds: Bounds) -> None:
-        """Keep no more than this from now on."""
+        """Keep no more than `bounds` from now on."""
         state = self._state
-        state[streams.CLOSED_KEPT], state[streams.SYN_KEPT] = bounds.closed, bounds.syns
-        state[streams.IDLE_KEPT] = bounds.idle
-        state[streams.HELD_LIMIT_ALL], state[streams.HELD_SEGMENTS_ALL] = bounds.held_bytes, bounds.held_segments
+        state["closed_limit"], state["syns_limit"], state["idle_limit"] = bounds.closed, bounds.syns, bounds.idle
+        state["held_bytes_limit"], state["held_segments_limit"] = bounds.held_bytes, bounds.held_segments
 
-    @property
-    def connections(self) -> Array:
-        """CONNECTION rows by number."""
-        return self._table["connections"]
-
-    @property
-    def directions(self) -> Array:
-        """DIRECTION rows: two for each connection."""
-        return self._table["directions"]
-
-    @property
-    def begun_and_closed(self) -> int:
-        """How many connections began so far, and how many were closed, added up: grows by what there is to end."""
-        return int(self._state[streams.NEXT_SERIAL] + self._state[streams.CLOSED])
+    # Packets in, chunks out.
 
     def feed(self, block: Array, packets: Array, first: int, count: int) -> Iterator[int]:
-        """Take packets[first:count] of a block; yield each time that chunks are ready."""
+        """Read packets[first:count] of a block; yield each time that chunks are ready."""
+        for segments in self.read_segments(block, packets, first, count):
+            if self.segment_filter is None:
+                yield from self.assemble(block, segments)
+            else:
+                for kept in self.segment_filter(segments):
+                    yield from self.assemble(block, kept)
+
+    def read_segments(self, block: Array, packets: Array, first: int, count: int) -> Iterator[Array]:
+        """Yield the TCP segments (SEGMENT) of packets[first:count], some at a time, without assembling them.
+
+        The array is a view that the next step overwrites. Packets and payload are counted.
+        """
         while first < count:
-            first = headers.read_headers(
-                block, packets, first, count, self.counts, self.flows, self.buckets, self.segments
-            )
-            yield from self._assemble(block, int(self.counts[headers.SEGMENTS]))
-            if self.counts[headers.STOPPED] == headers.FLOWS_FULL:
+            first = headers.read_headers(block, packets, first, count, self._headers, self._flows.arrays, self.segments)
+            yield self.segments[: int(self._headers["segments"][0])]
+            if self._headers["flows_full"][0]:
                 self._grow_flows()
 
-    def _assemble(self, block: Array, count: int) -> Iterator[int]:
-        state = self._state
-        taken = 0
-        while taken < count:
-            taken = streams.assemble(
-                block, self.segments, taken, count, state, self.flows, self.connections, self.directions,
-                self.held, self.pool, self._table.free, self._listeners, self.chunks,
-            )  # fmt: skip
-            stopped = int(state[streams.STOPPED])
-            if stopped == streams.HELD_FULL:
-                first = len(self.held)
-                self.held = grown(self.held)
-                state[streams.FREE_HELD] = linked_free_list(self.held, first, int(state[streams.FREE_HELD]))
-            elif stopped == streams.POOL_FULL:
-                self._pools[-1] = self.pool = grown(self.pool, used=int(state[streams.HELD_AT]))
-            elif stopped == streams.CONNECTIONS_FULL:
-                self._table.grow()
-            elif stopped == streams.LISTENERS_FULL:
-                self._grow_listeners()
-            elif stopped == streams.CHUNKS_FULL and state[streams.CHUNKS] == 0:
+    def assemble(self, block: Array, segments: Array) -> Iterator[int]:
+        """Turn segments, whose bytes lie in `block`, into chunks; yield each time that chunks are ready."""
+        state = self._state[0]
+        count, done = len(segments), 0
+        while done < count:
+            done = streams.assemble(block, segments, done, count, self._tables)
+            stopped = int(state.stopped)
+            if stopped == HELD_FULL:
+                self._held.grow()
+            elif stopped == POOL_FULL:
+                self._pools[-1] = grown(self.pool, used=int(state.pool_used))
+            elif stopped == CONNECTIONS_FULL:
+                self._connections.grow()
+            elif stopped == LISTENERS_FULL:
+                self._listeners.grow()
+            elif stopped == CHUNKS_FULL and state.chunks == 0:
                 self.chunks = grown(self.chunks)
-            if state[streams.CHUNKS] and (taken == count or stopped == streams.CHUNKS_FULL):
-                made = int(state[streams.CHUNKS])
-                state[streams.CHUNKS] = 0
-                yield made
+            if state.chunks and (done == count or stopped == CHUNKS_FULL):
+                yield self._take_chunks()
 
     def finish(self, now: int, everything: bool, idle: int = 0) -> Iterator[tuple[int, Array]]:
-        """End what is closed, or silent for `idle` ns (0: however long), or all: yield (chunks ready, numbers of the
-        connections that ended in them)."""
-        state = self._state
+        """End the connections that are over, or silent for `idle` ns (0: however long), or all.
+
+        Yields (chunks ready, numbers of the connections that end with them). Call `release` with those afterwards.
+        """
         while True:
-            made = streams.finish(
-                now, int(everything), idle, state, self.flows, self.connections, self.directions, self.held,
-                self._ended, self.chunks,
-            )  # fmt: skip
-            chunks = int(state[streams.CHUNKS])
-            state[streams.CHUNKS] = 0
+            made = streams.finish(now, int(everything), idle, self._tables, self._ended)
+            chunks = self._take_chunks()
             if chunks or made:
                 yield chunks, self._ended[:made]
-            if state[streams.STOPPED] == streams.DONE:
+            if self._state["stopped"][0] == ASSEMBLED:
                 return
             if not made:
                 self.chunks = grown(self.chunks)
 
     def release(self, ended: Array) -> None:
-        """Take back the rows of ended connections, once nobody needs them any more."""
-        self.connections["used"][ended] = 0
-        self._table.release(ended)
+        """Free the rows of ended connections. Their numbers are used again."""
+        self.connections["used"][ended] = ROW_FREE
+        self._connections.release(ended)
 
     def end_block(self) -> None:
-        """Give back what is not held any more."""
-        state = self._state
-        if state[streams.HELD_USED] == 0:
-            if state[streams.HELD_AT]:
+        """Free the pool's bytes that are not held any more. Call it when all chunks of a block were read."""
+        state = self._state[0]
+        if self._held.in_use == 0:
+            if state.pool_used:
                 self._next_pool()
-            state[streams.HELD_AT] = 0
-        elif state[streams.HELD_AT] > 2 * state[streams.HELD_BYTES] + _POOL_SLACK:
-            held = self.pool
+            state.pool_used = 0
+        elif state.pool_used > 2 * state.held_bytes + _POOL_SLACK:
+            tables = self._tables
             self._next_pool()
-            if len(self.pool) < state[streams.HELD_BYTES]:
-                self._pools[-1] = self.pool = untouched(len(held), np.uint8)
-            state[streams.HELD_AT] = streams.compact(self.connections, self.directions, self.held, held, self.pool)
+            if len(self.pool) < state.held_bytes:
+                self._pools[-1] = untouched(len(tables.pool), np.uint8)
+            state.pool_used = held_segments.move_held_bytes(tables, self.pool)
 
-    def _next_pool(self) -> None:
-        self._pools = [*self._pools[1:], self._pools[0]]
-        self.pool = self._pools[-1]
-        drop_pages(self.pool, _POOL_SLACK, len(self.pool))
+    # What is known so far.
 
-    def _grow_flows(self) -> None:
-        """Drop the 4-tuples that no connection uses, then make room for as many again."""
-        count = int(self.counts[headers.FLOWS])
-        alive = np.flatnonzero(self.flows["connection"][:count] >= 0)
-        size = max(len(self.flows), 1 << int(2 * len(alive)).bit_length())
-        flows = untouched(size, FLOW)
-        as_bytes(flows)[: len(alive) * FLOW.itemsize] = as_bytes(taken(self.flows, alive))
-        moved = np.zeros(count, dtype=np.int32)
-        moved[alive] = np.arange(len(alive), dtype=np.int32)
-        used = self.connections["used"] == 1
-        self.connections["flow"][used] = moved[self.connections["flow"][used]]
-        self.flows = flows
-        self.counts[headers.FLOWS] = len(alive)
-        self._hash_flows()
+    @property
+    def connections(self) -> Array:
+        """CONNECTION rows by number."""
+        return self._connections["connections"]
 
-    def _hash_flows(self) -> None:
-        self.buckets = untouched(2 * len(self.flows), np.int32)
-        headers.rehash_flows(self.flows, int(self.counts[headers.FLOWS]), self.buckets, int(self.counts[headers.SEED]))
+    @property
+    def directions(self) -> Array:
+        """DIRECTION rows: two for each connection."""
+        return self._connections["directions"]
 
-    def _grow_listeners(self) -> None:
-        """Make room for as many listeners again."""
-        self.learn_listeners(self.forget_listeners(2 * len(self._listeners)))
+    @property
+    def flows(self) -> Array:
+        """FLOW rows by number."""
+        return self._flows.rows[: len(self._flows)]
 
-    def forget_listeners(self, rows: int = 256) -> Array:
-        """Know of no listeners, and have room for half of `rows`. Returns those known before (LISTENER)."""
-        known = self.listeners
-        self._listeners = np.zeros(rows, dtype=LISTENER)
-        self._state[listeners.LISTENERS] = 0
-        return known
+    @property
+    def flow_table(self) -> FlowTable:
+        """The table of flows, with its hash."""
+        return self._flows
 
-    def learn_listeners(self, ends: Array) -> None:
-        """Take it as known that these ends (LISTENER rows) answer connections."""
-        while 2 * (int(self._state[listeners.LISTENERS]) + len(ends)) + 2 > len(self._listeners):
-            self._grow_listeners()
-        listeners.note_listeners(np.ascontiguousarray(ends), self._listeners, self._state)
+    @property
+    def held(self) -> Array:
+        """HELD rows, by the numbers in `DIRECTION.held` and `HELD.next`."""
+        return self._held["held"]
+
+    @property
+    def pool(self) -> Array:
+        """The bytes of held segments (uint8)."""
+        return self._pools[-1]
+
+    def flow_keys(self, first: int = 0) -> list[bytes]:
+        """Return the bytes that identify each flow, from number `first` on."""
+        return flow_keys(self.flows[first:])
+
+    @property
+    def begun_and_closed(self) -> int:
+        """How many connections began so far, plus how many were closed: grows with what there is to end."""
+        return int(self._state["next_serial"][0] + self._state["closed"][0])
+
+    @property
+    def packet_counts(self) -> dict[str, int]:
+        """The packets so far by category; each is counted once."""
+        return dict(zip(headers.CATEGORIES, self._headers["packets"][0].tolist(), strict=True))
+
+    @property
+    def payload_bytes(self) -> int:
+        """The bytes of TCP payload on the wire so far."""
+        return int(self._headers["payload_bytes"][0])
+
+    # For runs that continue others, or hand their connections to others.
+
+    def connection_state(self, connection: int) -> ConnectionState:
+        """Return the state of a connection. Equal states handle the same later packets alike."""
+        return read_state(self._tables, connection)
+
+    def earlier_connection(self, connection: int) -> int:
+        """Return the connection before this one on the same 4-tuple if packets of it may still come, else -1."""
+        rows = self.connections
+        earlier = int(rows["previous"][connection])
+        if earlier < 0 or rows["used"][earlier] != ROW_OPEN:
+            return -1
+        since = int(rows["last"][connection]) - int(rows["closed_at"][earlier])
+        return earlier if since <= CLOSED_NS + _DISORDER_NS else -1
+
+    def resume(self, connection: int, known: Resumption) -> None:
+        """Continue a connection from what an earlier run showed of it, after its first packets were read here."""
+        resume_connection(self._tables, connection, known)
+
+    def discount(self) -> None:
+        """Set the counters of all open connections to zero: another run counts what was read so far.
+
+        The state of the connections stays as it is.
+        """
+        rows = np.flatnonzero(self.connections["used"] == ROW_OPEN)
+        for name in CONNECTION_COUNTERS:
+            self.connections[name][rows] = 0
+        for name in DIRECTION_COUNTERS:
+            self.directions[name][2 * rows] = 0
+            self.directions[name][2 * rows + 1] = 0
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Within this context packets and payload bytes are not counted: another run counts them."""
+        packets, payload = self._headers["packets"].copy(), int(self._headers["payload_bytes"][0])
+        try:
+            yield
+        finally:
+            self._headers["packets"], self._headers["payload_bytes"] = packets, payload
+
+    def detach(self, connections: Array) -> tuple[Array, Array]:
+        """Drop connections without ending them: no END, and what is held of them is not emitted.
+
+        Returns copies of their CONNECTION rows and of their DIRECTION rows (two each). Call `release` afterwards.
+        """
+        rows = taken(self.connections, connections)
+        directions = taken(self.directions, (2 * connections[:, None] + (0, 1)).reshape(-1))
+        streams.detach(connections.astype(np.int32), self._tables)
+        return rows, directions
+
+    @property
+    def listener_table(self) -> ListenerTable:
+        """The table of listeners, with its hash."""
+        return self._listeners
 
     @property
     def listeners(self) -> Array:
-        """LISTENER rows of the ends that were seen to answer."""
-        seen: Array = self._listeners[self._listeners["port"] != 0]
-        return seen
+        """LISTENER rows of the ends that answered a SYN."""
+        return self._listeners.rows
+
+    def learn_listeners(self, ends: Array) -> None:
+        """Add ends (LISTENER rows) that answer connections."""
+        self._listeners.add(ends)
+
+    def learn_answers(self, segments: Array) -> None:
+        """Add the senders of SYN-ACK segments (SEGMENT) to the listeners."""
+        flows, sent_by_b = self.flows[segments["flow"]], segments["direction"] == 1
+        ends = np.zeros(len(segments), LISTENER)
+        for name in ("high", "low", "port"):
+            ends[name] = np.where(sent_by_b, flows[f"b_{name}"], flows[f"a_{name}"])
+        self._listeners.add(ends)
+
+    def forget_listeners(self) -> None:
+        """Remove all listeners."""
+        self._listeners.clear()
+
+    # Tables.
+
+    @property
+    def _tables(self) -> StreamTables:
+        return StreamTables(
+            state=self._state,
+            flows=self._flows.rows,
+            connections=self.connections,
+            directions=self.directions,
+            free_connections=self._connections.free,
+            held=self.held,
+            free_held=self._held.free,
+            pool=self.pool,
+            listeners=self._listeners.arrays,
+            chunks=self.chunks,
+        )
+
+    def _take_chunks(self) -> int:
+        """Return how many chunks are ready. The next ones are written from the start of `chunks` on."""
+        made = int(self._state["chunks"][0])
+        self._state["chunks"] = 0
+        return made
+
+    def _next_pool(self) -> None:
+        self._pools = [*self._pools[1:], self._pools[0]]
+        drop_pages(self.pool, _POOL_SLACK, len(self.pool))
+
+    def _grow_flows(self) -> None:
+        numbers = self._flows.grow()
+        used = self.connections["used"] == ROW_OPEN
+        self.connections["flow"][used] = numbers[self.connections["flow"][used]]

@@ -1,8 +1,8 @@
-"""The arrays that reassembly takes and gives, one record a row.
+"""The arrays that go into reassembly and come out of it, one record a row.
 
-Times are int64 nanoseconds since the epoch; packet numbers count from 1 in the order read; offsets are positions in the
-byte array named beside them. Sequence numbers are 32 bits in an int64; stream offsets count from the first byte after
-the SYN (or the first byte seen) and do not wrap.
+Times are int64 nanoseconds since the epoch. Packet numbers count from 1 in the order read. Offsets are positions in the
+byte array named beside them. Sequence numbers are 32 bits in an int64. Stream offsets count from the first byte after
+the SYN (or from the first byte captured) and do not wrap.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from kafkatap.kernels.decorator import record_dtype
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What reassembly keeps at most. `closed`, `syns`, `idle`: connections that may begin (or close) after one was
-    closed, after a SYN that nothing followed, after its last segment, before it is over. `held_bytes`,
-    `held_segments`: what may wait behind gaps, of all connections together."""
+    """How much reassembly keeps at most.
+
+    `closed`, `syns`, `idle`: how many other connections may begin (or close) after a connection was closed, after a SYN
+    that nothing followed, and after its last segment, before it is over. `held_bytes`, `held_segments`: how much may
+    wait behind gaps, in all connections together.
+    """
 
     closed: int = 65_536
     syns: int = 65_536
@@ -35,7 +38,7 @@ PACKET = record_dtype(
     ("link_type", "i4"),
 )
 
-#: One TCP segment. `wire` is its payload's length on the wire, `captured` what of it lies in the block from `at`.
+#: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie in the block from `at` on.
 SEGMENT = record_dtype(
     ("ts", "i8"),
     ("packet", "i8"),
@@ -51,17 +54,8 @@ SEGMENT = record_dtype(
 )
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 
-#: The two ends of a flow or connection, the smaller (address, port) first; IPv4 addresses as ::ffff:a.b.c.d.
-ENDPOINTS = record_dtype(
-    ("a_high", "i8"),
-    ("a_low", "i8"),
-    ("b_high", "i8"),
-    ("b_low", "i8"),
-    ("a_port", "i4"),
-    ("b_port", "i4"),
-)
-
-#: One 4-tuple and the connection that uses it now (-1: none).
+#: One 4-tuple and the connection that uses it now (-1: none). The smaller (address, port) is end a; IPv4 addresses are
+#: ::ffff:a.b.c.d.
 FLOW = record_dtype(
     ("a_high", "i8"),
     ("a_low", "i8"),
@@ -72,11 +66,13 @@ FLOW = record_dtype(
     ("connection", "i4"),
 )
 
-#: An end that was seen to listen (it answered a SYN); port 0: a free place.
+#: An end that answered a SYN, so it listens. Port 0: an empty place of the table.
 LISTENER = record_dtype(("high", "i8"), ("low", "i8"), ("port", "i4"))
 
-#: One TCP connection. `client` is the direction whose sender opened it (-1: not seen), `previous` the connection that
-#: used the same 4-tuple before and may still have packets under way (-1: none).
+#: What a connection's row is in use for (`used`): nothing, an open connection, one that has ended but is not released.
+ROW_FREE, ROW_OPEN, ROW_ENDED = range(3)
+#: One TCP connection. `client` is the direction whose sender opened it (-1: not known). `previous` is the connection
+#: that used the same 4-tuple before and may still have packets under way (-1: none).
 CONNECTION = record_dtype(
     ("serial", "i8"),
     ("first", "i8"),
@@ -92,17 +88,17 @@ CONNECTION = record_dtype(
     ("flow", "i4"),
     ("previous", "i4"),
     ("client", "i1"),
-    ("used", "u1"),  # 1 in use, 2 ended, 0 free
-    ("only_syn", "u1"),  # nothing but its SYN was seen
+    ("used", "u1"),  # ROW_FREE, ROW_OPEN, ROW_ENDED
+    ("only_syn", "u1"),  # nothing but its SYN was captured
     ("reset_by", "i1"),  # the direction of the RST that closed it; -1: none did
 )
 
 #: One direction of a connection: direction 0 is sent by end a, 1 by end b; row = 2 * connection + direction.
 DIRECTION = record_dtype(
     ("base_seq", "i8"),  # sequence number of stream offset 0
-    ("next", "i8"),  # first stream offset not yet given out
+    ("next", "i8"),  # first stream offset that no chunk has covered yet
     ("acked", "i8"),  # highest offset that the other end acknowledged
-    ("fin", "i8"),  # offset after the last byte, once FIN was seen; -1
+    ("fin", "i8"),  # offset after the last byte, once a FIN was captured; -1
     ("gap_since", "i8"),  # when the first held segment came
     ("held_bytes", "i8"),
     ("packets", "i8"),
@@ -120,11 +116,17 @@ DIRECTION = record_dtype(
     ("gap_next", "i4"),
     ("gaps", "i4"),
     ("zero_windows", "i4"),
-    ("started", "u1"),  # base is known
-    ("delivered", "u1"),  # a byte was given out
+    ("started", "u1"),  # base_seq is known
+    ("delivered", "u1"),  # a DATA chunk was emitted
 )
+#: What CONNECTION and DIRECTION rows count. No rule of reassembly depends on these.
+CONNECTION_COUNTERS = ("packets",)
+DIRECTION_COUNTERS = (
+    "packets", "bytes", "retransmitted_packets", "retransmitted_bytes", "out_of_order", "gap_bytes", "cut_bytes",
+    "stray_bytes", "gaps", "zero_windows",
+)  # fmt: skip
 
-#: A segment that waits for bytes before it; its bytes lie in the held pool.
+#: A segment that waits for the bytes before it. Its own bytes lie in the held pool.
 HELD = record_dtype(
     ("offset", "i8"),
     ("ts", "i8"),
@@ -135,10 +137,12 @@ HELD = record_dtype(
     ("next", "i4"),
 )
 
-#: What streams give: DATA of `length` bytes on the wire of which the first `captured` lie at `at` in the block (source
-#: 0) or the held pool (source 1); a HOLE of `length` bytes that no packet carried; START and END of a connection
-#: (START: `at` is its serial number, `direction` the client's when `captured` is 1 (by its SYN) or
-#: 2 (the other end is known to listen there), else not known).
+#: What reassembly emits for each connection, in order:
+#:
+#: * START. `at` is the connection's serial number, `opening` how its client is known, `direction` the client's.
+#: * DATA: `length` bytes on the wire. The first `captured` of them lie at `at` in the block or in the held pool.
+#: * GAP: `length` bytes that no packet carried.
+#: * END.
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),
@@ -147,8 +151,12 @@ CHUNK = record_dtype(
     ("captured", "i4"),
     ("connection", "i4"),
     ("direction", "u1"),
-    ("kind", "u1"),
-    ("source", "u1"),
+    ("kind", "u1"),  # CHUNK_DATA, …
+    ("source", "u1"),  # FROM_BLOCK, FROM_HELD
+    ("opening", "u1"),  # of a START: OPENING_UNKNOWN, …
 )
-DATA, HOLE, START, END = range(4)
+CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END = range(4)
 FROM_BLOCK, FROM_HELD = 0, 1
+#: How the client of a connection is known: not at all; by its SYN or SYN-ACK, so the streams' first bytes follow; by a
+#: hint, because the other end is known to listen. OPENING_RESUMED is set by a run that continues an earlier one.
+OPENING_UNKNOWN, OPENING_SYN, OPENING_HINT, OPENING_RESUMED = range(4)

@@ -1,23 +1,24 @@
-"""Reports: what the tables of exchanges and results add up to, and how that is shown.
+"""Reports: count exchanges, make tables and reports from the counts, and render them.
 
-It sees rows and counts only: no packet, no socket, no capture file. What is counted is small and mergeable, so that a
-laptop, a live monitor and a thousand executors print the same numbers.
+This package sees rows and counts only. It knows no packets, sockets or capture files. Counts are small and mergeable,
+so that a laptop, a live monitor and a Spark job print the same numbers.
 
-batch        what goes in: `Batch` (rows), `Context` (what their numbers mean), `CONNECTION_ROW`, `FileInfo`
-filters      the part of the traffic that is asked for: time window, clients, brokers, APIs, topics
-histogram    log-linear buckets with less than 1 % error, and percentiles from them
-count_table  a growing table of key columns -> columns that are added up; merging is adding
-connection_counts    what reports need of TCP connections
-tally        the kernels that add exchanges, errors and topics to those tables
-counts       `ReportCounts`: all that reports are made of
-count_rows   the same counts as rows that SQL adds up, and back
-rollup       groups of counts rolled up to the rows of a report
-model        `Column`, `Table`, `Report`: what every renderer takes
-latency, throttle, errors, clients, timeline, not_decoded, heading, ledger    one report each
-build        `build_report`: all of them
-units        numbers, times and hostile text made readable
-text, json_report, csv_report, plots    renderers
-expressions  filter expressions: parsed, checked, judged on batches
-tables       the Arrow tables of the library: their contract, and how they are made from rows
-record_table, record_lines    the table of records; records as lines of text or JSON
+Rooms, in the order of the data:
+
+expressions/    filter expressions: parse them, check them, apply them to batches
+counting/       add exchanges to counts; merge counts; roll them up to the rows of a report
+sections/       one module for each section of a report: latency, throttle, clients, timeline and so on
+rendering/      a report as text, JSON, CSV or plots; records as lines
+
+Modules between the rooms:
+
+batch           the input: `Batch` (rows) and `Context` (names, connections, files, ledger)
+filters         the selected part of the traffic: time window, clients, brokers, APIs, topics
+build           `build_report`: the report of a run, from counts and context
+model           `Report`, `Table`, `Column`: a report before rendering
+units           format numbers and times, escape texts
+tables          the Arrow tables of the library: exchanges, results, connections, files, ledger
+record_table    the Arrow table of records
+
+A new section is a module in sections/ and a line in build.py. A new output format is a module in rendering/.
 """

@@ -1,4 +1,4 @@
-"""What the engine hands to the reports: batches of rows, and at the end what the numbers in them mean."""
+"""The input of reports: batches of rows, and a context with the meaning of the numbers in them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from kafkatap.dissector.dtypes import ERROR_COUNT, RESULT
 from kafkatap.kernels.arrays import taken
 from kafkatap.kernels.decorator import record_dtype
 
-from .counting.connection_counts import ConnectionCounts, count_connections
-
 Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Columns of rows, and of the keys of counts, that hold numbers of strings, and of addresses.
+STRING_COLUMNS = frozenset((
+    "client_id", "client_software", "client_software_version", "software", "software_version", "sasl_mechanism",
+    "topic", "topic_id", "name",
+))  # fmt: skip
+ADDRESS_COLUMNS = frozenset(("client_ip", "broker_ip"))
 
 PROTOCOLS = ("unknown", "kafka", "tls", "foreign")
 P_UNKNOWN, P_KAFKA, P_TLS, P_FOREIGN = range(4)
 
-#: One TCP connection. Strings are numbers of the Strings table (-1: null), addresses numbers of the address table.
+#: One TCP connection. Strings and addresses are numbers in the tables of a Context (-1: null).
 CONNECTION_ROW = record_dtype(
     ("connection", "i8"),
     ("first", "i8"),  # ns since the epoch
     ("last", "i8"),
-    ("handshake_rtt_ns", "i8"),  # SYN to the ACK of the SYN-ACK; -1: not seen
+    ("handshake_rtt_ns", "i8"),  # from the SYN to the ACK of the SYN-ACK; -1: unknown
     ("packets", "i8"),
-    ("client_bytes", "i8"),  # TCP payload that the client sent, each byte once
+    ("client_bytes", "i8"),  # TCP payload of the client, without retransmissions
     ("broker_bytes", "i8"),
     ("client_retransmitted_bytes", "i8"),
     ("broker_retransmitted_bytes", "i8"),
@@ -44,23 +49,26 @@ CONNECTION_ROW = record_dtype(
     ("broker_ip", "i4"),
     ("client_port", "i4"),
     ("broker_port", "i4"),
-    ("client_id", "i4"),  # the last one seen
+    ("client_id", "i4"),  # the last one
     ("software", "i4"),
     ("software_version", "i4"),
     ("sasl_mechanism", "i4"),
     ("protocol", "u1"),  # P_...
-    ("orientation_known", "u1"),  # 1: it is known which end is the broker
+    ("orientation_known", "u1"),  # 1: the broker's end is known
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Finished rows: EXCHANGE and RESULT records. A result's exchange is in the same batch, and the results of one
-    exchange follow each other. In a run that asks for no topics, `results` holds non-zero error codes only. `marks`
-    (uint64, beside the exchanges): what inspectors found in the messages; None in a run without any. `topics`:
-    EXCHANGE_TOPIC records, what the requests of these exchanges are about; None in a run that asks for no topics.
-    `provisional` (uint8, beside the exchanges): 1 + the outcome under which an earlier, provisional row was given, 0
-    where there was none; None in a run without any."""
+    """Finished EXCHANGE and RESULT records.
+
+    `results`: a result's exchange is in the same batch, and the results of an exchange are adjacent. Without topics,
+    `results` has only non-zero error codes.
+    `marks`: uint64, one for each exchange: matches that inspectors found in the messages, or None.
+    `topics`: EXCHANGE_TOPIC records, the topics of the requests, or None in a run without topics.
+    `provisional`: uint8, one for each exchange, or None. 0: the exchange had no provisional row. Otherwise 1 + the
+    outcome in that row.
+    """
 
     exchanges: Array
     results: Array
@@ -69,7 +77,7 @@ class Batch:
     provisional: Array | None = None
 
     def picked(self, mask: Array) -> Batch:
-        """Copies of the exchanges in `mask` (bool, beside them), with all that is theirs."""
+        """A copy of the exchanges in `mask` (bool, one for each exchange) with all their rows."""
         exchanges = taken(self.exchanges, np.flatnonzero(mask))
         numbers, topics = exchanges["exchange"], self.topics
         if topics is not None:
@@ -84,7 +92,7 @@ class Batch:
 
 
 def as_results(topics: Array) -> Array:
-    """EXCHANGE_TOPIC rows as RESULT rows that say nothing else."""
+    """EXCHANGE_TOPIC rows as RESULT rows that have only a topic."""
     rows = np.zeros(len(topics), RESULT)
     for name in ("exchange", "topic", "topic_id"):
         rows[name] = topics[name]
@@ -92,7 +100,7 @@ def as_results(topics: Array) -> Array:
 
 
 class Names(Protocol):
-    """What the numbers in rows mean. It may grow while batches are added."""
+    """The meaning of the numbers in rows. The tables may grow while batches are added."""
 
     @property
     def strings(self) -> Sequence[bytes | None]: ...
@@ -102,13 +110,13 @@ class Names(Protocol):
     def topic_names(self) -> Mapping[int, int]: ...
 
 
-#: `FileInfo.kind` of what is no file: network interfaces, whose names are its path.
+#: `FileInfo.kind` of a live capture. Its `path` is the names of the interfaces.
 LIVE = "live"
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One capture file as it was read. `first_packet` is its first packet's number over the whole input."""
+    """One capture file. `first_packet` is the number of its first packet, counted over all files."""
 
     path: str
     kind: str
@@ -118,19 +126,32 @@ class FileInfo:
     link_types: tuple[str, ...] = ()
     first: int | None = None  # ns since the epoch
     last: int | None = None
-    drops: int | None = None  # packets lost while capturing, where the file tells
+    drops: int | None = None  # packets dropped during capture, if the file records them
     damage: str | None = None
-    duplicates: int = 0  # packets that a file before it holds too, with equal times and bytes
+    duplicates: int = 0  # packets that an earlier file also contains, with equal times and bytes
+
+
+class ConnectionTotals(Protocol):
+    """Counts of TCP connections. `counting.connection_counts.ConnectionCounts` implements it.
+
+    `table`: a CountTable with a row for each combination of client, address, software and protocol.
+    """
+
+    @property
+    def table(self) -> Any: ...
+    def total(self, value: str) -> int: ...
+    def of_protocol(self, protocol: int) -> int: ...
+    def median_rtts(self, groups: Array, count: int) -> list[int | None]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is known at the end beside the counts: names, connections, files, the ledger.
+    """Facts about a run besides its counts: names, connections, files and the ledger.
 
-    `ledger` has a section for packets, payload bytes, requests and responses; the parts of a section (all but "total")
-    sum to its "total". `known_versions`: the lowest and highest version of each API's requests that can be decoded, by
-    api_key, None where it is not known. `encrypted_share` is the part of the TCP payload that was TLS, 0 to 1.
-    `connections`: rows for tables; a run that makes none has only `counted`, their counts.
+    `ledger` has a section for packets, payload bytes, requests and responses. The parts of a section, without "total",
+    add up to its "total". `known_versions`: by api_key, the lowest and highest request version that can be decoded, or
+    None if that is unknown. `encrypted_share`: share of the TCP payload that is TLS, 0 to 1. `connections`: rows for
+    tables. A run without tables has no rows; then `counted` has the counts of connections.
     """
 
     strings: Sequence[bytes | None] = ()
@@ -145,26 +166,21 @@ class Context:
     encrypted_share: float = 0.0
     known_versions: Mapping[int, tuple[int, int]] | None = None
     not_captured: int = 0  # bytes of TCP payload that the snap length cut off
-    interrupted: bool = False  # reading ended before the input did, as the user wanted
+    interrupted: bool = False  # the user interrupted the reading
 
     def __repr__(self) -> str:
         files = f"{len(self.files):,} file{'' if len(self.files) == 1 else 's'}"
         return f"<Context of {files}, {self.packets:,} packets, {len(self.strings):,} strings>"
 
-    counted: ConnectionCounts | None = None
-
-    @property
-    def connection_counts(self) -> ConnectionCounts:
-        """What reports say of the connections."""
-        return count_connections(self.connections) if self.counted is None else self.counted
+    counted: ConnectionTotals | None = None
 
     def text(self, number: int) -> str | None:
-        """A string from the wire by its number, None for null; not escaped."""
+        """A string from the wire by its number, unescaped. None for null."""
         value = self.strings[number] if number >= 0 else None
         return None if value is None else value.decode("utf-8", "replace")
 
     def topic(self, topic: int, topic_id: int) -> str | None:
-        """A topic's name; its id in Kafka's 22-character form where no name was seen; None where there is neither."""
+        """The name of a topic, or else its id in Kafka's 22-character form, or else None."""
         if topic < 0 and topic_id >= 0:
             topic = self.topic_names.get(topic_id, -1)
             if topic < 0:
@@ -188,7 +204,7 @@ def error_counts(results: Array) -> Array:
 
 
 def uuid_text(value: bytes | None) -> str | None:
-    """A 16-byte id as Kafka prints it: 22 characters of URL-safe base64."""
+    """A 16-byte id in Kafka's form: 22 characters of URL-safe base64."""
     if value is None:
         return None
     from base64 import urlsafe_b64encode

@@ -1,4 +1,4 @@
-"""All reports of a run, ready for any renderer."""
+"""`build_report` makes the report of a run. All renderers take it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from .sections.clients import clients
 from .sections.error_codes import error_totals, errors
 from .sections.heading import files, heading
 from .sections.latency import check_by, latency, roll_latency
-from .sections.ledger import ledger, loss_sentences
-from .sections.not_decoded import not_decoded
-from .sections.not_decoded import sentences as not_decoded_sentences
+from .sections.ledger import ledger, loss_warnings
+from .sections.not_decoded import not_decoded, not_decoded_warnings
 from .sections.throttle import throttle
 from .sections.timeline import timeline
 
@@ -30,9 +29,11 @@ def build_report(
     curves: bool = False,
     selected: str | None = None,
 ) -> Report:
-    """The reports of finished counts. `by`: api, client, broker, version or topic; `curves`: what plots need too;
-    `selected`: the options of the
-    selection as the user wrote them; None: everything is selected."""
+    """The report of a run's counts.
+
+    `by`: api, client, broker, version or topic. `curves`: also make the curves that plots need. `selected`: the
+    selection's options as the user wrote them; None: everything is selected.
+    """
     check_by(by)
     counts.finish()
     detail = errors(counts, context)
@@ -50,13 +51,13 @@ def build_report(
             files(context),
         ),
         ledger=ledger(context),
-        sentences=(*loss_sentences(context), *not_decoded_sentences(undecoded)),
+        warnings=(*loss_warnings(context), *not_decoded_warnings(undecoded)),
         curves=latency_curves(counts, context, by) if curves else Curves(),
     )
 
 
 def latency_curves(counts: ReportCounts, context: Context, by: str = "api") -> Curves:
-    """The distribution of broker time of each row of the latency table, the most frequent one first."""
+    """The distribution of broker time for each row of the latency table, the most frequent first."""
     rolled = roll_latency(counts, context, by)
     owner, bucket, count = rolled.histograms.of(tally.M_BROKER)
     rows = rolled.row_of[owner]
@@ -76,5 +77,5 @@ def latency_curves(counts: ReportCounts, context: Context, by: str = "api") -> C
 
 
 def _named(by: str, value: int | str | None) -> str:
-    """`v12`, `billing`; a client without an id as in tables."""
+    """The label of a value: `v12`, `billing`, or `(none)` for a client without an id."""
     return f"v{value}" if by == "version" else "(none)" if value is None else str(value)

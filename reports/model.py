@@ -1,8 +1,8 @@
-"""What a report is before it is shown: tables of plain values, with columns that say what their values are.
+"""A report before rendering: tables of plain values, and columns that describe the values.
 
-A value is an int, float, str, bool, None (nothing to say), or a tuple of texts or versions. Texts are as they came, not
-escaped: each renderer escapes for its place. Rows are complete and in order of importance; it is a renderer that leaves
-rows or columns out.
+A value is an int, float, str, bool, None (no value), or a tuple of texts or versions. Texts are unescaped: each
+renderer escapes them for its output. Rows are complete and sorted by importance. Only renderers leave out rows or
+columns.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from dataclasses import dataclass
 Versions = tuple[str, tuple[int, ...]]
 Value = int | float | str | bool | None | tuple[str, ...] | tuple[Versions, ...]
 
-#: A distribution: label, count, broker times in ns ascending, share of the exchanges at or below each.
+#: A distribution: label, count, ascending broker times in ns, and the share of exchanges at or below each time.
 Curve = tuple[str, int, list[int], list[float]]
 
-#: What a column's values are: text; texts (any number of them); versions (of APIs); a count; ns (a duration); ms;
-#: bytes; share (0 to 1); time (ns since the epoch); packet (its number); flag (true or false).
+#: Kinds of column values: text; texts (several); versions (of APIs); count; ns and ms (durations); bytes; share (0 to
+#: 1); time (ns since the epoch); packet (its number); flag (true or false).
 KINDS = ("text", "texts", "versions", "count", "ns", "ms", "bytes", "share", "time", "packet", "flag")
 
 
 def as_number(value: Value) -> int | float:
-    """A value that is a number, 0 for any other."""
+    """The value if it is a number, or else 0."""
     return value if isinstance(value, int | float) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`name` for machines, `title` for people (it may hold a line break), `note` what it means in a few words.
+    """`name` is for programs. `title` is for people and may contain a line break. `note` explains the column.
 
-    `rank`: 0 is always shown, 3 goes first where the terminal is narrow, 9 is for machines only.
+    `rank`: columns of rank 0 are always shown. On a narrow terminal, high ranks go first. Rank 9 is for programs only.
     """
 
     name: str
@@ -42,11 +42,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One report. `notes` are sentences to be read with it, `column_notes` those to be read with a column, by its name.
+    """One table of a report.
 
-    `whole` says that it is shown in full, whatever `--top`; else the rows shown are the first ones, or those with the
-    most in the column `chosen_by`. With fewer rows than `shown_from` it is not shown to people: something else says the
-    same."""
+    `notes`: sentences below the table. `column_notes`: (column name, sentence), shown only with that column.
+    `whole`: show all rows, whatever `--top` says. Otherwise show the first rows, or the rows with the largest values in
+    the column `chosen_by`. `shown_from`: a table with fewer rows than this is not shown to people, because the report
+    has the same facts elsewhere. `empty`: the text for a table without rows.
+    """
 
     name: str
     title: str
@@ -66,16 +68,16 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that one run says. `heading`: (what, value) lines; `sentences`: what was lost or damaged, in plain words."""
+    """A whole report. `warnings`: sentences on what was lost, damaged or not decoded."""
 
     heading: Table
     tables: tuple[Table, ...]
     ledger: Table
-    sentences: tuple[str, ...]
+    warnings: tuple[str, ...]
     curves: Curves
 
     def table(self, name: str) -> Table:
-        """One of the tables, the heading, or the ledger. KeyError where there is none of that name."""
+        """One of the tables, the heading or the ledger, by name. KeyError for an unknown name."""
         tables = {t.name: t for t in (self.heading, *self.tables, self.ledger)}
         if name not in tables:
             raise KeyError(f"a report has no table {name!r}; it has {', '.join(tables)}")
@@ -87,7 +89,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What plots need beyond the tables: a curve for each row of the latency table, the most frequent one first."""
+    """Data for plots: a curve for each row of the latency table, the most frequent first."""
 
     latency: tuple[Curve, ...] = ()
 

@@ -1,7 +1,7 @@
-"""The table `records`: chunks of rows and bytes to Arrow, column by column.
+"""The table `records`: convert chunks of rows and bytes to Arrow, column by column.
 
-Keys, values and headers are gathered by a kernel into the buffers that Arrow takes; no record is ever a Python object.
-A chunk's topics and clients are numbers at first: they get their names when these are known (`with_names`).
+A kernel gathers keys, values and headers into Arrow buffers. No record becomes a Python object. Topics and clients of a
+chunk are numbers first. `with_names` replaces them when their names are known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMESTAMP_TYPES = ("create", "log_append")
 CONTROL_TYPES = (
     "abort", "commit", "leader_change", "snapshot_header", "snapshot_footer", "kraft_version", "kraft_voters",
 )  # fmt: skip
-#: Milliseconds of the years that calendars have, 1 to 9999.
+#: Milliseconds of the years 1 to 9999.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 _TOPIC = "topic"
@@ -34,24 +34,24 @@ _CLIENT = "client_id"
 
 
 def records_table(chunk: Chunk, names: Mapping[bytes, str], strings: Sequence[bytes | None]) -> Any:
-    """The table `records` of a chunk; `names` are topics by their ids, `strings` the engine's by number."""
+    """The table `records` of a chunk. `names`: topic names by id. `strings`: the strings of the engine."""
     return with_names(numbered_table(chunk), chunk.topics, names, strings)
 
 
 def empty_table() -> Any:
-    """The table `records` without a row."""
+    """The table `records` without rows."""
     return arrow_schema(RECORDS).empty_table()
 
 
 def numbered_table(chunk: Chunk) -> Any:
-    """The same with numbers (int32) in the columns `topic`, `topic_id` (both that of the topic) and `client_id`."""
+    """The same with numbers (int32) in `topic`, `topic_id` (both the number of the topic) and `client_id`."""
     import pyarrow as pa
 
     x = chunk.records
     batch = chunk.batches[x["batch"]]
     part = chunk.parts[batch["part"]]
     attributes, magic = batch["attributes"], batch["magic"]
-    told = magic >= 0
+    has_magic = magic >= 0
     control = (attributes & b.CONTROL) != 0
     columns = {
         "exchange": masked(part["exchange"], "int64"),
@@ -63,8 +63,8 @@ def numbered_table(chunk: Chunk) -> Any:
         _TOPIC_ID: pa.array(np.ascontiguousarray(part["topic"]), pa.int32()),
         "partition": masked(part["partition"], "int32", part["partition"] == r.NO_INT32),
         "batch": masked(batch["number"], "int32"),
-        "magic": masked(magic, "int8", ~told),
-        "codec": _codecs(batch["codec"], ~told),
+        "magic": masked(magic, "int8", ~has_magic),
+        "codec": _codecs(batch["codec"], ~has_magic),
         "offset": masked(x["offset"], "int64", x["offset"] == b.UNTOLD),
         "offset_is_relative": masked(part["fetch"] == 0, "bool"),
         "timestamp": _times(x["timestamp"], magic),
@@ -89,8 +89,7 @@ def numbered_table(chunk: Chunk) -> Any:
 
 
 def with_names(table: Any, topics: Sequence[Topic], names: Mapping[bytes, str], strings: Sequence[bytes | None]) -> Any:
-    """A table of numbers, with the topics' names (an id's text where no name is known) and ids, and the client ids,
-    instead."""
+    """Replace the numbers in a table by topic names (or the text of the id), topic ids and client ids."""
     import pyarrow as pa
 
     texts = [topic_text(topic, names) for topic in topics]
@@ -100,7 +99,7 @@ def with_names(table: Any, topics: Sequence[Topic], names: Mapping[bytes, str], 
     for name, values in ((_TOPIC, texts), (_TOPIC_ID, ids), (_CLIENT, None)):
         at = table.schema.get_field_index(name)
         index = pa.chunked_array([_indices(chunk) for chunk in columns[at].chunks], pa.int64())
-        if values is None:  # of an engine's many strings those that are asked for
+        if values is None:  # decode only the strings that are used
             index, used = _renumbered(index)
             values = [None if (raw := strings[n]) is None else raw.decode("utf-8", "replace") for n in used]
         columns[at] = _taken(pa.array(values, pa.string()), index)
@@ -109,7 +108,7 @@ def with_names(table: Any, topics: Sequence[Topic], names: Mapping[bytes, str], 
 
 
 def topic_text(topic: Topic, names: Mapping[bytes, str]) -> str | None:
-    """A topic's name; its id in Kafka's 22-character form where no name is known."""
+    """The name of a topic, or its id in Kafka's 22-character form if the name is unknown."""
     name, topic_id = topic
     if name is not None:
         return name.decode("utf-8", "replace")
@@ -117,7 +116,7 @@ def topic_text(topic: Topic, names: Mapping[bytes, str]) -> str | None:
 
 
 def _renumbered(index: Any) -> tuple[Any, list[int]]:
-    """The same index into fewer values, and their numbers."""
+    """The index into the distinct values, and their numbers."""
     import pyarrow as pa
 
     encoded = index.combine_chunks().dictionary_encode()
@@ -150,14 +149,14 @@ def _codecs(codecs: Array, missing: Array) -> Any:
 
 
 def _control_types(types: Array, control: Array) -> Any:
-    """Names of the types of control records; the number of one that has none."""
+    """The names of control record types, or their number if they have no name."""
     distinct, inverse = np.unique(types, return_inverse=True)
     names = [CONTROL_TYPES[t] if 0 <= t < len(CONTROL_TYPES) else str(t) for t in distinct.tolist()]
     return words(names, inverse, ~control | (types < 0))
 
 
 def _gathered(arena: Array, at: Array, length: Array) -> tuple[Array, Array]:
-    """Pieces of the arena behind each other: int32 offsets (n + 1,), uint8."""
+    """Parts of the arena, joined: int32 offsets (n + 1,), uint8."""
     sizes = np.maximum(length, 0).astype(np.int64)
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
@@ -167,7 +166,7 @@ def _gathered(arena: Array, at: Array, length: Array) -> tuple[Array, Array]:
 
 
 def _binary(arena: Array, at: Array, length: Array) -> Any:
-    """Pieces of the arena as pa.binary(), null where the length is below 0."""
+    """Parts of the arena as pa.binary(), null where the length is below 0."""
     import pyarrow as pa
 
     offsets, data = _gathered(arena, at, length)
@@ -190,7 +189,7 @@ def _headers(chunk: Chunk) -> Any:
 
 
 def _strings(raw: Any) -> Any:
-    """Bytes as strings; U+FFFD for what is no UTF-8."""
+    """Bytes as strings, with U+FFFD for bytes that are not UTF-8."""
     import pyarrow as pa
 
     try:

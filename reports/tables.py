@@ -1,9 +1,8 @@
-"""The tables of the library: their columns, declared once, and how they are made from rows.
+"""The tables of the library: the declaration of their columns, and functions that make them from rows.
 
-`TABLES` has plain (name, type, nullable) rows; Arrow, pandas and Spark schemas are derived from it when asked for
-(`arrow_schema` here). Types: int8 ... int64, string, bool, binary, TIME and TIME_MS, and the lists LIST_ERRORS,
-LIST_HEADERS and LIST_STRING. Names become strings by dictionaries: numbers are looked up once for each distinct string,
-not a row.
+`TABLES` has plain (name, type, nullable) rows. Arrow, pandas and Spark schemas are derived from it (`arrow_schema`).
+Types: int8 to int64, string, bool, binary, TIME and TIME_MS, and the lists LIST_ERRORS, LIST_HEADERS and LIST_STRING.
+Each distinct string is decoded once, not once for each row.
 """
 
 from __future__ import annotations
@@ -216,16 +215,16 @@ class Texts:
         self.addresses = pa.array(context.addresses, pa.string())
         self._raw = context.strings
         known = context.topic_names
-        self._topic_of_id: Array = np.full(len(context.strings) + 1, -1, np.int64)  # the last for -1
+        self._topic_of_id: Array = np.full(len(context.strings) + 1, -1, np.int64)  # the last entry is for -1
         for number, name in known.items():
             self._topic_of_id[number] = name
 
     def string(self, numbers: Array) -> Any:
-        """Strings by number, null for -1: int (n,) -> pa.Array."""
+        """The strings of numbers, null for -1: int (n,) -> pa.Array."""
         return _taken(self.strings, numbers)
 
     def address(self, numbers: Array) -> Any:
-        """Addresses by number; "" for -1, as the column is never null."""
+        """The addresses of numbers, "" for -1, because the column is never null."""
         import pyarrow.compute as pc
 
         return pc.fill_null(_taken(self.addresses, numbers), "")
@@ -239,14 +238,14 @@ class Texts:
         return pa.array(texts, pa.string()).take(pa.array(inverse))
 
     def topic(self, topic: Array, topic_id: Array) -> Any:
-        """Names of topics, also by their ids; the id's text where no name is known, null where there is neither."""
+        """The names of topics, or else the text of their ids, or else null."""
         import pyarrow.compute as pc
 
         names, ids = self.known_topic(topic, topic_id)
         return pc.coalesce(self.string(names), self.topic_id(ids))
 
     def known_topic(self, topic: Array, topic_id: Array) -> tuple[Array, Array]:
-        """Of each topic the number of its name, or else that of its id; the other is -1."""
+        """For each topic the number of its name, or else the number of its id. The other number is -1."""
         names = np.where(topic >= 0, topic, self._topic_of_id[topic_id]).astype(np.int64)
         return names, np.where(names < 0, topic_id, -1).astype(np.int64)
 
@@ -258,7 +257,7 @@ def _taken(values: Any, numbers: Array) -> Any:
 
 
 def masked(values: Array, kind: str, missing: Array | None = None) -> Any:
-    """Values as an Arrow array of a declared type, null where `missing` (bool) says so."""
+    """Values as an Arrow array of a declared type, null where `missing` is true."""
     import pyarrow as pa
 
     contiguous = np.ascontiguousarray(values)
@@ -268,7 +267,7 @@ def masked(values: Array, kind: str, missing: Array | None = None) -> Any:
 
 
 def words(names: Sequence[str], numbers: Array, missing: Array | None = None) -> Any:
-    """Names by their numbers as an Arrow array of strings, null where `missing` (bool) says so."""
+    """The names of numbers as an Arrow array of strings, null where `missing` is true."""
     import pyarrow as pa
 
     return pa.array(names, pa.string()).take(pa.array(numbers.astype(np.int64), mask=missing))
@@ -277,7 +276,7 @@ def words(names: Sequence[str], numbers: Array, missing: Array | None = None) ->
 def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Context) -> Any:
     """The table `exchanges` from EXCHANGE (n,), ERROR_COUNT and RESULT rows, in the order of `exchanges`.
 
-    `errors`: ascending by code within an exchange, in any order of exchanges. `results`: where topics come from.
+    `errors`: ascending by code within an exchange, with exchanges in any order. `results`: the source of topics.
     """
     from kafkatap.dissector.layouts.catalog import api_name
 
@@ -328,8 +327,9 @@ def _table(declared: Sequence[TableColumn], columns: dict[str, Any], rows: Array
 
 
 def _offsets(exchange: Array, owner: Array) -> tuple[Array, Array]:
-    """For items that each name an exchange: the order that puts them behind each other in the order of `exchange`, and
-    the list offsets, int32 (n + 1,). Items whose exchange is not there are left out."""
+    """The order that groups items by exchange, in the order of `exchange`, and the list offsets, int32 (n + 1,).
+
+    `owner`: the exchange of each item. Items of other exchanges are left out."""
     by_number = np.argsort(exchange, kind="stable")
     if len(exchange) == 0:
         return np.zeros(0, np.int64), np.zeros(1, np.int32)
@@ -355,12 +355,12 @@ def _error_lists(exchange: Array, errors: Array) -> Any:
 
 
 def _topic_lists(exchange: Array, results: Array, texts: Texts) -> Any:
-    """The topics that each exchange answered on, each once, in the order of their first result."""
+    """The distinct topics of each exchange, in the order of their first result."""
     import pyarrow as pa
 
     named = taken(results, np.flatnonzero((results["topic"] >= 0) | (results["topic_id"] >= 0)))
     keys = [*texts.known_topic(named["topic"], named["topic_id"]), named["exchange"].copy()]
-    same = np.lexsort(keys)  # stable: the first of equal ones comes first
+    same = np.lexsort(keys)  # a stable sort, so the first of equal topics comes first
     first = np.ones(len(named), bool)
     first[1:] = np.any([key[same[1:]] != key[same[:-1]] for key in keys], axis=0)
     named = taken(named, np.sort(same[first]))
@@ -421,7 +421,7 @@ def files_table(context: Context) -> Any:
 
 
 def ledger_table(context: Context) -> Any:
-    """The table `ledger`: one row a part, the totals too."""
+    """The table `ledger`: one row for each part, including the totals."""
     import pyarrow as pa
 
     rows = [

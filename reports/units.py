@@ -1,4 +1,4 @@
-"""Numbers, times and texts from the wire made readable, and harmless where they are shown."""
+"""Format numbers, times and texts for people, and escape texts from the wire for a terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def duration(ns: int) -> str:
 
 
 def step(ns: int) -> str:
-    """A length of intervals, exact: `5 s`, `2 h`, `1.5 s`, `1 ns`."""
+    """The exact length of an interval: `5 s`, `2 h`, `1.5 s`, `1 ns`."""
     for unit, size in (("h", 3600 * SECOND), ("min", 60 * SECOND), ("s", SECOND), ("ms", 1_000_000), ("µs", 1000)):
         if ns % size == 0:
             return f"{ns // size} {unit}"
@@ -50,13 +50,13 @@ def size(n: int) -> str:
 
 
 def joined(values: tuple[str, ...] | tuple[tuple[str, tuple[int, ...]], ...]) -> str:
-    """Texts as `Ethernet, raw IP`, versions of APIs as `Fetch 4, 11-12; Metadata 9`."""
+    """Join texts, as in `Ethernet, raw IP`, or versions of APIs, as in `Fetch 4, 11-12; Metadata 9`."""
     texts = [v if isinstance(v, str) else f"{v[0]} {', '.join(ranges(v[1]))}" for v in values]
     return (", " if all(isinstance(v, str) for v in values) else "; ").join(texts)
 
 
 def ranges(numbers: Iterable[int]) -> list[str]:
-    """Ascending numbers, those that follow each other as one: `4`, `11-12`."""
+    """Ascending numbers as ranges: `4`, `11-12`."""
     runs: list[list[int]] = []
     for n in numbers:
         if runs and n == runs[-1][1] + 1:
@@ -78,7 +78,7 @@ def share(part: float) -> str:
 
 
 def clock(ns: int, utc: bool, digits: int = 3, date: bool = False) -> str:
-    """`15:10:39.392`, or with `date` `2026-11-21 15:10:39.392`; cut, not rounded, to `digits` of a second."""
+    """`15:10:39.392`, or with `date` `2026-11-21 15:10:39.392`. Seconds are cut to `digits`, not rounded."""
     seconds, rest = divmod(ns, SECOND)
     parts = time.gmtime(seconds) if utc else time.localtime(seconds)
     text = time.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S", parts)
@@ -96,13 +96,13 @@ def iso(ns: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:09d}Z"
 
 
-#: Besides control characters (Cc): formats that reorder or hide text (Cf), line and paragraph separators, surrogates,
-#: private use and unassigned ones, whose look nobody knows.
+#: Unicode categories that are escaped: control characters (Cc), formats that reorder or hide text (Cf), surrogates
+#: (Cs), private use (Co), unassigned (Cn), line and paragraph separators (Zl, Zp).
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 def safe(text: str) -> str:
-    """Text from the wire for a terminal or a line of plain text: what could act on it is shown as an escape."""
+    """Escape text from the wire for a terminal or a line of plain text."""
     if text.isascii() and text.isprintable():
         return text.replace("\\", "\\\\") if "\\" in text else text
     return "".join(_escaped(c) for c in text)
@@ -118,7 +118,7 @@ def _escaped(c: str) -> str:
 
 
 def cells(text: str) -> int:
-    """The columns of a terminal that a text takes."""
+    """The width of a text on a terminal, in columns."""
     if text.isascii():
         return len(text)
     return sum(
@@ -130,7 +130,7 @@ def cells(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """At most `width` columns of a text; an ellipsis where something was left out."""
+    """Cut a text to at most `width` columns. A cut text ends with an ellipsis."""
     if cells(text) <= width:
         return text
     kept, used = [], 1

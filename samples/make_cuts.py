@@ -2,10 +2,10 @@
 
     python samples/make_cuts.py RECORDINGS [FOLDER]
 
-RECORDINGS is the folder that holds the recordings and, beside each, its truth: what every request and response was, as
-Kafka's own parsers read it. A sample keeps chosen connections, whole where no window is given; packets keep their
-bytes, their times and their order. `NAME.exchanges.tsv` keeps the truth's rows of these connections; what the window
-cuts off is taken out of them too. The same recordings give the same bytes on every run.
+RECORDINGS holds the recordings and a truth file beside each: every request and response as Kafka's own parsers read it.
+A sample keeps selected connections, some only within a time window. Packets keep their bytes, times and order.
+`NAME.exchanges.tsv` keeps the truth's rows of these connections, without messages outside the window. Every run writes
+the same bytes for the same recordings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ END_OF_TIME = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One sample: `connections` are "client port>broker port"; `windows` their seconds after the recording's start."""
+    """One sample. `connections`: complete ones, as "client port>broker port". `windows`: of others, only these seconds
+    after the recording's start."""
 
     source: str
     truth: str
@@ -35,7 +36,7 @@ class Cut:
     windows: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def window(self, connection: str, start_us: int) -> tuple[int, int] | None:
-        """The µs from and until which a connection is kept, or None."""
+        """The first µs to keep of a connection and the first µs after them; None where nothing is kept."""
         if connection in self.windows:
             first, last = self.windows[connection]
             return start_us + int(first * 1e6), start_us + int(last * 1e6)
@@ -56,11 +57,11 @@ CUTS = (
         # kafka-python, aiokafka, kafkajs, @platformatic/kafka
         "50326>9092 50348>9092 50458>9092 50466>9092 50600>9092 50518>9092 50668>9092 50742>9092 50758>9092 34130>9092 "
         "34180>9092 45716>9092 45730>9092 45790>9092 "
-        # brokers: registration, Raft (a connection that had begun earlier), transaction markers, share-group state
+        # brokers: registration, Raft (a connection that began earlier), transaction markers, share-group state
         "49146>9095 49126>9095 59080>9095 55640>9092 33820>9092 56816>9095 "
         # TLS
         "34958>9093 34972>9093 48764>9096 48772>9096",
-        # clients beyond their quotas, seen while they are throttled: these three begin in mid-connection
+        # throttled clients beyond their quotas: these three begin in mid-connection
         {"54904>9092": (14.88, 17.0), "55028>9092": (27.3, 28.92), "55052>9092": (15.44, 25.43)},
     ),
     Cut(
@@ -109,7 +110,7 @@ def connection_of(data: bytes, brokers: set[int]) -> str | None:
 
 
 def cut_pcap(data: bytes, keep: Callable[[int, bytes], bool]) -> bytes:
-    """The records of a little-endian µs pcap that `keep(time in µs, frame)` wants."""
+    """The records of a little-endian µs pcap for which `keep(time in µs, frame)` is true."""
     records = PcapRecords(data)
 
     def wanted() -> Iterator[int]:
@@ -123,7 +124,7 @@ def cut_pcap(data: bytes, keep: Callable[[int, bytes], bool]) -> bytes:
 
 
 def cut_pcapng(data: bytes, keep: Callable[[int, bytes], bool]) -> bytes:
-    """The same for a little-endian pcapng with times in ns; all blocks but packets stay as they are."""
+    """The same for a little-endian pcapng with times in ns. Blocks that are not packets stay."""
     parts = []
     at = 0
     while at + 12 <= len(data):
@@ -139,7 +140,7 @@ def cut_pcapng(data: bytes, keep: Callable[[int, bytes], bool]) -> bytes:
 
 
 def cut_truth(text: str, window_of: Callable[[str], tuple[int, int] | None]) -> str:
-    """The rows of kept connections; a response that the window cuts off is taken out of its row."""
+    """The rows of kept connections. A response outside the window is removed from its row."""
     header, *lines = text.splitlines()
     name = {n: i for i, n in enumerate(header.split("\t"))}
     rows = []
@@ -149,7 +150,7 @@ def cut_truth(text: str, window_of: Callable[[str], tuple[int, int] | None]) -> 
         if window is None or not window[0] <= int(row[name["request_first_us"]]) < window[1]:
             continue
         if int(row[name["request_last_us"]]) >= window[1]:
-            continue  # cut short: no whole request
+            continue  # the request is cut short
         response = row[name["response_last_us"]]
         if response != "\\N" and int(response) >= window[1]:
             for column in ("response_first_us", "response_last_us", "response_bytes", "throttle_time_ms"):

@@ -2,10 +2,10 @@
 
     python samples/make_live.py [FOLDER]        (as root: tcpdump records loopback)
 
-A broker is started from Maven's jars, tcpdump records its ports, and about half a minute of librdkafka clients and of
-Kafka's own tools follows: producers with several codecs, a transaction, a consumer group, clients beyond a byte quota,
-a forbidden topic, an unknown one, a message that is too large, an offset out of range, a fenced producer. The JSON
-file says what the clients themselves saw. All that was started is stopped; nothing waits without an end.
+The program starts a broker from Maven's jars and records its ports with tcpdump. For about half a minute librdkafka
+clients and Kafka's own tools use it: producers with several codecs, a transaction, a consumer group, clients beyond a
+byte quota, a forbidden topic, an unknown one, a message that is too large, an offset out of range, a fenced producer.
+The JSON file holds what the clients themselves saw. Every wait has a limit, and every process is stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.clients import Seen, consumer, produce, producer, read  # noq
 
 
 def set_up(broker: KafkaBroker, seen: Seen) -> AdminClient:
-    """Topics, a topic for somebody else alone, and quotas (by Kafka's own tool, so that a Java client is seen)."""
+    """Create topics, one that only another user may use, and quotas (with Kafka's own tool, a Java client)."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "ops-admin", "log_level": 0})
     topics = [
         NewTopic("orders", 3, 1),
@@ -71,7 +71,7 @@ def set_up(broker: KafkaBroker, seen: Seen) -> AdminClient:
 
 
 def play(broker: KafkaBroker, seen: Seen) -> None:
-    """The clients, one after another, as a small shop's would be."""
+    """Run the clients of a small shop, one after another."""
     at = broker.bootstrap
     admin = set_up(broker, seen)
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
@@ -114,7 +114,7 @@ def play(broker: KafkaBroker, seen: Seen) -> None:
     try:
         produce(first, seen, "settlement-1", "orders", 1, 200)
         first.commit_transaction(15)
-    except (KafkaException, SystemError) as error:  # a fatal error comes out of flush in either form
+    except (KafkaException, SystemError) as error:  # flush raises a fatal error in either form
         cause = error if isinstance(error, KafkaException) else error.__cause__
         assert isinstance(cause, KafkaException)
         seen.error("settlement-1", cause.args[0])
@@ -125,7 +125,7 @@ def play(broker: KafkaBroker, seen: Seen) -> None:
 
 
 def record(folder: Path) -> None:
-    """Start the broker and tcpdump, play, stop both, write the sample."""
+    """Start the broker and tcpdump, run the clients, stop both, write the sample."""
     seen = Seen()
     with tempfile.TemporaryDirectory() as work, KafkaBroker.start(Path(work) / "broker") as broker:
         raw = Path(work) / "live.pcap"

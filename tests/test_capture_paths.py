@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from kafkatap import analyze
+from kafkatap.captures.merge import PIPE_PACKETS
 from kafkatap.captures.paths import find_captures
 from kafkatap.captures.pipes import is_pipe
-from kafkatap.captures.sources import PIPE_PACKETS
 from kafkatap.engine import Engine
 from kafkatap.run import Run
 from tests.cli.running import environment, kafkatap

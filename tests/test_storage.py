@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.captures.sources import CaptureReader
+from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.captures.storage import expand, find, is_uri, open_input, size_of
 from tests.support.captures import Packet, pcap_bytes, write_capture
 

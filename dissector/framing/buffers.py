@@ -1,39 +1,35 @@
-"""Buffers for frames that span segments, marks of search buffers, and interned strings: what framing keeps bytes in.
+"""The pool of stream buffers, and the segments of a buffer that is searched.
 
-A buffer is a piece of the pool of size 2^class. One that a finished frame lies in is given back only after the frame
-was decoded (`defer`), as its job still points there; one that a frame has outgrown is given back at once. Large buffers
-that are free give their memory back to the system (`Dissector`), so the pool takes what its frames take.
+A buffer has 2^class bytes. A finished frame still lies in its buffer until it is decoded, so that buffer is deferred:
+it is free after the next drain. A buffer that its frame has outgrown is free at once. Large free buffers return their
+memory to the system (`BufferPool.release`), so the pool takes the memory that its frames take.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kafkatap.kernels import kernel
+from kafkatap.kernels.arrays import drop_pages, moved, untouched
 from kafkatap.kernels.decorator import helper
-from kafkatap.kernels.hashing import hash_start, mix, spread
-from kafkatap.kernels.readers import be32, same_bytes
+from kafkatap.kernels.table import release_row, take_row
 
-from .connections import (
-    CLASSES,
-    DEFERRED,
-    FREE_MARKS,
-    FREE_MARKS_LEFT,
-    LIVE_BUFFERS,
-    POOL_DIRTY,
-    POOL_LISTS,
-    POOL_TOP,
-    SEED,
-    SMALLEST_CLASS,
-    STRING,
-    STRINGS,
-    TEXT,
-)
+from .tables import FRAMING_STATE
 
+Array = np.ndarray[Any, Any]
+
+#: Sizes of buffers: 2^6 bytes and up.
+SMALLEST_CLASS, CLASSES = 6, 34
 #: Buffers for less than this grow in large steps.
 SMALL = 1 << 16
-#: From this class on (1 MiB) free buffers give their memory back.
-LARGE = 20
+#: From this class on (1 MiB) free buffers return their memory.
+LARGE_CLASS = 20
+#: Bytes of a new pool; only those that are used take memory.
+_POOL = 1 << 30
+#: Large free buffers may take this much memory.
+_FREE_KEPT = 16 << 20
 
 
 @helper
@@ -47,61 +43,74 @@ def buffer_class(size):  # type: ignore[no-untyped-def]
 
 @helper
 def take_buffer(t, number):  # type: ignore[no-untyped-def]
-    """A buffer of a class: one given back before, or new from the pool's top (the caller has seen to its room)."""
-    t.state[LIVE_BUFFERS] += 1
-    head = t.state[POOL_LISTS + number - SMALLEST_CLASS]
+    """A buffer of a class: a free one, or a new one from the pool's top, where the caller made room."""
+    state = t.state[0]
+    state.live_buffers += 1
+    head = t.free_buffers[number - SMALLEST_CLASS]
     if head > 0:
         at = head - 1
         following = np.int64(0)
         for k in range(8):
             following |= np.int64(t.pool[at + k]) << (8 * k)
-        t.state[POOL_LISTS + number - SMALLEST_CLASS] = following
-        if number >= LARGE:
-            t.state[POOL_DIRTY] = max(np.int64(0), t.state[POOL_DIRTY] - (np.int64(1) << number))
+        t.free_buffers[number - SMALLEST_CLASS] = following
+        if number >= LARGE_CLASS:
+            state.free_large_bytes = max(np.int64(0), state.free_large_bytes - (np.int64(1) << number))
         return at
-    at = np.int64(t.state[POOL_TOP])
-    t.state[POOL_TOP] = at + (np.int64(1) << number)
+    at = np.int64(state.pool_top)
+    state.pool_top = at + (np.int64(1) << number)
     return at
 
 
 @helper
-def _give_back(pool, state, at, number):  # type: ignore[no-untyped-def]
-    head = state[POOL_LISTS + number - SMALLEST_CLASS]
+def _free_buffer(pool, free_buffers, state, at, number):  # type: ignore[no-untyped-def]
+    """Put a buffer among the free ones of its class: its first bytes hold the next one's place."""
+    head = free_buffers[number - SMALLEST_CLASS]
     for k in range(8):
         pool[at + k] = (head >> (8 * k)) & 255
-    state[POOL_LISTS + number - SMALLEST_CLASS] = at + 1
-    state[LIVE_BUFFERS] -= 1
-    if number >= LARGE:
-        state[POOL_DIRTY] += np.int64(1) << number
+    free_buffers[number - SMALLEST_CLASS] = at + 1
+    state.live_buffers -= 1
+    if number >= LARGE_CLASS:
+        state.free_large_bytes += np.int64(1) << number
+
+
+@helper
+def defer_place(t, at, number):  # type: ignore[no-untyped-def]
+    """Free a buffer of a class after the next drain."""
+    state = t.state[0]
+    t.deferred[state.deferred] = at * 64 + number
+    state.deferred += 1
 
 
 @helper
 def defer_buffer(t, stream):  # type: ignore[no-untyped-def]
-    """Take a stream's buffer from it; it is given back once the frames in it were decoded."""
+    """Remove a stream's buffer; it is free after the next drain."""
     if stream.capacity >= 0:
-        t.deferred[t.state[DEFERRED]] = stream.buffer * 64 + np.int64(stream.capacity)
-        t.state[DEFERRED] += 1
+        defer_place(t, stream.buffer, np.int64(stream.capacity))
         stream.capacity = -1
     stream.used = 0
 
 
-@kernel(np.uint8, np.int64, np.int64)
-def release_buffers(pool, deferred, state):  # type: ignore[no-untyped-def]
-    """Give back all deferred buffers; an empty pool starts again at its bottom."""
-    for i in range(state[DEFERRED]):
-        _give_back(pool, state, deferred[i] >> 6, deferred[i] & 63)
-    state[DEFERRED] = 0
-    if state[LIVE_BUFFERS] == 0:
-        state[POOL_TOP] = 0
-        for i in range(POOL_LISTS, POOL_LISTS + CLASSES):
-            state[i] = 0
+@kernel(np.uint8, np.int64, np.int64, FRAMING_STATE)
+def release_buffers(pool, free_buffers, deferred, state):  # type: ignore[no-untyped-def]
+    """Free all deferred buffers. An empty pool starts again at its bottom."""
+    row = state[0]
+    for i in range(row.deferred):
+        _free_buffer(pool, free_buffers, row, deferred[i] >> 6, deferred[i] & 63)
+    row.deferred = 0
+    if row.live_buffers == 0:
+        row.pool_top = 0
+        for i in range(free_buffers.shape[0]):
+            free_buffers[i] = 0
     return 0
 
 
 @helper
 def append(t, stream, buf, at, length):  # type: ignore[no-untyped-def]
-    """Append buf[at:at+length] to a stream's buffer. It grows to less than twice what is needed, a small one to less
-    than eight times, but no further than what is kept of its frame."""
+    """Append buf[at:at+length] to a stream's buffer.
+
+    A buffer grows to less than twice the needed size, a small one to less than eight times, but no further than the
+    kept bytes of its frame.
+    """
     needed = stream.used + length
     if stream.capacity < 0 or (np.int64(1) << np.int64(stream.capacity)) < needed:
         number = buffer_class(needed)
@@ -113,7 +122,7 @@ def append(t, stream, buf, at, length):  # type: ignore[no-untyped-def]
         for k in range(used):
             t.pool[np.uintp(bigger + k)] = t.pool[np.uintp(old + k)]
         if stream.capacity >= 0:
-            _give_back(t.pool, t.state, old, np.int64(stream.capacity))
+            _free_buffer(t.pool, t.free_buffers, t.state[0], old, np.int64(stream.capacity))
         stream.buffer = bigger
         stream.capacity = number
         stream.used = used
@@ -124,93 +133,71 @@ def append(t, stream, buf, at, length):  # type: ignore[no-untyped-def]
 
 
 @helper
-def add_mark(t, stream, captured, wire, ts, packet, fresh):  # type: ignore[no-untyped-def]
-    """Note which chunk the bytes that are appended next came with."""
-    number = t.state[FREE_MARKS]
-    mark = t.marks[number]
-    t.state[FREE_MARKS] = np.int64(mark.next)
-    t.state[FREE_MARKS_LEFT] -= 1
-    mark.offset = stream.used
-    mark.captured = captured
-    mark.wire = wire
-    mark.ts = ts
-    mark.packet = packet
-    mark.fresh = fresh
-    mark.next = -1
-    if stream.marks_last >= 0:
-        t.marks[stream.marks_last].next = number
+def add_segment(t, stream, captured, length, ts, packet, starts_chunk):  # type: ignore[no-untyped-def]
+    """Note the segment whose bytes are appended next."""
+    number = take_row(t.free_segments)
+    segment = t.segments[number]
+    segment.offset = stream.used
+    segment.captured = captured
+    segment.length = length
+    segment.ts = ts
+    segment.packet = packet
+    segment.starts_chunk = starts_chunk
+    segment.next = -1
+    if stream.segments_last >= 0:
+        t.segments[stream.segments_last].next = number
     else:
-        stream.marks_first = number
-    stream.marks_last = number
+        stream.segments_first = number
+    stream.segments_last = number
 
 
 @helper
-def free_mark(t, number):  # type: ignore[no-untyped-def]
-    """Put a mark that no list holds back among the free ones."""
-    t.marks[number].next = t.state[FREE_MARKS]
-    t.state[FREE_MARKS] = number
-    t.state[FREE_MARKS_LEFT] += 1
+def drop_segment(t, stream):  # type: ignore[no-untyped-def]
+    """Forget the first segment of a buffer that is searched."""
+    number = np.int64(stream.segments_first)
+    stream.segments_first = t.segments[number].next
+    if stream.segments_first < 0:
+        stream.segments_last = -1
+    release_row(t.free_segments, number)
 
 
 @helper
-def drop_mark(t, stream):  # type: ignore[no-untyped-def]
-    """Forget the first mark of a search buffer."""
-    number = np.int64(stream.marks_first)
-    stream.marks_first = t.marks[number].next
-    if stream.marks_first < 0:
-        stream.marks_last = -1
-    free_mark(t, number)
+def skip_buffer(t, stream):  # type: ignore[no-untyped-def]
+    """Count all bytes of a buffer that is searched as skipped, and empty it."""
+    while stream.segments_first >= 0:
+        stream.skipped_bytes += t.segments[stream.segments_first].length
+        drop_segment(t, stream)
+    defer_buffer(t, stream)
 
 
-@helper
-def hash_bytes(buf, at, length, seed):  # type: ignore[no-untyped-def]
-    """A hash of buf[at:at+length], 30 bits, four bytes at a time."""
-    h = mix(hash_start(seed), length, seed)
-    words = length >> 2
-    for k in range(words):
-        h = mix(h, be32(buf, at + 4 * k), seed)
-    rest = np.int64(0)
-    for k in range(4 * words, length):
-        rest = (rest << 8) | np.int64(buf[np.uintp(at + k)])
-    return spread(mix(h, rest, seed))
+class BufferPool:
+    """The owner of the arrays."""
 
+    def __init__(self) -> None:
+        try:
+            self.data: Array = untouched(_POOL, np.uint8)
+        except OSError:  # the system promises no memory that it does not have
+            self.data = untouched(_POOL >> 4, np.uint8)
+        self.free: Array = np.zeros(CLASSES + 1, np.int64)  # by class: 1 + the place of a free buffer, 0 for none
+        self.deferred: Array = np.zeros(49_152, np.int64)
 
-@helper
-def intern(buf, at, length, strings, text, buckets, state):  # type: ignore[no-untyped-def]
-    """The number of a string, added when it is new (the caller has seen to the room). -1 for null (length < 0)."""
-    if length < 0:
-        return np.int64(-1)
-    mask = buckets.shape[0] - 1
-    h = hash_bytes(buf, at, length, np.int64(state[SEED]))
-    slot = h & mask
-    while True:
-        number = np.int64(buckets[slot]) - 1
-        if number < 0:
-            break
-        entry = strings[number]
-        if entry.hash == h and entry.length == length and same_bytes(text, entry.at, buf, at, length):
-            return number
-        slot = (slot + 1) & mask
-    number = np.int64(state[STRINGS])
-    state[STRINGS] = number + 1
-    buckets[slot] = number + 1
-    entry = strings[number]
-    entry.at = state[TEXT]
-    entry.hash = h
-    entry.length = length
-    for k in range(length):
-        text[state[TEXT] + k] = buf[at + k]
-    state[TEXT] += length
-    return number
+    def grow(self, used: int) -> None:
+        """Move the pool, whose first `used` bytes are in use, to one twice as large."""
+        self.data = moved(self.data, used)
 
-
-@kernel(STRING, int, np.int32)
-def rehash_strings(strings, count, buckets):  # type: ignore[no-untyped-def]
-    """Enter strings[0:count] into zeroed buckets, whose number is a power of two."""
-    mask = buckets.shape[0] - 1
-    for number in range(count):
-        slot = strings[number].hash & mask
-        while buckets[slot] != 0:
-            slot = (slot + 1) & mask
-        buckets[slot] = number + 1
-    return 0
+    def release(self, state: Array) -> None:
+        """Free the deferred buffers, and return the memory of large free ones."""
+        top = int(state["pool_top"][0])
+        release_buffers(self.data, self.free, self.deferred, state)
+        if state["free_large_bytes"][0] < _FREE_KEPT:
+            return
+        state["free_large_bytes"] = 0
+        if not state["live_buffers"][0]:
+            drop_pages(self.data, _FREE_KEPT, top)
+            return
+        for place in range(LARGE_CLASS - SMALLEST_CLASS, CLASSES):
+            following = int(self.free[place])
+            while following:
+                at = following - 1
+                following = int(self.data[at : at + 8].view(np.int64)[0])
+                drop_pages(self.data, at + 8, at + (1 << place + SMALLEST_CLASS))

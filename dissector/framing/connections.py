@@ -1,169 +1,163 @@
-"""The tables of framing and correlation: one dialog a connection, two streams each, and what they keep."""
+"""The tables of connections and streams, and the states that they go through.
+
+A connection's `protocol`:
+
+    PROTOCOL_UNKNOWN   until its bytes show what it carries
+      → KAFKA          `detection.detect_protocol`: the first request decodes, or the broker answers it
+                       `chunks`: a search finds a frame
+      → TLS            `detection.detect_protocol`: the client's first bytes are a TLS handshake
+                       `chunks`: three TLS records pass while a stream is searched
+      → FOREIGN        `detection.detect_protocol`: the first bytes are not Kafka
+    KAFKA, TLS and FOREIGN stay until the connection ends.
+
+A stream's `mode`, one for each direction:
+
+    STREAM_AT_START    the connection's first byte comes next, and a frame has to start with it
+      → IN_SYNC        `chunks`: the connection is Kafka; or the other stream is, and this one has no bytes yet
+      → RESYNC         `chunks`: a gap comes first
+                       `detection.detect_protocol`: the first bytes do not suffice
+    STREAM_IN_SYNC     each frame starts where the one before it ends
+      → RESYNC         `frames.read_frames`: a size field is missing, or the frame there makes no sense
+    STREAM_RESYNC      the next boundary is unknown; the bytes are kept and searched
+      → IN_SYNC        `chunks`: `resync.find_frame` finds a frame in them
+
+A synced stream's `doubt` says how its current frame was found:
+
+    DOUBT_NONE         by the frame before it, or confirmed by its body or its answer
+    DOUBT_AT_SEGMENT   by its header alone, where a segment starts
+    DOUBT_IN_SEGMENT   by its header alone, inside a segment
+    DOUBT_NEXT         a doubtful frame is over: the next header has to make sense
+      AT_SEGMENT, IN_SEGMENT → NEXT   `frames.read_frames`: the frame is complete
+      NEXT → NONE                     `frames.read_frames`: the next header makes sense
+      AT_SEGMENT, IN_SEGMENT → NONE, AT_SEGMENT   `frames.drop_contradicted_frame`: a segment within it starts a frame
+"""
 
 from __future__ import annotations
 
-from collections import namedtuple
+from kafkatap.kernels.decorator import helper, record_dtype
 
-from kafkatap.kernels.decorator import record_dtype
+from ..dtypes import NO_TIME
 
-#: What a connection turned out to carry.
-UNKNOWN, KAFKA, TLS, FOREIGN = range(4)
-PROTOCOLS = ("unknown", "kafka", "tls", "not_kafka")
+PROTOCOL_UNKNOWN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_FOREIGN = range(4)
+STREAM_IN_SYNC, STREAM_RESYNC, STREAM_AT_START = range(3)
+DOUBT_NONE, DOUBT_AT_SEGMENT, DOUBT_IN_SEGMENT, DOUBT_NEXT = range(4)
 
-#: One connection. `client` is the direction that sends requests (-1: not known yet).
-DIALOG = record_dtype(
-    ("serial", "i8"),
-    ("previous_response", "i8"),  # first byte's time of the last response; NO_TIME
-    ("mute_end", "i8"),  # until when the broker does not read this connection because of a quota; NO_TIME
-    # Where the time of the exchange with that response went, latest part first, ns: for what waited behind it.
-    ("ahead_late", "i8"),  # its response held back because of a quota
+#: Chunks after which a connection that is not known to be Kafka counts as something else.
+NOT_KAFKA_AFTER = 16
+
+#: One connection. Strings are numbers of interned strings, -1 for none.
+CONNECTION = record_dtype(
+    ("serial", "i8"),  # its number in the tables of the result
+    ("previous_response", "i8"),  # time of the last response's first byte; NO_TIME
+    ("mute_end", "i8"),  # until then the broker does not read this connection because of a quota; NO_TIME
+    # The time of the exchange with that response by its causes, the latest first, in ns. A request that waited behind
+    # it is charged by them.
+    ("ahead_late", "i8"),  # its response was held back because of a quota
     ("ahead_broker", "i8"),
-    ("ahead_mute", "i8"),  # its request not read because of a quota
+    ("ahead_mute", "i8"),  # its request was not read because of a quota
     ("ahead_hol_wait", "i8"),
     ("ahead_hol_throttle_wait", "i8"),  # two parts of that
     ("ahead_hol_poll_wait", "i8"),
     ("requests", "i8"),
-    ("responses", "i8"),
-    ("ready", "i8"),  # the packet that completed the first answered exchange, or with which it settled as TLS; 0
-    ("settled", "i8"),  # the packet of the SETTLED-th chunk of a connection that is not, or not yet, Kafka; 0
-    ("pending_first", "i4"),  # exchanges that wait for their response, in order; -1
-    ("pending_last", "i4"),
-    ("pending_count", "i4"),
+    ("head", "i8"),  # the packet that completed the first answered exchange, or showed that it is TLS or foreign; 0
+    ("not_kafka_since", "i8"),  # the packet of chunk NOT_KAFKA_AFTER without Kafka; 0
+    ("waiting_first", "i4"),  # open exchanges that wait for their response, in order; -1
+    ("waiting_last", "i4"),
+    ("waiting_count", "i4"),
     ("client_id", "i4"),
     ("software", "i4"),
     ("software_version", "i4"),
-    ("mechanism", "i4"),
+    ("mechanism", "i4"),  # of SASL
     ("tls_records", "i4"),
-    ("unknown_chunks", "i4"),  # chunks of a connection that is not, or not yet, Kafka; no more are counted then
-    ("client", "i1"),
+    ("unknown_chunks", "i4"),  # chunks without Kafka; counted until it is Kafka
+    ("client", "i1"),  # the direction that sends requests, -1 unknown
     ("protocol", "u1"),
-    ("raw_sasl", "u1"),  # after SaslHandshake v0: frames are bare tokens until a request header is seen again
+    ("raw_sasl", "u1"),  # 1 after SaslHandshake v0: frames are bare tokens until a request header comes
     ("ahead_polls", "u1"),  # 1: its broker time was a wait for data or for other members of a group
-    ("answers_at_once", "i1"),  # KIP-219: 1 the broker mutes after its response, 0 it answers late, -1 not known
-    ("open", "u1"),
+    ("answers_at_once", "i1"),  # KIP-219: 1 the broker answers at once, then mutes; 0 it answers late; -1 unknown
+    ("is_open", "u1"),
 )
 
-#: How a stream's bytes are read: as frames one behind the other; or in search of the next frame's start.
-SYNCED, SEARCHING, ANCHORED = range(3)  # ANCHORED: the first byte of a connection, where a frame has to start
-#: How far the current frame of a synced stream is believed. A later frame may contradict one that was found by its
-#: first bytes alone, where a segment starts (FIRM) or inside of one (LOOSE). CHECK: it is over, the next header tells.
-CERTAIN, FIRM, LOOSE, CHECK = range(4)
-
-#: One direction. While synced, the buffer holds what is captured of the current frame from its first byte on; while
-#: searching, all bytes in which a frame's start may still be.
+#: One direction. In sync, its buffer holds the captured bytes of the current frame from the first one on. During a
+#: resync, it holds all bytes in which a frame may still start.
 STREAM = record_dtype(
     ("buffer", "i8"),
     ("used", "i8"),
-    ("frame_size", "i8"),  # length of the current frame with its size field; 0: size field not read yet
-    ("kept", "i8"),  # how many of its bytes, from the first on, are wanted
-    ("have", "i8"),  # bytes of it that went by
-    ("first", "i8"),
+    ("frame_size", "i8"),  # length of the current frame with its size field; 0 until the size field is read
+    ("kept", "i8"),  # how many of its bytes are wanted, from the first one on
+    ("passed", "i8"),  # how many of its bytes passed, gaps included
+    ("seen", "i8"),  # how many of its bytes packets carried
+    ("first", "i8"),  # time and packet of its first byte
     ("packet_first", "i8"),
-    ("seen", "i8"),  # bytes of it that packets carried (all but gaps)
-    ("searched", "i8"),  # bytes looked at in vain
-    ("retry", "i8"),  # while a candidate waits for more bytes: how many are worth another look
+    ("retry", "i8"),  # the used bytes at which a candidate that waits for more is worth another look
     ("losses", "i8"),  # gaps and losses of sync so far
     ("frame_bytes", "i8"),
     ("token_bytes", "i8"),
     ("skipped_bytes", "i8"),
-    ("gap_bytes", "i8"),
-    ("capacity", "i4"),  # of the buffer: size class, -1 none
-    ("marks_first", "i4"),
-    ("marks_last", "i4"),
+    ("capacity", "i4"),  # size class of the buffer, -1 for none
+    ("segments_first", "i4"),  # the segments whose bytes are searched; -1
+    ("segments_last", "i4"),
     ("mode", "u1"),
-    ("broken", "u1"),  # the buffer misses bytes of the current frame that went by
-    ("doubt", "u1"),  # CERTAIN, FIRM, LOOSE, CHECK
+    ("doubt", "u1"),
+    ("is_broken", "u1"),  # the buffer lacks bytes of the current frame that passed
 )
 
-#: A piece of a search buffer: bytes of one chunk. `fresh`: it starts where the chunk (so the segment) starts.
-MARK = record_dtype(
-    ("offset", "i8"),
-    ("ts", "i8"),
-    ("packet", "i8"),
-    ("wire", "i8"),
-    ("captured", "i4"),
-    ("next", "i4"),
-    ("fresh", "u1"),
-)
 
-#: Beside each open exchange: its place in the queue of its connection.
-LINK = record_dtype(
-    ("losses", "i8"),  # the response stream's losses when the request came
-    ("dialog", "i4"),
-    ("next", "i4"),
-    ("name", "i4"),  # group or transactional id of the request; -1
-    ("parts", "i4"),  # partitions of a Produce request; -1
-    ("no_reply", "u1"),
-    ("token", "u1"),
-    ("offered", "i1"),  # what an ApiVersions response told: 1 a broker with KIP-219, 0 an older one, -1 nothing
-    ("provisional", "u1"),  # 1 + the outcome under which a provisional row of it was given; 0: none was
-)
+@helper
+def forget_frame(stream):  # type: ignore[no-untyped-def]
+    """Make the next byte of a stream the first one of a frame."""
+    stream.frame_size = 0
+    stream.kept = 0
+    stream.passed = 0
+    stream.seen = 0
+    stream.is_broken = 0
 
-#: Bytes that come to a stream at once: a chunk, or a part of a search buffer that is read again.
-PIECE = record_dtype(
-    ("at", "i8"),
-    ("ts", "i8"),
-    ("packet", "i8"),
-    ("wire", "i8"),
-    ("captured", "i4"),
-    ("source", "i4"),
-    ("fresh", "u1"),
-    ("kind", "u1"),
-)
 
-#: An interned string: where its bytes lie in the text array.
-STRING = record_dtype(("at", "i8"), ("hash", "i8"), ("length", "i4"))
+@helper
+def clear_connection(connection, serial):  # type: ignore[no-untyped-def]
+    """Begin a connection. The fields that `clear_facts` sets stay as they are."""
+    connection.serial = serial
+    connection.previous_response = NO_TIME
+    connection.mute_end = NO_TIME
+    connection.requests = 0
+    connection.head = 0
+    connection.not_kafka_since = 0
+    connection.waiting_first = -1
+    connection.waiting_last = -1
+    connection.waiting_count = 0
+    connection.tls_records = 0
+    connection.unknown_chunks = 0
+    connection.raw_sasl = 0
+    connection.is_open = 1
 
-#: What reassembly gives (see there), declared again so that neither package needs the other. A START with `captured` 1
-#: tells the client's direction and that the first bytes follow; with RESUMED that the dialog's row says already what is
-#: known of a connection that began earlier; with 2 only the direction (a hint).
-CHUNK = record_dtype(
-    ("at", "i8"),
-    ("ts", "i8"),
-    ("packet", "i8"),
-    ("length", "i8"),
-    ("captured", "i4"),
-    ("connection", "i4"),
-    ("direction", "u1"),
-    ("kind", "u1"),
-    ("source", "u1"),
-)
-DATA, HOLE, START, END = range(4)
-RESUMED = 3
-#: Chunks after which a connection that is not known to be Kafka counts as settled.
-SETTLED = 16
 
-#: Where a frame's bytes lie: the block, reassembly's held bytes, or our own pool.
-BLOCK, HELD, POOL = range(3)
+@helper
+def clear_facts(connection, client):  # type: ignore[no-untyped-def]
+    """Forget what may be known of a connection that began earlier. `client`: the direction of its client, or -1."""
+    connection.client_id = -1
+    connection.software = -1
+    connection.software_version = -1
+    connection.mechanism = -1
+    connection.client = client
+    connection.protocol = PROTOCOL_UNKNOWN
+    connection.answers_at_once = -1
 
-#: State (int64): counters and free lists of the tables, then the ledger's counts of frames.
-(
-    STOPPED, JOBS, DONE, FREE_EXCHANGES, NEXT_EXCHANGE, POOL_TOP, FREE_MARKS, STRINGS, TEXT, DEFERRED, LIVE_BUFFERS,
-    FREE_MARKS_LEFT, SEED, MAX_FRAME, SHED_FRAME, POOL_DIRTY, POOL_LISTS,
-) = range(17)  # fmt: skip
-#: MAX_FRAME: of a longer frame only HEAD_KEPT leading bytes are kept. SHED_FRAME: no more than that is kept of any.
-#: POOL_DIRTY: bytes of free buffers that may take memory.
-HEAD_KEPT = 1 << 16
-#: Free lists of the pool: one for each size class 2^6 … 2^40.
-SMALLEST_CLASS, CLASSES = 6, 34
-COUNTS = POOL_LISTS + CLASSES + 1
-(
-    REQUESTS, RESPONSES, REQUEST_TOKENS, RESPONSE_TOKENS, REQUESTS_HEADERLESS, RESPONSES_HEADERLESS, ANSWERED_COUNT,
-    NO_REPLY_COUNT, UNANSWERED_COUNT, LOST_COUNT, ORPHANS, RESYNCS, UNFINISHED,
-) = range(COUNTS, COUNTS + 13)  # fmt: skip
-STATE_SIZE = COUNTS + 16
 
-#: Why the kernel stopped: `CONTINUE_ALL` when every chunk was taken.
-ALL_TAKEN, JOBS_FULL, EXCHANGES_FULL, POOL_FULL, MARKS_FULL, STRINGS_FULL, TEXT_FULL, DONE_FULL, DEFERRED_FULL = range(
-    9
-)
-
-#: Free marks that must be left before a chunk is taken.
-MARKS_ROOM = 1_024
-
-#: All that framing works on, handed from helper to helper as one.
-Tables = namedtuple(
-    "Tables",
-    "block held pool dialogs streams marks exchanges links free done jobs strings text buckets code index tape scratch "
-    "deferred pieces state",
-)
+@helper
+def clear_stream(stream, mode):  # type: ignore[no-untyped-def]
+    """Begin a stream."""
+    forget_frame(stream)
+    stream.buffer = 0
+    stream.used = 0
+    stream.first = NO_TIME
+    stream.packet_first = 0
+    stream.retry = 0
+    stream.losses = 0
+    stream.frame_bytes = 0
+    stream.token_bytes = 0
+    stream.skipped_bytes = 0
+    stream.capacity = -1
+    stream.segments_first = -1
+    stream.segments_last = -1
+    stream.mode = mode
+    stream.doubt = DOUBT_NONE

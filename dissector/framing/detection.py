@@ -1,8 +1,8 @@
 """What a connection carries, by its first bytes.
 
-A SYN tells which end is the client and that a frame starts with its first byte. Kafka it is where the schema reads the
-first request to its end, or one behind it. One that the schema cannot read (a newer version, an API of a vendor, a
-client's mistake) waits for the broker's answer, which has to carry its correlation_id; until then nothing is reported.
+After a SYN, the client is known, and a frame starts with the first byte. The connection is Kafka if its first request
+decodes to its end, or one behind it. A request that does not decode (a newer version, a vendor's API, a client's
+mistake) waits for the broker's answer, which has to carry its correlation_id. Until then nothing is reported.
 """
 
 from __future__ import annotations
@@ -10,119 +10,149 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.kernels.decorator import helper
-from kafkatap.kernels.readers import be16, be32
 
 from ..dtypes import INCOMPLETE, MALFORMED, OK
-from .connections import ANCHORED, FOREIGN, KAFKA, SEARCHING, TLS
-from .correlation import response_program
-from .evidence import ACCEPT, BODY, LONGEST_FRAME, PROGRAM, REJECT, WAIT, body_status, is_named, request_header
-from .resync import RETRY_FROM, SEARCH_LIMIT, chunk_ends_at, empty_search
+from .buffers import skip_buffer
+from .connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, STREAM_AT_START, STREAM_RESYNC
+from .cursor import Cursor, i4, left, skip, u1, u2
+from .evidence import ACCEPT, REJECT, WAIT, Header, body_status, request_header
+from .headers import (
+    LONGEST_FRAME,
+    REQUEST_FIXED,
+    RESPONSE_HEADER,
+    api_key,
+    api_version,
+    frame_size,
+    is_named,
+    request_correlation_id,
+    response_correlation_id,
+)
+from .program_index import response_program
+from .resync import RETRY_FROM, SEARCH_LIMIT, search_buffer, segment_ends_at
+
+#: Content types of TLS records (RFC 8446, 5.1).
+TLS_FIRST, TLS_HANDSHAKE, TLS_LAST = 20, 22, 23
+#: A TLS record is no longer.
+TLS_LONGEST = 16_640
 
 
 @helper
-def looks_like_tls(buf, at, captured):  # type: ignore[no-untyped-def]
-    """Whether a TLS record header stands here (RFC 8446, 5.1)."""
-    if captured < 5:
+def looks_like_tls(data):  # type: ignore[no-untyped-def]
+    """Whether a TLS record header starts here (RFC 8446, 5.1)."""
+    if left(data) < 5:
         return False
-    length = be16(buf, at + 3)
-    return 20 <= buf[at] <= 23 and buf[at + 1] == 3 and buf[at + 2] <= 4 and 0 < length <= 16_640
-
-
-@helper
-def _judge_requests(t, dialog, stream, final):  # type: ignore[no-untyped-def]
-    """Whether the client's first bytes are requests: ACCEPT, REJECT, or WAIT for more of them or for an answer."""
-    buf = t.pool
-    at = stream.buffer
-    end = stream.buffer + stream.used
-    stream.retry = 0
-    while at < end:
-        header = request_header(t, buf, at, end)
-        if header != ACCEPT:
-            return header
-        frame_end = at + 4 + be32(buf, at)
-        if t.scratch[PROGRAM] >= 0:
-            status = body_status(t, buf, at, end, True, True)
-            if status == OK:
-                return ACCEPT
-            if frame_end > end and status == MALFORMED:
-                return REJECT
-        elif final and chunk_ends_at(t, stream, frame_end - stream.buffer) and is_named(t, dialog, buf, at, end):
-            return ACCEPT  # nobody answered it, but it is as long as its segments and names its client
-        if frame_end > end and stream.used > RETRY_FROM:
-            # Each look decodes them from their start again: look when the last is whole, or all are a sixteenth longer.
-            stream.retry = min(frame_end - stream.buffer, stream.used + stream.used // 16)
-        at = frame_end
-    return WAIT
-
-
-@helper
-def _judge_answer(t, asked, stream, final):  # type: ignore[no-untyped-def]
-    """Whether the broker's first bytes answer the first request, which is in the search buffer of stream `asked`."""
-    buf = t.pool
-    at = stream.buffer
-    end = stream.buffer + stream.used
-    if stream.used < 8:
-        return WAIT
-    size = be32(buf, at)
-    if size < 4 or size > LONGEST_FRAME or be32(buf, at + 4) != be32(buf, asked.buffer + 8):
-        return REJECT
-    frame_end = at + 4 + size
-    key = be16(buf, asked.buffer + 4)
-    program = response_program(t.index, key, be16(buf, asked.buffer + 6), buf, at + 8, min(end, frame_end))
-    if frame_end > end and not final:
-        return WAIT
-    ends = chunk_ends_at(t, stream, size + 4)
-    if program < 0:
-        return ACCEPT if ends or (frame_end + 4 <= end and 4 <= be32(buf, frame_end) <= SEARCH_LIMIT) else REJECT
-    t.scratch[PROGRAM] = program
-    t.scratch[BODY] = at + 8
-    status = body_status(t, buf, at, end, False, True)
-    return ACCEPT if status == OK or (status == INCOMPLETE and ends) else REJECT
-
-
-@helper
-def _is_begun(t, dialog, stream):  # type: ignore[no-untyped-def]
-    """Whether the client's first bytes look like the beginning of a request that the schema knows."""
-    header = request_header(t, t.pool, stream.buffer, stream.buffer + stream.used)
-    if header == WAIT:
-        return True
     return (
-        header == ACCEPT
-        and t.scratch[PROGRAM] >= 0
-        and is_named(t, dialog, t.pool, stream.buffer, stream.buffer + stream.used)
+        TLS_FIRST <= u1(data, 0) <= TLS_LAST
+        and u1(data, 1) == 3
+        and u1(data, 2) <= 4
+        and 0 < u2(data, 3) <= TLS_LONGEST
     )
 
 
 @helper
-def judge_start(t, c, d, stream, final):  # type: ignore[no-untyped-def]
-    """Tell what a connection carries, in its `protocol`, by the first bytes after its SYN: the client's, or where these
-    do not suffice the broker's too. What cannot be told so is searched. `final`: nothing comes that could tell more."""
-    dialog = t.dialogs[c]
+def _judge_requests(t, connection, stream, is_final):  # type: ignore[no-untyped-def]
+    """Whether the client's first bytes are requests: ACCEPT, REJECT, or WAIT for more of them or for an answer."""
+    frame = search_buffer(t, stream)
+    stream.retry = 0
+    while left(frame) > 0:
+        header = request_header(t, frame)
+        if header.verdict != ACCEPT:
+            return header.verdict
+        size = frame_size(frame)
+        end = frame.at + size - stream.buffer
+        if header.program >= 0:
+            status = body_status(t, frame, header, True, True)
+            if status == OK:
+                return np.int64(ACCEPT)
+            if size > left(frame) and status == MALFORMED:
+                return np.int64(REJECT)
+        elif is_final and segment_ends_at(t, stream, end) and is_named(t, connection, frame):
+            return np.int64(ACCEPT)  # nobody answered it, but it ends with a segment and names its client
+        if size > left(frame) and stream.used > RETRY_FROM:
+            # Each look decodes them from their start: look when the last is whole, or all are a sixteenth longer.
+            stream.retry = min(end, stream.used + stream.used // 16)
+        frame = skip(frame, size)
+    return np.int64(WAIT)
+
+
+@helper
+def _judge_answer(t, requests, stream, is_final):  # type: ignore[no-untyped-def]
+    """Whether the broker's first bytes answer the first request, which stream `requests` holds."""
+    request = search_buffer(t, requests)
+    answer = search_buffer(t, stream)
+    if left(answer) < RESPONSE_HEADER:
+        return WAIT
+    size = frame_size(answer)
+    if size < RESPONSE_HEADER or size > LONGEST_FRAME + 4:
+        return REJECT
+    if response_correlation_id(answer) != request_correlation_id(request):
+        return REJECT
+    body = Cursor(answer.buf, answer.at + RESPONSE_HEADER, min(answer.end, answer.at + size))
+    program = response_program(t.program_index, api_key(request), api_version(request), body)
+    if size > left(answer) and not is_final:
+        return WAIT
+    is_aligned = segment_ends_at(t, stream, size)
+    if program < 0:
+        is_followed = 4 <= i4(answer, size) <= SEARCH_LIMIT
+        return ACCEPT if is_aligned or is_followed else REJECT
+    status = body_status(t, answer, Header(np.int64(ACCEPT), program, body.at), False, True)
+    return ACCEPT if status == OK or (status == INCOMPLETE and is_aligned) else REJECT
+
+
+@helper
+def _begins_with_request(t, connection, stream):  # type: ignore[no-untyped-def]
+    """Whether the client's first bytes look like the beginning of a request with a known layout."""
+    frame = search_buffer(t, stream)
+    header = request_header(t, frame)
+    if header.verdict == WAIT:
+        return True
+    return header.verdict == ACCEPT and header.program >= 0 and is_named(t, connection, frame)
+
+
+@helper
+def _judge_broker(t, connection, stream, client_stream, is_final):  # type: ignore[no-untyped-def]
+    """Whether the broker's first bytes show that the connection is Kafka. Without a request, the stream is searched."""
+    request = search_buffer(t, client_stream)
+    at_start = client_stream.mode == STREAM_AT_START
+    if at_start and left(request) >= REQUEST_FIXED and 0 < frame_size(request) <= left(request):
+        verdict = np.int64(_judge_answer(t, client_stream, stream, is_final))
+        if verdict == WAIT and is_final:
+            stream.mode = STREAM_RESYNC
+        return verdict
+    stream.mode = STREAM_RESYNC
+    if at_start and client_stream.used > 0:
+        if not _begins_with_request(t, connection, client_stream):
+            return np.int64(REJECT)
+        client_stream.mode = STREAM_RESYNC  # the capture has them in another order
+    return np.int64(WAIT)
+
+
+@helper
+def detect_protocol(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
+    """Set a connection's `protocol` by the first bytes after its SYN: the client's, and the broker's if these do not
+    suffice. If they do not either, the streams are searched. `is_final`: no more bytes come that could help."""
+    connection = t.connections[c]
     other = t.streams[2 * c + 1 - d]
-    final = final or stream.used > SEARCH_LIMIT
-    if d == np.int64(dialog.client):
-        if looks_like_tls(t.pool, stream.buffer, stream.used) and t.pool[stream.buffer] == 22:
-            dialog.protocol = TLS
+    is_final = is_final or stream.used > SEARCH_LIMIT
+    if d == np.int64(connection.client):
+        first = search_buffer(t, stream)
+        if looks_like_tls(first) and u1(first, 0) == TLS_HANDSHAKE:
+            set_not_kafka(t, c, PROTOCOL_TLS)
             return
-        verdict = np.int64(_judge_requests(t, dialog, stream, final))
-        if verdict == WAIT and (final or other.mode == SEARCHING):
-            stream.mode = SEARCHING
-    elif other.mode == ANCHORED and other.used >= 12 and be32(t.pool, other.buffer) + 4 <= other.used:
-        verdict = np.int64(_judge_answer(t, other, stream, final))
-        if verdict == REJECT:
-            empty_search(t, other)
-        elif verdict == WAIT and final:
-            stream.mode = SEARCHING
-    else:  # nothing was asked yet
-        verdict = np.int64(WAIT)
-        stream.mode = SEARCHING
-        if other.mode == ANCHORED and other.used > 0:
-            if _is_begun(t, dialog, other):
-                other.mode = SEARCHING  # the capture has them in another order
-            else:
-                verdict = np.int64(REJECT)
-                empty_search(t, other)
+        verdict = np.int64(_judge_requests(t, connection, stream, is_final))
+        if verdict == WAIT and (is_final or other.mode == STREAM_RESYNC):
+            stream.mode = STREAM_RESYNC
+    else:
+        verdict = np.int64(_judge_broker(t, connection, stream, other, is_final))
     if verdict == ACCEPT:
-        dialog.protocol = KAFKA
+        connection.protocol = PROTOCOL_KAFKA
     elif verdict == REJECT:
-        dialog.protocol = FOREIGN
+        set_not_kafka(t, c, PROTOCOL_FOREIGN)
+
+
+@helper
+def set_not_kafka(t, c, protocol):  # type: ignore[no-untyped-def]
+    """Note that a connection carries something else. Its bytes are not searched any more."""
+    t.connections[c].protocol = protocol
+    for d in range(2):
+        skip_buffer(t, t.streams[2 * c + d])

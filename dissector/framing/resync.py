@@ -1,9 +1,10 @@
-"""The search for a frame's start where sync was lost.
+"""The search for the next boundary where a stream lost sync.
 
-Every offset of the search buffer is tried, in order. A request is confirmed by its header and by its body, which the
-schema has to read to its very end; a response by a correlation_id that was asked for as well. What neither ends with a
-segment nor is followed by another header is not believed, nor is a body that does not fit, unless the frame starts and
-ends as segments do. A candidate that is not whole waits for more bytes, without holding up confirmed ones behind it.
+Every offset of the search buffer is tried, in order. A request is confirmed by its header and by its body, which has to
+decode to its end; a response by the correlation_id of a waiting request as well. A frame inside a segment is believed
+only if it ends with a segment, or if another header follows it. A body that does not decode is believed only if the
+frame starts and ends with segments. A candidate that is not complete waits for more bytes; confirmed ones behind it do
+not wait.
 """
 
 from __future__ import annotations
@@ -11,205 +12,239 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.kernels.decorator import helper
-from kafkatap.kernels.readers import be16, be32, signed32
 
 from ..dtypes import INCOMPLETE, OK
-from .buffers import defer_buffer, drop_mark
-from .connections import CERTAIN, FIRM, KAFKA, LOOSE
-from .correlation import PRODUCE, client_id_length, find_pending, program_of
+from .buffers import drop_segment
+from .connections import DOUBT_AT_SEGMENT, DOUBT_IN_SEGMENT, DOUBT_NONE, PROTOCOL_KAFKA
+from .cursor import Cursor, left, skip
 from .evidence import (
     ACCEPT,
-    BODY,
-    PROGRAM,
     REJECT,
     SEARCH_DEPTH,
     WAIT,
     body_status,
-    is_named,
     request_header,
     response_header,
 )
+from .headers import (
+    PRODUCE,
+    REQUEST_HEADER,
+    api_key,
+    api_version,
+    client_id_length,
+    frame_size,
+    is_named,
+    response_correlation_id,
+)
+from .program_index import REQUEST, program_of
+from .waiting import find_waiting
 
-#: What a search buffer holds at most before a doubtful candidate is decided with what is there.
+#: When a search buffer holds more, doubtful candidates are decided with the bytes that are there.
 SEARCH_LIMIT = 1 << 18
 #: A candidate longer than this is not looked at again with each segment.
 RETRY_FROM = 4_096
-#: Bytes of a body that were captured and make sense, where neither its end nor a client's name speaks for a frame.
+#: Captured bytes of a body that suffice where neither its end nor a client's name speaks for a frame.
 ENOUGH = 16
+#: A response of this many bytes needs no header behind it; this many captured bytes suffice inside a segment.
+LONG_RESPONSE, LONG_RESPONSE_START = 28, 64
 #: A verdict beside REJECT, ACCEPT and WAIT: a frame that is believed until another one contradicts it.
 DOUBT = 3
 
 
 @helper
-def chunk_ends_at(t, stream, offset):  # type: ignore[no-untyped-def]
-    """Whether a piece of the search buffer ends at this offset."""
-    if stream.marks_last < 0 or t.marks[stream.marks_last].offset + t.marks[stream.marks_last].wire < offset:
+def search_buffer(t, stream):  # type: ignore[no-untyped-def]
+    """A cursor over the bytes that are searched."""
+    return Cursor(t.pool, stream.buffer, stream.buffer + stream.used)
+
+
+@helper
+def segment_ends_at(t, stream, offset):  # type: ignore[no-untyped-def]
+    """Whether a segment of the search buffer ends at this offset."""
+    if stream.segments_last < 0:
         return False
-    number = np.int64(stream.marks_first)
-    while number >= 0 and t.marks[number].offset < offset:
-        mark = t.marks[number]
-        if mark.offset + mark.wire == offset:
+    last = t.segments[stream.segments_last]
+    if last.offset + last.length < offset:
+        return False
+    number = np.int64(stream.segments_first)
+    while number >= 0 and t.segments[number].offset < offset:
+        segment = t.segments[number]
+        if segment.offset + segment.length == offset:
             return True
-        number = np.int64(mark.next)
+        number = np.int64(segment.next)
     return False
 
 
 @helper
-def _is_followed(t, c, buf, at, end, as_response):  # type: ignore[no-untyped-def]
-    """Whether the header of another frame of this direction stands at buf[at:end]."""
-    if as_response:
-        return find_pending(t, t.dialogs[c], signed32(be32(buf, at + 4)), SEARCH_DEPTH) >= 0
-    known = program_of(t.index, 0, be16(buf, at + 4), be16(buf, at + 6)) >= 0
-    return known and client_id_length(buf, at + 4, end) >= -1
+def _is_header(t, c, frame, is_response):  # type: ignore[no-untyped-def]
+    """Whether another frame of this direction seems to start here."""
+    if is_response:
+        return find_waiting(t, t.connections[c], response_correlation_id(frame), SEARCH_DEPTH) >= 0
+    known = program_of(t.program_index, REQUEST, api_key(frame), api_version(frame)) >= 0
+    return known and client_id_length(frame) >= -1
 
 
 @helper
-def _try_frame(t, c, stream, x, as_response, fresh, final):  # type: ignore[no-untyped-def]
-    """Whether a frame starts at offset x of the search buffer: a request, or a response that was asked for."""
-    dialog = t.dialogs[c]
-    buf = t.pool
-    at = stream.buffer + x
-    end = stream.buffer + stream.used
-    header = response_header(t, c, buf, at, end) if as_response else request_header(t, buf, at, end)
-    if header == REJECT:
+def _judge_whole(t, c, frame, status, is_response, at_segment, is_aligned, is_final):  # type: ignore[no-untyped-def]
+    """The verdict on a candidate whose bytes are all there."""
+    connection = t.connections[c]
+    if status != OK:  # trailing bytes, or a body that does not decode
+        return ACCEPT if at_segment and is_aligned and connection.protocol == PROTOCOL_KAFKA else REJECT
+    if is_aligned or (at_segment and connection.client >= 0):
+        return ACCEPT
+    following = skip(frame, frame_size(frame))
+    if left(following) < REQUEST_HEADER:
+        return REJECT if is_final else WAIT
+    is_long = is_response and frame_size(frame) >= LONG_RESPONSE
+    return ACCEPT if is_long or _is_header(t, c, following, is_response) else REJECT
+
+
+@helper
+def _judge_start(t, c, frame, header, is_response, at_segment, is_aligned, is_named_request):  # type: ignore[no-untyped-def]
+    """The verdict on a candidate of which no more bytes come, and those that are there decode.
+
+    Inside a segment they do not suffice, except for a response. A frame whose end was cut off starts with a segment as
+    a rule.
+    """
+    if is_response:
+        return DOUBT if at_segment or left(frame) >= LONG_RESPONSE_START else REJECT
+    connection = t.connections[c]
+    is_hinted = is_named_request or (is_aligned and frame.end - header.body >= ENOUGH)
+    is_hinted = is_hinted and (connection.client >= 0 or api_key(frame) != PRODUCE)
+    return DOUBT if at_segment and (connection.protocol == PROTOCOL_KAFKA or is_hinted) else REJECT
+
+
+@helper
+def _judge_candidate(t, c, stream, offset, is_response, at_segment, is_final):  # type: ignore[no-untyped-def]
+    """Whether a frame starts at an offset of the search buffer."""
+    connection = t.connections[c]
+    frame = skip(search_buffer(t, stream), offset)
+    header = response_header(t, c, frame) if is_response else request_header(t, frame)
+    if header.verdict == REJECT:
         return REJECT
-    # Until it is known which end is the client, a response may look like a Produce request: the correlation_id is the
-    # key and version, the number of topics the correlation_id, the first topic the client_id. Its body gives it away,
-    # and only headers that name a client are believed.
-    sure = dialog.client >= 0
-    named = True
-    if not as_response and at + 14 <= end:
-        if t.scratch[PROGRAM] < 0:
+    # Until the client's direction is known, a response may look like a Produce request: the correlation_id is the key
+    # and version, the number of topics the correlation_id, the first topic the client_id. Its body shows the
+    # difference, and only headers that name a client are believed.
+    is_client_known = connection.client >= 0
+    is_named_request = True
+    if not is_response and left(frame) >= REQUEST_HEADER:
+        if header.program < 0:
             return REJECT
-        named = is_named(t, dialog, buf, at, end)
-        # Inside of a segment a client_id that is no text is too little to wait for.
-        if not named and not (sure if t.scratch[BODY] <= at + 14 else fresh):
+        is_named_request = is_named(t, connection, frame)
+        # Inside a segment, a client_id that is no text is not worth waiting for.
+        worth_waiting = is_client_known if header.body <= frame.at + REQUEST_HEADER else at_segment
+        if not is_named_request and not worth_waiting:
             return REJECT
-    if header == WAIT:
-        return REJECT if final else WAIT
-    frame_end = at + 4 + be32(buf, at)
-    whole = frame_end <= end
-    aligned = chunk_ends_at(t, stream, frame_end - stream.buffer)
-    if t.scratch[PROGRAM] < 0:
-        if not fresh or (whole and not aligned):
+    if header.verdict == WAIT:
+        return REJECT if is_final else WAIT
+    is_whole = frame_size(frame) <= left(frame)
+    is_aligned = segment_ends_at(t, stream, offset + frame_size(frame))
+    if header.program < 0:
+        if not at_segment or (is_whole and not is_aligned):
             return REJECT
-        return ACCEPT if whole else DOUBT
-    status = body_status(t, buf, at, end, not as_response, fresh)
-    confirmed = dialog.protocol == KAFKA
-    if whole:
-        if status != OK:  # trailing bytes, or a message that the schema cannot read
-            return ACCEPT if fresh and aligned and confirmed else REJECT
-        if aligned or (fresh and sure):
-            return ACCEPT
-        # One that does not end where a segment does is confirmed by the header behind it.
-        if frame_end + 14 > end:
-            return REJECT if final else WAIT
-        followed = _is_followed(t, c, buf, frame_end, end, as_response)
-        return ACCEPT if followed or (as_response and frame_end - at >= 28) else REJECT
+        return ACCEPT if is_whole else DOUBT
+    status = body_status(t, frame, header, not is_response, at_segment)
+    if is_whole:
+        return _judge_whole(t, c, frame, status, is_response, at_segment, is_aligned, is_final)
     if status != INCOMPLETE:
         return REJECT
-    if not final:
+    if not is_final:
         return WAIT
-    # What is there of it makes sense. Inside of a segment that is too little to go by, but for a response that was
-    # asked for; a frame whose end was not captured (small snap length) starts with a segment as a rule.
-    if as_response:
-        return DOUBT if fresh or end - at >= 64 else REJECT
-    hint = (named or (aligned and end - t.scratch[BODY] >= ENOUGH)) and (sure or be16(buf, at + 4) != PRODUCE)
-    return DOUBT if fresh and (confirmed or hint) else REJECT
+    return _judge_start(t, c, frame, header, is_response, at_segment, is_aligned, is_named_request)
 
 
 @helper
-def contradicts(t, c, buf, piece, as_response, doubt):  # type: ignore[no-untyped-def]
-    """Whether a piece within a doubted frame starts a frame of its own: ACCEPT a whole one, DOUBT one that fits as far
-    as it is there (against LOOSE evidence only), or REJECT."""
-    at = piece.at
-    end = at + np.int64(piece.captured)
-    header = response_header(t, c, buf, at, end) if as_response else request_header(t, buf, at, end)
-    if header != ACCEPT or t.scratch[PROGRAM] < 0:
+def contradicts(t, c, part, is_response, doubt):  # type: ignore[no-untyped-def]
+    """Whether a chunk part within a doubtful frame starts a frame of its own.
+
+    ACCEPT for a whole frame, DOUBT for one that decodes as far as it is there (against DOUBT_IN_SEGMENT only).
+    """
+    frame = Cursor(part.buf, part.at, part.end)
+    header = response_header(t, c, frame) if is_response else request_header(t, frame)
+    if header.verdict != ACCEPT or header.program < 0:
         return REJECT
-    frame_end = at + 4 + be32(buf, at)
-    status = body_status(t, buf, at, end, not as_response, True)
-    if frame_end <= end:
-        followed = frame_end + 14 <= end and _is_followed(t, c, buf, frame_end, end, as_response)
-        return ACCEPT if status == OK and (followed or frame_end == at + piece.wire) else REJECT
-    return DOUBT if status == INCOMPLETE and doubt == LOOSE else REJECT
+    size = frame_size(frame)
+    status = body_status(t, frame, header, not is_response, True)
+    if size > left(frame):
+        return DOUBT if status == INCOMPLETE and doubt == DOUBT_IN_SEGMENT else REJECT
+    following = skip(frame, size)
+    is_followed = left(following) >= REQUEST_HEADER and _is_header(t, c, following, is_response)
+    return ACCEPT if status == OK and (is_followed or size == part.length) else REJECT
 
 
 @helper
-def _drop_front(t, stream, x):  # type: ignore[no-untyped-def]
-    """Take the first x bytes off a search buffer: they are no part of a frame that can be told."""
-    if x <= 0:
+def _drop_front(t, stream, count):  # type: ignore[no-untyped-def]
+    """Skip the first bytes of a search buffer: no frame starts in them."""
+    if count <= 0:
         return
-    stream.skipped_bytes += x
-    stream.searched += x
+    stream.skipped_bytes += count
     base = stream.buffer
-    for k in range(stream.used - x):
-        t.pool[np.uintp(base + k)] = t.pool[np.uintp(base + x + k)]
-    stream.used -= x
-    number = np.int64(stream.marks_first)
+    for k in range(stream.used - count):
+        t.pool[np.uintp(base + k)] = t.pool[np.uintp(base + count + k)]
+    stream.used -= count
+    number = np.int64(stream.segments_first)
     while number >= 0:
-        mark = t.marks[number]
-        following = np.int64(mark.next)
-        if mark.offset + mark.wire <= x and (following >= 0 or mark.wire == np.int64(mark.captured)):
-            drop_mark(t, stream)
-        elif mark.offset < x:
-            cut = x - mark.offset
-            mark.offset = 0
-            mark.wire -= cut
-            mark.captured -= cut
-            mark.fresh = 0
+        segment = t.segments[number]
+        following = np.int64(segment.next)
+        is_cut_off = segment.length != np.int64(segment.captured)  # the last one keeps the bytes that are missing
+        if segment.offset + segment.length <= count and (following >= 0 or not is_cut_off):
+            drop_segment(t, stream)
+        elif segment.offset < count:
+            cut = count - segment.offset
+            segment.offset = 0
+            segment.length -= cut
+            segment.captured -= cut
+            segment.starts_chunk = 0
         else:
-            mark.offset -= x
+            segment.offset -= count
         number = following
 
 
 @helper
-def empty_search(t, stream):  # type: ignore[no-untyped-def]
-    """Give up all of a search buffer."""
-    while stream.marks_first >= 0:
-        stream.skipped_bytes += t.marks[stream.marks_first].wire
-        drop_mark(t, stream)
-    defer_buffer(t, stream)
+def _note_retry(t, stream, offset):  # type: ignore[no-untyped-def]
+    """Note when a long candidate that waits is worth another look: when it is whole, or a sixteenth longer. Each look
+    decodes it from its start."""
+    count = stream.used - offset
+    if count > RETRY_FROM:
+        stream.retry = min(frame_size(skip(search_buffer(t, stream), offset)), count + count // 16)
 
 
 @helper
-def search_frame(t, c, d, stream, final):  # type: ignore[no-untyped-def]
-    """Whether a frame was found in the search buffer; it starts there then. Bytes before it, or in vain, are dropped.
-    stream.doubt tells whether another one may yet contradict it."""
-    dialog = t.dialogs[c]
-    as_response = dialog.client >= 0 and d != np.int64(dialog.client)
-    # Where nothing was asked for, nothing can be an answer that matters.
-    x = np.int64(stream.used if as_response and dialog.pending_first < 0 else 0)
-    decide = final or stream.used > SEARCH_LIMIT
-    number = np.int64(stream.marks_first)
+def find_frame(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
+    """Whether there is a frame in the search buffer, which starts with it then: bytes before it are dropped, or those
+    that no frame can start in. `stream.doubt` says whether another frame may contradict it."""
+    connection = t.connections[c]
+    is_response = connection.client >= 0 and d != np.int64(connection.client)
+    # If no request waits, no response can answer one.
+    offset = np.int64(stream.used if is_response and connection.waiting_first < 0 else 0)
+    is_decided = is_final or stream.used > SEARCH_LIMIT
+    number = np.int64(stream.segments_first)
     found = np.int64(REJECT)
     waiting = np.int64(-1)  # the first candidate that more bytes may confirm
-    while x < stream.used:
-        while number >= 0 and t.marks[number].next >= 0 and t.marks[t.marks[number].next].offset <= x:
-            number = np.int64(t.marks[number].next)
-        mark = t.marks[number]
-        fresh = mark.offset == x and mark.fresh == 1
+    while offset < stream.used:
+        while number >= 0 and t.segments[number].next >= 0 and t.segments[t.segments[number].next].offset <= offset:
+            number = np.int64(t.segments[number].next)
+        segment = t.segments[number]
+        at_segment = segment.offset == offset and segment.starts_chunk == 1
         verdict = np.int64(REJECT)
-        if fresh or waiting < 0:
-            verdict = np.int64(_try_frame(t, c, stream, x, as_response, fresh, decide))
+        if at_segment or waiting < 0:
+            verdict = np.int64(_judge_candidate(t, c, stream, offset, is_response, at_segment, is_decided))
         if verdict == ACCEPT or verdict == DOUBT:
             found = verdict
-            stream.doubt = CERTAIN if verdict == ACCEPT else (FIRM if fresh else LOOSE)
+            in_doubt = DOUBT_AT_SEGMENT if at_segment else DOUBT_IN_SEGMENT
+            stream.doubt = DOUBT_NONE if verdict == ACCEPT else in_doubt
             break
         if verdict == WAIT and waiting < 0:
-            waiting = x
+            waiting = offset
         if waiting < 0:
-            x += 1
+            offset += 1
         else:
             # While one waits, only a frame that starts with a segment and is confirmed at once goes before it.
-            following = np.int64(mark.next)
-            x = t.marks[following].offset if following >= 0 else stream.used
+            following = np.int64(segment.next)
+            offset = t.segments[following].offset if following >= 0 else stream.used
     stream.retry = 0
     if found == REJECT and waiting >= 0:
-        x = waiting
-        if not final and stream.used - x > RETRY_FROM:
-            # Each look decodes it from its start again: look when it is whole, or a sixteenth longer.
-            whole = be32(t.pool, stream.buffer + x) + 4
-            stream.retry = min(whole, (stream.used - x) + (stream.used - x) // 16)
-    _drop_front(t, stream, x)
+        offset = waiting
+        if not is_final:
+            _note_retry(t, stream, offset)
+    _drop_front(t, stream, offset)
     return found != REJECT

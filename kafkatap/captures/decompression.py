@@ -1,8 +1,8 @@
-"""Decompression that gives every byte before damage: `open_stream(file)` tells gzip and zstd by their first bytes.
+"""Decompression of gzip and zstd that returns every byte before damage.
 
-A stream has `readinto(view)`, which gives 0 only at the end, and raises `DamagedCapture` (with the offset in the
-decompressed bytes) only after all that could be decompressed before was given. Output is bounded by the caller's view,
-whatever the input claims.
+`open_decompressor(file)` detects the compression by the file's first bytes. A decompressor's `readinto(view)` returns 0
+only at the end. It raises `DamagedCapture` only after it has returned everything before the damage; the offset counts
+decompressed bytes. The caller's view limits the output, whatever the input claims.
 """
 
 from __future__ import annotations
@@ -15,59 +15,62 @@ from typing import Any, Protocol, cast
 from kafkatap.reassembly.errors import DamagedCapture, NotACapture, TruncatedCapture
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-#: Compressions that are not read, by their first bytes, with the command that undoes them.
-FOREIGN = {b"BZh": ("bzip2", "bunzip2"), b"\xfd7zXZ": ("xz", "unxz"), b"\x04\x22\x4d\x18": ("lz4", "unlz4"),
+#: Compressions that kafkatap does not read, by their first bytes: the name, and the command that decompresses it.
+UNSUPPORTED = {b"BZh": ("bzip2", "bunzip2"), b"\xfd7zXZ": ("xz", "unxz"), b"\x04\x22\x4d\x18": ("lz4", "unlz4"),
            b"PK\x03\x04": ("zip", "unzip"), b"\x1f\x9d": ("compress", "uncompress")}  # fmt: skip
 _CHUNK = 65_536
-#: What is lost of a zstd stream before damage: at most so many decompressed bytes.
-_PIECE = 65_536
-#: In zstd: the type of a block that is one byte repeated, and the flag of a frame that ends with a checksum.
+#: zstd decompresses this many bytes at once. Damage costs at most as many bytes before it.
+_ZSTD_STEP = 65_536
+#: zstd: the type of a block that repeats one byte, and the flag of a frame that ends with a checksum.
 _RUN, _CHECKSUM = 1, 4
 
 
-class Stream(Protocol):
+class Decompressor(Protocol):
     def readinto(self, view: memoryview) -> int: ...
 
 
-def open_stream(file: io.BufferedReader) -> tuple[str, Stream | None]:
-    """The compression's name and its stream; ("", None) where the bytes are as they are."""
+def open_decompressor(file: io.BufferedReader) -> tuple[str, Decompressor | None]:
+    """The compression's name and its decompressor; ("", None) for a file that is not compressed.
+
+    NotACapture for a compression that kafkatap does not read.
+    """
     head = file.peek(6)[:6]
     if head[:2] == GZIP:
-        return "gzip", Gzip(file)
+        return "gzip", GzipDecompressor(file)
     if head[:4] == ZSTD:
-        return "zstd", Zstd(file)
-    for magic, (name, command) in FOREIGN.items():
+        return "zstd", ZstdDecompressor(file)
+    for magic, (name, command) in UNSUPPORTED.items():
         if head.startswith(magic):
             raise NotACapture(f"compressed by {name}, which is not read here: {command} it first")
     return "", None
 
 
-class Gzip:
-    """gzip, also of several members (as bgzip, pigz and `cat a.gz b.gz` make them)."""
+class GzipDecompressor:
+    """gzip of one or more members. bgzip, pigz and `cat a.gz b.gz` write several."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
         self._member = zlib.decompressobj(31)
-        self._input = b""
-        self._given = 0
-        self._over = False
+        self._input = b""  # compressed bytes that are not decompressed yet
+        self._position = 0  # decompressed bytes returned so far
+        self._is_over = False
         self._error: DamagedCapture | None = None
 
     def readinto(self, view: memoryview) -> int:
         done = 0
-        while done < len(view) and not self._over:
+        while done < len(view) and not self._is_over:
             if not self._input:
                 self._input = self._file.read1(_CHUNK)
                 if not self._input:
-                    self._over = True
-                    self._error = TruncatedCapture("the gzip stream is cut short", self._given + done)
+                    self._is_over = True
+                    self._error = TruncatedCapture("the gzip stream is cut short", self._position + done)
                     break
             output = self._decompress(len(view) - done)
             view[done : done + len(output)] = output
             done += len(output)
             if self._member.eof:
                 self._next_member()
-        self._given += done
+        self._position += done
         if done == 0 and self._error is not None:
             raise self._error
         return done
@@ -77,16 +80,16 @@ class Gzip:
         try:
             output = self._member.decompress(self._input, room)
         except zlib.error as error:
-            output = self._up_to_the_damage(before, room)
-            self._over = True
-            at = self._given + len(output)
+            output = self._before_damage(before, room)
+            self._is_over = True
+            at = self._position + len(output)
             self._error = DamagedCapture(f"the gzip stream is damaged ({str(error).rpartition(': ')[2]})", at)
             return output
         self._input = self._member.unconsumed_tail
         return output
 
-    def _up_to_the_damage(self, member: Any, room: int) -> bytes:
-        """zlib gives nothing of a chunk in which it fails: byte by byte up to there."""
+    def _before_damage(self, member: Any, room: int) -> bytes:
+        """Decompress byte by byte up to the damage: zlib returns nothing of a chunk in which it fails."""
         parts: list[bytes] = []
         try:
             for n in range(len(self._input)):
@@ -102,21 +105,24 @@ class Gzip:
             if not more:
                 break
             rest += more
-        # What follows the last member and is none (zeros of a tape block) is not part of the capture.
-        self._over = rest[:2] != GZIP
+        # Other bytes behind the last member (zeros of a tape block) are not part of the capture.
+        self._is_over = rest[:2] != GZIP
         self._input = rest
         self._member = zlib.decompressobj(31)
 
 
 class _ZstdFrames:
-    """Reads a zstd file, and follows its frames: the decompressor does not tell whether the last one is whole."""
+    """Reads a zstd file and follows its frames, as the library does not say whether the last one is complete.
+
+    `is_inside`: whether the bytes read so far end inside a frame.
+    """
 
     def __init__(self, file: io.BufferedReader) -> None:
         self.is_inside = False
         self._file = file
-        self._parts = self._follow()
-        self._left = next(self._parts)
-        self._part = b""
+        self._fields = self._field_sizes()
+        self._left = next(self._fields)  # bytes of the current field that are not read yet
+        self._field = b""  # its first bytes, at most 8
 
     def read(self, size: int) -> bytes:
         data = self._file.read(size)
@@ -125,20 +131,20 @@ class _ZstdFrames:
             some = data[at : at + self._left]
             at += len(some)
             self._left -= len(some)
-            self._part = (self._part + some)[:8]
+            self._field = (self._field + some)[:8]
             if not self._left:
-                part, self._part = self._part, b""
-                self._left = self._parts.send(part)
+                field, self._field = self._field, b""
+                self._left = self._fields.send(field)
         return data
 
-    def _follow(self) -> Generator[int, bytes, None]:
-        """Yields the size of each part in turn, above 0; is sent its first bytes (RFC 8878, section 3.1)."""
+    def _field_sizes(self) -> Generator[int, bytes, None]:
+        """Yield the size of each field (RFC 8878, section 3.1), above 0; receive the field's first bytes."""
         while True:
             self.is_inside = False
             magic = yield 1
             self.is_inside = True
             magic += yield 3
-            if magic != ZSTD:  # a skippable frame, or what the decompressor refuses
+            if magic != ZSTD:  # a skippable frame, or bytes that the decompressor refuses
                 size = int.from_bytes((yield 4), "little")
                 if size:
                     yield size
@@ -160,8 +166,8 @@ class _ZstdFrames:
                 yield 4
 
 
-class Zstd:
-    """zstd, also of several frames."""
+class ZstdDecompressor:
+    """zstd of one or more frames."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         import zstandard
@@ -169,24 +175,24 @@ class Zstd:
         self._damage = zstandard.ZstdError
         self._frames = _ZstdFrames(file)
         self._stream = zstandard.ZstdDecompressor().stream_reader(cast(Any, self._frames), read_across_frames=True)
-        self._given = 0
+        self._position = 0
         self._error: DamagedCapture | None = None
 
     def readinto(self, view: memoryview) -> int:
         done = 0
         while done < len(view) and self._error is None:
             try:
-                count = self._stream.readinto(view[done : done + _PIECE])
+                count = self._stream.readinto(view[done : done + _ZSTD_STEP])
             except self._damage as error:
                 reason = str(error).rpartition(": ")[2]
-                self._error = DamagedCapture(f"the zstd stream is damaged ({reason})", self._given + done)
+                self._error = DamagedCapture(f"the zstd stream is damaged ({reason})", self._position + done)
                 break
             if not count:
                 if self._frames.is_inside:
-                    self._error = TruncatedCapture("the zstd stream is cut short", self._given + done)
+                    self._error = TruncatedCapture("the zstd stream is cut short", self._position + done)
                 break
             done += count
-        self._given += done
+        self._position += done
         if done == 0 and self._error is not None:
             raise self._error
         return done

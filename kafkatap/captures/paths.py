@@ -1,4 +1,4 @@
-"""The captures that are named for a command or an analysis: files, pipes, folders of captures, globs."""
+"""Find the captures that a user names: files, pipes, folders of captures, globs."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import cast
 from kafkatap.reassembly.errors import CaptureError
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 
-from .decompression import open_stream
+from .decompression import open_decompressor
 from .pipes import STANDARD_INPUT
 from .storage import expand, is_uri, open_input
 
-#: Files of a folder that are read whatever they hold. The others are read if they begin as captures do.
+#: Files of a folder with these names are captures, whatever they hold. Other files are, if they begin as captures do.
 _CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.gz|\.zst)?$", re.IGNORECASE)
 
 
 def find_captures(named: Iterable[str]) -> list[str]:
-    """The captures that paths, folders and globs name, each once: in the order named, those of a folder or glob sorted.
+    """The captures that paths, folders and globs name, each once, in the order named. Folders and globs are sorted.
 
-    FileNotFoundError where a glob matches nothing, or a folder has no captures. A path that is neither stays as it is,
-    also where nothing is there: opening it tells.
+    FileNotFoundError where a glob matches nothing, or a folder has no captures. Any other path is returned as it is,
+    even if no such file exists: opening it fails.
     """
     found: dict[str, None] = {}
     for path in named:
         if path != STANDARD_INPUT and (os.path.isdir(path) or is_uri(path)):
-            files = [file for file in _expanded(path) if is_uri(file) or _is_capture(file)]
+            files = [file for file in _files_below(path) if is_uri(file) or _is_capture(file)]
             if not files:
                 raise FileNotFoundError(f"{path}: there is no capture in this folder")
             found.update(dict.fromkeys(files))
@@ -39,7 +39,7 @@ def find_captures(named: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def _expanded(path: str) -> list[str]:
+def _files_below(path: str) -> list[str]:
     try:
         return expand(path)
     except FileNotFoundError:
@@ -49,15 +49,15 @@ def _expanded(path: str) -> list[str]:
 
 
 def _is_capture(path: str) -> bool:
-    """Whether a file of a folder is a capture: by its name, else by its first bytes."""
+    """Whether a file of a folder is a capture, by its name or by its first bytes."""
     if _CAPTURE_NAME.search(path):
         return True
     try:
         opened: io.BufferedReader = io.BufferedReader(cast(io.RawIOBase, open_input(path)))
         with opened as file:
             head = bytearray(HEADER_SIZE)
-            _, stream = open_stream(file)
-            count = file.readinto(head) if stream is None else stream.readinto(memoryview(head))
+            _, decompressor = open_decompressor(file)
+            count = file.readinto(head) if decompressor is None else decompressor.readinto(memoryview(head))
             Scanner(packets=1).start(bytes(head[:count]))
     except (CaptureError, OSError):
         return False

@@ -1,4 +1,4 @@
-"""Captures that can be read only once: standard input, named pipes, and what a shell puts for `<(command)`."""
+"""Captures that can be read only once: standard input, named pipes, and the shell's `<(command)`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, cast
 STANDARD_INPUT = "-"
 
 
-class Interrupted(Exception):  # no error: the end of a pipe, by Ctrl-C
-    """Raised by a signal handler while `Pipe.waiting`: the input ends here."""
+class Interrupted(Exception):  # not an error: Ctrl-C ends a pipe
+    """A signal handler raises it while `Pipe.waiting`, to end the input."""
 
 
 def is_pipe(path: str) -> bool:
-    """Whether what a path names can be read only once, and not be sought in."""
+    """Whether a path names something that can be read only once, without seeking."""
     if path == STANDARD_INPUT:
         return True
     try:
@@ -27,22 +27,25 @@ def is_pipe(path: str) -> bool:
 
 
 class Pipe(io.RawIOBase):
-    """A pipe, opened. Ctrl-C while it waits for more ends it like the end of the input: nothing read is lost."""
+    """An open pipe. Ctrl-C while it waits ends the input there; nothing read before is lost.
+
+    `waiting`: whether a pipe of this process waits now.
+    """
 
     waiting = False
 
     def __init__(self, path: str) -> None:
-        self._head = 24  # the first read gives no less, as long as there is more: formats are told by it
-        self._over = False
+        self._least = 24  # bytes that the first read waits for: enough to detect the format
+        self._is_over = False
         self._raw: io.RawIOBase | None = None
         if path == STANDARD_INPUT:
             self._raw = cast(Any, sys.stdin.buffer).raw
             return
         try:
-            Pipe.waiting = True  # for somebody who writes into it
+            Pipe.waiting = True  # for a writer
             self._raw = open(path, "rb", buffering=0)  # noqa: SIM115 (closed by `close`)
         except Interrupted:
-            self._over = True
+            self._is_over = True
         finally:
             Pipe.waiting = False
 
@@ -51,8 +54,8 @@ class Pipe(io.RawIOBase):
 
     def readinto(self, view: Any) -> int:
         done = 0
-        wanted, self._head = max(self._head, 1), 0
-        while done < min(wanted, len(view)) and not self._over:
+        least, self._least = max(self._least, 1), 0
+        while done < min(least, len(view)) and not self._is_over:
             try:
                 Pipe.waiting = True
                 count = cast(io.RawIOBase, self._raw).readinto(view[done:]) or 0
@@ -61,12 +64,12 @@ class Pipe(io.RawIOBase):
                 count = 0
             finally:
                 Pipe.waiting = False
-            self._over = count == 0
+            self._is_over = count == 0
             done += count
         return done
 
     def close(self) -> None:
-        """Close it, but for standard input, which is not ours."""
+        """Close the pipe. Standard input stays open: it is not ours."""
         if self._raw is not None and self._raw is not getattr(getattr(sys.stdin, "buffer", None), "raw", None):
             self._raw.close()
         super().close()

@@ -1,4 +1,4 @@
-"""Work in a thread of its own, a little ahead of what its results are used for. Kernels and reads let go of the GIL."""
+"""Run a generator in a thread, a few items ahead of its consumer. Kernels and reads release the GIL."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-#: How many items may exist at once: one is in use, one waits, one is being made.
+#: How many items exist at once, at most: one is in use, one waits, one is being made.
 AHEAD = 3
 
 
-def ahead(items: Generator[T, None, None]) -> Iterator[T]:
-    """The same items in the same order, made by a thread. What is raised there is raised here, in its place.
+def read_ahead(items: Generator[T, None, None]) -> Iterator[T]:
+    """Yield the same items in the same order, made by a thread. An exception there is raised here, in its place.
 
-    The thread starts to make an item only after all but the last AHEAD - 1 items before it are no longer in use. When
-    the iteration is given up, or the interpreter exits, the thread ends after the item that it is making.
+    The thread waits until at most AHEAD - 1 earlier items are in use before it makes the next. When the consumer stops
+    iterating, or the interpreter exits, the thread ends after the current item.
     """
     worker = _Worker(items)
     try:
-        while (got := worker.wait()) is not None:
-            yield got[0]
+        while (made := worker.next_item()) is not None:
+            yield made[0]
     finally:
         worker.stop()
     if worker.error is not None:
@@ -32,20 +32,20 @@ def ahead(items: Generator[T, None, None]) -> Iterator[T]:
 
 
 class _Worker(Generic[T]):
-    """The thread, and the items that it has made. `error` is what ended it early."""
+    """The thread and the items that it has made. `error`: the exception that ended it early."""
 
     def __init__(self, items: Generator[T, None, None]) -> None:
         self.error: BaseException | None = None
         self._items = items
         self._made: deque[T] = deque()
-        self._is_over = self._is_given_up = False
+        self._is_over = self._is_cancelled = False
         self._changed = Condition()
         self._thread = Thread(target=self._make, name="kafkatap-ahead", daemon=True)
         _running.add(self.stop)
         self._thread.start()
 
-    def wait(self) -> tuple[T] | None:
-        """The next item; None when there is no more."""
+    def next_item(self) -> tuple[T] | None:
+        """Wait for the next item and return it in a tuple; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._made or self._is_over)
             if not self._made:
@@ -55,11 +55,11 @@ class _Worker(Generic[T]):
         return (item,)
 
     def stop(self) -> None:
-        """End the thread, and wait for its end."""
-        if sys.is_finalizing():  # `_stop_all` was here before; no thread runs any more
+        """End the thread and wait for it."""
+        if sys.is_finalizing():  # `_stop_all` has run; no thread is left
             return
         with self._changed:
-            self._is_given_up = True
+            self._is_cancelled = True
             self._changed.notify_all()
         self._thread.join()
         _running.discard(self.stop)
@@ -67,31 +67,33 @@ class _Worker(Generic[T]):
     def _make(self) -> None:
         try:
             for item in self._items:
-                if not self._hand_over(item):
+                if not self._put(item):
                     break
             self._items.close()
-        except BaseException as error:  # handed over, whatever it is
+        except BaseException as error:  # `read_ahead` raises it, whatever it is
             self.error = error
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
 
-    def _hand_over(self, item: T) -> bool:
-        """Wait until there is room for an item; whether it is still wanted."""
+    def _put(self, item: T) -> bool:
+        """Wait until there is room for an item, and add it. False where the consumer has stopped."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._made) < AHEAD - 2 or self._is_given_up)
+            self._changed.wait_for(lambda: len(self._made) < AHEAD - 2 or self._is_cancelled)
             self._made.append(item)
             self._changed.notify_all()
-            return not self._is_given_up
+            return not self._is_cancelled
 
 
-#: How to stop the threads that there are.
+#: The functions that stop the threads that run now.
 _running: set[Callable[[], None]] = set()
 
 
 @atexit.register
 def _stop_all() -> None:
-    """End the threads of iterators that are still referred to when the interpreter exits. It stops daemon threads where
-    they are: an iterator that is dropped after that would wait for its thread for ever."""
+    """End the threads of iterators that are alive when the interpreter exits.
+
+    The interpreter then freezes daemon threads: an iterator dropped after that would wait for its thread for ever.
+    """
     for stop in list(_running):
         stop()

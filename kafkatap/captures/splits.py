@@ -1,22 +1,16 @@
-"""Captures cut into splits by byte range, each of which can be read without those before it.
+"""Cut captures into splits by byte range. Each split can be read without those before it.
 
-A split owns the records that begin in its range. `SplitReader` searches for the first of them (`boundaries`), reads on
-to the end of the last one, and tells where both are: `begins` and `ends`. A search can be misled by what packets hold,
-but not without notice: in one file each split must begin where the one before ended, and who reads all of them asks
-`misplaced` for those that do not, and reads them again with the `exact` place. In the same way `misinformed` tells
-which splits of a pcapng did not know of interfaces that are described in the middle of the file.
-
-Adding up the reports of a file's splits: packets and bytes are sums; link types and interfaces those of all; `damage`
-is that of the first split that met any, and splits after it do not count (`void`), as a capture is not read beyond its
-damage; packets dropped are told of each interface since the capture's start, so the last one told counts (`dropped`).
+A split has the records that begin in its range. `SplitReader` searches for the first of them (`boundaries`), reads to
+the end of the last one, and reports where both are: `begins` and `ends`. A search can be misled by the contents of
+packets, but not unnoticed: in one file each split must begin where the one before it ended (`split_checks`). A split
+that does not is read again with its `exact` place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any, cast
 
 import numpy as np
@@ -27,35 +21,36 @@ from kafkatap.reassembly.errors import CaptureError
 from kafkatap.reassembly.scanner import HEADER_SIZE, MODIFIED, Scanner
 
 from ..kernel_modules import KERNEL_MODULES
-from .sources import BLOCK_SIZE, CaptureReader, Reading
-from .storage import Input, open_input, size_of
+from .capture_bytes import CaptureBytes
+from .capture_reader import BLOCK_SIZE, CaptureReader
+from .storage import InputFile, open_input, size_of
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 SPLIT_SIZE = 64 << 20
-#: Bytes after a split's start in which a chain of records must hold: of these, then of those (pcapng: huge blocks).
+#: Bytes after a split's start that a chain of records must span. The second window is for huge blocks of pcapng.
 _WINDOWS = (512 << 10, 17 << 20)
-#: Bytes read past a split's end at once, for its last record.
+#: Bytes that are read past a split's end, for its last record.
 _BEYOND = 64 << 10
 _HEAD = 64 << 10
-#: Of a pcap's head is kept as much as tells of the format and of the first packet's time.
+#: Bytes of a pcap's head that a split keeps: the file header and the time of the first packet.
 _KEPT = HEADER_SIZE + 4
-#: Captures whose first packet has an earlier time (s) do not know the time.
+#: A first packet with an earlier time (s) means that the clock was not set.
 _CLOCK_WAS_SET = 1 << 28
 _PACKET_BLOCKS = (2, 3, 6)
 _DESCRIPTIONS = (0x0A0D0D0A, 1)
 
-store.use(KERNEL_MODULES)  # an executor may read splits before it has an engine, or without one
+store.use(KERNEL_MODULES)  # executors read splits without an engine, too
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The records of a capture that begin in bytes start:end of its file (end None: all the rest).
+    """The records of a capture that begin in bytes start:end of its file (end None: to the end of the file).
 
-    `file` counts the files of a plan, `number` the splits of a file, both from 0. `head` is the file's first 28 bytes,
-    b"" for a file that is read as a whole. `interfaces`: the section headers and interface descriptions of a pcapng
-    that lie before `start`, as far as known; b"" for none. `parts`: into how many splits the file is cut. `size`: bytes
-    of the whole file, -1 where that is not known: what is added to it later is not read (but of compressed ones).
+    `file` numbers the files of a plan, `number` the splits of a file, both from 0. `head`: the first 28 bytes of the
+    file, b"" for a file that is read whole. `interfaces`: the section headers and interface descriptions of a pcapng
+    before `start`, as far as known. `parts`: the number of splits of the file. `size`: bytes of the whole file, -1 if
+    unknown. Bytes that are added later are not read, except to compressed files.
     """
 
     path: str
@@ -70,11 +65,11 @@ class Split:
 
     @property
     def length(self) -> int:
-        """Bytes of its range."""
+        """Bytes in the range."""
         return (self.size if self.end is None else self.end) - self.start
 
     def start_of(self, number: int) -> int:
-        """Where split `number` of the same file starts."""
+        """The start of split `number` of the same file."""
         return self.size * number // self.parts
 
 
@@ -82,12 +77,12 @@ class Split:
 
 
 def plan_splits(paths: Sequence[str], size: int = SPLIT_SIZE) -> list[Split]:
-    """Splits of at most `size` bytes (0: whole files), of each file of the same length, in the order of the paths.
+    """Cut each file into splits of equal length, at most `size` bytes (0: whole files), in the order of the paths.
 
-    Reads no more than the heads of files longer than that. Compressed files, and those that are no captures, are one
-    split each. OSError of a file that cannot be opened is the caller's.
+    Only the heads of longer files are read. Compressed files, and files that are no captures, are one split each.
+    OSError if a file cannot be opened.
     """
-    with ThreadPoolExecutor(32) as threads:  # object stores answer late, but many at once
+    with ThreadPoolExecutor(32) as threads:  # object stores have high latency but answer many requests at once
         plans = threads.map(lambda file, path: _plan_file(file, path, size), range(len(paths)), paths)
         return [split for splits in plans for split in splits]
 
@@ -98,21 +93,21 @@ def _plan_file(file: int, path: str, size: int) -> list[Split]:
 
 
 def cut(whole: Split, size: int) -> list[Split]:
-    """Splits of at most `size` bytes of a file, which is read as a whole if it has to be."""
+    """Cut a file into splits of at most `size` bytes, or into one split if it must be read whole."""
     path, length = whole.path, whole.size
     data = _read(path, 0, _HEAD)
     head = data[:_KEPT]
     scanner = Scanner(1)
     try:
         scanner.start(head)
-    except CaptureError:  # compressed, or none: its reader says so
+    except CaptureError:  # compressed, or no capture; the reader reports it
         return [whole]
-    if scanner.format == MODIFIED:  # rare, and not worth another search for records
+    if scanner.format == MODIFIED:  # rare: not worth a search of its own
         return [whole]
     interfaces = b""
     if scanner.format == "pcapng":
         interfaces = _first_descriptions(data)
-        if not interfaces:  # damaged in its first block
+        if not interfaces:  # the first block is damaged
             return [whole]
     whole = replace(whole, head=head, parts=-(-length // size))
     starts = [whole.start_of(n) for n in range(whole.parts)]
@@ -130,7 +125,7 @@ def _read(path: str, start: int, count: int) -> bytes:
         file.close()
 
 
-def _window(file: Input, start: int, count: int) -> Bytes:
+def _window(file: InputFile, start: int, count: int) -> Bytes:
     """Up to `count` bytes from `start` on; fewer at the file's end."""
     data = np.empty(count, np.uint8)
     view = memoryview(cast(Any, data))
@@ -145,7 +140,7 @@ def _window(file: Input, start: int, count: int) -> Bytes:
 
 
 def first_descriptions(path: str) -> bytes:
-    """The section headers and interface descriptions of a pcapng, up to its first packet: what a plan knows of them."""
+    """The section headers and interface descriptions before the first packet of a pcapng."""
     return _first_descriptions(_read(path, 0, _HEAD))
 
 
@@ -169,15 +164,15 @@ def _first_descriptions(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The first record that begins at a byte or after it (None: not found; the file's size: none begins there), and
-    whether nothing in the bytes around it speaks for another one."""
+    """The result of a search: where the first record begins (None: not found; the file's size: there is none). `sure`:
+    the searched bytes allow no other place."""
 
     place: int | None
     sure: bool
 
 
-def find_record(file: Input, split: Split, target: int | None = None) -> Found:
-    """Search for the first record that begins at `target` (the split's start) or later. Same bytes, same answer."""
+def find_record(file: InputFile, split: Split, target: int | None = None) -> Found:
+    """Search for the first record at `target` (default: the split's start) or later. Equal bytes give equal results."""
     target = split.start if target is None else target
     scanner = Scanner(1)
     first = scanner.start(split.head)
@@ -185,13 +180,13 @@ def find_record(file: Input, split: Split, target: int | None = None) -> Found:
         return Found(first, True)
     scanner.know(split.interfaces)
     start = max(first, (target - boundaries.BEFORE) & ~3)
-    # Where the window begins with the file's first record, that is the only one to begin from.
+    # If the window begins with the file's first record, the chain must begin there.
     last = 0 if start == first else target - start
     for after in _WINDOWS[: 2 if scanner.format == "pcapng" else 1]:
         data = _window(file, start, min(target - start + after, split.size - start))
         if len(data) <= target - start:
             break
-        # A capture's last record is whole, as long as there is a chain that says so.
+        # At the file's end, prefer a chain whose last record is complete.
         for whole in (1, 0) if start + len(data) >= split.size else (0,):
             found = _search(data, (target - start, last, whole), split, scanner)
             if found.place is not None:
@@ -202,34 +197,34 @@ def find_record(file: Input, split: Split, target: int | None = None) -> Found:
 def _search(data: Bytes, wanted: tuple[int, int, int], split: Split, scanner: Scanner) -> Found:
     """What the kernels find in a window, as a place in it."""
     landing = np.empty(len(data), np.int32)
-    told = np.zeros(2, np.int64)
+    result = np.zeros(1, boundaries.FOUND)
     if scanner.format == "pcapng":
-        place = boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, told)
-        return Found(place if place >= 0 else None, int(told[boundaries.OTHERS]) == 0)
+        place = boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, result)
+        return Found(place if place >= 0 else None, int(result["others"][0]) == 0)
     second = 1_000_000 if scanner.format == "pcap" else 1_000_000_000
     about = _about(split, scanner)
-    place = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, second, about, landing, told)
-    if told[boundaries.OTHERS] >= 0:
-        return Found(place, int(told[boundaries.OTHERS]) == 0)
+    place = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, second, about, landing, result)
+    if result["others"][0] >= 0:
+        return Found(place, int(result["others"][0]) == 0)
     # Some programs write fractions of a second, or first times, that cannot be meant: of these nothing is sure.
-    guess = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, 1 << 32, 0, landing, told)
-    if told[boundaries.OTHERS] >= 0 or place < 0:
+    guess = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, 1 << 32, 0, landing, result)
+    if result["others"][0] >= 0 or place < 0:
         place = guess
     return Found(place if place >= 0 else None, False)
 
 
 def _about(split: Split, scanner: Scanner) -> int:
-    """The time of a pcap's first packet (s); 0 if it cannot be one."""
+    """The time of a pcap's first packet (s); 0 if the clock was not set."""
     time = int.from_bytes(split.head[HEADER_SIZE:_KEPT], "big" if scanner.swapped else "little")
     return time if time > _CLOCK_WAS_SET else 0
 
 
 class _Part:
-    """Bytes of a file from some place on, and little more of them than up to `end`."""
+    """Reads a file from some place, and only little beyond `end`."""
 
     compression = ""
 
-    def __init__(self, file: Input, end: int | None, size: int) -> None:
+    def __init__(self, file: InputFile, end: int | None, size: int) -> None:
         self._file = file
         self._at = 0
         self._end = end
@@ -256,8 +251,8 @@ class _Part:
         self._file.close()
 
 
-class _Whole(Reading):
-    """A whole file as it was planned: what is added to it later belongs to no plan that stands."""
+class _Whole(CaptureBytes):
+    """A whole file, up to its size when it was planned."""
 
     def __init__(self, split: Split) -> None:
         super().__init__(split.path)
@@ -270,21 +265,21 @@ class _Whole(Reading):
 
 
 class SplitReader(CaptureReader):
-    """`CaptureReader` for one split: its packets, numbered from 1, up to the last one that begins in it.
+    """A `CaptureReader` of one split: its packets, numbered from 1, up to the last one that begins in its range.
 
-    `exact` is where its first record begins, if that is known; else it is searched for. `begins` is where it began
-    (None: nothing was found; there are no packets then). When it is over, `ends` is where the first record begins that
-    it did not take; None where the file's end or damage was met. A file that is read as a whole begins at 0.
-    `interfaces_told`: the section headers and interface descriptions that it met. In its report, `bytes` are those of
-    its records and of what lies between them, `damage` tells the byte in the file.
+    `exact`: where the first record begins, if known; else the reader searches. `begins`: where it began (None: it found
+    no record and has no packets). After the last packet, `ends` is where the next record begins, or None at the file's
+    end or at damage. A file that is read whole begins at 0. `interfaces_read`: the section headers and interface
+    descriptions in the split. In the report, `bytes` counts the split's records and the bytes between them, and
+    `damage` names the byte in the file.
     """
 
     def __init__(self, split: Split, block_size: int = BLOCK_SIZE, exact: int | None = None) -> None:
         self.split = split
         self.begins: int | None = 0
         self._exact = exact
-        self._told: list[bytes] = []
-        self._places = np.zeros(64, np.int64)
+        self._descriptions: list[bytes] = []
+        self._places = np.zeros(32, boundaries.BLOCK_RANGE)
         self._part = _Part(open_input(split.path), split.end, split.size) if split.head else None
         super().__init__(split.path, block_size, self._part or _Whole(split))
         if self._part is not None:
@@ -314,16 +309,16 @@ class SplitReader(CaptureReader):
 
     @property
     def reached(self) -> int:
-        """Up to which byte of the file (decompressed) all was taken."""
+        """The byte of the file (decompressed) up to which everything is read."""
         return self._base + self._at
 
     @property
-    def interfaces_told(self) -> bytes:
-        return b"".join(self._told)
+    def interfaces_read(self) -> bytes:
+        return b"".join(self._descriptions)
 
     @property
     def drops(self) -> dict[int, int]:
-        """Packets dropped as last told of each interface, by its number in the file (a pcapng's)."""
+        """The last drop count of each interface of a pcapng, by its number in the file."""
         return self._scanner.drops
 
     def _bytes_of_report(self) -> int:
@@ -333,75 +328,15 @@ class SplitReader(CaptureReader):
         first = self.begins if self.split.start else 0
         return (self._base + self._end if reached is None else reached) - first
 
-    def _take_scan(self) -> None:
+    def _scan(self) -> None:
         first, swapped = self._at, self._scanner.swapped
-        super()._take_scan()
+        super()._scan()
         if self._scanner.format != "pcapng":
             return
         while True:
             count = boundaries.find_descriptions(self.buffer, first, self._at, swapped, self._places)
-            if 2 * count <= len(self._places):
+            if count <= len(self._places):
                 break
-            self._places = np.zeros(4 * count, np.int64)
-        for n in range(count):
-            self._told.append(self.buffer[self._places[2 * n] : self._places[2 * n + 1]].tobytes())
-
-
-# ---------------------------------------------------------------- putting splits together
-
-
-def misplaced(told: Iterable[tuple[Split, int | None, int | None]]) -> list[tuple[Split, int]]:
-    """Of each file the first split that did not begin where the one before ended, and where it begins.
-
-    `told` are splits, in their order, with their `begins` and `ends`. Asked again after those were read again.
-    """
-    wrong = []
-    for _, group in _by_file(told):
-        expected: int | None = None
-        for split, begins, ends in group:
-            if expected is not None and begins != expected:
-                wrong.append((split, expected))
-                break
-            if ends is None:
-                break
-            expected = ends
-    return wrong
-
-
-def void(told: Iterable[tuple[Split, int | None, int | None]]) -> list[Split]:
-    """The splits beyond the damage (or the end) of their file, once none are `misplaced`: they do not count."""
-    beyond = []
-    for _, group in _by_file(told):
-        over = False
-        for split, _, ends in group:
-            if over:
-                beyond.append(split)
-            over = over or ends is None
-    return beyond
-
-
-def misinformed(told: Iterable[tuple[Split, bytes]]) -> list[Split]:
-    """The splits that did not know of all interfaces described before them, as they are to be read again.
-
-    `told` are splits, in their order, with their `interfaces_told`. Asked again after these were read again.
-    """
-    wrong = []
-    for _, group in _by_file(told):
-        known = b""
-        for split, more in group:
-            if split.interfaces != known:
-                wrong.append(replace(split, interfaces=known))
-            known += more
-    return wrong
-
-
-def dropped(drops: Iterable[dict[int, int]]) -> int | None:
-    """Packets that one file's splits, in their order, tell were dropped; None where none tells."""
-    last: dict[int, int] = {}
-    for told in drops:
-        last.update(told)
-    return sum(last.values()) if last else None
-
-
-def _by_file(told: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Iterator[tuple[Any, ...]]]]:
-    return groupby(told, key=lambda row: cast(int, row[0].file))
+            self._places = np.zeros(2 * count, boundaries.BLOCK_RANGE)
+        for begin, end in self._places[:count].tolist():
+            self._descriptions.append(self.buffer[begin:end].tobytes())

@@ -1,8 +1,8 @@
-"""Where captures lie: local paths, and URIs (s3://, gs://, hdfs://, file:// ...) through pyarrow.fs.
+"""Find and open files by local path, or by URI (s3://, gs://, hdfs://, file:// ...) through pyarrow.fs.
 
-Both may be folders and globs: `find` tells what is there, `expand` its names, `open_input` and `size_of` take one of
-these. pyarrow is imported for URIs only. A URI may end in options of its store (`?region=...&endpoint_override=...`),
-which stay with the names that are found. What fails is an OSError whose text names the path.
+Paths and URIs may name folders and globs. `find` lists their files and `expand` the names of these; `open_input` and
+`size_of` accept one such name. A URI may end in options of its store (`?region=...&endpoint_override=...`); the names
+found keep them. Only URIs import pyarrow. Every failure is an OSError whose text names the path.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-#: What lies beside captures in a folder and is none, by the end of its name.
-BESIDE = (".txt", ".tsv", ".csv", ".json", ".md", ".log", ".html", ".parquet", ".sh", ".py", ".tmp", ".part")
+#: Files of a folder with these suffixes are no captures.
+_OTHER_SUFFIXES = (".txt", ".tsv", ".csv", ".json", ".md", ".log", ".html", ".parquet", ".sh", ".py", ".tmp", ".part")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/?]*)/?(.*)", re.DOTALL)
 _OPTIONS = re.compile(r"\?(?=\w+=)")
 _WILD = re.compile(r"[*?[]")
-#: Names that Hadoop has for a store that pyarrow calls otherwise.
+#: Hadoop's names of stores, and pyarrow's names of the same stores.
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 
-class Input(Protocol):
-    """A file opened for reading: `readinto` gives 0 at the end, and may give less than asked before."""
+class InputFile(Protocol):
+    """A file open for reading. `readinto` returns 0 only at the end; it may fill less than the view."""
 
     def readinto(self, view: Any, /) -> int | None: ...
     def seek(self, offset: int, /) -> int: ...
@@ -34,7 +34,7 @@ class Input(Protocol):
 
 @dataclass(frozen=True, slots=True, order=True)
 class File:
-    """One file: its path or URI, bytes, and when it was last written (ns since the epoch)."""
+    """One file: its path or URI, its bytes, and the time of its last change (ns since the epoch)."""
 
     path: str
     size: int
@@ -46,16 +46,16 @@ def is_uri(path: str) -> bool:
 
 
 def expand(patterns: str | Sequence[str]) -> list[str]:
-    """The files that paths, folders and globs name, sorted, each once; FileNotFoundError as `find` raises it."""
+    """The paths and URIs of the files that `find` finds."""
     return [file.path for file in find(patterns)]
 
 
 def find(patterns: str | Sequence[str]) -> list[File]:
     """The files that paths, folders and globs (`*`, `?`, `[...]`, `**` for any folders) name: sorted, each once.
 
-    A folder means the captures in it, not those in folders below: all files but those that are named BESIDE.
-    Files and folders whose name begins with `.` or `_` are left out, unless a pattern names them so. FileNotFoundError
-    says which pattern matches nothing.
+    A folder names the captures in it, not in folders below: all files without one of _OTHER_SUFFIXES. Files
+    and folders whose name begins with `.` or `_` are left out, unless the pattern contains such a name.
+    FileNotFoundError names a pattern that matches nothing.
     """
     found: set[File] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
@@ -68,17 +68,17 @@ def find(patterns: str | Sequence[str]) -> list[File]:
     return sorted(found)
 
 
-def open_input(path: str) -> Input:
-    """Open one file. Nothing is read ahead or kept: the caller reads in large blocks."""
+def open_input(path: str) -> InputFile:
+    """Open one file without a buffer: callers read large blocks."""
     if not is_uri(path):
         return open(path, "rb", buffering=0)
     store = _Store(path)
-    opened: Input = store.system.open_input_file(store.at(store.key))
+    opened: InputFile = store.system.open_input_file(store.at(store.key))
     return opened
 
 
 def size_of(path: str) -> int:
-    """Bytes in one file. FileNotFoundError where there is none."""
+    """The size of one file in bytes. FileNotFoundError where there is no such file."""
     if not is_uri(path):
         return os.stat(path).st_size
     store = _Store(path)
@@ -88,7 +88,7 @@ def size_of(path: str) -> int:
 
 
 def system_of(path: str) -> tuple[Any, str]:
-    """The pyarrow file system that a path or URI lies in, and what it is called there."""
+    """The pyarrow file system of a path or URI, and the path within it."""
     if is_uri(path):
         store = _Store(path)
         return store.system, store.at(store.key)
@@ -108,15 +108,15 @@ def _local(pattern: str) -> Iterator[File]:
     elif os.path.exists(pattern) or not _WILD.search(pattern):
         names = [pattern]
     else:
-        names = [name for name in glob.glob(pattern, recursive=True) if _shown(name, pattern)]
+        names = [name for name in glob.glob(pattern, recursive=True) if _is_visible(name, pattern)]
     for name in names:
         if os.path.isfile(name):
             status = os.stat(name)
             yield File(name, status.st_size, status.st_mtime_ns)
 
 
-def _shown(path: str, pattern: str) -> bool:
-    """Whether no part of a path that a wildcard found is hidden."""
+def _is_visible(path: str, pattern: str) -> bool:
+    """Whether no folder or file that a wildcard matched is hidden."""
     fixed = len(_WILD.split(pattern, maxsplit=1)[0].rpartition("/")[0])
     named = {part[0] for part in pattern.split("/") if part}
     return not any(part[0] in "._" and part[0] not in named for part in path[fixed:].split("/") if part)
@@ -124,7 +124,7 @@ def _shown(path: str, pattern: str) -> bool:
 
 def _is_capture(name: str) -> bool:
     """Whether a file of a folder counts as a capture, by its name alone."""
-    return name[0] not in "._" and not name.lower().endswith(BESIDE)
+    return name[0] not in "._" and not name.lower().endswith(_OTHER_SUFFIXES)
 
 
 # ---------------------------------------------------------------- other stores
@@ -132,7 +132,7 @@ def _is_capture(name: str) -> bool:
 
 @cache
 def _system(scheme: str, host: str, options: str) -> tuple[Any, str]:
-    """(pyarrow file system, what its paths begin with). One for each store and process: connections are kept."""
+    """A pyarrow file system, and the prefix of its paths. Each process keeps one per store, with its connections."""
     from pyarrow import fs
 
     uri = f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{host}/{options}"
@@ -144,7 +144,7 @@ def _system(scheme: str, host: str, options: str) -> tuple[Any, str]:
 
 
 class _Store:
-    """The store and the name that a URI tells of."""
+    """The store and the key of a URI. A key is the path within the store, without its options."""
 
     def __init__(self, uri: str) -> None:
         parts = _URI.match(uri)
@@ -156,18 +156,18 @@ class _Store:
         self.system, self._root = _system(parts[1], parts[2], self._options)
 
     def at(self, key: str) -> str:
-        """A name as pyarrow has it."""
+        """The path that pyarrow uses for a key."""
         return (self._root + key).rstrip("/") or "/"
 
-    def described(self, wanted: Any) -> Iterator[File]:
-        """The files among those that a selector or a list of pyarrow's names asks for."""
-        for info in self.system.get_file_info(wanted):
+    def described(self, selector: Any) -> Iterator[File]:
+        """The files that a pyarrow selector, or a list of pyarrow's paths, names."""
+        for info in self.system.get_file_info(selector):
             if info.is_file:
                 key = info.path.removeprefix(self._root)
                 yield File(f"{self._prefix}{key}{self._options}", info.size or 0, info.mtime_ns or 0)
 
     def files(self) -> Iterator[File]:
-        """What the URI names, as `find` tells it."""
+        """The files that the URI names, as `find` yields them."""
         from pyarrow import fs
 
         [info] = self.system.get_file_info([self.at(self.key)])
@@ -190,7 +190,7 @@ class _Store:
         selector = fs.FileSelector(self.at(fixed), recursive="/" in wild or "**" in wild, allow_not_found=True)
         for file in self.described(selector):
             key = _key(file.path)[len(fixed) :].lstrip("/")
-            if matches.fullmatch(key) and _shown(key, wild):
+            if matches.fullmatch(key) and _is_visible(key, wild):
                 yield file
 
 
@@ -201,7 +201,7 @@ def _key(uri: str) -> str:
 
 
 def _expression(pattern: str) -> str:
-    """A glob as a regular expression: `**` goes through folders, `*` and `?` stay in one."""
+    """A glob as a regular expression. `**` matches folders too; `*` and `?` match within one."""
     out = []
     for part in re.split(r"(\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\])", pattern):
         if part == "**/":

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from kafkatap.reports.batch import P_KAFKA, Context
+from kafkatap.reports.counting.connection_counts import connection_totals
 
+from ..captures.capture_reader import FileReport
 from ..captures.paths import find_captures
 from ..captures.pipes import STANDARD_INPUT, Interrupted, Pipe, is_pipe
-from ..captures.sources import FileReport
 from ..captures.storage import is_uri
 from ..complaints import complain, reason_of
 
@@ -104,7 +105,7 @@ def progress(options: argparse.Namespace) -> Iterator[Any]:
 def no_kafka(context: Context) -> str:
     if not context.packets:
         return "there are no packets in this input (did the capture's filter let none pass?)"
-    kafka = context.connection_counts.of_protocol(P_KAFKA)
+    kafka = connection_totals(context).of_protocol(P_KAFKA)
     if kafka:
         many = "1 connection speaks" if kafka == 1 else f"{kafka:,} connections speak"
         return f"{many} Kafka, but no whole request is in this input"

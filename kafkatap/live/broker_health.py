@@ -3,7 +3,7 @@
 Reassembly's tables hold all of it by connection, as sums since each began. Once a second `BrokerHealth` reads those of
 the connections that had packets, and adds what came new to the counts of their brokers; connections that end meanwhile
 are read then. A broker here is an end that connections are opened to, also one that nobody answers at any more. Ends
-that turn out to speak something else than Kafka are left out; TLS may hide Kafka, and stays.
+that turn out to speak something else than Kafka are left out; PROTOCOL_TLS may hide Kafka, and stays.
 """
 
 from __future__ import annotations
@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkatap.dissector.framing.connections import FOREIGN, KAFKA, PROTOCOLS, TLS, UNKNOWN
+from kafkatap.dissector.framing.connections import (
+    PROTOCOL_FOREIGN,
+    PROTOCOL_KAFKA,
+    PROTOCOL_TLS,
+    PROTOCOL_UNKNOWN,
+)
 from kafkatap.kernels.arrays import grown, taken
 from kafkatap.kernels.decorator import record_dtype
-from kafkatap.reports.batch import Array, endpoint
+from kafkatap.reports.batch import PROTOCOLS, Array, endpoint
 
 from .latency_buckets import BUCKET_BOUNDS
 
@@ -112,7 +117,7 @@ class BrokerHealth:
         ways = taken(engine.assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1))
         self._count(engine, numbers, taken(rows, numbers), ways, now)
         there = engine.open_connections()
-        brokers, of = self._brokers(engine, there[engine.dissector.dialogs["client"][there] >= 0])
+        brokers, of = self._brokers(engine, there[engine.dissector.connections["client"][there] >= 0])
         self.open = dict(zip(brokers, np.bincount(of, minlength=len(brokers)).tolist(), strict=True))
         made = _bounded({name: row for name, row in self._now.items() if self._may_be_kafka(name)}, MOST)
         self._now = {}
@@ -147,7 +152,7 @@ class BrokerHealth:
             return value(row, f"client_{what}") + value(row, f"broker_{what}")
 
         return BrokerRow(
-            name, PROTOCOLS[self.protocols.get(name, UNKNOWN)], self.open.get(name, 0), value(row, "opened"),
+            name, PROTOCOLS[self.protocols.get(name, PROTOCOL_UNKNOWN)], self.open.get(name, 0), value(row, "opened"),
             value(row, "refused"), value(row, "unanswered"),
             value(row, "reset_by_client") + value(row, "reset_by_broker"), both("retransmitted"),
             both("zero_windows"), mean_round_trip(row),
@@ -164,7 +169,7 @@ class BrokerHealth:
 
     def _count(self, engine: Engine, numbers: Array, rows: Array, ways: Array, now: int | None) -> None:
         """Add what is new of these connections. `now`: None where they end."""
-        client = engine.dissector.dialogs["client"][numbers].astype(np.int64)
+        client = engine.dissector.connections["client"][numbers].astype(np.int64)
         known = np.flatnonzero(client >= 0)
         numbers, client, rows = numbers[known], client[known], taken(rows, known)
         ways = taken(ways, (2 * known[:, None] + np.stack((client, 1 - client), axis=1)).reshape(-1))
@@ -194,17 +199,21 @@ class BrokerHealth:
         total = np.zeros((len(brokers), len(VALUES)), np.int64)
         np.add.at(total, of, values)
         _add(self._now, {name: row for name, row in zip(brokers, total, strict=True) if row.any()})
-        dialogs = taken(engine.dissector.dialogs, numbers)
-        protocols = np.where((dialogs["protocol"] == UNKNOWN) & (dialogs["settled"] > 0), FOREIGN, dialogs["protocol"])
+        known = taken(engine.dissector.connections, numbers)
+        protocols = np.where(
+            (known["protocol"] == PROTOCOL_UNKNOWN) & (known["not_kafka_since"] > 0),
+            PROTOCOL_FOREIGN,
+            known["protocol"],
+        )
         if len(self.protocols) > 10 * MOST_EVER:
-            self.protocols = {name: found for name, found in self.protocols.items() if found == KAFKA}
+            self.protocols = {name: found for name, found in self.protocols.items() if found == PROTOCOL_KAFKA}
         for place, found in sorted(set(zip(of.tolist(), protocols.tolist(), strict=True)), key=lambda pair: -pair[1]):
             name = brokers[place]
-            if found != UNKNOWN and self.protocols.get(name) != KAFKA:
-                self.protocols[name] = found  # Kafka before TLS before what is neither
+            if found != PROTOCOL_UNKNOWN and self.protocols.get(name) != PROTOCOL_KAFKA:
+                self.protocols[name] = found  # Kafka before PROTOCOL_TLS before what is neither
 
     def _may_be_kafka(self, name: str) -> bool:
-        return self.protocols.get(name, UNKNOWN) in (UNKNOWN, KAFKA, TLS)
+        return self.protocols.get(name, PROTOCOL_UNKNOWN) in (PROTOCOL_UNKNOWN, PROTOCOL_KAFKA, PROTOCOL_TLS)
 
     def _brokers(self, engine: Engine, numbers: Array) -> tuple[list[str], Array]:
         """The brokers of connections, and which of them is each one's: int64 (n,)."""

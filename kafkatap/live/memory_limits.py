@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
 
@@ -32,7 +33,10 @@ _FOLDED: _Folds = {
 #: ... where that is not enough: what is left has other reasons to be many, brokers and versions without number.
 _FURTHER: _Folds = {tally.GROUP_KEY: {**_FOLDED[tally.GROUP_KEY], "broker_ip": -1, "broker_port": 0, "api_version": -1}}
 #: Columns of CONNECTION_ROW that are numbers of strings, and of addresses.
-_CONNECTION_NAMES = (("client_id", "software", "software_version", "sasl_mechanism"), ("client_ip", "broker_ip"))
+_CONNECTION_NAMES = tuple(
+    tuple(name for name in CONNECTION_ROW.names or () if name in columns)
+    for columns in (STRING_COLUMNS, ADDRESS_COLUMNS)
+)
 #: The first values of groups and topics: exchanges by outcome.
 _OUTCOMES = 5
 
@@ -70,7 +74,7 @@ class MemoryLimits:
         return self.patience // 20 if waiting <= 4 * self.waiting else self.patience // 300
 
     def names_full(self, engine: Engine) -> bool:
-        strings, text = engine.dissector.names_used
+        strings, text = len(engine.dissector.strings), engine.dissector.strings.text_used
         return strings > self.strings or text > self.text or len(engine.addresses) > self.addresses
 
 
@@ -88,7 +92,7 @@ def fold_small_rows(counts: ReportCounts, limits: MemoryLimits, engine: Engine) 
             most[key] = rows
     if not most:
         return counts
-    other = engine.dissector.number_of(OTHER)
+    other = engine.dissector.strings.number_of(OTHER)
 
     def folding(folds: _Folds) -> Callable[[tuple[str, ...], Array, Array], None]:
         def change(names: tuple[str, ...], keys: Array, values: Array) -> None:

@@ -152,8 +152,8 @@ class Collector:
         tape = decode_jobs(self._programs, jobs, frames.buffers).tolist()
         slots = jobs["frame"] >> 1
         links = frames.links[slots]
-        ends = self._engine.endpoints(links["dialog"])
-        mechanisms = self._engine.dissector.dialogs["mechanism"][links["dialog"]]
+        ends = self._engine.endpoints(links["connection"])
+        mechanisms = self._engine.dissector.connections["mechanism"][links["connection"]]
         columns = zip(
             ids[numbers].tolist(), message_times(frames)[numbers].tolist(), taken(frames.rows, slots).tolist(),
             jobs.tolist(), versions.tolist(), ends.tolist(), mechanisms.tolist(), links["token"].tolist(),

@@ -1,33 +1,20 @@
-"""Captures as tables on Spark: `kafkatap.spark` needs the extra `kafkatap[spark]` and Java 17 or later.
+"""Captures as tables on Spark. `kafkatap.spark` needs the extra `kafkatap[spark]` and Java 17 or later.
 
     from kafkatap.spark import exchanges
     exchanges(spark, "captures/*.pcap").groupBy("api_name").count().show()
 
 exchanges, results, connections, records, files, ledger    the tables as DataFrames
 reports                                                    the reports of `kafkatap report`
-read_captures                                              several tables of the same captures, read once
-register                                                   the data source "pcap": packets, as a batch or a stream
+read_captures                                              several tables of the same captures, surveyed once
+register                                                   the data source "pcap": packets as rows
 
-The parts:
+Rooms, each of which imports only those above it:
 
-frames      the functions above
-captures    `Captures`: surveyed, planned, proved; its tables
-tasks, rows what executors do; a decoded split as rows
-survey      the first pass over a split: its flows, and the packets that others need
-plan        which split stands for which packets
-decode      the second pass over a split: its rows, and what proves them
-split_engine, handover, seams  the engine over a split; what is known of a connection; packets on their way
-parts       parts of connections put together
-summing     counts added up by Spark
-job, job_result, command, stages  `kafkatap spark`
-publish, partitions, folders, locks, report_files  tables as folders of Parquet, whole or not at all
-source      the data source "pcap"
-java        the Java that Spark runs on, and what to do where there is none
-session     Spark sessions as this package wants them: `open_session`
-executors   what is asked of executors before work: `require_package`
-package     what makes up the package, and by what two copies are told apart
-pack        `python -m kafkatap.spark.pack`: one archive for executors that have nothing of it
-failures    `explain`: a Spark error in a few lines
+cluster/   sessions, Java, executors; `require_package`, `explain`, `interruptible`
+splits/    one split: survey, plan, decode, prove; no Spark in it
+output/    the rows of a split; tables and reports as files, published all at once
+./         tasks (what executors run), captures (the driver), job and stream (`kafkatap spark`), frames (the functions
+           above), source and arrivals (data sources), pack (an archive for executors)
 """
 
 from __future__ import annotations

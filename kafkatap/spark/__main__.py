@@ -1,6 +1,6 @@
 """`python -m kafkatap.spark CAPTURES --out DIR`: the command `kafkatap spark`, also as an application of spark-submit.
 
-`--path` alone prints where this file is: `spark-submit "$(python -m kafkatap.spark --path)" CAPTURES --out DIR`.
+`--path` alone prints the path of this file: `spark-submit "$(python -m kafkatap.spark --path)" CAPTURES --out DIR`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The functions of `kafkatap.spark`: captures on a Spark session, as DataFrames.
+"""The functions of `kafkatap.spark`: the tables of captures as DataFrames.
 
     from kafkatap.spark import exchanges
     exchanges(spark, "s3://captures/2026-11-21/*.pcap").groupBy("api_name").count().show()
 
-Each takes the session and paths, folders, globs or URIs. Columns are those of docs/tables.md, times to the microsecond.
-Each call surveys the captures anew; who wants several tables makes one `Captures` and asks it.
+Each takes a session and paths, folders, globs or URIs. The columns are those of docs/tables.md, with times to the
+microsecond. Each call surveys the captures again. For several tables, make one `Captures` with `read_captures`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a job says of itself: while it runs (`Watch`), and in the end (`JobResult`). No Spark in it."""
+"""The progress of a job (`Watch`) and its result (`JobResult`). No Spark in it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from kafkatap.reports.model import Report
 
-#: The parts of a job, in order.
+#: The stages of a job, in order.
 STAGES = ("survey", "decode", "publish")
 
 
 class Watch(Protocol):
-    """Called by the job as often as it likes, from any thread, each stage from 0 to its end."""
+    """A function that a job calls with its progress: at any time, from any thread, for each stage from 0 to its end."""
 
     def __call__(self, stage: str, done: int, total: int, bytes_read: int = 0) -> None:
-        """`stage`: one of STAGES; `done` of `total` tasks (of publish: files); `bytes_read`: of captures, by this
-        stage."""
+        """`stage`: one of STAGES. `done` of `total` tasks, or of files in "publish". `bytes_read`: bytes of captures
+        that this stage read."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job did, once all of it is published.
+    """What a job published.
 
-    `tables`: rows by table, those of this run; `bytes_read`: of the captures' files, both passes; `bytes_shuffled`:
-    what crossed between executors and the driver that was neither counts nor captures; `damage`: a sentence for each
-    damaged file, its name first; `notes`: what else is to be said, sentences. `report` was published with the tables
-    (`report_files.write_report`), if there is one.
+    `tables`: rows of this run by table. `bytes_read`: bytes of captures, both passes. `bytes_shuffled`: bytes of
+    packets that one split sent to another. `damage`: a sentence for each damaged file, starting with its name. `notes`:
+    other sentences for the user. `report`: the report that was published with the tables, if any.
     """
 
     tables: Mapping[str, int]
@@ -41,7 +40,7 @@ class JobResult:
 
 
 class DamagedInput(Exception):
-    """A capture is damaged, and that was asked to end the job (`strict`). Nothing is published."""
+    """A capture is damaged and the job is `strict`. Nothing is published."""
 
 
 def ignore(stage: str, done: int, total: int, bytes_read: int = 0) -> None:

@@ -1,8 +1,8 @@
-"""One archive for executors that have nothing of this package: `python -m kafkatap.spark.pack kafkatap.tar.gz`.
+"""Pack one archive for executors without this package: `python -m kafkatap.spark.pack kafkatap.tar.gz`.
 
-It holds `site/`, the package and what it imports, as installed for the Python that packs; the kernels compiled for any
-server of that kind of machine, so that no executor needs a compiler or compiles; and `bin/python`, a script that starts
-the executor's own Python, of the same version, with these. Nothing in it depends on where it is unpacked.
+The archive has `site/`: the package and its dependencies, as installed for the Python that packs. Its kernels are
+compiled for any server of that machine type, so executors need no compiler. `bin/python` is a script that starts the
+executor's own Python, of the same version, with these packages. The archive works wherever it is unpacked.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pathlib import Path
 
 from .cluster.package import package_files, python_version
 
-#: A compiler is what the archive makes unnecessary.
+#: The archive makes a compiler unnecessary.
 LEFT_OUT = ("numba",)
 _NOT_NEEDED = {"__pycache__", "tests", "include"}
 _NOT_NEEDED_KINDS = {".a", ".h", ".hpp", ".c", ".cc", ".pyx", ".pxd", ".pxi", ".pyi", ".pyc"}
-#: Of all files: two packs of the same are the same bytes. Not 1970, at which tar wonders.
+#: The time of all files, so that packing twice gives the same bytes. Not 1970, which tar warns about.
 _TIME = 1_577_836_800
 
 _PYTHON = """\
 #!/bin/sh
-# Starts this machine's Python {version} with the packages beside this script. KAFKATAP_PYTHON names the Python to take.
+# Start this machine's Python {version} with the packages beside this script. KAFKATAP_PYTHON names another Python.
 here=$(cd "$(dirname "$0")/.." && pwd) || exit 127
 PYTHONPATH="$here/site${{PYTHONPATH:+:$PYTHONPATH}}"
 export PYTHONPATH
@@ -51,15 +51,15 @@ from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels.ship import ship
 ship(pathlib.Path(sys.argv[1]), KERNEL_MODULES)
 """
-#: The engine compiles the layouts of messages and keeps them beside the kernels.
+#: The engine compiles message layouts and keeps them beside the kernels.
 _KEEP_PROGRAMS = "from kafkatap.engine import Engine; Engine(all_results=True)"
 
 
 def pack(out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 6) -> int:
-    """Write the archive (.tar.gz), and give its size in bytes. `without`: distributions that executors have already;
-    `level` 1 to 9: how much time is taken to compress.
+    """Write the archive (.tar.gz) and return its size in bytes. `without`: distributions that executors have already.
+    `level`: of compression, 1 to 9.
 
-    OSError where it cannot be written, subprocess.SubprocessError where the kernels cannot be compiled.
+    OSError if it cannot be written, subprocess.SubprocessError if the kernels cannot be compiled.
     """
     out = Path(out)
     left_out = {_canonical(name) for name in (*LEFT_OUT, *without)}
@@ -72,7 +72,7 @@ def pack(out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 
         _copy(package_files().items(), site)
         _write_metadata(own, site)
         _run_in(site, _COMPILE)
-        _set_times(site)  # programs are kept by the times of their sources
+        _set_times(site)  # compiled programs depend on the times of their sources
         _run_in(site, _KEEP_PROGRAMS)
         python = folder / "bin" / "python"
         python.parent.mkdir()
@@ -92,7 +92,7 @@ def _canonical(name: str) -> str:
 
 
 def _needed(name: str, left_out: set[str]) -> list[metadata.Distribution]:
-    """The distributions that are installed of what one needs, itself first, without extras."""
+    """A distribution and its installed dependencies, without extras."""
     found: dict[str, metadata.Distribution] = {}
     open_ = [name]
     while open_:
@@ -111,7 +111,7 @@ def _needed(name: str, left_out: set[str]) -> list[metadata.Distribution]:
 
 
 def _files_of(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]:
-    """What a distribution has installed for import, with its metadata; no scripts, tests, headers."""
+    """The installed files of a distribution, with metadata, without scripts, tests and headers."""
     for file in distribution.files or ():
         if file.parts[0] in ("..", "/") or file.suffix in _NOT_NEEDED_KINDS or _NOT_NEEDED & set(file.parts):
             continue
@@ -128,7 +128,7 @@ def _copy(files: Iterable[tuple[str, Path]], site: Path) -> None:
 
 
 def _write_metadata(own: metadata.Distribution, site: Path) -> None:
-    """The package's version and its like, also where it is not installed but worked on."""
+    """Write the metadata of the package (its version), also from a checkout."""
     folder = site / f"kafkatap-{own.version}.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text(own.read_text("METADATA") or own.read_text("PKG-INFO") or "")
@@ -140,7 +140,7 @@ def _set_times(folder: Path) -> None:
 
 
 def _run_in(site: Path, code: str) -> None:
-    """Run something with the copy of the package, and not with this one, whose files may change meanwhile."""
+    """Run code with the copy of the package, because the files of this one may change meanwhile."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "KAFKATAP_", "PYTHON"))}
     subprocess.run(
         [sys.executable, "-P", "-c", code, str(site / "kafkatap")],
@@ -150,7 +150,7 @@ def _run_in(site: Path, code: str) -> None:
 
 
 def _write(out: Path, folder: Path, level: int) -> None:
-    """The folder as a gzipped tar in which nothing tells who made it, and when."""
+    """Write the folder as a gzipped tar, without owners and times."""
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = 0

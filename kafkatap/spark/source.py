@@ -166,7 +166,7 @@ def _check(reader: SplitReader, split: Split) -> None:
     if reader.ends != wanted:
         what = "the capture ends before" if reader.ends is None else "a packet reaches over"
         raise UnreadableSplitError(f"{split.path}: {what} byte {wanted}, where a record seemed to begin; {_ADVICE}")
-    described = reader.interfaces_told
+    described = reader.interfaces_read
     known = split.interfaces if split.number or not described else first_descriptions(split.path)
     if described not in known:
         raise UnreadableSplitError(

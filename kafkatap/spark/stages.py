@@ -1,4 +1,4 @@
-"""The stages of a job on standard error: bars on a terminal, drawn by rich, or lines. Each is a `Watch`."""
+"""The progress of a job on standard error, as bars (drawn by rich) or as lines. Each is a `Watch`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINE_EVERY = 5.0
 
 @contextmanager
 def watching(lines: bool, bars: bool) -> Iterator[Watch]:
-    """What a job is to tell its progress: shown as lines, as bars, or not at all."""
+    """Show the progress of a job as lines, as bars, or not at all."""
     if lines:
         yield Lines()
     elif bars:
@@ -32,7 +32,7 @@ def watching(lines: bool, bars: bool) -> Iterator[Watch]:
         yield ignore
 
 
-def told(stage: str, done: int, total: int, bytes_read: int) -> str:
+def progress_text(stage: str, done: int, total: int, bytes_read: int) -> str:
     """`survey: 12 of 40 tasks, 805 MB`."""
     what = "files" if stage == STAGES[-1] else "tasks"
     return f"{stage}: {done:,} of {total:,} {what}" + (f", {size(bytes_read)}" if bytes_read else "")
@@ -53,7 +53,7 @@ class Lines:
             finished = done >= total and (stage, done) != self._last
             if new or finished or now - self._at > LINE_EVERY:
                 self._last, self._at = (stage, done), now
-                complain(told(stage, done, total, bytes_read))
+                complain(progress_text(stage, done, total, bytes_read))
 
 
 class Bars:
@@ -77,11 +77,11 @@ class Bars:
         self._progress.start()
 
     def __call__(self, stage: str, done: int, total: int, bytes_read: int = 0) -> None:
-        text = told(stage, done, total, bytes_read).partition(": ")[2]
+        text = progress_text(stage, done, total, bytes_read).partition(": ")[2]
         with self._lock:
             if stage not in self._tasks:
-                self._tasks[stage] = self._progress.add_task(stage, total=total, told=text)
-            self._progress.update(self._tasks[stage], completed=done, total=total, told=text)
+                self._tasks[stage] = self._progress.add_task(stage, total=total, text=text)
+            self._progress.update(self._tasks[stage], completed=done, total=total, text=text)
 
     def close(self) -> None:
         self._progress.stop()

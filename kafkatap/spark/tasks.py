@@ -35,7 +35,7 @@ class SurveyTask:
             reader = pickle.loads(payload).open()
             try:
                 found = survey_split(split, reader, ports=self.options.ports, definitions=self.options.definitions)
-                found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_told
+                found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
                 found.drops = reader.drops
             finally:
                 reader.close()

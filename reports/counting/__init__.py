@@ -1,1 +1,1 @@
-"""What reports are made of: small counts that can be merged."""
+"""Counts: small tables that add up exchanges, and that can be merged."""

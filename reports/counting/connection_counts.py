@@ -1,34 +1,35 @@
-"""What reports need of TCP connections, as counts: they take no memory for each connection that ever was."""
+"""Counts of TCP connections. Their memory does not grow with the number of connections."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ..batch import ConnectionTotals, Context
 from .count_table import MAX, SUM, Array, CountTable
 from .histogram import OWNER_SHIFT, P50, Histograms, buckets, percentiles
 
 KEY = ("client_id", "client_ip", "software", "software_version", "protocol")
-#: Value columns: the sums over both directions, but for the client's zero windows.
+#: Value columns: sums over both directions, except `client_zero_windows`.
 VALUES = {
     "connections": SUM,
-    "bytes": SUM,  # TCP payload, each byte once
+    "bytes": SUM,  # TCP payload without retransmissions
     "retransmitted_bytes": SUM,
     "retransmitted_packets": SUM,
     "client_zero_windows": SUM,
     "gap_bytes": SUM,
-    "connections_with_gaps": SUM,  # connections with missing bytes
+    "connections_with_gaps": SUM,  # connections with gaps
     "rtt_max": MAX,  # ns
 }
 _BOTH_DIRECTIONS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "gap_bytes")
 
 
 class ConnectionCounts:
-    """Connections by KEY. `table`: a CountTable of VALUES; `rtts`: round trips of the handshakes, ns, by its rows."""
+    """Counts of connections by KEY. `table`: a CountTable of VALUES. `rtts`: handshake round trips of its rows, ns."""
 
     __slots__ = ("rtts", "table")
 
     def __init__(self) -> None:
-        self.table = CountTable(len(KEY), list(VALUES.values()))
+        self.table: CountTable = CountTable(len(KEY), list(VALUES.values()))
         self.rtts = Histograms(0)
 
     def add(self, rows: Array) -> None:
@@ -54,7 +55,7 @@ class ConnectionCounts:
         return int(self.table.value_rows()[:, list(VALUES).index(value)].sum())
 
     def of_protocol(self, protocol: int) -> int:
-        """How many connections speak it (`batch.PROTOCOLS`)."""
+        """The number of connections of a protocol (`batch.PROTOCOLS`)."""
         chosen = self.table.key_rows()[:, KEY.index("protocol")] == protocol
         return int(self.table.value_rows()[chosen, list(VALUES).index("connections")].sum())
 
@@ -72,3 +73,8 @@ def count_connections(rows: Array) -> ConnectionCounts:
     counts = ConnectionCounts()
     counts.add(rows)
     return counts
+
+
+def connection_totals(context: Context) -> ConnectionTotals:
+    """The counts of a run's connections, made from its rows if the run has only these."""
+    return count_connections(context.connections) if context.counted is None else context.counted

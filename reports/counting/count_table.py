@@ -1,8 +1,8 @@
-"""A table of counts: int64 key columns -> int64 columns that are added by sum, min or max. Adding tables is merging.
+"""A table of counts: int64 key columns and int64 value columns, which are added up by sum, min or max.
 
-Open addressing: `slots` (int32, a power of two, -1 free) points at rows; row r has its key at keys[r * width:] and its
-values at values[r * columns:]. Kernels claim rows and stop before a table is full ("need space"); Python grows it and
-calls again. The order of rows is the order of first appearance and means nothing.
+It is a hash table with open addressing. `slots` (int32, a power of two, -1: free) has row numbers. Row r has its key at
+keys[r * width:] and its values at values[r * columns:]. Kernels claim rows and return before a table is full. Then
+Python grows the table and calls again. Rows are in order of first appearance.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kafkatap.kernels.hashing import hash_start, mix, new_seed, spread
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SUM, MIN, MAX = range(3)
-#: Places in `used`.
+#: Indexes of `used`.
 ROWS, SEED = range(2)
-#: What a value column holds before anything was added.
+#: The initial value of a value column.
 EMPTY = {SUM: 0, MIN: 2**63 - 1, MAX: -(2**63)}
 
 
 @helper
 def find_slot(keys, width, slots, seed, probe, at):  # type: ignore[no-untyped-def]
-    """The row whose key is probe[at : at + width], or -1 - (the free slot where it belongs)."""
+    """The row with the key probe[at : at + width], or -1 - the free slot for it."""
     h = hash_start(seed)
     for c in range(width):
         x = probe[at + c]
@@ -50,7 +50,7 @@ def find_slot(keys, width, slots, seed, probe, at):  # type: ignore[no-untyped-d
 
 @helper
 def claim_row(keys, width, slots, used, probe, at):  # type: ignore[no-untyped-def]
-    """The row of a key, made where it is new (`used` as in CountTable). The caller has seen to the space."""
+    """The row of a key, a new one if needed. The caller has made sure that there is space."""
     row = find_slot(keys, width, slots, used[SEED], probe, at)
     if row < 0:
         slot = -1 - row
@@ -64,7 +64,7 @@ def claim_row(keys, width, slots, used, probe, at):  # type: ignore[no-untyped-d
 
 @kernel(np.int64, np.int64, int, np.int64, np.int64, np.int32, np.int64, np.uint8, int, int)
 def add_rows(new_keys, new_values, first, keys, values, slots, used, ops, width, columns):  # type: ignore[no-untyped-def]
-    """Add rows from `first` on; return the number of the row at which space ran out, or of rows."""
+    """Add rows from `first` on. Return the index of the first row without space, or the number of rows."""
     rows = len(new_keys) // width
     capacity = len(keys) // width
     for i in range(first, rows):
@@ -88,7 +88,7 @@ def add_rows(new_keys, new_values, first, keys, values, slots, used, ops, width,
 
 @kernel(np.int64, np.int32, int, int, int)
 def fill_slots(keys, slots, seed, rows, width):  # type: ignore[no-untyped-def]
-    """Enter all rows (their keys differ) into free slots."""
+    """Write all rows to free slots. Their keys are distinct."""
     for row in range(rows):
         slot = -1 - find_slot(keys, width, slots, seed, keys, row * width)
         slots[slot] = row
@@ -97,7 +97,7 @@ def fill_slots(keys, slots, seed, rows, width):  # type: ignore[no-untyped-def]
 
 @kernel(np.int64, np.int64, np.int32, int, np.int64, int)
 def find_rows(probes, keys, slots, seed, out, width):  # type: ignore[no-untyped-def]
-    """Write the row number of each probe, -1 where there is none."""
+    """Write the row number of each probe, -1 if it is missing."""
     rows = len(probes) // width
     for i in range(rows):
         out[i] = max(find_slot(keys, width, slots, seed, probes, i * width), -1)
@@ -105,10 +105,10 @@ def find_rows(probes, keys, slots, seed, out, width):  # type: ignore[no-untyped
 
 
 class CountTable:
-    """`width` key columns and one value column for each of `ops` (SUM, MIN, MAX).
+    """A table with `width` key columns and one value column for each of `ops` (SUM, MIN, MAX).
 
-    `keys`, `values`: flat int64 arrays of capacity * columns; `slots`: int32; `used`: int64 (2,), the number of rows
-    and the seed of the hash.
+    `keys`, `values`: flat int64 arrays of capacity * columns. `slots`: int32. `used`: int64 (2,), the number of rows
+    and the hash seed.
     """
 
     __slots__ = ("empty", "keys", "ops", "slots", "used", "values", "width")
@@ -171,19 +171,19 @@ class CountTable:
             )  # fmt: skip
 
     def find(self, keys: Array) -> Array:
-        """The row number of each key, -1 where it is not here: int64 (n, width) -> int64 (n,)."""
+        """The row number of each key, -1 if it is missing: int64 (n, width) -> int64 (n,)."""
         out = np.empty(len(keys), np.int64)
         probes = np.ascontiguousarray(keys, np.int64).reshape(-1)
         find_rows(probes, self.keys, self.slots, int(self.used[SEED]), out, self.width)
         return out
 
     def merge(self, other: CountTable) -> None:
-        """Add all rows of another table of the same columns."""
+        """Add all rows of another table with the same columns."""
         self.add(other.key_rows(), other.value_rows())
 
 
 def merge(a: CountTable, b: CountTable) -> CountTable:
-    """A new table with the counts of both."""
+    """A new table with the sum of two tables."""
     result = CountTable(a.width, [int(op) for op in a.ops], max(len(a) + len(b), 16))
     result.merge(a)
     result.merge(b)

@@ -1,8 +1,8 @@
-"""`ReportCounts`: all that the reports are made of, as mergeable counts.
+"""`ReportCounts`: the counts of a run, from which all reports are made.
 
-Batches are added as they come; small ones are gathered first, so that a kernel is called for some thousand rows. Adding
-two counts (`merge`) gives what one would have counted on all rows, whatever was split how: also the interval of the
-timeline, which grows step by step only when the timeline holds too much to keep (`INTERVALS`, `TIMELINE_LIMIT`).
+`add` takes batches. Small batches are gathered first, so that a kernel call covers about a thousand rows. `merge` adds
+two counts: the result does not depend on how the rows were split. The interval of the timeline grows only when the
+timeline becomes too large (`INTERVALS`, `TIMELINE_LIMIT`).
 """
 
 from __future__ import annotations
@@ -14,22 +14,20 @@ import numpy as np
 from kafkatap.dissector.dtypes import EXCHANGE, NO_REPLY_EXPECTED, RESPONSE_LOST, RESULT, UNANSWERED
 from kafkatap.kernels.arrays import as_bytes, taken
 
-from ..batch import Array, Batch, as_results
+from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch, as_results
 from . import tally
 from .count_table import SUM, CountTable
 from .histogram import NOTED, OWNER_SHIFT, Histograms
 
 SECOND = 1_000_000_000
-#: Intervals that the timeline may take when none is asked for, ns; each is a multiple of the one before.
+#: Possible intervals of the timeline, ns, unless the user chose one. Each is a multiple of the one before.
 INTERVALS = tuple(s * SECOND for s in (1, 5, 10, 60, 300, 600, 3600, 86400))
-#: Rows of its histograms beyond which the timeline takes the next interval.
+#: The timeline takes the next interval when its histograms have more rows than this.
 TIMELINE_LIMIT = 200_000
 #: Batches smaller than this are gathered.
 GATHER = 1024
-#: Exchange numbers that lie so close to each other are found by a table of all between.
+#: A dense lookup table is used for up to this many numbers for each exchange.
 _DENSE = 16
-#: Key columns that are numbers of strings; those of addresses end in `_ip`.
-STRING_COLUMNS = frozenset(("client_id", "software", "software_version", "topic", "topic_id", "name"))
 
 
 class ReportCounts:
@@ -59,7 +57,7 @@ class ReportCounts:
         self._results: list[Array] = []
 
     def add(self, batch: Batch) -> None:
-        """Add a batch. Its arrays may be used again afterwards."""
+        """Add a batch. The caller may reuse its arrays."""
         exchanges, results = batch.exchanges, batch.results
         if self.by_topic and batch.topics is not None:
             results = _with_asked(exchanges, results, batch.topics)
@@ -79,12 +77,12 @@ class ReportCounts:
         """Count what was gathered."""
         self._flush()
         for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
-            histograms.settle()
+            histograms.merge_noted()
         if not self.fixed_interval:
             self._coarsen()
 
     def seal(self) -> None:
-        """`finish`, and give back the memory that only adding needs: nothing more will be added, but by `merge`."""
+        """`finish`, and release the memory that only `add` needs. Afterwards only `merge` is possible."""
         self.finish()
         for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
             histograms.seal()
@@ -157,9 +155,9 @@ class ReportCounts:
             self._set_interval(longer[0])
 
     def _set_interval(self, interval: int) -> None:
-        """Roll the timeline up to a multiple of its interval."""
+        """Roll up the timeline to a multiple of its interval."""
         old, old_histograms = self.timeline, self.timeline_histograms
-        old_histograms.settle()
+        old_histograms.merge_noted()
         keys = old.key_rows().copy()
         keys[:, 0] //= interval // self.interval
         self.interval = interval
@@ -168,8 +166,7 @@ class ReportCounts:
         _merge_owned(self.timeline, self.timeline_histograms, keys, old.value_rows(), old_histograms)
 
     def merge(self, other: ReportCounts) -> None:
-        """Add what another one counted. Both have the same options, both are finished, and their names the same
-        numbers (`renumber`)."""
+        """Add other counts. Both have the same options, and the same numbers mean the same names (`renumber`)."""
         if self._rows:
             self.finish()
         other.finish()
@@ -185,34 +182,35 @@ class ReportCounts:
         ):
             _merge_owned(mine, counts, keys, theirs.value_rows(), histograms)
         self.errors.merge(other.errors)
-        # The other histograms are merged once they are read: here it would cost all of them for every addition.
-        self.timeline_histograms.settle()
+        # The other histograms are merged when they are read. Merging all of them here would cost too much.
+        self.timeline_histograms.merge_noted()
         if not self.fixed_interval:
             self._coarsen()
 
     def subtract(self, other: ReportCounts) -> None:
-        """Take away what another one counted of exchanges without a response: all but their first and last times.
-        Of the same exchanges something else has to be counted in their place."""
+        """Subtract the counts of exchanges without a response, except their first and last times. The caller adds
+        other counts of the same exchanges."""
         other.finish()
         for table in (other.groups, other.topics, other.timeline):
             table.value_rows()[:, table.ops == SUM] *= -1
         self.merge(other)
 
     def renumber(self, strings: Array, addresses: Array) -> ReportCounts:
-        """The same counts in another table of names: new numbers by old ones, int64 (strings,) and (addresses,)."""
+        """The same counts with other numbers. `strings`, `addresses`: int64, the new number of each old one."""
         numbers = {True: np.append(strings, -1), False: np.append(addresses, -1)}
 
         def change(names: tuple[str, ...], keys: Array, _: Array) -> None:
             for column, name in enumerate(names):
-                if name in STRING_COLUMNS or name.endswith("_ip"):
+                if name in STRING_COLUMNS or name in ADDRESS_COLUMNS:
                     keys[:, column] = numbers[name in STRING_COLUMNS][keys[:, column]]
 
         return self.rekeyed(change)
 
     def rekeyed(self, change: Callable[[tuple[str, ...], Array, Array], None]) -> ReportCounts:
-        """The same counts under other keys, rows that have the same one then added up. `change` is called once for
-        each table, with the names of its key columns, a copy of its keys (int64 (rows, columns)) to be changed, and
-        its values."""
+        """The same counts under other keys. Rows with equal new keys are added up.
+
+        `change` is called once for each table, with the names of its key columns, a copy of its keys to change in place
+        (int64 (rows, columns)), and its values."""
         self.finish()
         result = ReportCounts(by_topic=self.by_topic, interval=self.interval)
         result.fixed_interval = self.fixed_interval
@@ -231,32 +229,32 @@ class ReportCounts:
         return result
 
     def names_used(self) -> tuple[Array, Array]:
-        """Numbers of the strings and of the addresses in the keys, ascending: int64 (n,) each."""
+        """The numbers of strings and of addresses in the keys, ascending: int64 (n,) each."""
         self.finish()
         found: dict[bool, list[Array]] = {True: [], False: []}
         for names, table in (
             (tally.GROUP_KEY, self.groups), (tally.TOPIC_KEY, self.topics), (tally.ERROR_KEY, self.errors),
         ):  # fmt: skip
             for column, name in enumerate(names):
-                if name in STRING_COLUMNS or name.endswith("_ip"):
+                if name in STRING_COLUMNS or name in ADDRESS_COLUMNS:
                     found[name in STRING_COLUMNS].append(np.unique(table.key_rows()[:, column]))
         strings, addresses = (np.unique(np.concatenate(found[which])) for which in (True, False))
         return strings[strings >= 0], addresses[addresses >= 0]
 
 
 def _with_asked(exchanges: Array, results: Array, topics: Array) -> Array:
-    """RESULT rows, and one for each topic of the requests that nothing answered: they are about these all the same."""
+    """RESULT rows, plus one row for each topic of a request without a response."""
     alone = exchanges["exchange"][np.isin(exchanges["outcome"], (NO_REPLY_EXPECTED, UNANSWERED, RESPONSE_LOST))]
     asked = np.flatnonzero(np.isin(topics["exchange"], alone)) if len(alone) else alone
     if not len(asked):
         return results
     rows = as_results(taken(topics, asked))
-    rows["topic_id"][rows["topic"] >= 0] = -1  # one that has both is counted by its name, as in responses
+    rows["topic_id"][rows["topic"] >= 0] = -1  # a topic with a name counts by name, as in responses
     return np.concatenate((as_bytes(results), as_bytes(rows))).view(RESULT)
 
 
 def rows_of(numbers: Array, wanted: Array) -> Array:
-    """Where each wanted exchange number stands in `numbers`, which has each once: int64 (n,), -1 where it is not."""
+    """The index in `numbers` (distinct) of each wanted exchange number: int64 (n,), -1 if it is missing."""
     if not len(numbers):
         return np.full(len(wanted), -1, np.int64)
     low, high = int(numbers.min()), int(numbers.max())
@@ -271,10 +269,10 @@ def rows_of(numbers: Array, wanted: Array) -> Array:
 
 
 def _merge_owned(table: CountTable, histograms: Histograms, keys: Array, values: Array, added: Histograms) -> None:
-    """Add rows and the histograms that they own to `table` and `histograms`."""
+    """Add rows, and the histograms that they own, to `table` and `histograms`."""
     table.add(keys, values)
     owners = table.find(keys)
-    added.settle()
+    added.merge_noted()
     if len(added):
         low = added.keys & ((1 << OWNER_SHIFT) - 1)
         histograms.add((owners[added.keys >> OWNER_SHIFT] << OWNER_SHIFT) | low, added.counts)

@@ -1,7 +1,7 @@
-"""Log-linear histogram buckets: 64 in each octave, so that a bucket's middle is within 0.8 % of all that is in it.
+"""Log-linear histograms: 64 buckets for each octave. The middle of a bucket is within 0.8 % of its values.
 
-Values are int64 >= 0 (nanoseconds, milliseconds ...). Those below 128 have a bucket each; `bucket_of` is monotonic and
-below BUCKETS for every int64. Adding two histograms is adding their counts, in any order.
+Values are int64 >= 0 (nanoseconds, milliseconds and so on). Each value below 128 has its own bucket. `bucket_of` is
+monotonic and below BUCKETS for every int64. To add two histograms, add their counts in any order.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from kafkatap.kernels import helper, kernel
 
 from .count_table import Array
 
-#: Above every bucket number; fits 12 bits.
+#: A number above all buckets. Bucket numbers fit in 12 bits.
 BUCKETS = 4096
 BUCKET_BITS = 12
 #: A key of `Histograms` is owner << OWNER_SHIFT | metric << BUCKET_BITS | bucket.
 OWNER_SHIFT = 20
-#: How many values are noted before they are counted.
+#: Number of values that are noted before they are counted.
 NOTED = 1 << 17
 
 #: Percentiles as parts of 10,000.
@@ -69,7 +69,7 @@ def buckets(values: Array) -> Array:
 
 
 def middle(bucket: Array) -> Array:
-    """The value that stands for a bucket: int64 (n,) -> int64 (n,)."""
+    """The middle value of each bucket: int64 (n,) -> int64 (n,)."""
     shift = np.maximum(bucket // 64 - 1, 0)
     low = (bucket - 64 * shift) << shift
     result: Array = low + ((np.int64(1) << shift) - 1) // 2
@@ -77,7 +77,7 @@ def middle(bucket: Array) -> Array:
 
 
 def edges(bucket: Array) -> Array:
-    """The first value above a bucket: int64 (n,) -> int64 (n,)."""
+    """The first value above each bucket: int64 (n,) -> int64 (n,)."""
     shift = np.maximum(bucket // 64 - 1, 0)
     result: Array = (bucket - 64 * shift + 1) << shift
     return result
@@ -86,10 +86,11 @@ def edges(bucket: Array) -> Array:
 def percentiles(owner: Array, bucket: Array, count: Array, owners: int, parts: tuple[int, ...], top: Array) -> Array:
     """Percentiles of many histograms at once.
 
-    `owner`, `bucket`, `count`: int64 (n,), one row a bucket in any order, a bucket of an owner any number of times.
-    `parts`: of 10,000. `top`: int64 (owners,), each owner's exact maximum, which no percentile exceeds.
-    Returns int64 (owners, len(parts)): the smallest value that at least that part of the counts does not exceed
-    (nearest rank), to the bucket's middle; -1 for an owner without counts.
+    `owner`, `bucket`, `count`: int64 (n,), one row for each bucket, in any order. A bucket can have several rows.
+    `parts`: percentiles as parts of 10,000. `top`: int64 (owners,), the exact maximum of each owner. No percentile
+    exceeds it.
+    Return int64 (owners, len(parts)): percentiles by nearest rank, as the middle of their bucket. -1 for an owner
+    without counts.
     """
     result = np.full((owners, len(parts)), -1, np.int64)
     if len(owner) == 0 or owners == 0:
@@ -110,11 +111,11 @@ def percentiles(owner: Array, bucket: Array, count: Array, owners: int, parts: t
 
 
 class Histograms:
-    """Sparse histograms of many owners and metrics: how often each key (OWNER_SHIFT) came.
+    """Sparse histograms of many owners and metrics: the count of each key (OWNER_SHIFT).
 
-    `keys`: int64 (n,), ascending, each once; `counts`: int64 (n,). Kernels write single keys to `noted` (int64) and
-    count them in `used` (int64 (1,)); they are sorted and added now and then, which costs far less than looking up
-    each.
+    `keys`: int64 (n,), ascending and distinct. `counts`: int64 (n,). Kernels write single keys to `noted` (int64) and
+    their number to `used` (int64 (1,)). Python sorts and adds them from time to time. That is much faster than a
+    lookup for each key.
     """
 
     __slots__ = ("_added", "_counts", "_keys", "_waiting", "noted", "used")
@@ -128,7 +129,7 @@ class Histograms:
         self.used: Array = np.zeros(1, np.int64)
 
     def __len__(self) -> int:
-        """Keys that are counted, or fewer while some wait to be merged."""
+        """The number of merged keys. Keys that are not merged yet do not count."""
         return len(self._keys)
 
     def reserve(self, free: int) -> None:
@@ -136,14 +137,14 @@ class Histograms:
         if len(self.noted) - int(self.used[0]) < free:
             self._count_noted()
 
-    def settle(self) -> None:
-        """Count what was noted."""
+    def merge_noted(self) -> None:
+        """Count the noted keys."""
         self._count_noted()
         self._merge()
 
     def seal(self) -> None:
-        """`settle`, and give back the memory for what is noted: nothing more will be."""
-        self.settle()
+        """`merge_noted`, and release the memory of `noted`. Afterwards kernels cannot note keys."""
+        self.merge_noted()
         self.noted = self.noted[:0].copy()
 
     def _count_noted(self) -> None:
@@ -154,10 +155,10 @@ class Histograms:
             self.add(new[starts], np.diff(starts, append=len(new)))
 
     def add(self, keys: Array, counts: Array) -> None:
-        """Add counts: int64 (n,) each, keys in any order, any number of times."""
+        """Add counts: int64 (n,) each. Keys can be in any order and can repeat."""
         self._added.append((keys, counts))
         self._waiting += len(keys)
-        if self._waiting > len(self._keys):  # so that all merging together costs no more than the last merge
+        if self._waiting > len(self._keys):  # the total cost of all merges is that of the last one
             self._merge()
 
     def _merge(self) -> None:
@@ -166,7 +167,7 @@ class Histograms:
         keys = np.concatenate([self._keys, *(k for k, _ in self._added)])
         counts = np.concatenate([self._counts, *(c for _, c in self._added)])
         self._added, self._waiting = [], 0
-        order = np.argsort(keys, kind="stable")  # ascending runs are merged, not sorted
+        order = np.argsort(keys, kind="stable")  # a stable sort merges ascending runs
         keys = keys[order]
         starts = _starts(keys)
         self._keys, self._counts = keys[starts], np.add.reduceat(counts[order], starts)
@@ -183,12 +184,12 @@ class Histograms:
 
     def of(self, metric: int) -> tuple[Array, Array, Array]:
         """(owner, bucket, count) of one metric, ascending: int64 (n,) each."""
-        self.settle()
+        self.merge_noted()
         chosen = (self.keys >> BUCKET_BITS) & 0xFF == metric
         keys = self.keys[chosen]
         return keys >> OWNER_SHIFT, keys & (BUCKETS - 1), self.counts[chosen]
 
 
 def _starts(ascending: Array) -> Array:
-    """Where each new value begins."""
+    """The index of each first value."""
     return np.flatnonzero(np.concatenate(([True], ascending[1:] != ascending[:-1])))

@@ -1,4 +1,4 @@
-"""Groups rolled up to the rows of a report: the same values, added over the columns that a report does not ask for."""
+"""Roll up groups to the rows of a report: add up the values of all groups with the same label."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PARTS = (P50, P90, P99, P999)
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """Rows of a rollup. `keys`: the values of its key columns; `values`: int64 (rows,) by name of value column.
+    """The rows of a rollup. `keys`: the label of each row. `values`: int64 (rows,) by name of the value column.
 
-    `row_of`: int64 (groups,), the row that each group went to, -1 where it was left out.
+    `row_of`: int64 (groups,), the row of each group, or -1 for a group that was left out.
     """
 
     keys: list[tuple[int | str | None, ...]]
@@ -31,14 +31,14 @@ class Rolled:
         return len(self.keys)
 
     def percentiles(self, metric: int, top: Array, parts: tuple[int, ...] = PARTS) -> Array:
-        """int64 (rows, len(parts)); -1 where a row has no such value. `top`: the exact maxima."""
+        """Percentiles of a metric: int64 (rows, len(parts)), -1 for a row without values. `top`: the exact maxima."""
         owner, bucket, count = self.histograms.of(metric)
         rows = self.row_of[owner]
         kept = rows >= 0
         return percentiles(rows[kept], bucket[kept], count[kept], len(self), parts, top)
 
     def counted(self, metric: int) -> Array:
-        """How many values of a metric each row has: int64 (rows,)."""
+        """The number of values of a metric in each row: int64 (rows,)."""
         owner, _, count = self.histograms.of(metric)
         rows = self.row_of[owner]
         totals = np.zeros(len(self), np.int64)
@@ -46,14 +46,14 @@ class Rolled:
         return totals
 
     def exchanges(self) -> Array:
-        """Requests, with or without a response, of each row."""
+        """The number of requests of each row, with or without a response."""
         v = self.values
         total: Array = v["answered"] + v["no_reply_expected"] + v["unanswered"] + v["response_lost"]
         return total
 
 
 def group_columns(table: CountTable, names: Sequence[str]) -> dict[str, Array]:
-    """Key columns by name: int64 (groups,)."""
+    """The key columns by name: int64 (groups,) each."""
     rows = table.key_rows()
     return {name: rows[:, i] for i, name in enumerate(names)}
 
@@ -64,7 +64,7 @@ def roll_up(
     histograms: Histograms,
     labels: Sequence[tuple[int | str | None, ...] | None],
 ) -> Rolled:
-    """Add up all groups with the same label; a group whose label is None is left out. `labels`: one a group."""
+    """Add up all groups with the same label. `labels`: one for each group; None leaves the group out."""
     rows: dict[tuple[int | str | None, ...], int] = {}
     row_of = np.full(len(labels), -1, np.int64)
     for group, label in enumerate(labels):
@@ -82,7 +82,7 @@ def roll_up(
 
 
 def api_label(api_key: int, long_poll: int = 0) -> str:
-    """`Fetch`; a Fetch that waited out its max_wait_ms is told apart."""
+    """The label of an API: `Fetch`, `Fetch (long poll)`, `API 999`."""
     from kafkatap.dissector.layouts.catalog import api_name
 
     name = api_name(api_key) if api_key >= 0 else "(no request)"
@@ -92,5 +92,5 @@ def api_label(api_key: int, long_poll: int = 0) -> str:
 
 
 def maybe(value: int | np.integer[Any]) -> int | None:
-    """A percentile or maximum, None where there is none."""
+    """A percentile or maximum, or None for -1."""
     return None if value < 0 else int(value)

@@ -1,10 +1,10 @@
-"""The kernels that add exchanges and their results to count tables, and the layout of those tables.
+"""Kernels that add exchanges and their results to count tables, and the columns of these tables.
 
-A group is one combination of GROUP_KEY; what is not about topics or time rolls up from groups. Topics have the same
-columns under TOPIC_KEY. What a histogram is to hold is noted as one int64: owner row << 20 | metric << 12 | bucket.
+A group is one combination of GROUP_KEY. Tables without topics or times roll up from groups. Topics have the same value
+columns under TOPIC_KEY. A kernel notes each histogram value as one int64: owner row << 20 | metric << 12 | bucket.
 
-An exchange counts where its request began (an orphan response where it began itself). Broker and total time are those
-of answered exchanges only; for a Fetch that waited out its max_wait_ms they are kept under a group of its own.
+An exchange counts at the start of its request, and an orphan response at its own start. Broker time and total time
+cover answered exchanges only. Long polls have groups of their own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ERROR_KEY = (
     "error_code", "api_key", "kind", "topic", "topic_id", "name", "client_id", "broker_ip", "broker_port",
 )  # fmt: skip
 
-#: Value columns of groups and topics, and how each is added up. ns, bytes or counts.
+#: Value columns of groups and topics, and how each is added up. Units: ns, bytes or counts.
 GROUP_VALUES = {
     "answered": SUM,
     "no_reply_expected": SUM,
@@ -37,7 +37,7 @@ GROUP_VALUES = {
     "request_bytes": SUM,
     "response_bytes": SUM,
     "throttle_known": SUM,  # responses that have the field throttle_time_ms
-    "throttled": SUM,  # ... and in which it is above zero
+    "throttled": SUM,  # responses with throttle_time_ms above zero
     "throttle_time_ms": SUM,
     "throttle_time_ms_max": MAX,
     "broker_ns": SUM,
@@ -47,9 +47,9 @@ GROUP_VALUES = {
     "hol_waits": SUM,
     "hol_wait_ns": SUM,
     "hol_wait_max": MAX,
-    "hol_throttle_wait_ns": SUM,  # of hol_wait_ns, while the requests ahead were delayed by a quota
-    "hol_poll_wait_ns": SUM,  # of hol_wait_ns, while the requests ahead waited for data or for other members
-    "throttle_waits": SUM,  # exchanges that a quota delayed on the wire
+    "hol_throttle_wait_ns": SUM,  # part of hol_wait_ns behind throttled requests
+    "hol_poll_wait_ns": SUM,  # part of hol_wait_ns behind requests that wait for data or for other members
+    "throttle_waits": SUM,  # exchanges with a throttle wait
     "throttle_wait_ns": SUM,
     "throttle_wait_max": MAX,
     "failed_exchanges": SUM,  # exchanges with at least one non-zero error code
@@ -82,7 +82,7 @@ TIMELINE_VALUES = {
 ) = range(len(TIMELINE_VALUES))  # fmt: skip
 TIMELINE_COLUMNS = len(TIMELINE_VALUES)
 
-#: `packet`: where the response's last byte lies, so that a packet viewer shows the message there.
+#: `packet`: the packet with the response's last byte. Wireshark shows the message there.
 ERROR_VALUES = {"count": SUM, "first": MIN, "last": MAX, "packet": MIN}
 
 METRICS = ("broker", "total", "hol_wait", "throttle_wait", "throttle_time_ms")
@@ -100,13 +100,13 @@ def _add_bucket(noted, used, owner, metric, value):  # type: ignore[no-untyped-d
 
 @helper
 def began(e):  # type: ignore[no-untyped-def]
-    """When an exchange began: its request's first byte, an orphan's own."""
+    """The start of an exchange: the first byte of its request, or of an orphan response."""
     return e.response_first if e.outcome == ORPHAN else e.request_first
 
 
 @helper
 def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
-    """Add one exchange to the values and histograms of a group or topic."""
+    """Add an exchange to the values and histograms of a group or topic."""
     v = row * GROUP_COLUMNS
     values[v + e.outcome] += 1
     if e.request_bytes > 0:
@@ -160,10 +160,10 @@ def add_exchanges(  # type: ignore[no-untyped-def]
     g_keys, g_values, g_slots, g_used, noted, used,
     t_keys, t_values, t_slots, t_used, t_noted, t_noted_used,
 ):  # fmt: skip
-    """Add exchanges from `start` on to groups (g) and timeline (t), and note what their histograms are to hold.
+    """Add exchanges from `start` on to groups (g) and timeline (t), and note the values of their histograms.
 
-    Writes each one's row of both. Returns the number of exchanges, or of the one for
-    which there may be no space.
+    Write the group row and timeline row of each exchange. Return the number of exchanges, or the index of the first one
+    for which space may be short.
     """
     g_space = len(g_values) // GROUP_COLUMNS
     t_space = len(t_values) // TIMELINE_COLUMNS
@@ -220,9 +220,9 @@ def add_errors(  # type: ignore[no-untyped-def]
     exchanges, results, exchange_of, start, group_of, interval_of, probe,
     g_values, t_values, e_keys, e_values, e_slots, e_used,
 ):  # fmt: skip
-    """Add results from `start` on whose error code is not zero; `exchange_of` gives each one's row of `exchanges`.
+    """Add results with a non-zero error code, from `start` on. `exchange_of`: the row in `exchanges` of each result.
 
-    Returns the number of results, or of the one for which there is no space.
+    Return the number of results, or the index of the first one without space.
     """
     space = len(e_values) // 4
     counted = np.int64(-1)  # the exchange that was last counted as failed
@@ -279,10 +279,10 @@ def add_topics(  # type: ignore[no-untyped-def]
     k_keys, k_values, k_slots, k_used, stamps,
     noted, used,
 ):  # fmt: skip
-    """Add each exchange once to every topic that it answered on, and its error codes on that topic.
+    """Add each exchange once to each of its topics, and its error codes for that topic.
 
-    `stamps` (int64, one a topic row) holds 1 + the exchange that was last added there; an exchange's results follow
-    each other. Returns the number of results, or of the one for which there may be no space.
+    `stamps`: int64, for each topic row 1 + the exchange that was added last. The results of an exchange are adjacent.
+    Return the number of results, or the index of the first one for which space may be short.
     """
     space = len(k_values) // GROUP_COLUMNS
     noted_space = len(noted) - 5

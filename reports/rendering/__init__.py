@@ -1,1 +1,1 @@
-"""Reports and records as text, JSON, CSV and plots."""
+"""Renderers: a report as text, JSON, CSV or plots, and records as lines."""

@@ -1,7 +1,7 @@
-"""Reports as CSV: one file a report, a header line of column names, RFC 4180, UTF-8.
+"""Reports as CSV (RFC 4180, UTF-8): one file for each table, with a header line of column names.
 
-A spreadsheet takes a cell that begins with =, +, -, @, tab or carriage return for a formula. Texts can come from the
-wire, so such a text gets a ' in front; control characters in texts are escaped as on a terminal.
+A spreadsheet treats a cell that begins with =, +, -, @, tab or carriage return as a formula. Texts can come from the
+wire, so such a text is prefixed with '. Control characters in texts are escaped as on a terminal.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pathlib import Path
 from .. import units
 from ..model import Column, Report, Table, Value, as_number
 
-_WARNING = (Column("warning", "warning", "text", "what was lost, damaged or not understood"),)
+_WARNING = (Column("warning", "warning", "text", "what was lost, damaged or not decoded"),)
 _FORMULA = frozenset("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  # the full-width ones act as well
 
 
 def write_csv(report: Report, folder: Path) -> list[Path]:
-    """Write capture.csv, warnings.csv, latency.csv ... into `folder` (made where it is missing); return their paths."""
+    """Write capture.csv, warnings.csv, latency.csv and so on. Create `folder` if it is missing. Return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    warnings = Table("warnings", "Warnings", _WARNING, [(sentence,) for sentence in report.sentences])
+    warnings = Table("warnings", "Warnings", _WARNING, [(warning,) for warning in report.warnings])
     for table in (report.heading, warnings, *report.tables, report.ledger):
         path = folder / f"{'capture' if table.name == 'heading' else table.name}.csv"
         with open(path, "w", encoding="utf-8", newline="") as file:
@@ -36,7 +36,7 @@ def _cells(table: Table) -> list[list[str]]:
 
 
 def cell(column: Column, value: Value) -> str:
-    """One value as CSV holds it; nothing for None."""
+    """A value as the text of a CSV cell. None is an empty text."""
     if value is None or value == ():
         return ""
     if column.kind == "time":

@@ -1,7 +1,6 @@
-"""Reports as JSON, for machines: docs/json.md tells the form, docs/report.schema.json is its JSON Schema.
+"""Reports as JSON. docs/json.md describes the form, and docs/report.schema.json is its JSON Schema.
 
-Numbers are in the units that the columns' names end in; times are ISO 8601 in UTC with nanoseconds, with the same as
-nanoseconds since the epoch left to the tables of the library. Nothing is rounded, cut or left out.
+The end of a column's name is its unit. Times are ISO 8601 in UTC with nanoseconds. Values are complete and not rounded.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ..sections import error_codes as errors
 
 SCHEMA_VERSION = 2
 
-#: Columns of each report; latency has those of every `--by`.
+#: The columns of each table. Latency has the columns of every `--by`.
 REPORTS: dict[str, tuple[Column, ...]] = {
     "latency": tuple(dict.fromkeys(c for by in latency.BY for c in latency.latency_columns(by))),
     "throttle": throttle.COLUMNS,
@@ -31,13 +30,13 @@ REPORTS: dict[str, tuple[Column, ...]] = {
 
 
 def report_object(report: Report, version: str) -> dict[str, Any]:
-    """The report as dicts and lists. `version`: kafkatap's own."""
+    """The report as dicts and lists. `version`: the version of kafkatap."""
     tables = (*report.tables, report.ledger)
     return {
         "schema_version": SCHEMA_VERSION,
         "kafkatap": version,
         "capture": _rows(report.heading)[0],
-        "warnings": list(report.sentences),
+        "warnings": list(report.warnings),
         "reports": {t.name: _rows(t) for t in tables},
     }
 
@@ -55,7 +54,7 @@ def _value(column: Column, value: Value) -> Any:
 
 
 def write_json(report: Report, file: TextIO, version: str) -> None:
-    """Write the report, a row of a table a line. ASCII only: what is not is escaped as JSON escapes it."""
+    """Write the report in ASCII, with one line for each row of a table."""
     whole = report_object(report, version)
     reports = whole.pop("reports")
     head = json.dumps(whole, indent=1)
@@ -70,7 +69,7 @@ _TYPES = {"text": "string", "share": "number", "flag": "boolean", "time": "strin
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of what `write_json` writes, made from the columns."""
+    """The JSON Schema of the output of `write_json`, made from the columns."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kafkatap report",
@@ -83,7 +82,7 @@ def schema() -> dict[str, Any]:
             "warnings": {
                 "type": "array",
                 "items": {"type": "string"},
-                "description": "what was lost or damaged, in sentences",
+                "description": "what was lost, damaged or not decoded, one sentence each",
             },
             "reports": {
                 "type": "object",

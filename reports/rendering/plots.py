@@ -1,7 +1,7 @@
-"""Plots as SVG and PNG: the distribution of latency, and latency, throttling and errors over time.
+"""Plots as SVG and PNG: the distribution of latency, and latency, throttling and error codes over time.
 
-matplotlib is imported when plots are made, with its Agg and SVG writers alone. Colours are those of Okabe and Ito,
-which the colour-blind tell apart; each curve has its own line style and marker too, for print in black and white.
+matplotlib is imported when plots are made, with only its Agg and SVG writers. The colours (Okabe and Ito) are safe for
+colour-blind people. Each curve also has its own line style and marker, for print in black and white.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..sections.timeline import WITHOUT_WAITS
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-#: Curves in the latency plot: more cannot be told apart.
+#: The maximum number of curves in the latency plot.
 CURVES = len(PALETTE)
-#: Of fewer values a 99th percentile is the largest of them, or close to it.
+#: The 99th percentile of fewer values is close to the maximum, so plots leave it out.
 ENOUGH_FOR_P99 = 100
-#: The time axis of the distribution begins where the first curve reaches this share, and more than one value: a few
-#: values far to the left would take most of the axis.
+#: The time axis of the distribution starts where the first curve reaches this share, and more than one value.
+#: Otherwise a few short times would take most of the axis.
 LEFT_OUT = 0.02
 _DAY = 86400.0
 _SETTINGS = {
@@ -50,11 +50,10 @@ _SETTINGS = {
 
 
 def write_plots(report: Report, folder: Path, utc: bool = False) -> list[Path]:
-    """Write latency, latency-over-time, throttle-over-time and errors-over-time, each as .svg and .png, into `folder`;
-    return the paths written.
+    """Write latency, latency-over-time, throttle-over-time and errors-over-time to `folder`, as .svg and .png.
 
-    The report needs its curves (`build_report(..., curves=True)`). A plot with nothing to show is left out, and its
-    files of an earlier run are removed.
+    Return the paths. The report needs its curves (`build_report(..., curves=True)`). A plot without data is not
+    written, and its files from an earlier run are removed.
     """
     import matplotlib
 
@@ -79,7 +78,7 @@ def write_plots(report: Report, folder: Path, utc: bool = False) -> list[Path]:
 
 
 def _head(figure: Any, axes: Any, report: Report, title: str, count: int, what: str) -> None:
-    """What the plot shows; below it the captures, the filter, and how much of what."""
+    """Write the title of a plot, and below it the captures, the selection, and the number of values."""
     paths = [units.safe(Path(str(row[0])).name) for row in report.table("files").rows]
     heading = dict(zip((c.name for c in report.heading.columns), report.heading.rows[0], strict=True))
     files = f"{paths[0]} and {len(paths) - 1:,} more files" if len(paths) > 2 else " and ".join(paths)
@@ -94,12 +93,12 @@ def _duration(ms: float, _: object = None) -> str:
 
 
 def _latency(figure: Any, report: Report, utc: bool) -> bool:
-    """How many exchanges were answered within a time, by API: time on a logarithmic axis, in ms."""
+    """Plot the share of exchanges that are answered within a time, by API, on a logarithmic time axis in ms."""
     curves = report.curves.latency[:CURVES]
     if not curves:
         return False
     axes = figure.add_subplot()
-    # From 1 µs on, for the axis.
+    # A logarithmic axis needs a start above 0.
     low = max(min(map(_axis_start, curves)), 1000)
     high = max(max(times[-1] for _, _, times, _ in curves), 2 * low)
     left_out = 0
@@ -129,13 +128,13 @@ def _latency(figure: Any, report: Report, utc: bool) -> bool:
 
 
 def _axis_start(curve: Curve) -> int:
-    """Where the axis begins for the sake of one curve, ns."""
+    """The start of the axis for one curve, ns."""
     _, count, times, parts = curve
     return times[min(bisect_left(parts, max(LEFT_OUT, 1.5 / count)), len(times) - 1)]
 
 
 def _marks(x: Sequence[float], low: float, wanted: int) -> list[int]:
-    """Points for markers from `low` on, evenly far apart on the logarithmic axis."""
+    """The indexes of markers, evenly spaced on the logarithmic axis from `low` on."""
     high = x[-1]
     if high <= low:
         return [len(x) - 1]
@@ -144,7 +143,7 @@ def _marks(x: Sequence[float], low: float, wanted: int) -> list[int]:
 
 
 def _series(report: Report, *names: str) -> tuple[list[datetime], list[list[Value]]]:
-    """Beginnings of intervals, and the named columns of the timeline."""
+    """The starts of the intervals, and the named columns of the timeline."""
     table = report.table("timeline")
     at = [next(i for i, c in enumerate(table.columns) if c.name == name) for name in ("start", *names)]
     starts = [datetime.fromtimestamp(as_number(row[at[0]]) / 1e9, UTC) for row in table.rows]
@@ -152,14 +151,14 @@ def _series(report: Report, *names: str) -> tuple[list[datetime], list[list[Valu
 
 
 def _time_axis(axes: Any, report: Report, utc: bool) -> None:
-    """Times at the ticks, whole ones; their date in the label, or at the ticks too where there are several."""
+    """Format the time axis. The date is in the label, or in the ticks if there are several days."""
     from matplotlib.dates import AutoDateLocator, num2date
 
     starts, _ = _series(report)
     zone = UTC if utc else datetime.now().astimezone().tzinfo
     step = starts[1] - starts[0] if len(starts) > 1 else timedelta(seconds=1)
     first, last = starts[0].astimezone(zone), (starts[-1] + step).astimezone(zone)
-    axes.set_xlim(first - step / 2, last)  # also where few of them have a value
+    axes.set_xlim(first - step / 2, last)  # the whole time span, even if few intervals have values
     axes.xaxis.set_major_locator(AutoDateLocator(tz=zone, maxticks=9))
     days = (last - first).total_seconds() / _DAY
     form = "%Y-%m-%d" if days > 8 else "%m-%d %H:%M" if first.date() != last.date() else "%H:%M:%S"
@@ -204,7 +203,7 @@ def _latency_over_time(figure: Any, report: Report, utc: bool) -> bool:
 def _panels(
     figure: Any, report: Report, utc: bool, title: str, what: str, panels: tuple[tuple[str, str, float, str], ...]
 ) -> bool:
-    """Bars over time, a panel each: (column of the timeline, label, divisor, colour). `what` the first one counts."""
+    """Plot bars. `panels`: (timeline column, label, divisor, colour). `what`: the values of the first panel."""
     starts, columns = _series(report, *(name for name, *_ in panels))
     if not any(v for values in columns for v in values):
         return False

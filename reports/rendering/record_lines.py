@@ -1,8 +1,8 @@
-"""Records as lines: for people, or one JSON object each.
+"""Records as lines of text or of JSON.
 
-Keys and values are bytes that may be anything. `Rendering` says as what they are shown; "auto" finds out: JSON where
-an object or array parses as such, text where it is UTF-8 without control characters, else the bytes in hexadecimal
-(JSON: in base64). A form never changes what another reader would make of the bytes without saying so.
+Keys and values can be any bytes. `Rendering` chooses their form. "auto" chooses JSON if the bytes parse as an object or
+array, text if they are UTF-8 without control characters, and otherwise hexadecimal (base64 in JSON). The output names
+the form of each value.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 from ..units import clock, safe
 
-#: As what keys and values are shown.
+#: Forms of keys and values.
 FORMS = ("auto", "utf8", "json", "hex", "base64", "none")
 
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """`form`: one of FORMS. `most`: bytes of a key or value that are shown; None: all."""
+    """`form`: one of FORMS. `most`: the maximum number of bytes of a key or value, None for all."""
 
     form: str = "auto"
     most: int | None = None
@@ -30,7 +30,7 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Bytes made presentable. `form`: utf8, json, hex, base64 or none (left out). `data`: text, or parsed JSON."""
+    """A key or value in a form. `form`: utf8, json, hex, base64 or none (left out). `data`: text or parsed JSON."""
 
     form: str
     data: Any
@@ -39,7 +39,7 @@ class Data:
 
 
 def read_data(value: bytes, rendering: Rendering, binary: str = "base64") -> Data:
-    """A key or value in the form that is asked for; `binary` is the one for what is no text."""
+    """A key or value in the form of `rendering`. `binary`: the form for bytes that are not text."""
     form, size = rendering.form, len(value)
     if form == "none":
         return Data("none", None, size, False)
@@ -72,7 +72,7 @@ _ENDS = {b"{": b"}", b"[": b"]"}
 
 
 def _json(value: bytes) -> Any:
-    """What JSON says; ValueError also for what no JSON writer could say again."""
+    """Parse JSON. ValueError also for numbers that JSON cannot represent."""
     return _DECODER.decode(value.decode("utf-8"))
 
 
@@ -89,12 +89,12 @@ def _finite(text: str) -> float:
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
-#: Control characters that text may hold.
+#: Control characters that are allowed in text.
 _PLAIN = str.maketrans("", "", "\t\n\r")
 
 
 def _text(value: bytes, cut: bool) -> str | None:
-    """Bytes as text, None where they are none. Of text that is cut a last character may be left out."""
+    """Bytes as text, or None if they are not text. If the bytes are cut, an incomplete last character is dropped."""
     for end in range(len(value), max(-1, len(value) - (4 if cut else 1)), -1):
         try:
             text = value[:end].decode("utf-8")
@@ -111,7 +111,7 @@ def _is_plain(text: str) -> bool:
 
 
 def rows_of(table: Any, times: Callable[[Any], list[Any]]) -> Iterator[dict[str, Any]]:
-    """The rows of a piece of the table `records` as dicts; `times` makes a list of a column of times."""
+    """The rows of a part of the table `records` as dicts. `times` converts a column of times to a list."""
     import pyarrow as pa
 
     columns = [times(column) if pa.types.is_timestamp(column.type) else column.to_pylist() for column in table.columns]
@@ -142,7 +142,7 @@ def _ns_times(column: Any) -> list[int | None]:
 
 
 def json_lines(table: Any, rendering: Rendering) -> Iterator[str]:
-    """Each record as a JSON object (docs/records.schema.json), in ASCII, without the line's end."""
+    """Each record as a JSON object (docs/records.schema.json) in ASCII, without a line end."""
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
     for row in rows_of(table, _iso_times):
         row["key"] = _json_data(row["key"], rendering)
@@ -150,7 +150,7 @@ def json_lines(table: Any, rendering: Rendering) -> Iterator[str]:
         row["headers"] = [{"key": h["key"], "value": _json_data(h["value"], rendering)} for h in row["headers"]]
         try:
             yield encode(row)
-        except RecursionError:  # what was just deep enough to be read
+        except RecursionError:  # the value is nested too deeply to be written again
             yield encode({**row, "key": None, "value": None, "headers": []})
 
 
@@ -165,7 +165,7 @@ def _json_data(value: bytes | None, rendering: Rendering) -> dict[str, Any] | No
 
 
 def text_lines(table: Any, rendering: Rendering, utc: bool) -> Iterator[str]:
-    """Each record as a line for people; what came from the wire is escaped."""
+    """Each record as a line of text, with texts from the wire escaped."""
     for row in rows_of(table, _ns_times):
         at = row["message_first"]
         when = "--:--:--.---" if at is None else clock(at, utc)
@@ -173,18 +173,18 @@ def text_lines(table: Any, rendering: Rendering, utc: bool) -> Iterator[str]:
         offset = "?" if row["offset"] is None else f"{'+' if row['offset_is_relative'] else ''}{row['offset']}"
         place = f"{safe(row['topic'] or '?')}-{partition}@{offset}"
         client = "-" if row["client_id"] is None else safe(row["client_id"])
-        said = [f"{row['packet']:6}", when, f"{row['direction']:7}", client, place, *_said(row, rendering)]
+        parts = [f"{row['packet']:6}", when, f"{row['direction']:7}", client, place, *_parts(row, rendering)]
         if row["timestamp"] is not None:
-            said.insert(5, f"time={clock(row['timestamp'], utc, date=True)}")
-        yield "  ".join(said)
+            parts.insert(5, f"time={clock(row['timestamp'], utc, date=True)}")
+        yield "  ".join(parts)
 
 
-def _said(row: dict[str, Any], rendering: Rendering) -> Iterator[str]:
+def _parts(row: dict[str, Any], rendering: Rendering) -> Iterator[str]:
     status = row["status"]
     if row["crc_ok"] is False:
-        yield "CRC wrong"
+        yield "wrong CRC"
     if status not in ("ok", "trailing_bytes") or (status == "trailing_bytes" and row["value"] is None):
-        yield f"batch {row['batch']} cannot be read from here on: {status}"
+        yield f"batch {row['batch']} cannot be decoded from here on: {status}"
         return
     if row["is_control"]:
         yield f"control={row['control_type'] or '?'}"
@@ -207,7 +207,7 @@ def _shown(value: bytes | None, rendering: Rendering) -> str:
         return f"({data.size:,} bytes)"
     more = f"… ({data.size:,} bytes)" if data.cut else ""
     if data.form == "json":
-        # As it was written, but for the line's sake without what would break it.
+        # The original text, with line breaks and tabs replaced.
         return safe(value.decode("utf-8").translate(_BREAKS))
     if data.form == "utf8":
         return f'"{safe(data.data)}"{more}'

@@ -1,7 +1,7 @@
-"""Reports for a terminal: tables that fit its width, the most important rows, and how many were left out.
+"""Reports as text: tables that fit the terminal, with the most important rows and the number of rows left out.
 
-Lines are laid out here, as spans of (text, style). Without colours they are written as they are; with colours rich
-writes them (imported only then), which knows terminals and NO_COLOR. Nothing from the wire reaches either unescaped.
+This module lays out lines as spans of (text, style). With colours, rich writes them; it knows terminals and NO_COLOR,
+and is imported only then. Without colours they are plain text. All texts from the wire are escaped.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ Span = tuple[str, str]  #: text and a rich style ("" for plain)
 Line = list[Span]
 
 PLAIN_WIDTH = 120
-#: Texts are never wider than the first; where the terminal is narrow they are cut down to the second before a column
-#: goes, down to the third when none is left that could go, and to the last (also those of _FIRM) when that will not do.
+#: Widths of texts. LONGEST is the maximum. On a narrow terminal texts are cut to NARROW before columns are dropped, and
+#: to SOFTEST after all possible columns are dropped. Only then texts of _FIRM are cut as well, down to SHORTEST.
 LONGEST, NARROW, SOFTEST, SHORTEST = 40, 20, 13, 9
-#: Texts are no longer than this where nothing is cut to a terminal's width: a topic has at most 249 characters.
+#: Widths of texts if the output is not a terminal. A topic has at most 249 characters.
 LONGEST_WHOLE, LONGEST_LINE = 250, 100_000
-#: Texts that are whole as long as possible.
+#: Columns whose texts are cut last.
 _FIRM = frozenset(("error", "api", "verdict", "section", "meaning"))
 _GAP = "  "
 _TEXTS = frozenset(("text", "texts", "versions"))
 _RIGHT = frozenset(("count", "ns", "ms", "bytes", "share", "packet"))
 _VERDICTS = {"network": "magenta", "broker": "red", "client": "yellow", "throttled": "cyan", "-": "dim"}
-#: Columns whose values above zero are bad news.
+#: Columns whose values above zero are a problem.
 _BAD = {
     "failed_exchanges": "red", "error_codes": "red", "unanswered": "red", "throttled": "yellow",
     "throttle_wait_sum_ns": "yellow", "drops": "red",
@@ -38,11 +38,14 @@ _BAD = {
 def render_text(
     report: Report, width: int = PLAIN_WIDTH, top: int = 12, utc: bool = False, whole: bool = False
 ) -> Iterator[Line]:
-    """The whole report, line by line, without line ends. `top`: rows of a table that are shown, 0 for all. `whole`: no
-    text is cut, so lines may be longer than `width`, which chooses the columns all the same."""
+    """The lines of a report, without line ends.
+
+    `top`: the number of rows of a table, 0 for all. `width` decides which columns are shown. `whole`: do not cut texts,
+    so that lines can be longer than `width`.
+    """
     yield from _heading(report.heading, LONGEST_LINE if whole else width, utc)
-    for sentence in report.sentences:
-        for n, part in enumerate(textwrap.wrap(units.safe(sentence), max(width - 2, 20), break_on_hyphens=False)):
+    for warning in report.warnings:
+        for n, part in enumerate(textwrap.wrap(units.safe(warning), max(width - 2, 20), break_on_hyphens=False)):
             yield [("  " if n else "! ", "bold yellow"), (part, "yellow")]
     for table in (*report.tables, report.ledger):
         if len(table.rows) < table.shown_from:
@@ -52,7 +55,7 @@ def render_text(
 
 
 def render_table(table: Table, width: int, top: int, utc: bool, whole: bool = False) -> Iterator[Line]:
-    """One table: its title, its columns as far as they fit, its most important rows, its notes."""
+    """The lines of one table: title, columns that fit, most important rows, notes."""
     if not table.rows:
         yield [(table.title, "bold"), (f": {table.empty}", "")]
         return
@@ -60,7 +63,7 @@ def render_table(table: Table, width: int, top: int, utc: bool, whole: bool = Fa
     rows = table.rows if table.whole or not top else _chosen_rows(table, top)
     digits, date = _clock_form(table, rows)
     cells: list[list[str]] = []
-    columns = [i for i, c in enumerate(table.columns) if c.rank < 9 and (c.rank == 0 or _says_something(table, i))]
+    columns = [i for i, c in enumerate(table.columns) if c.rank < 9 and (c.rank == 0 or _has_values(table, i))]
     texts = {i: [_cell(table.columns[i], row[i], utc, digits, date) for row in rows] for i in columns}
     shown, widths = _fit(table, columns, texts, width, whole)
     for i, limit in zip(shown, widths, strict=True):
@@ -90,7 +93,7 @@ def render_table(table: Table, width: int, top: int, utc: bool, whole: bool = Fa
 
 
 def _chosen_rows(table: Table, top: int) -> list[tuple[Value, ...]]:
-    """The first `top` rows, or those with the most in a column, in the table's order."""
+    """The first `top` rows, or the rows with the largest values in `chosen_by`, in the order of the table."""
     if table.chosen_by is None:
         return table.rows[:top]
     at = next(i for i, c in enumerate(table.columns) if c.name == table.chosen_by)
@@ -147,12 +150,12 @@ def _cell_text(value: Value) -> str:
     return units.joined(value) if isinstance(value, tuple) else str(value)
 
 
-def _says_something(table: Table, i: int) -> bool:
+def _has_values(table: Table, i: int) -> bool:
     return any(row[i] not in (None, 0, False, ()) for row in table.rows)
 
 
 def _clock_form(table: Table, rows: Sequence[tuple[Value, ...]]) -> tuple[int, bool]:
-    """Digits of the seconds, and whether the day is told: timelines by whole seconds, a day where there are several."""
+    """(Digits of the seconds, whether times have a date)."""
     times = [row[i] for i, c in enumerate(table.columns) if c.kind == "time" for row in rows]
     known = [t for t in times if isinstance(t, int)]
     whole = all(t % units.SECOND == 0 for t in known)
@@ -184,8 +187,7 @@ def _cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> s
 def _fit(
     table: Table, columns: list[int], texts: dict[int, list[str]], width: int, whole: bool
 ) -> tuple[list[int], list[int]]:
-    """The columns that are shown and how wide each is: those of the highest rank go first, long texts are cut last, or
-    not at all where `whole`."""
+    """The shown columns and their widths. Columns of the highest rank go first, then texts are cut, unless `whole`."""
     shown = columns
     while True:
         natural = [_width(table.columns[i], texts[i], LONGEST) for i in shown]
@@ -199,7 +201,7 @@ def _fit(
         return shown, [_width(table.columns[i], texts[i], LONGEST_WHOLE) for i in shown]
     widths = natural
     while sum(widths) + len(_GAP) * (len(shown) - 1) > width:
-        # The widest text gives way; what says the most (an error's name, an API) only when the others are short.
+        # Cut the widest text first. The texts of _FIRM (an error, an API) are cut after all others are short.
         texts_at = [n for n, i in enumerate(shown) if table.columns[i].kind in _TEXTS and widths[n] > SHORTEST]
         soft = [n for n in texts_at if table.columns[shown[n]].name not in _FIRM and widths[n] > SOFTEST]
         if not texts_at:
@@ -216,7 +218,7 @@ def _width(column: Column, texts: list[str], longest: int) -> int:
 
 
 def _floor(column: Column, natural: int) -> int:
-    """How narrow a column may get while there are others of less worth."""
+    """The width below which another column is dropped rather than this one cut."""
     return natural if column.kind not in _TEXTS or column.name in _FIRM else min(natural, NARROW)
 
 
@@ -257,8 +259,11 @@ def write_text(
     color: bool | None = None,
     width: int | None = None,
 ) -> None:
-    """Write a report. `color` None: where `file` is a terminal. `width` None: the terminal's; where it is none, that of
-    120 columns, with no text cut, so that whatever reads on finds whole names."""
+    """Write a report.
+
+    `color` None: use colours if `file` is a terminal. `width` None: use the width of the terminal. If `file` is not a
+    terminal, choose columns for 120 columns and do not cut texts, so that programs find whole names.
+    """
     whole = width is None and not file.isatty()
     write_lines(lambda columns: render_text(report, columns, top, utc, whole), file, color=color, width=width)
 
@@ -266,7 +271,7 @@ def write_text(
 def write_lines(
     render: Callable[[int], Iterator[Line]], file: TextIO, *, color: bool | None = None, width: int | None = None
 ) -> None:
-    """Write what `render` makes for a width. `color` None: where `file` is a terminal; `width` as for `write_text`."""
+    """Write the lines that `render` makes for a width. `color`, `width`: as in `write_text`."""
     terminal = file.isatty()
     if color if color is not None else terminal:
         _write_rich(render, file, width, forced=bool(color) and not terminal)

@@ -1,1 +1,1 @@
-"""The sections of a report, one module each: counts in, tables of a report out."""
+"""The sections of a report. Each module makes one or two tables from counts."""

@@ -32,7 +32,7 @@ from kafkatap.dissector.kafka.releases import oldest_release_for, removed_in
 
 from ..batch import Context
 from ..counting import tally
-from ..counting.connection_counts import KEY, VALUES
+from ..counting.connection_counts import KEY, VALUES, connection_totals
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P50, P99
 from ..counting.rollup import Rolled, api_label, group_columns, maybe, roll_up
@@ -264,7 +264,7 @@ def _software_text(who: Who) -> str | None:
 
 
 def _traffic_by_client(context: Context, known: dict[Software, set[Software]]) -> dict[Who, _Traffic]:
-    counts = context.connection_counts
+    counts = connection_totals(context)
     keys = group_columns(counts.table, KEY)
     people = _texts([keys[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")], context)
     numbers: dict[Who, int] = {}

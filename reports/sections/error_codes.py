@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkatap.dissector.dtypes import R_GROUP, R_RESOURCE, RESULT_KINDS
+from kafkatap.dissector.dtypes import KIND_GROUP, KIND_RESOURCE, RESULT_KINDS
 from kafkatap.dissector.kafka.error_codes import error_name, is_retriable
 
 from ..batch import Context
@@ -68,7 +68,7 @@ def errors(counts: ReportCounts, context: Context) -> Table:
     found = counts.errors
     for key, value in zip(found.key_rows().tolist(), found.value_rows().tolist(), strict=True):
         code, api_key, kind, topic, topic_id, name, client, _, _ = key
-        if kind in (R_GROUP, R_RESOURCE):
+        if kind in (KIND_GROUP, KIND_RESOURCE):
             where = context.text(name) if name >= 0 else context.topic(topic, topic_id)
         else:
             where = context.topic(topic, topic_id) if topic >= 0 or topic_id >= 0 else context.text(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..batch import LIVE, P_FOREIGN, P_KAFKA, P_TLS, Context, endpoint
 from ..counting import tally
+from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns
 from ..model import Column, Table, Value
@@ -48,7 +49,7 @@ def heading(counts: ReportCounts, context: Context, selected: str | None = None)
             used[broker] = used.get(broker, 0) + n
     brokers = sorted(used, key=lambda broker: (-used[broker], broker))
     drops = [f.drops for f in context.files if f.drops is not None]
-    connections = context.connection_counts
+    connections = connection_totals(context)
     links = dict.fromkeys(link for f in context.files for link in f.link_types)
     first, last = context.first, context.last
     row: tuple[Value, ...] = (

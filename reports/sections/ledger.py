@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .. import units
 from ..batch import Context
+from ..counting.connection_counts import connection_totals
 from ..model import Column, Table, Value
 
 COLUMNS = (
@@ -95,7 +96,7 @@ def ledger(context: Context) -> Table:
     return Table("ledger", "Ledger", COLUMNS, rows, notes, whole=True)
 
 
-def loss_sentences(context: Context) -> tuple[str, ...]:
+def loss_warnings(context: Context) -> tuple[str, ...]:
     """Warnings: one sentence for each loss, damage or unread part."""
     warnings: list[str] = []
     if context.interrupted:
@@ -108,7 +109,7 @@ def loss_sentences(context: Context) -> tuple[str, ...]:
             warnings.append(f"{f.path}: {_sentence('{n} packet{s} {were} dropped during capture.', f.drops)}")
         if f.duplicates:
             warnings.append(f"{f.path}: {_sentence(_DUPLICATES, f.duplicates)}")
-    connections = context.connection_counts
+    connections = connection_totals(context)
     gaps = connections.total("gap_bytes")
     if gaps:
         with_gaps = connections.total("connections_with_gaps")

@@ -54,7 +54,7 @@ def _table(rows: list[tuple[Value, ...]]) -> Table:
     return Table("not_decoded", "Not decoded", COLUMNS, rows, notes, shown_from=NAMED + 1)
 
 
-def sentences(table: Table) -> tuple[str, ...]:
+def not_decoded_warnings(table: Table) -> tuple[str, ...]:
     """Warnings from a `not_decoded` table: one sentence for each reason."""
     found = []
     for status in (NEWER, OLDER, UNKNOWN_API):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kafkatap.kernels import hashing
-from kafkatap.reassembly.headers import hash_flow
+from kafkatap.reassembly.flows import Ends, hash_flow
 
 CLIENT, BROKER = 0xFFFF_0A00_0001, 0xFFFF_0A00_0101
 SEEDS = [
@@ -30,7 +30,7 @@ def test_sequential_ports_spread(seed: int, ends: tuple[int, int, int, int], ste
     ports = [1024 + k * step % 64_000 + k * step // 64_000 for k in range(4_000)]
     for ordered in ([(p, 9092) for p in ports], [(9092, p) for p in ports]):
         different = list(dict.fromkeys(ordered))
-        hashes = [int(hash_flow(a_high, a_low, b_high, b_low, a, b, seed)) for a, b in different]
+        hashes = [int(hash_flow(Ends(a_high, a_low, b_high, b_low, a, b), seed)) for a, b in different]
         assert most_in_a_bucket(hashes, 8_192) <= 14
         assert len(set(hashes)) >= len(different) - 5
         assert all(0 <= h < 1 << 30 for h in hashes)
@@ -45,7 +45,7 @@ def test_neighbouring_words_spread(seed: int) -> None:
 
 
 def test_each_seed_gives_hashes_of_its_own() -> None:
-    key = [int(hash_flow(0, CLIENT, 0, BROKER, 40_000, 9_092, hashing.new_seed())) for _ in range(50)]
+    key = [int(hash_flow(Ends(0, CLIENT, 0, BROKER, 40_000, 9_092), hashing.new_seed())) for _ in range(50)]
     assert len(set(key)) > 45
 
 
@@ -55,10 +55,10 @@ def test_keys_that_collide_under_one_seed_do_not_under_another() -> None:
     picked = [
         p
         for p in range(65_536 * 4)
-        if hash_flow(0, CLIENT + (p >> 16), 0, BROKER, p & 0xFFFF, 9_092, known) & 4_095 == 0
+        if hash_flow(Ends(0, CLIENT + (p >> 16), 0, BROKER, p & 0xFFFF, 9_092), known) & 4_095 == 0
     ]
     assert len(picked) > 30
-    again = [int(hash_flow(0, CLIENT + (p >> 16), 0, BROKER, p & 0xFFFF, 9_092, other)) for p in picked]
+    again = [int(hash_flow(Ends(0, CLIENT + (p >> 16), 0, BROKER, p & 0xFFFF, 9_092), other)) for p in picked]
     assert most_in_a_bucket(again, 4_096) <= 5
 
 

@@ -240,12 +240,12 @@ def test_pointers_are_forgotten_with_their_arrays() -> None:
 
 
 def test_all_kernels_of_the_product_belong_to_its_store() -> None:
-    from kafkatap.kernel_modules import KERNEL_MODULES
+    from kafkatap.engine import KERNEL_MODULES
 
     declared = set()
     for folder in ("dissector", "reassembly", "reports", "kernels", "kafkatap"):
         for path in (HERE / folder).rglob("*.py"):
             if "\n@kernel(" in path.read_text():
-                module = ".".join(path.relative_to(HERE).with_suffix("").parts)
-                declared.add(module if folder == "kafkatap" else f"kafkatap.{module}")
+                parts = path.relative_to(HERE).with_suffix("").parts
+                declared.add(".".join(parts if parts[0] == "kafkatap" else ("kafkatap", *parts)))
     assert declared == set(KERNEL_MODULES)

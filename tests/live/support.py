@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.captures.sources import CaptureReader
+from kafkatap.captures.capture_reader import CaptureReader
 
 SECOND = 1_000_000_000
 
@@ -20,7 +20,7 @@ class FileSource:
         self._reader = CaptureReader(path)
         self._step = step
         self._more = self._reader.fill()
-        self.now = self._reader.head_time() if self._more else 0
+        self.now = self._reader.next_time() if self._more else 0
         self.taken = 0
         self.closed = False
 
@@ -39,7 +39,7 @@ class FileSource:
     def blocks(self) -> Iterator[tuple[Any, Any, int]]:
         reader = self._reader
         while self._more:
-            end = reader.take_until(self.now)
+            end = reader.end_of_run(self.now)
             if end == reader.position:
                 return
             run = reader.packets[reader.position : end]

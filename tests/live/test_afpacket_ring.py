@@ -239,7 +239,7 @@ def test_interfaces_are_one_sequence_in_order_of_time(by_scapy: bool) -> None:
         mark = struct.pack("!H", port)
         check_same([packet for packet in got if packet.data[34:36] == mark], frames)
     times = np.array([packet.ts for packet in got])
-    assert np.diff(times).min() >= -10_000_000  # runs of one interface go on for so long (sources.SLACK_NS)
+    assert np.diff(times).min() >= -10_000_000  # runs of one interface go on for so long (merge.SLACK_NS)
 
 
 @both_ways

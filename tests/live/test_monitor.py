@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
+from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.engine import Engine
 from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, PAUSED, Governor
 from kafkatap.live.memory_limits import MemoryLimits, fold_small_rows

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kafkatap
-from kafkatap.captures.sources import CaptureReader
+from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.commands.options import build_parser
 from kafkatap.engine import Engine, engine_for
 from kafkatap.kernels import store
@@ -559,7 +559,7 @@ CHILD = """
 import sys, time
 from kafkatap.engine import Engine
 from kafkatap.live.recording.recorder import Recorder
-from kafkatap.captures.sources import CaptureReader
+from kafkatap.captures.capture_reader import CaptureReader
 
 path, out = sys.argv[1:]
 reader = CaptureReader(path)

@@ -41,7 +41,7 @@ HAND_MADE = batch(
         result(PRODUCE, 0, partition=7),
         result(FAILED, 6, partition=3),
         result(FAILED, 3, partition=4),
-        result(FAILED, 0, kind=r.R_GROUP, topic=-1, partition=r.NO_INT32, name=GROUP),
+        result(FAILED, 0, kind=r.KIND_GROUP, topic=-1, partition=r.NO_INT32, name=GROUP),
     ],
 )
 
@@ -164,7 +164,7 @@ def test_topics_that_requests_ask_for_count() -> None:
 
     import numpy as np
 
-    from kafkatap.dissector.exchanges import EXCHANGE_TOPIC
+    from kafkatap.dissector.results import EXCHANGE_TOPIC
 
     asked = np.array([(LOST, ORDERS, -1)], EXCHANGE_TOPIC)
     mask = Condition(parse_expression("topic == orders")).select(

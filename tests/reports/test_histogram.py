@@ -108,7 +108,7 @@ def test_histograms_count_what_was_noted(keys: list[int], space: int) -> None:
         histograms.reserve(1)
         histograms.noted[histograms.used[0]] = key
         histograms.used[0] += 1
-    histograms.settle()
+    histograms.merge_noted()
     wanted, counts = np.unique(np.array(keys, np.int64), return_counts=True)
     assert histograms.keys.tolist() == wanted.tolist()
     assert histograms.counts.tolist() == counts.tolist()

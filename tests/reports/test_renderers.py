@@ -114,7 +114,7 @@ def test_an_interrupted_report_says_so_in_every_form(tmp_path: Path) -> None:
     said = (
         "Interrupted: this report covers only what was read before that (packets up to 2026-11-21T04:44:01.000000000Z)."
     )
-    assert whole.sentences[0].startswith(said)
+    assert whole.warnings[0].startswith(said)
     out = io.StringIO()
     write_text(whole, out, utc=True, width=200)
     assert f"! {said}" in out.getvalue()

@@ -29,7 +29,8 @@ def small() -> ReportCounts:
         ],
         [
             result(0, 6), result(1, 6, partition=1), result(4, 7, topic=made.MARKUP),
-            result(6, 27, kind=r.R_GROUP, topic=-1, name=made.GROUP), result(6, 5120, kind=r.R_RESPONSE, topic=-1),
+            result(6, 27, kind=r.KIND_GROUP, topic=-1, name=made.GROUP),
+            result(6, 5120, kind=r.KIND_RESPONSE, topic=-1),
         ],
     )  # fmt: skip
 
@@ -176,9 +177,9 @@ def test_ledger_and_sentences() -> None:
     assert ("requests", "no_reply_expected", "no reply expected (acks=0)", 2, 0.4) in report(
         ledger={"requests": {"no_reply_expected": 2, "answered": 3, "total": 5}}
     ).ledger.rows
-    assert whole.sentences == ("1 request has no response in this capture.",)
+    assert whole.warnings == ("1 request has no response in this capture.",)
     many = report(ledger={"requests": {"unanswered": 31, "total": 31}}, encrypted_share=0.25)
-    assert many.sentences == (
+    assert many.warnings == (
         "31 requests have no response in this capture.",
         "25.0 % of the payload is encrypted (TLS) and cannot be decoded.",
     )
@@ -186,7 +187,7 @@ def test_ledger_and_sentences() -> None:
 
 def test_gaps_and_the_snap_length_have_sentences() -> None:
     with_gaps = connection(client_gap_bytes=1500, client_gaps=1)
-    assert report(connections=with_gaps, not_captured=1, ledger={}).sentences == (
+    assert report(connections=with_gaps, not_captured=1, ledger={}).warnings == (
         "1,500 bytes of 1 connection are in no packet of this capture (gaps).",
         "The snap length cut off 1 byte of payload. Times are right, but error codes, throttle times and topics in it "
         "are missing.",
@@ -211,4 +212,4 @@ def test_curves_end_at_all_exchanges() -> None:
 def test_an_empty_run_has_reports() -> None:
     empty = build_report(ReportCounts(), context(connections=connection()[:0], ledger={}), curves=True)
     assert all(not t.rows for t in empty.tables if t.name != "files")
-    assert empty.sentences == ()
+    assert empty.warnings == ()

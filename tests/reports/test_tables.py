@@ -90,7 +90,7 @@ def test_orphan_responses_have_no_request() -> None:
 def test_results() -> None:
     rows = batch([], [
         result(0, 3, offset=10), result(0, topic=-1, topic_id=made.ORDERS_ID, partition=r.NO_INT32),
-        result(1, kind=r.R_GROUP, topic=-1, name=made.GROUP),
+        result(1, kind=r.KIND_GROUP, topic=-1, name=made.GROUP),
     ]).results  # fmt: skip
     for known, name in (({}, None), ({made.ORDERS_ID: made.ORDERS}, "orders")):
         table = tables.results_table(rows, context(topic_names=known))

@@ -20,7 +20,7 @@ from kafkatap.commands.spark import summary
 from kafkatap.installation import install_command
 from kafkatap.reports.tables import TABLES
 from kafkatap.spark.job_result import JobResult
-from kafkatap.spark.stages import Lines, told, watching
+from kafkatap.spark.stages import Lines, progress_text, watching
 from tests.cli.running import ROOT, Done, environment, kafkatap
 from tests.support.captures import pcap_bytes
 
@@ -350,7 +350,7 @@ def test_bars_are_drawn_and_go_away(capsys: pytest.CaptureFixture[str]) -> None:
             watch(stage, 1, 2, 5)
             watch(stage, 2, 2, 9)
     assert capsys.readouterr().out == ""
-    assert told("decode", 2, 2, 9) == "decode: 2 of 2 tasks, 9 B"
+    assert progress_text("decode", 2, 2, 9) == "decode: 2 of 2 tasks, 9 B"
 
 
 def test_where_the_application_is() -> None:

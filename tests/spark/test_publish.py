@@ -356,7 +356,7 @@ def test_a_publication_that_cannot_be_finished_says_so(tmp_path: Path) -> None:
     journal = {"tables": ["exchanges"], "moves": [["_temporary-x/a", "exchanges/a", 1]], "deletes": []}
     (tmp_path / "_temporary-x").mkdir()
     (tmp_path / "_temporary-x" / "_journal.json").write_text(json.dumps(journal))
-    with pytest.raises(OSError, match="exchanges/a was to be published and is not there any more"):
+    with pytest.raises(OSError, match="exchanges/a should be published and does not exist any more"):
         finish_earlier(Folder(str(tmp_path)))
 
 

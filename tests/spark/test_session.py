@@ -160,8 +160,8 @@ def failing(how: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
         ("raises", "ValueError: what \\x1b[31m went wrong", "and more of it"),
         ("chained", "OSError: cannot read s3://bucket/one.pcap", "  in fail, "),
         ("import", "The executors' Python has no kafkatap.", "pack"),
-        ("killed", "The Python process of a task ended in mid-work: killed", "memory"),
-        ("crashed", "The Python process of a task ended in mid-work: Segmentation fault", ""),
+        ("killed", "The Python process of a task ended early: it was killed", "memory"),
+        ("crashed", "The Python process of a task ended early: Segmentation fault", ""),
     ],
 )
 def test_a_failed_task_is_told_by_its_python_cause(spark: SparkSession, how: str, first: str, then: str) -> None:

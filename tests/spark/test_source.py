@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkatap.captures.sources import CaptureReader
+from kafkatap.captures.capture_reader import CaptureReader
 from tests.support.captures import RAW, Interface, PcapRecords, pcap_bytes, pcapng_bytes, read_bytes, write_capture
 from tests.test_splits import carriers, linked_baits, made_packets
 

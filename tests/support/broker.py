@@ -3,10 +3,9 @@
     with KafkaBroker.start(folder) as broker:
         ...  # broker.bootstrap is "127.0.0.1:PORT"
 
-`missing()` says in plain words what this machine lacks (Java, Maven), or nothing. Jars are kept in a cache folder
-(KAFKATAP_TEST_CACHE, else the user's cache folder), so that they are fetched once. Every wait has an end, and what was
-started is stopped by its own process id. The pytest fixture `kafka_broker` (tests/conftest.py) skips where something
-is missing.
+`missing()` names what this machine lacks (Java, Maven), or returns "". A cache folder keeps the jars:
+KAFKATAP_TEST_CACHE, or the user's cache folder. Every wait has a limit, and each process is stopped by its own id. The
+pytest fixture `kafka_broker` (tests/conftest.py) skips where something is missing.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class BrokerError(RuntimeError):
 
 
 def missing() -> str:
-    """What this machine lacks for a broker, in plain words; "" where it lacks nothing."""
+    """The programs for a broker that this machine lacks, as a sentence; "" where it lacks none."""
     if shutil.which("java") is None:
         return "needs a real Kafka broker, and Java is not installed (Debian: apt-get install default-jre-headless)"
     said = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
@@ -58,7 +57,7 @@ def missing() -> str:
 
 
 def jars_folder(version: str = KAFKA_VERSION) -> Path:
-    """Where the jars of a release are kept."""
+    """The cache folder for the jars of a release."""
     named = os.environ.get("KAFKATAP_TEST_CACHE")
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return (Path(named) if named else base / "kafkatap-tests") / f"kafka-{version}"
@@ -69,7 +68,7 @@ def _have_jars(folder: Path) -> bool:
 
 
 def fetch_jars(version: str = KAFKA_VERSION) -> Path:
-    """The folder with Kafka's jars, fetched by Maven the first time (54 MB)."""
+    """The folder with Kafka's jars. Maven fetches them the first time (54 MB)."""
     folder = jars_folder(version)
     if _have_jars(folder):
         return folder
@@ -86,14 +85,14 @@ def fetch_jars(version: str = KAFKA_VERSION) -> Path:
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody listens on."""
+    """A free TCP port of loopback."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 class KafkaBroker:
-    """One running broker (and controller) in a folder of its own. Made by `start`; a context manager."""
+    """One running broker (and controller) in its own folder: a context manager, returned by `start`."""
 
     def __init__(self, folder: Path, jars: Path, port: int, process: subprocess.Popen[bytes]) -> None:
         self.folder = folder
@@ -125,7 +124,7 @@ class KafkaBroker:
         settings = _settings(folder, port, free_port()) | dict(properties or {})
         config = folder / "server.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        # (Never with a dash in front: the tool would take it for an option.)
+        # An id never begins with a dash: the tool would read it as an option.
         cluster = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         arguments = ["format", "-t", cluster, "-c", str(config), "--feature", "share.version=1"]
         run_class(jars, "kafka.tools.StorageTool", arguments, timeout=60)
@@ -158,7 +157,7 @@ class KafkaBroker:
         raise BrokerError(f"the broker did not listen within {timeout:.0f} s:\n{self.log()[-2000:]}")
 
     def log(self) -> str:
-        """What the broker has printed."""
+        """The output of the broker so far."""
         return (self.folder / "broker.log").read_text(errors="replace")
 
     def tool(self, name: str, *arguments: str, timeout: float = 60) -> str:
@@ -185,13 +184,13 @@ class KafkaBroker:
 
 
 def java_command(jars: Path, name: str, arguments: Sequence[str], memory: str = "256m") -> list[str]:
-    """A Java command line for one of Kafka's classes; the serial collector and the first compiler start soonest."""
+    """A Java command line for one of Kafka's classes. The serial collector and the first compiler start fastest."""
     options = [f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
     return ["java", *options, "-cp", f"{jars}/*", name, *arguments]
 
 
 def run_class(jars: Path, name: str, arguments: Sequence[str], timeout: float) -> str:
-    """Run a class to its end and give what it printed; a failure is a BrokerError."""
+    """Run a class to its end and return its output; BrokerError where it fails."""
     command = java_command(jars, name, arguments)
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
@@ -223,10 +222,10 @@ def _settings(folder: Path, port: int, controller_port: int) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": one,
         "group.initial.rebalance.delay.ms": "0",
         "auto.create.topics.enable": "false",
-        # Anybody may do anything, unless an ACL says otherwise.
+        # Without an ACL everything is allowed.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
-        # Short quota windows: a client is throttled soon after it goes too far.
+        # Short quota windows: a client is throttled soon after it exceeds its quota.
         "quota.window.num": "3",
         "quota.window.size.seconds": one,
     }

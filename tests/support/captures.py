@@ -1,10 +1,10 @@
-"""Capture files in every form, read and written by plain struct: nothing of the product is used here.
+"""Capture files in every form, read and written with plain struct. Nothing here uses the product.
 
-A capture is a list of `Packet`s. `read_capture` takes pcap and pcapng, plain, `.gz` or `.zst`; `pcap_bytes` and
-`pcapng_bytes` write every variant that a reader may meet; `write_capture` puts bytes into a file and compresses by the
-name's end. For large captures `PcapRecords` keeps the file's bytes as they are and cuts by packet.
+A capture is a list of `Packet`s. `read_capture` reads pcap and pcapng, plain, `.gz` or `.zst`. `pcap_bytes` and
+`pcapng_bytes` write every variant that a reader may meet. `write_capture` writes bytes to a file and compresses them by
+the file's suffix. `PcapRecords` cuts large captures by packet without parsing them.
 
-Packets are crafted by `tests.support.tcp`.
+`tests.support.tcp` crafts packets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: Link types as files number them (the LINKTYPE_ registry of tcpdump.org).
+#: Numbers of link types in files (the LINKTYPE_ registry of tcpdump.org).
 NULL, ETHERNET, RAW, LOOP, SLL, IPV4, IPV6, SLL2 = 0, 1, 101, 108, 113, 228, 229, 276
 
 _PCAP_MAGIC = {
@@ -33,7 +33,7 @@ class Packet:
 
     time_ns: int
     data: bytes
-    original_length: int = -1  # -1: as many as were captured
+    original_length: int = -1  # -1: equal to the captured length
     interface: int = 0
 
     @property
@@ -47,10 +47,10 @@ class Interface:
 
     link_type: int = ETHERNET
     tsresol: int | None = None
-    tsoffset: int = 0  # seconds to be added to every time stamp
+    tsoffset: int = 0  # seconds to add to every time stamp
     snap_length: int = 262144
     name: str = ""
-    drops: int | None = None  # said in an Interface Statistics Block at the end
+    drops: int | None = None  # written in an Interface Statistics Block at the end
 
     @property
     def units_per_second(self) -> int:
@@ -60,7 +60,7 @@ class Interface:
 
 @dataclass(slots=True)
 class Capture:
-    """What `read_capture` found. `link_types` has one entry for each interface (one for a classic pcap)."""
+    """The result of `read_capture`. `link_types` has one entry per interface (one for a classic pcap)."""
 
     link_types: list[int] = field(default_factory=list)
     packets: list[Packet] = field(default_factory=list)
@@ -83,7 +83,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_capture(source: str | Path | bytes) -> Capture:
-    """Read a pcap or pcapng file, or the bytes of one; what its end cuts off is left out."""
+    """Read a pcap or pcapng file, or the bytes of one, without a record that its end cuts off."""
     data = source if isinstance(source, bytes) else read_bytes(source)
     return _read_pcap(data) if data[:4] in _PCAP_MAGIC else _read_pcapng(data)
 
@@ -164,8 +164,8 @@ def pcap_bytes(
     modified: bool = False,
     snap_length: int = 262144,
 ) -> bytes:
-    """A classic pcap: `order` is "<" or ">"; times in µs (what is finer is cut off) or ns. `modified`: the variant
-    whose records also tell of an interface."""
+    """A classic pcap. `order`: "<" or ">". Times are rounded down to µs, or in ns. `modified`: the variant with an
+    interface in each record."""
     unit = 1 if nanoseconds else 1000
     magic = 0xA1B23C4D if nanoseconds else 0xA1B2CD34 if modified else 0xA1B2C3D4
     parts = [struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, snap_length, link_type)]
@@ -189,7 +189,7 @@ def pcapng_bytes(
     """A pcapng of one section, with an Interface Description for each interface and one block for each packet.
 
     `simple` writes Simple Packet Blocks: these hold no time and belong to the first interface.
-    Interfaces that say `drops` get a statistics block at the end.
+    Interfaces with `drops` have a statistics block at the end.
     """
     blocks: list[bytes] = []
     for i in interfaces:
@@ -237,7 +237,7 @@ def _option_bytes(options: Sequence[tuple[int, bytes]], order: str) -> bytes:
 
 
 def write_capture(path: str | Path, data: bytes) -> Path:
-    """Write a capture's bytes; `.gz` and `.zst` at the name's end compress them."""
+    """Write a capture's bytes, compressed where the name ends in `.gz` or `.zst`."""
     if str(path).endswith(".gz"):
         data = gzip.compress(data, 6, mtime=0)
     elif str(path).endswith(".zst"):
@@ -257,7 +257,7 @@ def every_form(packets: Sequence[Packet], link_type: int = ETHERNET) -> dict[str
         plain = [Interface(link_type)]
         forms[f"ng-default-{word}.pcapng"] = pcapng_bytes(packets, plain, order=order)
         forms[f"ng-ns-{word}.pcapng"] = pcapng_bytes(packets, [Interface(link_type, 9, name="eth0")], order=order)
-        # 2**-26 s is coarser than a µs is exact: only 10**-n and an offset keep every time as it is.
+        # Units of 2**-n s cannot hold every µs exactly: only 10**-n and an offset keep all times.
         forms[f"ng-offset-{word}.pcapng"] = pcapng_bytes(packets, [Interface(link_type, 9, 1_000_000)], order=order)
         two = [Interface(link_type, 6), Interface(link_type, 9)]
         mixed = [Packet(p.time_ns, p.data, p.original_length, n % 2) for n, p in enumerate(packets)]
@@ -269,14 +269,14 @@ def every_form(packets: Sequence[Packet], link_type: int = ETHERNET) -> dict[str
 
 
 class PcapRecords:
-    """A classic pcap as its header and its records, none of them taken apart: for cutting large files quickly."""
+    """A classic pcap as its header and its unparsed records, to cut large files quickly."""
 
     def __init__(self, source: str | Path | bytes) -> None:
         self.data = source if isinstance(source, bytes) else read_bytes(source)
         order, _ = _PCAP_MAGIC[self.data[:4]]
         length = struct.Struct(order + "I")
         self.header = self.data[:24]
-        self.starts: list[int] = []  #: where each record starts, and at the end where the last one ends
+        self.starts: list[int] = []  #: where each record starts; the last item is where the last record ends
         at = 24
         while at + 16 <= len(self.data):
             end = at + 16 + length.unpack_from(self.data, at + 8)[0]
@@ -290,7 +290,7 @@ class PcapRecords:
         return len(self.starts) - 1
 
     def record(self, number: int) -> bytes:
-        """Record `number`, from 0, with its 16 bytes of header."""
+        """Record `number`, from 0, with its header of 16 bytes."""
         return self.data[self.starts[number] : self.starts[number + 1]]
 
     def keep(self, numbers: Iterable[int]) -> bytes:

@@ -1,4 +1,4 @@
-"""librdkafka clients of a small shop, for samples and tests: what they send and read, and what they themselves see."""
+"""librdkafka clients of a small shop, for samples and tests, and a log of what they see."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE = "order 4711: two of article 99-1001, one of article 17-0042, paid, shippe
 
 
 class Seen:
-    """What the clients saw: messages delivered and read by client, and errors by client and name."""
+    """Counts from the clients' side: messages delivered and read by client, errors by client and name."""
 
     def __init__(self) -> None:
         self.delivered: Counter[str] = Counter()
@@ -78,7 +78,7 @@ def produce(p: Producer, seen: Seen, client: str, topic: str, count: int, size: 
 
 
 def read(c: Consumer, seen: Seen, client: str, wanted: int, seconds: float) -> None:
-    """Read until `wanted` messages came or the time is over."""
+    """Read until `wanted` messages arrived or the time is over."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and seen.read[client] < wanted:
         message = c.poll(0.2)

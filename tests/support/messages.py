@@ -1,4 +1,4 @@
-"""Random valid Kafka messages and their bytes, made from the schema's model by an encoder of its own.
+"""Random valid Kafka messages and their bytes, from the schema's model and a separate encoder.
 
 A value is what `kafkatap.dissector.layouts.reference` decodes: dicts by field name, tagged fields only where they are
 sent, unknown tags under `UNKNOWN_TAGS`. Bytes begin at the header's tag section, as `decode_message` takes them.
@@ -15,7 +15,7 @@ from kafkatap.dissector.layouts.reference import UNKNOWN_TAGS, has_header_tags
 from kafkatap.dissector.layouts.schema import Field, Message, Struct
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-#: Of positive numbers; 47 bits of milliseconds are still a date.
+#: Bits of positive numbers; 47 bits of milliseconds are still a date.
 _TAME_BITS = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32, "int64": 47}
 _FORMATS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "uint32": ">I", "int64": ">q", "float64": ">d"}
 _EMPTY: dict[str, Any] = {"string": "", "bytes": b"", "records": b"", "uuid": bytes(16), "bool": False, "float64": 0.0}
@@ -25,8 +25,8 @@ _WORDS = ("", "orders", "größe-ñ", "主题", "🦜 tape", "x" * 127, "y" * 30
 
 @dataclass(frozen=True, slots=True)
 class Taste:
-    """What random messages are made of. `tame` keeps to values that any parser takes: positive numbers, known codes;
-    `short` to few elements, short texts and small numbers, for a reader."""
+    """The values of random messages. `tame`: values that any parser accepts, such as positive numbers and known codes.
+    `short`: few elements, short texts and small numbers, for human readers."""
 
     nulls: bool = True
     unknown_tags: bool = True
@@ -46,7 +46,7 @@ def generate_message(
 
 
 def emptiest_message(message: Message, version: int) -> tuple[bytes, dict[str, Any]]:
-    """The shortest message of this version: zeros, empty strings and arrays, structs null where they may be."""
+    """The shortest message of this version: zeros, empty strings and arrays, null structs where allowed."""
     value = _emptiest(message.body, version)
     return encode_message(message, version, value), value
 
@@ -105,7 +105,7 @@ class _Maker:
             return [self.one(item, depth + 1) for _ in range(self.source.choice((0, 1, 1, 2) if depth else (1, 1, 2)))]
         count = self.source.choice((0, 1, 1, 2, 3) if depth < 2 else (0, 1, 1, 2))
         if item.struct is None and self.source.random() < 0.05:
-            count = 130  # a count of two bytes where it is a varint
+            count = 130  # as a varint, this count has two bytes
         return [self.one(item, depth + 1) for _ in range(count)]
 
     def one(self, item: Field, depth: int) -> Any:

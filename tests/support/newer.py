@@ -1,7 +1,7 @@
-"""A Kafka newer than the product: definitions that it does not have, and a capture that speaks them.
+"""A Kafka newer than the product: definitions that it lacks, and a capture that uses them.
 
-Fetch 19-21 with two new fields and an old one gone, a new API QueuePeek (key 100), and things no Kafka has: ApiVersions
-99 (refused, in version 0), an API with key 999.
+Fetch 19-21 have two new fields and lack an old one. QueuePeek (key 100) is a new API. Nothing defines ApiVersions 99
+(refused, in version 0) and the API with key 999.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ TOPIC_ID = bytes(range(16))
 
 
 def newer_texts() -> dict[str, str]:
-    """The definitions by file name, with comments as Kafka's own have."""
+    """The definitions by file name, with comments as in Kafka's own."""
     return {
         f"{d['name']}.json": f"// A // comment\n{json.dumps(d, indent=2)}  // and one\n/* at\nthe end */\n"
         for d in _DEFINITIONS

@@ -38,8 +38,8 @@ def fetch(talk: KafkaTalk, number: int, version: int, *fields: bytes, topic_id: 
 
 
 def talk_of_all() -> KafkaTalk:
-    """Records of each magic and codec, produced and fetched; control records, log append time, a wrong CRC, a batch
-    that cannot be decompressed, a partial one, and a topic that is named only after its records were there."""
+    """Records of each magic and codec, produced and fetched; control records, log append time, a wrong CRC, a corrupt
+    batch, a partial one, and a topic whose name comes only after its records."""
     talk = KafkaTalk(client_id="writer")
     talk.tcp.open()
     number = 0

@@ -1,9 +1,9 @@
-"""Record batches of every version and codec, written by plain struct: nothing of the product is used here.
+"""Record batches of every version and codec, written with plain struct. Nothing here uses the product.
 
     batch([Record(b"k", b"v")], codec=ZSTD)                  magic 2
-    message_set([Record(b"k", b"v")], magic=1, codec=GZIP)   magic 0 and 1: one compressed message, or each by itself
+    message_set([Record(b"k", b"v")], magic=1, codec=GZIP)   magic 0 and 1: plain messages, or one compressed message
 
-Wrong ones are made by the keywords (`crc`, `count`, `records`) or by cutting the bytes up.
+The keywords `crc`, `count` and `records` make wrong batches; so does cutting the bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ XERIAL = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`timestamp` and `offset` are told as differences from the batch's."""
+    """`timestamp` and `offset` are relative to the batch's."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -60,7 +60,7 @@ def encoded_record(record: Record, offset: int, base_timestamp: int = 0) -> byte
 
 
 def compressed(data: bytes, codec: int, magic: int = 2) -> bytes:
-    """As Kafka's clients compress for that magic: snappy in xerial's framing, lz4 with magic 0's wrong checksum."""
+    """Compressed as by Kafka's clients: snappy in xerial's framing, lz4 with the wrong checksum of magic 0."""
     if codec == GZIP:
         return gzip.compress(data, mtime=0)
     if codec == SNAPPY:
@@ -74,13 +74,13 @@ def compressed(data: bytes, codec: int, magic: int = 2) -> bytes:
 
 
 def xerial(data: bytes, size: int = 100) -> bytes:
-    """Snappy in xerial's framing, in blocks of so many bytes."""
+    """Snappy in xerial's framing, in blocks of this size."""
     blocks = [snappy.compress(data[at : at + size]) for at in range(0, len(data), size)]
     return XERIAL + b"".join(struct.pack(">I", len(block)) + block for block in blocks)
 
 
 def with_wrong_checksum(frame: bytes) -> bytes:
-    """An lz4 frame whose header checksum is another one (KIP-57: taken over the magic number too)."""
+    """An lz4 frame whose header checksum covers the magic number too (KIP-57)."""
     at = 6 + (8 if frame[4] & 8 else 0)
     return frame[:at] + bytes([frame[at] ^ 0x5A]) + frame[at + 1 :]
 
@@ -98,7 +98,7 @@ def batch(
     count: int | None = None,
     crc: int | None = None,
 ) -> bytes:
-    """A batch of magic 2. `payload`: instead of the records' bytes, compressed or not."""
+    """A batch of magic 2. `payload` replaces the records' bytes, compressed or not."""
     first = records[0].timestamp if records else 0
     if payload is None:
         plain = b"".join(encoded_record(record, n, first) for n, record in enumerate(records))
@@ -136,8 +136,8 @@ def message_set(
     timestamp: int = 0,
     payload: bytes | None = None,
 ) -> bytes:
-    """Messages of magic 0 or 1; with a codec inside of one, whose offset is that of the last (`wrapper_offset`: what it
-    says instead). With magic 1 those inside count from 0."""
+    """Messages of magic 0 or 1. With a codec they lie in one wrapper message, whose offset is that of the last one, or
+    `wrapper_offset`. With magic 1 the offsets inside count from 0."""
     if codec == NONE:
         return b"".join(
             message(record, magic, offset=offset + n, attributes=attributes) for n, record in enumerate(records)

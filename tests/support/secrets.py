@@ -1,7 +1,7 @@
-"""A capture that is full of secrets, and the search for them in whatever was written.
+"""A capture full of secrets, and the search for them in any output.
 
-`SECRETS` are hidden unless asked for, `PAYLOAD` is what records hold; each is a text of 24 letters and digits that
-shares no part with another. `found_in` looks for any eight bytes of one, in all ways in which outputs write bytes.
+`SECRETS` are hidden by default; `PAYLOAD` is the content of records. Each is a text of 24 letters and digits that
+shares no part with another. `found_in` searches for any eight bytes of one, in every form in which outputs write bytes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PAYLOAD = {name: _token(name) for name in _PAYLOAD_NAMES}
 
 
 def write_secrets(path: Path) -> Path:
-    """The capture with all of them."""
+    """Write the capture with all of them."""
     talks = (_authentications, _raw_plain, _raw_scram, _administration, _damaged, _records)
     said = [talk(40_000 + n, START_NS + n * MS) for n, talk in enumerate(talks)]
     path.write_bytes(pcap_bytes(encode(merge(*said))))
@@ -127,7 +127,7 @@ def _administration(port: int, time_ns: int) -> list[Segment]:
 
 
 def _damaged(port: int, time_ns: int) -> list[Segment]:
-    """Secrets where the layouts do not reach: bodies cut off, newer, too long, without their request."""
+    """Secrets in bodies that the layouts do not cover: cut off, newer, too long, or without their request."""
     talk, s = _talk(port, time_ns), SECRETS
     talk.exchange(METADATA, 1, 1)
     whole = request(44, 1, 0, "app", Resources=[{"ResourceName": "1", "Configs": [
@@ -163,14 +163,14 @@ def _records(port: int, time_ns: int) -> list[Segment]:
     return talk.segments
 
 
-# The search
+# search
 
-#: How many bytes of a secret in a row are a leak.
+#: This many consecutive bytes of a secret are a leak.
 _PART = 8
 
 
 def found_in(text: str, secrets: dict[str, str]) -> list[str]:
-    """Names of the secrets of which any part is in a text, in whatever form."""
+    """The names of the secrets that a text contains in part, in any form."""
     views = list(_views(text))
     return [name for name, secret in secrets.items() if any(form in view for form in _forms(secret) for view in views)]
 
@@ -184,7 +184,7 @@ def _forms(secret: str) -> Iterator[str]:
         yield part.hex()
         yield part.hex(" ")
         yield "".join(f"\\x{byte:02x}" for byte in part)
-        for shift in range(3):  # where base64 begins decides how it looks
+        for shift in range(3):  # base64 differs by the offset at which it begins
             yield base64.b64encode(bytes(shift) + part)[4 if shift else 0 : -4].decode()
 
 
@@ -192,7 +192,7 @@ _HEX_LINE = re.compile(r"^ *[0-9a-f]{8}  ((?:(?:[0-9a-f]{2}|\*\*|  ) {1,2}){16})
 
 
 def _views(text: str) -> Iterable[str]:
-    """A text as it is, in lower case without spaces, and what stands in its hexdumps put together."""
+    """A text as it is, in lower case without spaces, and the joined text of its hexdumps."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     dumped = _HEX_LINE.findall(plain)
     yield plain

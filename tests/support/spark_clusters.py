@@ -1,7 +1,7 @@
 """Spark's own servers for tests: a standalone master and worker, and Spark Connect, of the pip package.
 
-They run where nothing of this project can be imported: with an empty environment, another home, and `bare_python`,
-which has numpy, pyarrow and llvmlite and no more. They listen on 127.0.0.1 alone, and end with the `with` block.
+They cannot import this project: they have an empty environment, another home, and `bare_python`, which has only numpy,
+pyarrow and llvmlite. They listen only on 127.0.0.1 and end with the `with` block.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-#: For Java processes that live for seconds: half of their time would go into optimising code that runs once.
+#: For Java processes that live for seconds. Optimising code that runs once would take half of their time.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: What is in the executors' Python.
+#: The packages of the executors' Python.
 BARE = ("numpy", "numpy.libs", "pyarrow", "pyarrow.libs", "llvmlite")
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _DEPLOY = "org.apache.spark.deploy"
@@ -27,7 +27,7 @@ _WAIT_S = 120
 
 
 def bare_python(folder: Path) -> Path:
-    """A new virtual environment with the packages of BARE, as links; its `python`."""
+    """Make a virtual environment with links to the packages of BARE; return its `python`."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=120)
     (site,) = folder.glob("lib/python*/site-packages")
     spec = find_spec("numpy")
@@ -41,7 +41,7 @@ def bare_python(folder: Path) -> Path:
 
 
 def spark_home(folder: Path) -> Path:
-    """A home of Spark made of links to the pip package's: local-cluster works in its home's folder `work`."""
+    """Make a home of Spark with links to the pip package. local-cluster writes to the folder `work` of its home."""
     import pyspark
 
     folder.mkdir()
@@ -52,7 +52,7 @@ def spark_home(folder: Path) -> Path:
 
 
 class Place:
-    """A folder in which servers run, and the Python that they find on PATH."""
+    """The folder in which servers run, and the Python on their PATH."""
 
     def __init__(self, folder: Path, python: Path) -> None:
         import pyspark
@@ -73,7 +73,7 @@ class Place:
 
     @contextmanager
     def run(self, name: str, arguments: Sequence[str | Path], ready: str) -> Iterator[None]:
-        """Run one of Spark's classes until the block ends; it begins when the log has the words `ready`."""
+        """Run one of Spark's classes until the block ends. The block begins when the log contains `ready`."""
         log = self.folder / f"{name}.log"
         with open(log, "wb") as file:
             process = subprocess.Popen(
@@ -100,7 +100,7 @@ class Place:
 
 @contextmanager
 def standalone(place: Place) -> Iterator[str]:
-    """A master and a worker with two cores; what they are reached by: spark://127.0.0.1:PORT."""
+    """A master and a worker with two cores; yields their address, spark://127.0.0.1:PORT."""
     port = str(_free_port())
     url = f"spark://127.0.0.1:{port}"
     at = ("--host", "127.0.0.1", "--webui-port", "0")
@@ -114,7 +114,7 @@ def standalone(place: Place) -> Iterator[str]:
 
 @contextmanager
 def connect_server(place: Place, master: str) -> Iterator[str]:
-    """Spark Connect in front of a master; what it is reached by: sc://127.0.0.1:PORT."""
+    """Spark Connect in front of a master; yields its address, sc://127.0.0.1:PORT."""
     port = str(_free_port())
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",

@@ -1,8 +1,8 @@
-"""TCP conversations crafted packet by packet, with plain struct (a million packets take seconds, not minutes).
+"""TCP conversations crafted packet by packet with plain struct. A million packets take seconds.
 
-`TcpConversation` plays both ends and writes down `Segment`s; a segment is changed with `dataclasses.replace`, lists of
-them are damaged with `lose`, `duplicate`, `move`, `retransmit` and `shake`, several conversations are put together with
-`merge`; `encode` turns segments into `Packet`s on any link layer:
+`TcpConversation` plays both ends and records `Segment`s. `dataclasses.replace` changes a segment; `lose`, `duplicate`,
+`move`, `retransmit` and `shake` damage lists of them; `merge` joins several conversations. `encode` turns segments into
+`Packet`s on any link layer:
 
     talk = TcpConversation(("10.0.0.1", 40000), ("10.0.0.2", 9092))
     talk.open()
@@ -11,10 +11,14 @@ them are damaged with `lose`, `duplicate`, `move`, `retransmit` and `shake`, sev
     talk.close()
     packets = encode(lose(talk.segments, 4), link=SLL2)
 
-Special cases: sequence numbers that wrap: `isn=(2**32 - 10, 2**32 - 500)`; a capture that starts in mid-connection:
-leave `open` out, or slice the segments; the same four addresses and ports used again: a second TcpConversation with
-other `isn` and a later `time_ns`; overlapping segments: `overlap`; a zero-window probe or a keep-alive: `probe`.
-Checksums are left 0, as they are where the network card fills them in.
+Special cases:
+
+* sequence numbers that wrap: `isn=(2**32 - 10, 2**32 - 500)`
+* a capture that starts in mid-connection: skip `open`, or slice the segments
+* the same addresses and ports again: a second TcpConversation with other `isn` and a later `time_ns`
+* overlapping segments: `overlap`; a zero-window probe or a keep-alive: `probe`
+
+Checksums are 0, as in a capture where the network card computes them.
 """
 
 from __future__ import annotations
@@ -33,13 +37,13 @@ FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 
 Endpoint = tuple[str, int]  #: IP address and port
 
-#: A time to start from, in whole seconds: 2024-01-01 00:00:00 UTC.
+#: The default start, in whole seconds: 2024-01-01 00:00:00 UTC.
 START_NS = 1_704_067_200_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One TCP segment as it is to appear in a capture."""
+    """One TCP segment of a capture."""
 
     time_ns: int
     source: Endpoint
@@ -51,7 +55,7 @@ class Segment:
 
 
 class TcpConversation:
-    """Both ends of one connection. Every call appends to `segments` and moves `time_ns` on by `step_ns` a segment."""
+    """Both ends of one connection. Each call appends to `segments` and adds `step_ns` per segment to `time_ns`."""
 
     def __init__(
         self,
@@ -68,8 +72,8 @@ class TcpConversation:
         self.time_ns = time_ns
         self.step_ns = step_ns
         self.mss = mss
-        self.acks = acks  #: whether data is acknowledged by a segment without data
-        self.next = [(isn[0] + 1) % 2**32, (isn[1] + 1) % 2**32]  #: next sequence number, client's and server's
+        self.acks = acks  #: whether a segment without data acknowledges data
+        self.next = [(isn[0] + 1) % 2**32, (isn[1] + 1) % 2**32]  #: the next sequence numbers of client and server
         self.segments: list[Segment] = []
 
     def _add(self, end: int, flags: int, payload: bytes = b"", seq: int | None = None, ack: int | None = None) -> None:
@@ -79,7 +83,7 @@ class TcpConversation:
         self.time_ns += self.step_ns
 
     def wait(self, nanoseconds: int) -> None:
-        """Let time go by."""
+        """Advance the time."""
         self.time_ns += nanoseconds
 
     def open(self) -> None:
@@ -106,11 +110,11 @@ class TcpConversation:
             self._add(1 - end, ACK)
 
     def skip(self, end: int, length: int) -> None:
-        """Bytes that were sent and that no packet of the capture has: a gap."""
+        """Send bytes that no packet of the capture holds: a gap."""
         self.next[end] = (self.next[end] + length) % 2**32
 
     def overlap(self, end: int, back: int, data: bytes) -> None:
-        """Send `data` once more starting `back` bytes before the next sequence number; what lies beyond is new."""
+        """Send `data` from `back` bytes before the next sequence number. Bytes beyond that number are new."""
         self._add(end, ACK | PSH, data, seq=self.next[end] - back)
         self.next[end] = (self.next[end] + max(0, len(data) - back)) % 2**32
 
@@ -134,7 +138,7 @@ class TcpConversation:
 
 
 def lose(segments: Sequence[Segment], *numbers: int) -> list[Segment]:
-    """All segments but these (numbers from 0)."""
+    """The segments without these (numbers from 0)."""
     return [s for n, s in enumerate(segments) if n not in numbers]
 
 
@@ -147,14 +151,14 @@ def duplicate(segments: Sequence[Segment], number: int, later: int = 1, delay_ns
 
 
 def move(segments: Sequence[Segment], number: int, to: int) -> list[Segment]:
-    """One segment at another place: the times stay where they are, so that the file's times still rise."""
+    """The segments with one at another place. The times keep their places, so they still rise."""
     order = list(range(len(segments)))
     order.insert(to, order.pop(number))
     return [replace(segments[n], time_ns=s.time_ns) for n, s in zip(order, segments, strict=True)]
 
 
 def retransmit(segments: Sequence[Segment], number: int, after: int, cut: int = 0) -> list[Segment]:
-    """A segment lost at its place and sent again `after` places later, without its first `cut` bytes where asked."""
+    """The segments with one lost at its place and retransmitted `after` places later, without its first `cut` bytes."""
     lost = segments[number]
     again = replace(
         lost, time_ns=segments[number + after].time_ns, seq=(lost.seq + cut) % 2**32, payload=lost.payload[cut:]
@@ -167,7 +171,7 @@ def retransmit(segments: Sequence[Segment], number: int, after: int, cut: int = 
 def shake(
     segments: Sequence[Segment], chance: random.Random, *, duplicates: float = 0.05, moves: float = 0.05, far: int = 8
 ) -> list[Segment]:
-    """What a bad network does without losing anything: copies and other orders, by a seeded Random."""
+    """Random copies and reorderings, as on a bad network, but without loss."""
     result = list(segments)
     for number in range(len(result) - 1, -1, -1):
         if chance.random() < duplicates:
@@ -188,7 +192,7 @@ def split_small(segments: Iterable[Segment], size: int) -> list[Segment]:
 
 
 def merge(*conversations: Iterable[Segment]) -> list[Segment]:
-    """Several conversations in one capture, by time."""
+    """The segments of several conversations, sorted by time."""
     return list(heapq.merge(*conversations, key=lambda s: s.time_ns))
 
 
@@ -276,7 +280,7 @@ def encode(
 
 
 def frame(body: bytes) -> bytes:
-    """A size field and what it counts."""
+    """A size field and the bytes that it counts."""
     return struct.pack("!i", len(body)) + body
 
 

@@ -1,10 +1,10 @@
-"""Truth files and how an `exchanges` table is compared with one, row by row.
+"""Truth files, and the row-by-row comparison of an `exchanges` table with one.
 
 A truth file (`NAME.exchanges.tsv`, also `.zst`) has a row for each request of a capture, with its response, as Kafka's
-own parsers read them. `read_truth` gives it as a pandas frame; `compare_exchanges` gives the differences as sentences,
-so that a test says `assert compare_exchanges(...) == []`.
+own parsers read them. `read_truth` returns a pandas frame. `compare_exchanges` returns the differences as sentences, so
+a test asserts `compare_exchanges(...) == []`.
 
-Frames hold times in int64 µs since the epoch and -1 where there is none; other numbers that may be missing hold NONE.
+Frames hold times in int64 µs since the epoch, or -1; other numbers that may be missing hold NONE.
 `errors` is text: ``CODExCOUNT`` in ascending order of the code, joined by commas.
 """
 
@@ -24,11 +24,11 @@ NONE = -(2**31)
 NO_TIME = -1
 
 TIMES = ("request_first", "request_last", "response_first", "response_last")
-#: What identifies a request, besides the time of its first byte.
+#: Columns that identify a request, with the time of its first byte.
 IDENTITY = ("client_ip", "client_port", "broker_ip", "broker_port", "correlation_id", "api_key", "api_version")
-#: What is compared on every matched row ...
+#: Columns compared on every matched row ...
 HEADER = (*TIMES, "request_bytes", "response_bytes", "outcome")
-#: ... and what only where the truth's parser read the whole of both messages.
+#: ... and those compared only where the truth's parser read both messages completely.
 BODY = ("client_id", "throttle_time_ms", "errors")
 
 Frame = Any  #: a pandas.DataFrame (pandas carries no types)
@@ -39,8 +39,8 @@ def read_truth(path: str | Path) -> Frame:
 
     Columns: IDENTITY; `client_id` (str or None); TIMES (int64 µs, NO_TIME); `request_bytes`, `response_bytes` (int64,
     -1); `throttle_time_ms` (int64, NONE); `batches`, `records` (int64); `errors` (str); `status` (str, as in the
-    file); `outcome` (what the product is to say: "answered", "no_reply_expected" or "unanswered"); `whole` (bool: the
-    body's columns are to be compared too).
+    file); `outcome` (the one expected of the product: "answered", "no_reply_expected" or "unanswered"); `whole` (bool:
+    the body's columns are compared too).
     """
     data = Path(path).read_bytes()
     if str(path).endswith(".zst"):
@@ -85,7 +85,7 @@ def read_truth(path: str | Path) -> Frame:
 
 
 def exchanges_frame(table: pa.Table) -> Frame:
-    """The `exchanges` table of an analysis in the form of `read_truth`; orphan responses are left out."""
+    """The `exchanges` table of an analysis in the form of `read_truth`, without orphan responses."""
     table = table.filter(pc.not_equal(table["outcome"], "orphan_response"))
     columns: dict[str, Any] = {}
     for name in ("client_ip", "broker_ip", "client_id", "outcome"):
@@ -116,11 +116,10 @@ def compare_exchanges(
 ) -> list[str]:
     """Compare an `exchanges` table with a truth frame; return the differences, [] where there are none.
 
-    Rows are matched by client, broker, correlation id, key, version and the µs of the request's first byte, or, with a
-    tolerance, the nearest one within it. All times are to be equal within `tolerance_us`. `missing` and `extra` say
-    whether a row of the truth that the table lacks, and a row of the table that the truth lacks, are differences.
-    `columns` are the ones to compare, of HEADER and BODY. One sentence is given for each kind of difference, with the
-    number of rows and up to `examples` of them.
+    Rows match by client, broker, correlation id, key, version and the µs of the request's first byte; with a tolerance,
+    by the nearest one within it. All times must be equal within `tolerance_us`. `missing`: a row of the truth that the
+    table lacks is a difference. `extra`: so is a row that the truth lacks. `columns`: those of HEADER and BODY to
+    compare. Each kind of difference has one sentence, with the number of rows and up to `examples` of them.
     """
     ours, found = match_exchanges(table, truth, tolerance_us, match_request_bytes=match_request_bytes)
     differences: list[str] = []
@@ -147,7 +146,7 @@ def match_exchanges(
 ) -> tuple[Frame, np.ndarray[Any, np.dtype[np.int64]]]:
     """Our rows as a frame, and for each row of the truth the number of its row in that frame, or -1.
 
-    No row of ours is given to two rows of the truth.
+    No row of ours matches two rows of the truth.
     """
     ours = exchanges_frame(table)
     by = [*IDENTITY, *(["request_bytes"] if match_request_bytes else [])]
@@ -189,7 +188,7 @@ def _differs(name: str, truth: Frame, ours: Frame, tolerance_us: int) -> np.ndar
         got = np.where(got == "response_lost", "unanswered", got)
         return np.asarray(wanted != got, dtype=bool)
     if name == "client_id":
-        # The truth's parser, Kafka 4.3's, reads no client id where it does not know the key or the version.
+        # The truth comes from Kafka 4.3's parser. It reads no client id where it does not know the key or the version.
         unread = (wanted == None) & _not_in_4_3(truth)  # noqa: E711  # element by element
         unread |= truth["status"].astype(object).str.contains("unknown_").to_numpy(dtype=bool)
         return np.asarray((wanted != got) & ~unread, dtype=bool)
@@ -200,13 +199,13 @@ def _differs(name: str, truth: Frame, ours: Frame, tolerance_us: int) -> np.ndar
 
 
 def _not_in_4_3(truth: Frame) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Rows of versions that Kafka 4.3 does not know, as far as clients of today still send them."""
+    """Rows of versions that Kafka 4.3 does not know but clients still send."""
     key, version = truth["api_key"].to_numpy(), truth["api_version"].to_numpy()
     return np.asarray(((key == 0) & (version < 3)) | ((key == 18) & (version > 4)), dtype=bool)
 
 
 def _say(what: str, rows: Frame, of: int, examples: int) -> str:
-    """One sentence: how many rows, and the first few of them."""
+    """One sentence: the number of rows, and the first few of them."""
     shown = []
     for row in rows.head(examples).to_dict("records"):
         at = row["request_first"]
@@ -226,7 +225,7 @@ def _say(what: str, rows: Frame, of: int, examples: int) -> str:
 
 
 def _frame(columns: dict[str, Any]) -> Frame:
-    """A frame whose texts stay Python objects: pandas' own string type would make NaN of None."""
+    """A frame whose texts stay Python objects: pandas' own string type would turn None into NaN."""
     return pd.DataFrame({k: pd.Series(v, dtype=object) if v.dtype == object else v for k, v in columns.items()})
 
 
@@ -239,7 +238,7 @@ def _texts(column: Any) -> np.ndarray[Any, Any]:
     """Text as an object array with None for null."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    if isinstance(column, pa.ChunkedArray):  # several chunks that did not fit into one
+    if isinstance(column, pa.ChunkedArray):  # several chunks, too large for one
         return np.concatenate([_texts(chunk) for chunk in column.chunks])
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -260,7 +259,7 @@ def _addresses(column: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, np.dt
 
 
 def _error_texts(column: Any) -> np.ndarray[Any, Any]:
-    """list<struct<code, count>> to texts; null is as good as an empty list."""
+    """list<struct<code, count>> to texts. Null is equal to an empty list."""
     lengths = _ints(pc.list_value_length(column), 0)
     flat = pc.list_flatten(column)
     if isinstance(flat, pa.ChunkedArray):

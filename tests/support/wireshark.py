@@ -1,7 +1,7 @@
-"""Kafka messages as tshark reads them, and the same messages' bytes as kafkatap frames them, to be compared.
+"""Kafka messages as tshark reads them, and the bytes of the same messages as kafkatap frames them.
 
-tshark's PDML gives one `proto` for each message, with a `field` for each value in the order of the wire. Both sides
-know a message by the packet that completes it, its direction and its correlation_id.
+tshark's PDML has one `proto` for each message, with a `field` for each value in the order of the wire. The packet that
+completes a message, its direction and its correlation_id identify it on both sides.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Place = tuple[int, int, int]
 @dataclass(slots=True)
 class Shown:
     """One message as tshark shows it: values by the field's name without "kafka.", in the order of the wire.
-    `remarks`: what it complains of."""
+    `remarks`: tshark's complaints."""
 
     api_key: int = -1
     api_version: int = -1
@@ -37,7 +37,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """One message as kafkatap frames it: `body` from the header's tag section on; whether all of it was captured."""
+    """One message as kafkatap frames it. `body`: from the header's tag section on. `whole`: all of it was captured."""
 
     api_key: int
     api_version: int
@@ -46,8 +46,8 @@ class Framed:
 
 
 def read_shown(capture: Path, ports: Iterable[int]) -> Iterator[tuple[Place, Shown]]:
-    """Every Kafka message that tshark finds in a capture, with brokers on these ports. What it cannot tell the API of
-    (a response without its request) is left out."""
+    """Every Kafka message that tshark finds in a capture, with brokers on these ports. Responses without a request are
+    skipped: tshark does not know their API."""
     assert TSHARK is not None
     decode_as = [word for port in sorted(ports) for word in ("-d", f"tcp.port=={port},kafka")]
     command = [TSHARK, "-n", "-r", str(capture), *decode_as, "-Y", "kafka", "-T", "pdml", "-J", "kafka"]
@@ -57,7 +57,7 @@ def read_shown(capture: Path, ports: Iterable[int]) -> Iterator[tuple[Place, Sho
         assert process.wait() == 0
 
 
-#: A field has a line of its own. The whole is not always well-formed XML: texts of the wire break out of it.
+#: Each field has its own line. The output is not always well-formed XML: texts of the wire break it.
 _FIELD = re.compile(r' *<field name="([^"]+)".*? show="([^"]*)"')
 
 

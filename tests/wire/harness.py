@@ -1,8 +1,8 @@
-"""Captures through the engine, and their rows as plain values that compare by what they say, not by their numbers.
+"""Run captures through the engine and return their rows as plain values, with names in place of numbers.
 
-`see(packets)` is one pass with all packets at once, `check(packets)` repeats it with the packets cut into runs of many
-lengths (each run in a buffer of its own that is overwritten afterwards, so that no stale position goes unnoticed) and
-wants the same rows each time. `see_files` runs real files through `kafkatap.run.Run`.
+`see(packets)` passes all packets to the engine at once. `check(packets)` also passes them in runs of many lengths and
+asserts that the rows stay the same. Each run has its own buffer, which is overwritten afterwards to reveal stale
+places. `see_files` passes real files to `kafkatap.run.Run`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TEXTS = ("client_id", "client_software", "client_software_version", "software",
 
 @dataclass(slots=True)
 class Seen:
-    """What a run gave: rows without their numbers, in an order of their own, and the ledger."""
+    """The rows of a run, sorted and without their numbers, and the ledger."""
 
     exchanges: list[Row]
     results: list[Row]
@@ -48,7 +48,7 @@ def see(
     packets: Sequence[Packet], link: int = ETHERNET, *, runs: Sequence[int] | None = None, ports: Sequence[int] = (),
     all_results: bool = True, engine: Engine | None = None,
 ) -> Seen:  # fmt: skip
-    """One pass over packets; `runs` are the lengths of what is handed to the engine at once (None: all)."""
+    """One pass over packets. `runs`: how many packets the engine gets at once, each time (None: all)."""
     data = pcap_bytes(packets, link, nanoseconds=True)
     return see_bytes(data, runs=runs, ports=ports, all_results=all_results, engine=engine)
 
@@ -57,7 +57,7 @@ def see_bytes(
     data: bytes, *, runs: Sequence[int] | None = None, ports: Sequence[int] = (), all_results: bool = True,
     engine: Engine | None = None,
 ) -> Seen:  # fmt: skip
-    """The same for the bytes of a capture without damage. `engine`: one that has seen nothing yet."""
+    """The same for the bytes of a capture without damage. `engine`: a new one."""
     scanner = Scanner(max(16, len(data) // 16))
     at = scanner.start(data[:HEADER_SIZE])
     whole = np.frombuffer(data, np.uint8).copy()
@@ -79,7 +79,7 @@ def see_bytes(
 
 
 def _moved(whole: Array, packets: Array) -> tuple[Array, Array]:
-    """A run of packets with its bytes in a buffer of their own, ending right at its end."""
+    """A buffer that holds exactly the bytes of these packets, and the packets with their places in it."""
     packets = packets.copy()
     low = int(packets["at"].min())
     high = int((packets["at"] + packets["captured"]).max())
@@ -90,7 +90,7 @@ def _moved(whole: Array, packets: Array) -> tuple[Array, Array]:
 def see_files(
     paths: Sequence[Path | str], *, block_size: int = 1 << 20, ports: Sequence[int] = (), all_results: bool = True
 ) -> Seen:
-    """Files through `Run`, as the command line reads them."""
+    """Read files with `Run`, as the command line does."""
     run = Run([str(p) for p in paths], Engine(all_results, ports), block_size=block_size)
     batches = list(run.batches())
     return _seen(batches, run.context())
@@ -134,7 +134,7 @@ def _seen(batches: Iterable[Batch], context: Context) -> Seen:
 
 
 def _rows(table: Array, context: Context) -> list[Row]:
-    """A record array as dicts; texts, addresses and topics by their names."""
+    """A record array as dicts, with names of texts, addresses and topics."""
     names = table.dtype.names or ()
     rows = [dict(zip(names, row, strict=True)) for row in table.tolist()]
     for row in rows:
@@ -155,7 +155,7 @@ def _sorted(rows: list[Row]) -> list[Row]:
 
 
 def hold(seen: Seen) -> None:
-    """What is true of every run: the ledger adds up, and so do the times of each exchange."""
+    """Assert the invariants of every run: the ledger adds up, and so do the times of each exchange."""
     for section, parts in seen.ledger.items():
         rest = {name: count for name, count in parts.items() if name != "total"}
         assert min(rest.values()) >= 0, (section, parts)
@@ -178,7 +178,7 @@ def hold(seen: Seen) -> None:
 
 
 def cuttings(count: int, seed: int = 1, splits: int = 10) -> list[list[int]]:
-    """Runs of packets of many lengths: one each, odd ones, some chance ones, and two parts at some places."""
+    """Lengths of runs: one packet each, small odd ones, random ones, and two parts split at some places."""
     chance = random.Random(seed)
     ways = [[1] * count]
     for length in (2, 7):
@@ -192,7 +192,7 @@ def cuttings(count: int, seed: int = 1, splits: int = 10) -> list[list[int]]:
 
 
 def same(got: Seen, wanted: Seen, what: object = "") -> None:
-    """The same rows, connections and ledger."""
+    """Assert the same rows, connections and ledger."""
     assert got.exchanges == wanted.exchanges, what
     assert got.results == wanted.results, what
     assert got.connections == wanted.connections, what
@@ -200,7 +200,7 @@ def same(got: Seen, wanted: Seen, what: object = "") -> None:
 
 
 def check(packets: Sequence[Packet], link: int = ETHERNET, *, ports: Sequence[int] = (), splits: int = 10) -> Seen:
-    """See packets at once and cut in many ways; all have to be the same. Gives what was seen."""
+    """Assert that packets have the same rows at once and in runs of many lengths; return the rows."""
     data = pcap_bytes(packets, link, nanoseconds=True)
     whole = see_bytes(data, ports=ports)
     for runs in cuttings(len(packets), splits=splits):

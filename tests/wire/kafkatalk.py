@@ -1,4 +1,4 @@
-"""A client and a broker that talk on one TCP connection and note the exchanges that their talk ought to give.
+"""A client and a broker that talk on one TCP connection, and the exchanges expected of their talk.
 
     talk = KafkaTalk()
     talk.tcp.open()
@@ -6,8 +6,8 @@
     talk.answer(asked, ControllerId=1)
     assert_exchanges(check(encode(talk.tcp.segments)), talk.wanted)
 
-Bodies are made by the schema: what is not named is empty. `wanted` says for each exchange what is certain whatever the
-reassembly does: names, sizes, and the times of the segments that carried its first and last byte.
+The schema makes the bodies; fields without a value are empty. `wanted` holds the facts of each exchange that do not
+depend on the reassembly: names, sizes, and the times of the segments with its first and last byte.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIMES = ("request_first", "request_last", "response_first", "response_last")
 
 
 def body(api_key: int, version: int, direction: int, **values: Any) -> bytes:
-    """A body (with the header's tag section where the version has one) of these values, the rest empty."""
+    """A body with these values, the rest empty. It begins with the header's tag section if the version has one."""
     message = load_api(api_key)[direction]
     return encode_message(message, version, _filled(message, version, values))
 
@@ -45,7 +45,7 @@ def _filled(message: Any, version: int, values: dict[str, Any]) -> dict[str, Any
 
 
 def _whole(layout: Any, version: int, values: dict[str, Any]) -> dict[str, Any]:
-    """Values with the fields that their structs leave out."""
+    """The values, completed by empty fields."""
     found: dict[str, Any] = {}
     for item in layout.fields:
         if item.name not in values or version not in item.versions:
@@ -64,14 +64,14 @@ def _one(item: Any, version: int, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def request(api_key: int, version: int, correlation_id: int, client_id: str | None = "app", **values: Any) -> bytes:
-    """A request's frame."""
+    """The frame of a request."""
     return raw_request(api_key, version, correlation_id, body(api_key, version, 0, **values), client_id)
 
 
 def raw_request(
     api_key: int, version: int, correlation_id: int, content: bytes, client_id: str | None = "app"
 ) -> bytes:
-    """A request's frame with any body."""
+    """The frame of a request with any body."""
     head = struct.pack("!hhi", api_key, version, correlation_id)
     if not (api_key == CONTROLLED_SHUTDOWN and version == 0):
         raw = None if client_id is None else client_id.encode()
@@ -80,13 +80,13 @@ def raw_request(
 
 
 def response(api_key: int, version: int, correlation_id: int, **values: Any) -> bytes:
-    """A response's frame."""
+    """The frame of a response."""
     return frame(struct.pack("!i", correlation_id) + body(api_key, version, 1, **values))
 
 
 @dataclass(slots=True)
 class Asked:
-    """A request that was sent, and the row that it ought to give."""
+    """A request on the wire, and the row expected of it."""
 
     api_key: int
     version: int
@@ -96,7 +96,7 @@ class Asked:
 
 @dataclass
 class KafkaTalk:
-    """One connection. `tcp` has its segments; `wanted` the exchanges."""
+    """One connection. `tcp` holds its segments, `wanted` the expected exchanges."""
 
     client: tuple[str, int] = CLIENT
     broker: tuple[str, int] = BROKER
@@ -135,7 +135,7 @@ class KafkaTalk:
         return Asked(api_key, version, correlation_id, row)
 
     def answer(self, asked: Asked, version: int | None = None, **values: Any) -> None:
-        """Send a request's response, in another version where named."""
+        """Send the response to a request, in another version if one is named."""
         content = body(asked.api_key, asked.version if version is None else version, 1, **values)
         self.answer_raw(asked, content)
 
@@ -145,7 +145,7 @@ class KafkaTalk:
         asked.row.update(response_bytes=len(data) - 4, response_first=first, response_last=last, outcome="answered")
 
     def exchange(self, api_key: int, version: int, correlation_id: int, **values: Any) -> Asked:
-        """A request and its response at once; `values` are the response's."""
+        """Send a request and its response; `values` are the response's."""
         asked = self.ask(api_key, version, correlation_id)
         self.answer(asked, **values)
         return asked
@@ -166,7 +166,7 @@ def key_of(row: Row) -> tuple[Any, ...]:
 
 
 def assert_exchanges(seen: Seen, wanted: Iterable[Row], besides: Sequence[str] = ()) -> None:
-    """The exchanges are these, no more and no fewer, each with all that its row says (fields of `besides` apart)."""
+    """Assert that the exchanges are exactly these, with the values of each row but the fields of `besides`."""
     rows = list(wanted)
     found = {key_of(x): x for x in seen.exchanges}
     assert len(found) == len(seen.exchanges), "two exchanges with the same key"
@@ -181,7 +181,7 @@ def assert_exchanges(seen: Seen, wanted: Iterable[Row], besides: Sequence[str] =
 
 
 def small_talk(count: int = 5, **options: Any) -> KafkaTalk:
-    """A whole connection: some Metadata and FindCoordinator exchanges, closed at the end."""
+    """A complete connection: some Metadata and FindCoordinator exchanges, then FINs."""
     talk = KafkaTalk(**options)
     talk.tcp.open()
     say(talk, count)
@@ -190,7 +190,7 @@ def small_talk(count: int = 5, **options: Any) -> KafkaTalk:
 
 
 def say(talk: KafkaTalk, count: int, first: int = 0) -> None:
-    """Some exchanges of different sizes; all but the smallest take several segments where mss is small."""
+    """Add exchanges of different sizes; with a small mss all but the smallest take several segments."""
     for n in range(first, first + count):
         if n % 2:
             asked = talk.ask(FIND_COORDINATOR, 1, n, Key=f"group-{n}")

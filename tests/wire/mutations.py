@@ -1,4 +1,4 @@
-"""Damage to captures and to what they carry, by a seeded Random: the input of the tests with hostile bytes."""
+"""Random damage to captures, packets and payloads: the input of the tests with hostile bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBERS = (0, 1, 3, 4, 7, 8, 12, 100, 255, 65_535, 65_536, 2**20, 2**30, 2**31 
 
 
 def varied_talk(chance: random.Random, count: int = 4) -> KafkaTalk:
-    """A connection with all that has a rule of its own: SASL tokens, acks=0, old and flexible versions, records."""
+    """A connection with every special case: SASL tokens, acks=0, old and flexible versions, records."""
     talk = KafkaTalk(mss=chance.choice((30, 200, 1448)), isn=(chance.getrandbits(32), chance.getrandbits(32)))
     if chance.random() < 0.8:
         talk.tcp.open()
@@ -51,7 +51,7 @@ def varied_talk(chance: random.Random, count: int = 4) -> KafkaTalk:
 
 
 def changed(data: bytes, chance: random.Random, low: int = 0) -> bytes:
-    """Some bytes after `low` changed, left out or put in; often four of them, as a number at the edge of something."""
+    """The bytes with some after `low` changed, removed or inserted; often four, as a number near a limit."""
     result = bytearray(data)
     for _ in range(chance.choice((1, 1, 2, 5))):
         at = chance.randrange(low, max(low + 1, len(result)))
@@ -70,7 +70,7 @@ def changed(data: bytes, chance: random.Random, low: int = 0) -> bytes:
 
 
 def captures(seed: int, rounds: int) -> Iterator[bytes]:
-    """Files in which any byte may be wrong."""
+    """Files in which any byte may change."""
     chance = random.Random(seed)
     for _ in range(rounds):
         segments = varied_talk(chance, 2).segments
@@ -84,7 +84,7 @@ def captures(seed: int, rounds: int) -> Iterator[bytes]:
 
 
 def packets(seed: int, rounds: int) -> Iterator[list[Packet]]:
-    """Whole captures whose packets' bytes may be wrong."""
+    """Intact captures of packets in which any byte may change."""
     chance = random.Random(seed)
     for _ in range(rounds):
         whole = encode(varied_talk(chance, 2).segments)
@@ -97,7 +97,7 @@ def packets(seed: int, rounds: int) -> Iterator[list[Packet]]:
 
 
 def payloads(seed: int, rounds: int) -> Iterator[list[Packet]]:
-    """Sound TCP whose bytes may be wrong, and segments lost, doubled or moved."""
+    """Correct TCP whose payload may change, with segments lost, duplicated or moved."""
     chance = random.Random(seed)
     for _ in range(rounds):
         segments: list[Segment] = varied_talk(chance).segments

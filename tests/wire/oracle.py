@@ -1,9 +1,9 @@
-"""What exchanges a capture ought to give, worked out byte by byte in the slowest and plainest way.
+"""The exchanges of a capture, computed byte by byte in the plainest way.
 
-`expected(seen, sent)` takes the segments of a capture and those that were really sent (the capture's own where nothing
-is missing) of connections that each have four addresses and ports of their own and begin with a SYN in `sent`. Every
-byte has the time and the packet number of the first segment that carried it. Produce with acks=0, bare tokens and
-headers other than v0 and v1 of requests are not its concern.
+`expected(seen, sent)` compares the segments of a capture with those really sent, which include the lost ones. Each
+connection has its own addresses and ports and begins with a SYN in `sent`. A byte has the time and the packet number of
+the first segment that carried it. The oracle does not cover Produce with acks=0, bare tokens, and request headers other
+than v0 and v1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Way = tuple[Endpoint, Endpoint]
 
 @dataclass(slots=True)
 class _Frame:
-    """One frame: its first bytes, its place in the stream, and when and by which packet each byte came (0: never)."""
+    """One frame: its first bytes, its place in the stream, and the time and packet number of each byte (0: none)."""
 
     data: bytes
     times: list[int]
@@ -65,7 +65,7 @@ def _offset(s: Segment, base: int) -> int:
 
 
 def expected(seen: Sequence[Segment], sent: Iterable[Segment] | None = None) -> tuple[list[Row], list[Row]]:
-    """(rows of exchanges whose bytes were all captured, rows of the others as they would be)."""
+    """The rows of exchanges that were captured completely, and the complete rows of the others."""
     sent = list(seen if sent is None else sent)
     ways = {(s.source, s.destination): None for s in sent if s.flags & SYN and not s.flags & 16}
     whole: list[Row] = []

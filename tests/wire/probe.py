@@ -1,6 +1,7 @@
-"""`python -m tests.wire.probe PACKETS ROUNDS SAMPLE...`: what the engine makes of samples in the kernel mode of this
-process, as JSON {sample: digest of all rows}; then `ROUNDS` rounds of each kind of hostile bytes, which only must not
-crash. Exit 3: an index out of bounds does not show in this process, though KAFKATAP_BOUNDSCHECK is set.
+"""Digests of samples in the kernel mode of this process: `python -m tests.wire.probe PACKETS ROUNDS SAMPLE...`.
+
+Prints JSON {sample: digest of all rows}. Then it runs `ROUNDS` rounds of each kind of hostile bytes, which must not
+crash. Exit 3: KAFKATAP_BOUNDSCHECK is set, but this process does not detect an index out of bounds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import suppress
 import numpy as np
 
 from kafkatap.dissector.framing import buffers
-from kafkatap.dissector.framing import connections as d
+from kafkatap.dissector.framing.tables import FRAMING_STATE
 from kafkatap.reassembly.errors import CaptureError
 from tests.support.captures import PcapRecords
 from tests.wire import mutations
@@ -22,13 +23,13 @@ from tests.wire.harness import Seen, see, see_bytes
 
 
 def digest(seen: Seen) -> str:
-    """All that was seen, as a short text."""
+    """A short hash of all rows."""
     whole = repr((seen.exchanges, seen.results, seen.connections, sorted(seen.ledger.items())))
     return f"{len(seen.exchanges)} exchanges {hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
 
 def digests(samples: list[str], packets: int) -> dict[str, str]:
-    """The first `packets` packets of each sample, whole and cut into runs."""
+    """Digests of the first `packets` packets of each sample, at once and in runs."""
     found = {}
     for path in samples:
         records = PcapRecords(path)
@@ -39,10 +40,11 @@ def digests(samples: list[str], packets: int) -> dict[str, str]:
 
 
 def _bounds_are_checked() -> bool:
-    state = np.zeros(d.STATE_SIZE, np.int64)
-    state[d.DEFERRED] = 1
+    state = np.zeros(1, FRAMING_STATE)
+    state["deferred"] = 1
+    free = np.zeros(buffers.CLASSES, np.int64)
     try:
-        buffers.release_buffers(np.zeros(64, np.uint8), np.array([10_000 * 64 + 6], np.int64), state)
+        buffers.release_buffers(np.zeros(64, np.uint8), free, np.array([10_000 * 64 + 6], np.int64), state)
     except IndexError:
         return True
     return False

@@ -57,13 +57,14 @@ def wanted(found: list[KafkaTalk]) -> list[dict[str, object]]:
 
 def displacement(assembler: Assembler) -> float:
     """How far from the place of its hash a flow lies in the table, on average."""
-    from kafkatap.reassembly.headers import FLOWS, SEED, hash_flow
+    from kafkatap.reassembly.flows import Ends, hash_flow
 
-    mask, seed = len(assembler.buckets) - 1, int(assembler.counts[SEED])
-    where = {int(number) - 1: at for at, number in enumerate(assembler.buckets.tolist()) if number}
+    table = assembler.flow_table
+    mask, seed = len(table.buckets) - 1, table.seed
+    where = {int(number) - 1: at for at, number in enumerate(table.buckets.tolist()) if number}
     far = []
-    for number, flow in enumerate(assembler.flows[: int(assembler.counts[FLOWS])].tolist()):
-        far.append((where[number] - int(hash_flow(*flow[:6], seed))) & mask)
+    for number, flow in enumerate(assembler.flows.tolist()):
+        far.append((where[number] - int(hash_flow(Ends(*flow[:6]), seed))) & mask)
     return float(np.mean(far))
 
 
@@ -83,7 +84,7 @@ def test_many_connections_of_a_host_are_found_at_once(low: bool, hosts: int) -> 
 def test_no_row_depends_on_the_seed(number: int, samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = samples / "apache-2.8.pcap.zst"
     before = see_files([path])
-    for module in ("dissector.dissector", "reassembly.assembler", "reports.counting.count_table"):
+    for module in ("dissector.strings", "reassembly.flows", "reassembly.listeners", "reports.counting.count_table"):
         monkeypatch.setattr(f"kafkatap.{module}.new_seed", lambda: number << 31 & (1 << 62) - 1 | 0x40000001)
     same(see_files([path]), before)
 
@@ -109,12 +110,13 @@ def test_any_number_of_listeners_is_known() -> None:
     see(encode(segments), engine=one)
     known = made.listeners
     assert sorted(known["port"].tolist()) == list(range(1, 3_001))
-    assert len(made._listeners) >= 2 * len(known)
+    assert len(made.listener_table.arrays.rows) >= 2 * len(known)
     # Others learn them from each other, as the splits of a capture do.
     other = Assembler()
     other.learn_listeners(known)
     assert sorted(other.listeners.tolist()) == sorted(known.tolist())
-    assert sorted(other.forget_listeners()["port"].tolist()) == list(range(1, 3_001))
+    assert sorted(other.listeners["port"].tolist()) == list(range(1, 3_001))
+    other.forget_listeners()
     assert len(other.listeners) == 0
     other.learn_listeners(np.zeros(1, LISTENER))
     assert len(other.listeners) == 0, "port 0 is no end"
@@ -335,13 +337,12 @@ def test_no_more_than_is_asked_for_is_kept_of_each_frame() -> None:
 
 def largest_buffer(made: Engine, packets: list[Packet]) -> int:
     """The largest place in the pool of frames that was ever used."""
-    from kafkatap.dissector.framing import connections as dialogs
 
     tops = []
 
     class Watch:
         def look(self, frames: object) -> None:
-            tops.append(int(made.dissector.state[dialogs.POOL_TOP]))
+            tops.append(made.dissector.pool_used)
 
     made.dissector.inspectors = (Watch(),)
     see(packets, runs=[200] * len(packets), engine=made)

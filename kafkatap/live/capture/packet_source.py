@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...captures.sources import SLACK_NS
+from ...captures.merge import SLACK_NS
 from . import capture_filter, interfaces
 from .interfaces import ANY, Interface, find
 
@@ -89,7 +89,7 @@ class Capture:
         yield from self._merged()
 
     def _merged(self) -> Iterator[tuple[Array, Array, int]]:
-        """Runs of packets, the earliest first, as `sources.ordered` does with files."""
+        """Runs of packets, the earliest first, as `merge_captures` does with files."""
         waiting = [(tap, tap.scan(1), 0) for tap in self._taps]
         active = [item for item in waiting if item[1]]
         while active:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -27,7 +27,16 @@ import pyarrow.parquet as pq
 from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE, RESULT
 from kafkatap.kernels.arrays import joined, new_numbers
 from kafkatap.reports import tables
-from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results, error_counts
+from kafkatap.reports.batch import (
+    ADDRESS_COLUMNS,
+    CONNECTION_ROW,
+    STRING_COLUMNS,
+    Array,
+    Batch,
+    Context,
+    as_results,
+    error_counts,
+)
 
 from ...partitions import to_microseconds
 from ..sink import Sink
@@ -45,10 +54,6 @@ GATHERED = 1 << 15
 #: In the order in which files appear: the rows that others refer to come last.
 _TABLES = ("results", "connections", "exchanges", "ledger")
 _RUNNING = ".running"
-#: Columns that are numbers of strings.
-_STRINGS = ("client_id", "client_software", "client_software_version", "software", "software_version",
-            "sasl_mechanism", "topic", "topic_id", "name")  # fmt: skip
-_ADDRESSES = ("client_ip", "broker_ip")
 
 
 class ParquetLog(Sink):
@@ -235,12 +240,12 @@ def _repeating(path: str, kind: Any) -> Iterator[str]:
 
 def named(arrays: Sequence[Array], engine: Engine) -> Context:
     """The names that rows need, and no others; the rows are given the numbers that names have there."""
-    strings = _used(arrays, _STRINGS, len(engine.strings))
+    strings = _used(arrays, STRING_COLUMNS, len(engine.strings))
     known = {n: engine.topic_names[n] for n in np.flatnonzero(strings).tolist() if n in engine.topic_names}
     strings[list(known.values())] = True
-    place = _renumber(arrays, _STRINGS, strings)
-    addresses = _used(arrays, _ADDRESSES, len(engine.addresses))
-    _renumber(arrays, _ADDRESSES, addresses)
+    place = _renumber(arrays, STRING_COLUMNS, strings)
+    addresses = _used(arrays, ADDRESS_COLUMNS, len(engine.addresses))
+    _renumber(arrays, ADDRESS_COLUMNS, addresses)
     return Context(
         strings=[engine.strings[n] for n in np.flatnonzero(strings).tolist()],
         addresses=[engine.addresses[n] for n in np.flatnonzero(addresses).tolist()],
@@ -248,14 +253,14 @@ def named(arrays: Sequence[Array], engine: Engine) -> Context:
     )
 
 
-def _columns(arrays: Sequence[Array], names: Sequence[str]) -> Iterator[tuple[Array, str]]:
+def _columns(arrays: Sequence[Array], names: Collection[str]) -> Iterator[tuple[Array, str]]:
     for rows in arrays:
         for name in names:
             if name in (rows.dtype.names or ()):
                 yield rows, name
 
 
-def _used(arrays: Sequence[Array], names: Sequence[str], count: int) -> Array:
+def _used(arrays: Sequence[Array], names: Collection[str], count: int) -> Array:
     """Which of `count` numbers stand in these columns: bool (count + 1,); the last, for -1, is none."""
     used = np.zeros(count + 1, bool)
     for rows, name in _columns(arrays, names):
@@ -264,7 +269,7 @@ def _used(arrays: Sequence[Array], names: Sequence[str], count: int) -> Array:
     return used
 
 
-def _renumber(arrays: Sequence[Array], names: Sequence[str], used: Array) -> Array:
+def _renumber(arrays: Sequence[Array], names: Collection[str], used: Array) -> Array:
     """Give these columns the numbers that are left of those used; the new by the old ones, -1 for -1."""
     place = new_numbers(used)
     for rows, name in _columns(arrays, names):

@@ -154,7 +154,8 @@ def _made(rolled: Rolled, api_keys: Mapping[Label, int], errors: Mapping[Label, 
     columns = zip(
         places, tiers, requests.tolist(), v["request_bytes"].tolist(), v["response_bytes"].tolist(),
         broker[:, 0].tolist(), broker[:, 1].tolist(), total_p99.tolist(), v["throttled"].tolist(),
-    "throttle_wait_ns", "failed_exchanges", "error_codes", strict=False,
+        v["throttle_wait_ns"].tolist(), v["failed_exchanges"].tolist(), v["error_codes"].tolist(),
+        (v["unanswered"] + v["response_lost"]).tolist(), strict=True,
     )  # fmt: skip
     rows = [
         Row(

@@ -1,4 +1,4 @@
-"""What is asked of executors before work: that they can import this very package, under this very Python."""
+"""Check, before any work, that executors have this copy of the package and this version of Python."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-#: Tasks that ask. Which executors get them is Spark's choice; one that it leaves out is told of when its task fails.
-ASKED = 4
-_ANSWER = "host string, python string, package string"
+#: Tasks that check. Spark chooses their executors; a problem on any other one shows when its task fails.
+CHECKS = 4
+_SCHEMA = "host string, python string, package string"
 
 
 def require_package(spark: SparkSession) -> None:
-    """SetupError, in one sentence with what to do, where executors lack this package, or have it or Python in another
-    version than the driver."""
+    """SetupError if executors lack this package, or have another copy of it or another Python than the driver. The
+    message says what to do."""
     try:
-        answers = spark.range(0, ASKED, 1, ASKED).mapInArrow(_question(), _ANSWER).distinct().collect()
+        answers = spark.range(0, CHECKS, 1, CHECKS).mapInArrow(_check(), _SCHEMA).distinct().collect()
     except Exception as error:
         raise SetupError(explain(error)) from error
     for host, python, package in answers:
@@ -42,10 +42,10 @@ def require_package(spark: SparkSession) -> None:
             )
 
 
-def _question() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function that is sent whole, being a local one: executors may not have this module to take it from."""
+def _check() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A local function, which Spark sends whole: executors may not have this module."""
 
-    def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
         import sys
 
@@ -54,16 +54,16 @@ def _question() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]
         for _ in batches:
             pass
         try:
-            from ...engine import Engine  # noqa: F401  # with numpy and all else that tasks need
+            from ...engine import Engine  # noqa: F401  # imports numpy and everything else that tasks need
             from .package import fingerprint
 
             found = fingerprint()
         except ModuleNotFoundError as error:
             name = str(error.name)
             found = "" if name == "kafkatap" else f"!{error}"
-        except Exception as error:  # an older copy, or an extension of another system
+        except Exception as error:  # an older copy, or a binary for another system
             found = f"!{type(error).__name__}: {error}"
         row = {"host": [os.uname().nodename], "python": ["{}.{}".format(*sys.version_info[:2])], "package": [found]}
         yield pyarrow.RecordBatch.from_pydict(row)
 
-    return answer
+    return check

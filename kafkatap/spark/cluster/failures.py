@@ -1,4 +1,4 @@
-"""Spark's errors in a few lines: the Python cause of a failed task and where it was raised, no stack of Java's."""
+"""`explain`: a Spark error in a few lines, with the Python cause of a failed task and no Java stack."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from kafkatap.reports.units import safe
 
-#: What is done about executors without the package, or with another one.
+#: What to do if executors lack the package or have another copy.
 SHIPPING = (
     "Install it for the executors' Python (spark.pyspark.python names that), or send it along: "
     "python -m kafkatap.spark.pack kafkatap.tar.gz, then --archive kafkatap.tar.gz (docs/spark.md)."
@@ -15,23 +15,23 @@ _LONGEST = 400
 
 
 def explain(error: BaseException) -> str:
-    """What went wrong, for a person: the cause, and for a failed task the line of Python where it was raised."""
+    """The cause of an error, and for a failed task the line of Python that raised it."""
     text = _text_of(error)
-    told = _of_worker(text) or _of_traceback(text) or _of_java(text)
-    return "\n".join(safe(line)[:_LONGEST] for line in told.splitlines()[:6])
+    cause = _of_worker(text) or _of_traceback(text) or _of_java(text)
+    return "\n".join(safe(line)[:_LONGEST] for line in cause.splitlines()[:6])
 
 
 def _text_of(error: BaseException) -> str:
-    """All that an error tells. Java's come from py4j with the exception of Java's; of Connect with its message."""
+    """The text of an error: py4j adds the Java exception, Connect its message."""
     try:
         text = str(error)
-    except Exception as unprintable:  # py4j asks Java, which may be gone
+    except Exception as unprintable:  # py4j needs the Java process, which may have ended
         text = f"Spark's Java process ended ({unprintable})"
     return text or type(error).__name__
 
 
 def _of_worker(text: str) -> str | None:
-    """Executors whose Python is missing, of another version, without the package, or was killed."""
+    """The cause if an executor's Python is missing, has another version, lacks the package, or was killed."""
     missing = re.search(r"No module named '(kafkatap|numpy|pyarrow|llvmlite|numba)\b", text)
     if missing:
         if "Failed to create Python data source" in text:
@@ -58,13 +58,13 @@ def _of_worker(text: str) -> str | None:
         return refused.group(1).strip()
     if "Python worker exited unexpectedly" in text:
         fault = re.search(r"Fatal Python error: (.*)", text)
-        why = fault.group(1).strip() if fault else "killed from outside, often for want of memory, or crashed"
-        return f"The Python process of a task ended in mid-work: {why}."
+        why = fault.group(1).strip() if fault else "it was killed, often for lack of memory, or crashed"
+        return f"The Python process of a task ended early: {why}."
     return None
 
 
 def _of_traceback(text: str) -> str | None:
-    """The exception at the end of the last Python traceback, and the innermost line of its own."""
+    """The exception of the last Python traceback, and its innermost line outside pyspark."""
     _, found, trace = text.rpartition("Traceback (most recent call last):\n")
     if not found:
         return None
@@ -87,7 +87,7 @@ def _of_traceback(text: str) -> str | None:
 
 
 def _of_java(text: str) -> str:
-    """Java's message: that of the task's failure or of the last cause, without classes, frames and codes."""
+    """The Java message of the failed task or of the last cause, without classes, frames and codes."""
     failure = re.search(r"most recent failure: Lost task [^(]*\(TID \d+\) \(([^)]*)\): (.*)", text)
     if failure:
         host, text = failure.group(1).split()[0], failure.group(2)

@@ -1,7 +1,7 @@
-"""Ctrl-C in a Spark job.
+"""`interruptible`: a Spark job that Ctrl-C cancels.
 
-Work is done in a thread of its own, so that no call to Java is cut off in the middle: the main thread waits, and when
-interrupted cancels what runs until the work ends by that. Pressed again, Ctrl-C ends the waiting as well.
+The job runs in its own thread, so that no call to Java is interrupted. The main thread waits for it. On Ctrl-C it
+cancels Spark's jobs until the thread ends. A second Ctrl-C ends the waiting too.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Made = TypeVar("Made")
-#: Seconds between two cancellations: the work may have begun another job.
+#: Seconds between two cancellations: the work may have started another job.
 CANCELLED_EVERY = 0.5
 
 
 def interruptible(session: SparkSession, work: Callable[[], Made]) -> Made:
-    """What `work` gives, or its error; KeyboardInterrupt where Ctrl-C ended it. What was done all the same counts."""
+    """The result of `work`, or its error. KeyboardInterrupt if Ctrl-C ended it before it had a result."""
     made: list[Made] = []
     failed: list[BaseException] = []
 

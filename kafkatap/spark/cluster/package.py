@@ -1,6 +1,6 @@
-"""What makes up this package: its files, wherever they lie, and a fingerprint by which two copies are told apart.
+"""The files of this package and a fingerprint of them, which differs between different copies.
 
-It runs on executors too, and imports nothing but the standard library.
+Executors run this too. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
-#: The folders that the package is made of may lie apart where it is worked on.
+#: The folders of the package. In a checkout they are apart.
 PARTS = ("kafkatap", "kafkatap.kernels", "kafkatap.reassembly", "kafkatap.dissector", "kafkatap.reports")
-_NOT_SOURCES = ("__pycache__", "compiled")  # the latter: kernels that are shipped
+_NOT_SOURCES = ("__pycache__", "compiled")  # compiled: shipped kernels
 
 
 def package_files() -> dict[str, Path]:
@@ -33,7 +33,7 @@ def package_files() -> dict[str, Path]:
 
 @cache
 def fingerprint() -> str:
-    """Changes with the version, and with any file."""
+    """A text that changes with the version and with any file."""
     digest = hashlib.blake2b(digest_size=6)
     for name, path in sorted(package_files().items()):
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -41,12 +41,12 @@ def fingerprint() -> str:
 
 
 def version() -> str:
-    """The version of the package, as it was installed."""
+    """The installed version of the package."""
     from ...installation import own_version
 
     return own_version()
 
 
 def python_version() -> str:
-    """As far as it must be the same on driver and executors: 3.11."""
+    """The part of the version that must be the same on driver and executors: 3.11."""
     return "{}.{}".format(*sys.version_info[:2])

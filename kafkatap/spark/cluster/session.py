@@ -1,13 +1,12 @@
-"""Spark sessions as this package wants them.
+"""`open_session`: Spark sessions with the settings that this package needs.
 
-`open_session` takes a running session as it is. Where it starts one, the settings here hold unless the caller, the
-command line of spark-submit or spark-defaults.conf say otherwise, and what Spark's Java process writes goes to a file,
-not to the terminal.
+A running session is returned as it is. A new one has the settings below, unless the caller, spark-submit or
+spark-defaults.conf set others. The output of Spark's Java process goes to a file, not to the terminal.
 
-Executors get the package in one of two ways (docs/spark.md): it is installed for their Python (`spark.pyspark.python`
-names that Python), or an archive made by `pack` is sent along, which brings a `python` of its own. Both are told to
-Spark by `spark.sql.execution.pyspark.python`, which is for tasks alone: what plans a Python data source runs beside the
-driver, under the driver's Python.
+Executors get the package in one of two ways (docs/spark.md). It is installed for their Python, which
+`spark.pyspark.python` names. Or an archive made by `pack` is sent along, with a `python` of its own. Both ways set
+`spark.sql.execution.pyspark.python`, which applies to tasks only: a Python data source is planned beside the driver,
+under the driver's Python.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTINGS", "SetupError", "open_session"]
 
-#: Of every session that is started here.
+#: The settings of every session that is started here.
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",  # a source with pushFilters cannot be read without it
+    "spark.sql.python.filterPushdown.enabled": "true",  # sources with pushFilters need it
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
-#: The folder, beside each task, in which the archive of `pack` is unpacked (no name that can be imported); its Python.
+#: The folder, beside each task, of the unpacked archive, and the Python in it. The name cannot be imported.
 UNPACKED = "kafkatap-archive"
 PACKED_PYTHON = f"./{UNPACKED}/bin/python"
 WORKER_PYTHON = "spark.sql.execution.pyspark.python"
@@ -55,12 +54,12 @@ def open_session(
     archive: str | os.PathLike[str] | None = None,
     log: str | os.PathLike[str] | None = None,
 ) -> SparkSession:
-    """The running session, or a new one on `master`: `local[*]` unless told (or what spark-submit says),
-    `spark://HOST:PORT`, `yarn`, `k8s://…`, or `sc://HOST:PORT` for Spark Connect, which needs no Java here.
+    """The running session, or a new one on `master`.
 
-    `config`: Spark's own settings, before any of ours. `archive`: what `pack` made, for executors that do not have this
-    package. `log`: where Spark's Java process writes its messages; nowhere unless told.
-    SetupError where pyspark or Java is missing or too old, or Spark does not start.
+    `master`: `local[*]` (the default, unless spark-submit sets one), `spark://HOST:PORT`, `yarn`, `k8s://…`, or
+    `sc://HOST:PORT` for Spark Connect, which needs no Java here. `config`: Spark's own settings, which override ours.
+    `archive`: a file made by `pack`, for executors without this package. `log`: a file for the messages of Spark's Java
+    process; by default they are dropped. SetupError if pyspark or Java is missing or too old, or Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
@@ -69,7 +68,7 @@ def open_session(
             raise
         raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}") from error
 
-    # No word of pandas is used here; pyspark warns of a newer one whenever it converts anything.
+    # pyspark warns of a newer pandas whenever it converts anything; pandas is not used here.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -109,7 +108,7 @@ def _require_master(master: str) -> None:
 
 
 def _connected(master: str, name: str, given: dict[str, str], archive: Any) -> SparkSession:
-    """A session of a Spark Connect server. What is set is set for this session; the server's own settings stay."""
+    """A session of a Spark Connect server. The settings apply to this session only."""
     try:
         from pyspark.sql.connect.session import SparkSession
     except ImportError as error:
@@ -117,7 +116,7 @@ def _connected(master: str, name: str, given: dict[str, str], archive: Any) -> S
             f"Spark Connect needs more packages for {sys.executable}: {install_command('spark')} "
             f"({str(error).splitlines()[0]})"
         ) from error
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as pyspark's own builder does: its functions are to be Connect's
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as pyspark's builder does: use Connect's functions
     try:
         session = SparkSession.builder.remote(master).appName(name).getOrCreate()
         settings = {key: value for key, value in SETTINGS.items() if key.startswith("spark.sql.")} | given
@@ -132,19 +131,19 @@ def _connected(master: str, name: str, given: dict[str, str], archive: Any) -> S
         from .failures import explain
 
         raise SetupError(f"{master}: {explain(error)}") from error
-    return session  # type: ignore[return-value]  # has what the classic one has
+    return session  # type: ignore[return-value]  # it has the methods of the classic one
 
 
 def _started(master: str | None, name: str, given: dict[str, str], archive: Any, log: Any) -> SparkSession:
-    """A session with a driver of its own, in this process and a Java process beside it."""
+    """A session whose driver is this process, with a Java process beside it."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started Java, and knows the master
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java and sets the master
     if not submitted:
         require_java()
         _launch(given, log)
-    conf = SparkConf()  # with what Java was started with, spark-defaults.conf included
+    conf = SparkConf()  # includes the settings that Java was started with, and spark-defaults.conf
     for key, value in given.items():
         conf.set(key, value)
     if master is not None:
@@ -172,7 +171,7 @@ def _started(master: str | None, name: str, given: dict[str, str], archive: Any,
 
 
 def _of_master(master: str) -> dict[str, str]:
-    """Settings for masters on this machine: nothing listens on the network, as many partitions as there are cores."""
+    """Settings for masters on this machine: no port on the network, and a partition for each core."""
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", master)
     cluster = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]", master)
     if local:
@@ -189,14 +188,14 @@ def _of_master(master: str) -> dict[str, str]:
 
 
 def _launch(given: Mapping[str, str], log: Any) -> None:
-    """Start Spark's Java process. What it writes goes to `log`, or to a file without a name that goes with it."""
+    """Start Spark's Java process. Its output goes to `log`, or to an unnamed temporary file."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
         return  # a session before this one started it
     conf = SparkConf(loadDefaults=False)
-    shell = "spark.ui.showConsoleProgress"  # Java takes this for a shell, in which the default is another one
+    shell = "spark.ui.showConsoleProgress"  # Java assumes a shell, which has another default
     for key, value in ({shell: SETTINGS[shell]} | dict(given)).items():
         conf.set(key, value)
     with tempfile.TemporaryFile() if log is None else open(Path(log), "ab+") as file:
@@ -205,6 +204,6 @@ def _launch(given: Mapping[str, str], log: Any) -> None:
             gateway = launch_gateway(conf, {"stdout": file, "stderr": file})  # type: ignore[no-untyped-call]
         except Exception as error:
             file.seek(begin)
-            said = file.read().decode(errors="replace").splitlines()
-            raise SetupError("Spark did not start: " + "\n".join(said[-8:] or [str(error)])) from error
+            output = file.read().decode(errors="replace").splitlines()
+            raise SetupError("Spark did not start: " + "\n".join(output[-8:] or [str(error)])) from error
     SparkContext._ensure_initialized(gateway=gateway)

@@ -1,8 +1,7 @@
-"""A folder that is written: local, or in an object store or HDFS, through pyarrow.fs. Names in it have slashes.
+"""`Folder`: a folder to write to, local or in an object store or HDFS, through pyarrow.fs. Names in it have slashes.
 
-Three operations change what is there, `write`, `move` and `delete`, and all but the first may be done again: what is
-moved or gone already is no error. Local and HDFS folders rename, which is atomic; object stores have no such thing:
-there `move` copies, and the source stays until its folder is deleted.
+`write`, `move` and `delete` change files. `move` and `delete` may be repeated. Local folders and HDFS rename files,
+which is atomic. Object stores cannot: there `move` copies, and the source stays until its folder is deleted.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from ...captures.storage import system_of
 
 #: File systems that have folders, and rename files.
 _WITH_FOLDERS = ("local", "hdfs")
-#: Requests that an object store is sent at the same time.
+#: Concurrent requests to an object store.
 _AT_ONCE = 32
 
 
 class Folder:
-    """`path`: a local path or a URI. OSError where the store cannot be reached."""
+    """`path`: a local path or a URI. OSError if the store cannot be reached."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -30,14 +29,14 @@ class Folder:
         kind = str(self.system.type_name)
         self.local = self._root if kind == "local" else None
         self.renames = self.has_folders = kind in _WITH_FOLDERS
-        self._replaces = kind == "local"  # HDFS does not rename onto what is there
+        self._replaces = kind == "local"  # HDFS does not rename onto an existing file
 
     def at(self, name: str = "") -> str:
-        """A name as pyarrow has it."""
+        """The path of a name for pyarrow."""
         return f"{self._root}/{name}" if name else self._root or "/"
 
     def make(self) -> None:
-        """Make the folder; OSError names it where it cannot be made or nothing can be written to it."""
+        """Make the folder. OSError, with its path, if that fails or if it is not writable."""
         if self.local is not None:
             try:
                 os.makedirs(self.local, exist_ok=True)
@@ -49,13 +48,13 @@ class Folder:
             self.system.create_dir(self.at(), recursive=True)
 
     def sizes(self, name: str) -> dict[str, int]:
-        """Bytes of the files below a folder, by name; none where the folder is not there."""
+        """Bytes of the files below a folder, by name; empty if there is no such folder."""
         from pyarrow import fs
 
         return self._sizes(fs.FileSelector(self.at(name), allow_not_found=True, recursive=True))
 
     def sizes_of(self, names: Sequence[str]) -> dict[str, int]:
-        """Bytes of those of the files that are there."""
+        """Bytes of the files that exist among these."""
         return self._sizes([self.at(name) for name in names])
 
     def _sizes(self, wanted: Any) -> dict[str, int]:
@@ -70,19 +69,19 @@ class Folder:
         return sorted(info.path.rstrip("/").rpartition("/")[2] for info in found if not info.is_file)
 
     def open_output(self, name: str) -> Any:
-        """A new file as a stream of pyarrow. Until it is closed it is not there (object stores) or not whole."""
+        """A new file as a pyarrow stream. Before it is closed it does not exist (object stores) or is incomplete."""
         self._make_parent(name)
         return self.system.open_output_stream(self.at(name))
 
     def read(self, name: str) -> bytes | None:
-        """A file's bytes; None where there is none."""
+        """The bytes of a file; None if there is none."""
         if not self.system.get_file_info([self.at(name)])[0].is_file:
             return None
         with self.system.open_input_stream(self.at(name)) as stream:
             return bytes(stream.read())
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a small file that is whole or not there."""
+        """Write a small file so that it is complete or absent."""
         first = f"{name}.part" if self.renames else name
         with self.open_output(first) as stream:
             stream.write(data)
@@ -90,7 +89,7 @@ class Folder:
             self._rename(first, name)
 
     def move(self, source: str, target: str) -> None:
-        """Put a file in the place of another, if there is one. The source may stay (see above)."""
+        """Move a file, replacing the target. The source may stay (see above)."""
         self._make_parent(target)
         if self.renames:
             self._rename(source, target)
@@ -103,18 +102,18 @@ class Folder:
         self.system.move(self.at(source), self.at(target))
 
     def delete(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file if it exists."""
         with suppress(FileNotFoundError):
             self.system.delete_file(self.at(name))
 
     def delete_folder(self, name: str) -> None:
-        """Delete a folder with all that is in it, if it is there."""
+        """Delete a folder with its contents if it exists."""
         with suppress(FileNotFoundError):
             self.system.delete_dir(self.at(name))
 
     def each(self, change: Callable[..., None], arguments: Iterable[tuple[str, ...]]) -> None:
-        """Carry out a change for each of the arguments: one after the other, or many at once where each is a request
-        over the network. The first error ends it."""
+        """Call `change` with each of the arguments: in turn, or concurrently if each is a request over the network. The
+        first error ends it."""
         if self.local is not None:
             for some in arguments:
                 change(*some)

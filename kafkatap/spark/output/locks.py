@@ -1,9 +1,8 @@
-"""One run at a time writes to a folder.
+"""Locks of output folders: one run at a time writes to a folder.
 
-A local folder is locked by the kernel, which lets go of it when the process ends, however it ends. Elsewhere a file
-says who writes, is written again every minute, and counts for nothing once it is ten minutes old: so a run that was
-killed blocks its folder for that long. Of two that begin in the same moment one may see the other only when it comes to
-publish; `check` refuses it then.
+The kernel locks a local folder and releases it when the process ends. Elsewhere the file `_lock` names the run. It is
+written again every minute and expires after ten minutes, so a run that was killed blocks its folder for that long. If
+two runs start at the same moment, `check` refuses one of them before it publishes.
 """
 
 from __future__ import annotations
@@ -25,12 +24,15 @@ STALE_S = 600
 
 
 class InUse(OSError):
-    """Another run writes to the folder now."""
+    """Another run is writing to the folder."""
 
 
 @contextmanager
 def locked(folder: Folder, run: str) -> Iterator[Callable[[], None]]:
-    """Hold the folder for a run. Gives what raises InUse if it was lost. InUse at once where another run has it."""
+    """Lock the folder for a run; yield a function that raises InUse if the lock is lost.
+
+    InUse if another run has it.
+    """
     if folder.local is not None:
         with _local(os.path.join(folder.local, LOCK), folder.path, run):
             yield lambda: None
@@ -48,8 +50,8 @@ def _who(run: str) -> bytes:
 
 def _refused(path: str, holder: bytes, advice: str = "") -> InUse:
     try:
-        told = json.loads(holder)
-        who = f"run {told['run']}, process {told['process']} on {told['host']}"
+        run = json.loads(holder)
+        who = f"run {run['run']}, process {run['process']} on {run['host']}"
     except (ValueError, KeyError, TypeError):
         who = "another run"
     return InUse(f"{path} is being written by {who}{advice}")
@@ -73,13 +75,13 @@ def _local(file: str, path: str, run: str) -> Iterator[None]:
 class _Lease:
     def __init__(self, folder: Folder, run: str) -> None:
         self._folder, self._who, self._over = folder, _who(run), threading.Event()
-        self._at_it = threading.Lock()  # the file may be away for a moment while it is written again
+        self._at_it = threading.Lock()  # the file may be missing while it is written again
         holder = folder.read(LOCK)
         if holder is not None and holder != self._who:
             written = folder.system.get_file_info([folder.at(LOCK)])[0].mtime_ns or 0
             age = time.time() - written / 1e9
             if age < STALE_S:
-                ends = f"; if that one is dead, wait {max(1, int(STALE_S - age))} s, or delete {LOCK} there"
+                ends = f"; if that run was killed, wait {max(1, int(STALE_S - age))} s, or delete {LOCK} there"
                 raise _refused(folder.path, holder, ends)
         folder.write(LOCK, self._who)
         self.check()
@@ -101,11 +103,11 @@ class _Lease:
             except InUse:
                 return
             except OSError:
-                continue  # the next one may reach the store again
+                continue  # the next attempt may succeed
 
     def end(self) -> None:
         self._over.set()
         self._thread.join()
-        with suppress(OSError):  # what is not deleted grows old
+        with suppress(OSError):  # a lock that stays expires
             self.check()
             self._folder.delete(LOCK)

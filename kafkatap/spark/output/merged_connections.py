@@ -1,4 +1,7 @@
-"""One row of the table `connections` from rows that each have a part of its packets: by Spark, and by Arrow."""
+"""Merge the rows of connections that several splits share: with Spark, or with Arrow.
+
+Each row counts the packets of one split.
+"""
 
 from __future__ import annotations
 
@@ -15,46 +18,46 @@ if TYPE_CHECKING:
 
 _FIRST, _LAST, _RTT, _KNOWN = "connection_first", "connection_last", "handshake_rtt_ns", "orientation_known"
 _ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
-#: What the latest part says: each knows what those before it knew, and requests may name no client any more.
+#: Columns of the latest row: it includes what earlier rows had, and later requests may name no client.
 _LATEST = ("client_id", "client_software", "client_software_version", "sasl_mechanism")
 _NAMES = tuple(column.name for column in TABLES["connections"])
 _SUMS = tuple(n for n in _NAMES if n not in {"connection", "protocol", _FIRST, _LAST, _RTT, _KNOWN, *_ENDS, *_LATEST})
 
 
-def merged_connections(parts: DataFrame) -> DataFrame:
-    """A DataFrame of parts -> one of connections."""
+def merged_connections(rows: DataFrame) -> DataFrame:
+    """One row for each connection."""
     from pyspark.sql import functions as F  # noqa: N812
 
     latest = F.struct(_KNOWN, _LAST)
-    told = F.when(F.col("protocol") != "unknown", F.col(_LAST))
-    types = dict(parts.dtypes)
+    last_known = F.when(F.col("protocol") != "unknown", F.col(_LAST))
+    types = dict(rows.dtypes)
     made = [
         F.min(_FIRST).alias(_FIRST),
         F.max(_LAST).alias(_LAST),
         F.max(_RTT).alias(_RTT),
         F.max(_KNOWN).alias(_KNOWN),
-        F.coalesce(F.max_by("protocol", told), F.lit("unknown")).alias("protocol"),
+        F.coalesce(F.max_by("protocol", last_known), F.lit("unknown")).alias("protocol"),
         *(F.max_by(name, latest).alias(name) for name in _ENDS),
         *(F.max_by(name, _LAST).alias(name) for name in _LATEST),
         *(F.sum(name).cast(types[name]).alias(name) for name in _SUMS),
     ]
-    return parts.groupBy("connection").agg(*made).select(*_NAMES)
+    return rows.groupBy("connection").agg(*made).select(*_NAMES)
 
 
-def merged_rows(parts: Sequence[pa.Table]) -> pa.Table:
-    """Tables of parts -> a table of connections."""
+def merged_rows(tables: Sequence[pa.Table]) -> pa.Table:
+    """One row for each connection."""
     import pyarrow as pa
 
     found: dict[int, dict[str, Any]] = {}
-    whole = pa.concat_tables(parts)
-    # Times as numbers: Python's own have no nanoseconds.
+    whole = pa.concat_tables(tables)
+    # Times become numbers: Python's datetime has no nanoseconds.
     for name in (_FIRST, _LAST):
         whole = whole.set_column(whole.schema.get_field_index(name), name, whole[name].cast("int64"))
     for row in sorted(whole.to_pylist(), key=lambda row: row[_LAST]):
         before = found.setdefault(row["connection"], row)
         if before is not row:
             _add(before, row)
-    schema = parts[0].schema
+    schema = tables[0].schema
     columns = {name: [row[name] for row in found.values()] for name in schema.names}
     arrays = [
         pa.array(columns[f.name], pa.int64()).cast(f.type)
@@ -82,7 +85,7 @@ def _add(row: dict[str, Any], later: dict[str, Any]) -> None:
 
 
 def read_connections(out: str, names: Sequence[str]) -> pa.Table:
-    """The rows of these files of the table `connections` in an output folder, as the table is declared."""
+    """The rows of some files of the table `connections`, with its declared schema."""
     import io
 
     import pyarrow as pa

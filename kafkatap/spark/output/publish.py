@@ -1,19 +1,19 @@
-"""The tables of a run as folders of Parquet files: written hidden, made visible once all of them are whole.
+"""Publish the tables of a run as folders of Parquet files: written hidden, visible once all of them are complete.
 
     with open_publication(out) as publication:
-        ...                                             # on executors:
+        # on executors:
         written += publication.staging.write("exchanges", table, split, part)
-        ...                                             # on the driver, at the end:
+        # on the driver, at the end:
         publication.publish(written, tables=("exchanges", ...))
 
-Tables lie in OUT/TABLE/date=2026-11-21/hour=04/broker=10.0.0.1%3A9092/split-00012-0.parquet, by the UTC hour and the
-broker; `files` and `ledger` are one file each. Times are microseconds there, as Spark reads no nanoseconds from
-Parquet; durations are whole nanoseconds as everywhere.
+Tables are in OUT/TABLE/date=2026-11-21/hour=04/broker=10.0.0.1%3A9092/split-00012-0.parquet, by the UTC hour and the
+broker; `files` and `ledger` are one file each. Times are microseconds, because Spark reads no nanoseconds from Parquet.
+Durations are nanoseconds, as everywhere.
 
-A run writes to OUT/_temporary-RUN. To publish, it writes a journal there: which files go where, and which are to go.
-What the journal says is then carried out, each step of it so that it may be done twice. Before it a run leaves no trace
-in the tables; after it the next run that opens OUT finishes what is left. `_SUCCESS` is in a table's folder when the
-table is whole: it goes first and comes last.
+A run writes to OUT/_temporary-RUN. To publish, it writes a journal there, which lists the files to move and to delete.
+Then it executes the journal; each step may be repeated. A run that is killed before its journal changes no table. After
+that, the next run that opens OUT finishes the journal. A table's folder has `_SUCCESS` while the table is complete: it
+is deleted first and written last.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ JOURNAL = "_journal.json"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file of a run. `name`: what it is called in OUT once published; `staged`: where it is until then."""
+    """A file of a run. `name`: its name in OUT once it is published; `staged`: its name until then."""
 
     name: str
     staged: str
@@ -64,13 +64,13 @@ class Written:
 
     @property
     def partition(self) -> str:
-        """date=.../hour=.../broker=..., "" where there is none."""
+        """date=…/hour=…/broker=…, or "" if the table has no partitions."""
         return self.name.partition("/")[2].rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What was made visible. `replaced`: partitions (of any table) in which files of an earlier run were deleted."""
+    """What a run published. `replaced`: partitions, of any table, in which it deleted files of an earlier run."""
 
     files: int
     bytes: int
@@ -80,9 +80,9 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Where a run writes before it publishes. It may be sent to other processes and machines.
+    """The hidden folder of a run. It can be sent to other processes and machines.
 
-    `prefix` begins the names of its files: those of a run that only adds to tables must differ from any other's.
+    `prefix` starts the names of its files. Runs that add to tables need different prefixes.
     """
 
     out: str
@@ -92,11 +92,10 @@ class Staging:
     def write(
         self, table_name: str, table: Any, split: int = 0, part: int = 0, times: Any = None, brokers: Any = None
     ) -> list[Written]:
-        """Write rows of a table (pyarrow, of the schemas in reports/tables.py); nothing for no rows.
+        """Write rows of a table (pyarrow, of the schemas in reports/tables.py), one file for each partition.
 
-        `times` (int64, ns) and `brokers` (strings, as `endpoint` gives them) say where each row of `results` and
-        `records` belongs: with its exchange, whose time is `exchange_times`. `split` and `part` name the files: one
-        for each partition.
+        `times` (int64, ns) and `brokers` (strings, as of `endpoint`) place the rows of `results` and `records` with
+        their exchanges. `split` and `part` number the files.
         """
         if table_name in SINGLE:
             return [self._write(f"{table_name}/{table_name}.parquet", table)]
@@ -113,18 +112,18 @@ class Staging:
         ]
 
     def write_text(self, name: str, text: str) -> Written:
-        """A file that lies in OUT itself, such as report.json."""
+        """Write a file of OUT itself, such as report.json."""
         data = text.encode()
         staged = self._staged(name)
         Folder(self.out).write(staged, data)
         return Written(name, staged, 0, len(data))
 
     def rewrite(self, name: str, table: Any) -> Written:
-        """Rows for a file that is there already, and is replaced by them."""
+        """Write new rows for a published file, which they replace."""
         return self._write(name, table)
 
     def write_empty(self, table_name: str, partition: str) -> Written:
-        """A file without rows, so that a table that has none can be read."""
+        """Write a file without rows, so that an empty table can be read."""
         from kafkatap.reports.tables import TABLES, arrow_schema
 
         empty = arrow_schema(TABLES[table_name]).empty_table()
@@ -135,7 +134,7 @@ class Staging:
         return HIDDEN + self.run
 
     def _staged(self, name: str) -> str:
-        """A name that no other attempt at the same task uses."""
+        """A name that no other attempt of the same task uses."""
         return f"{self.folder}/{name}.{uuid.uuid4().hex[:12]}"
 
     def _write(self, name: str, table: Any) -> Written:
@@ -150,7 +149,7 @@ class Staging:
 
 @dataclass(slots=True)
 class Publication:
-    """An output folder that is held by a run (see `open_publication`)."""
+    """An output folder that a run has locked (see `open_publication`)."""
 
     staging: Staging
     _folder: Folder
@@ -164,13 +163,12 @@ class Publication:
         adding: bool = False,
         watch: Callable[[int, int], None] = lambda done, total: None,
     ) -> Published:
-        """Make what tasks wrote visible; `written` is what the attempts that counted gave back, and nothing else.
+        """Publish the files that tasks wrote. `written`: those of the attempts that counted, and no others.
 
-        `tables`: those that the run makes, with rows or without. A partition in which the run has rows of any table
-        holds nothing but the run's files afterwards, in all `tables`; other partitions stay. With `adding` files of
-        other prefixes stay there too. `watch(done, total)` is called with the numbers of files.
-
-        OSError where a file is not there as it was written. Nothing has changed then.
+        `tables`: the tables of the run, with rows or without. A partition in which the run has rows of any table is
+        replaced in all `tables`; other partitions stay. With `adding`, files of other prefixes stay too.
+        `watch(done, total)` is called with numbers of files. OSError, before any change, if a file is not as it was
+        written.
         """
         folder, staging = self._folder, self.staging
         there = folder.sizes(staging.folder)
@@ -189,13 +187,13 @@ class Publication:
         moves = [(w.staged, w.name, w.bytes) for w in whole]
         journal = _Journal(list(tables), moves, sorted(old - {w.name for w in whole}))
         folder.write(f"{staging.folder}/{JOURNAL}", journal.text().encode())
-        journal.carry_out(folder, there | {w.staged: w.bytes for w in whole}, watch)
+        journal.execute(folder, there | {w.staged: w.bytes for w in whole}, watch)
         _forget(folder, staging.folder)
         rows = {t: sum(w.rows for w in written if w.table == t) for t in tables}
         return Published(len(whole), sum(w.bytes for w in whole), rows, len(before))
 
     def _present(self, table: str, partitions: set[str], adding: bool) -> set[str]:
-        """A table's files; where they are only added to, those of the partitions alone: the others may be many."""
+        """The files of a table; with `adding` only those of these partitions, because the others may be many."""
         if not adding:
             return set(self._folder.sizes(table))
         return {name for p in partitions for name in self._folder.sizes(f"{table}/{p}")}
@@ -208,7 +206,7 @@ class Publication:
     def _empty(
         self, written: Sequence[Written], found: dict[str, set[str]], old: set[str], partition: str, adding: bool
     ) -> Iterator[Written]:
-        """A file without rows for each table that would have none."""
+        """Write a file without rows for each table that would be empty."""
         filled = {w.table for w in written}
         for table, names in found.items():
             left = {name for name in names - old if name.endswith(".parquet")}
@@ -221,16 +219,16 @@ class Publication:
 
 
 def new_run() -> str:
-    """A name for a run; later runs sort behind earlier ones."""
+    """A name for a run. Names sort by time."""
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
 
 
 @contextmanager
 def open_publication(out: str, run: str | None = None, prefix: str = "split") -> Iterator[Publication]:
-    """Hold an output folder for a run: make it, finish what an earlier run began to publish, and delete what earlier
-    ones left. In the end what was not published is deleted.
+    """Lock an output folder for a run: make it, finish the journal of an earlier run, and delete hidden files that
+    earlier runs left. At the end, files that were not published are deleted.
 
-    InUse (an OSError) where another run holds it; OSError where it cannot be written.
+    InUse (an OSError) if another run has the folder; OSError if it is not writable.
     """
     staging = Staging(out, run or new_run(), prefix)
     folder = Folder(out)
@@ -245,31 +243,31 @@ def open_publication(out: str, run: str | None = None, prefix: str = "split") ->
 
 
 def is_half_published(out: str) -> bool:
-    """Whether a run began to publish and did not end: until the next run its tables are not whole."""
+    """Whether a run was interrupted while it published: its tables are incomplete until the next run."""
     folder = Folder(out)
     hidden = [name for name in folder.folders() if name.startswith(HIDDEN)]
     return any(folder.sizes_of([f"{name}/{JOURNAL}" for name in hidden]))
 
 
 def finish_earlier(folder: Folder) -> None:
-    """Carry out the journals that are there, and delete the hidden folders of runs. Only who holds OUT may do so."""
+    """Execute the journals of earlier runs and delete their hidden folders. The caller has locked OUT."""
     for name in folder.folders():
         if name.startswith(HIDDEN):
             text = folder.read(f"{name}/{JOURNAL}")
             if text is not None:
-                _Journal.parse(text.decode()).carry_out(folder, folder.sizes(name))
+                _Journal.parse(text.decode()).execute(folder, folder.sizes(name))
             _forget(folder, name)
 
 
 def _forget(folder: Folder, hidden: str) -> None:
-    """Delete a run's hidden folder; the journal first: it must not outlive what it speaks of."""
+    """Delete a run's hidden folder. The journal goes first, because it refers to the other files."""
     folder.delete(f"{hidden}/{JOURNAL}")
     folder.delete_folder(hidden)
 
 
 @dataclass(frozen=True, slots=True)
 class _Journal:
-    """What is to be done to publish a run. `moves`: (from, to, bytes)."""
+    """The steps that publish a run. `moves`: (from, to, bytes)."""
 
     tables: list[str]
     moves: list[tuple[str, str, int]]
@@ -280,21 +278,21 @@ class _Journal:
 
     @staticmethod
     def parse(text: str) -> _Journal:
-        told = json.loads(text)
-        return _Journal(told["tables"], [(s, n, b) for s, n, b in told["moves"]], told["deletes"])
+        parsed = json.loads(text)
+        return _Journal(parsed["tables"], [(s, n, b) for s, n, b in parsed["moves"]], parsed["deletes"])
 
-    def carry_out(
+    def execute(
         self,
         folder: Folder,
         staged: dict[str, int],
         watch: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        """Do it, or what is left of it. `staged`: the bytes of the files in the hidden folder."""
+        """Execute the steps that are left. `staged`: bytes of the files in the hidden folder."""
         gone = {name: size for source, name, size in self.moves if source not in staged}
         there = folder.sizes_of(list(gone))
         lost = [name for name, size in gone.items() if there.get(name) != size]
         if lost:
-            raise OSError(f"{folder.path}: {lost[0]} was to be published and is not there any more")
+            raise OSError(f"{folder.path}: {lost[0]} should be published and does not exist any more")
         done = 0
 
         def move(source: str, name: str) -> None:

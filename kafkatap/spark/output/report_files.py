@@ -1,4 +1,4 @@
-"""The reports of a run as files beside its tables, published with them: OUT/report.json and OUT/report.txt."""
+"""OUT/report.json and OUT/report.txt: the reports of a run, published with its tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = ("report.json", "report.txt")
 
 
 def write_report(staging: Staging, report: Report) -> list[Written]:
-    """Write both, all rows of each table, times in UTC as in the names of partitions."""
+    """Write both files, with all rows of each table. Times are UTC, as in the names of partitions."""
     as_json, as_text = io.StringIO(), io.StringIO()
     write_json(report, as_json, own_version())
     write_text(report, as_text, top=0, utc=True, color=False)

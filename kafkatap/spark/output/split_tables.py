@@ -97,7 +97,7 @@ class SplitTables:
         made = self._made(run, reader, {"exchanges", "results", "connections"}, counts)
         for part, (name, table) in enumerate(made):
             if name == "connections":
-                shared, table = run.parted(table)
+                shared, table = run.split_shared(table)
             if name == "exchanges":
                 partitions.add(table)
             if name in ("results", "records"):

@@ -1,11 +1,10 @@
-"""Reports from Spark: it adds up rows of counts (`kafkatap.reports.counting.count_rows`), and the sums are collected.
+"""Reports from rows of counts (`kafkatap.reports.counting.count_rows`) that Spark adds up.
 
     report = report_of(spark.read.parquet(folder), connections, files, ledger, by="client")
 
-Rows may come from any number of runs, each over its own part of the captures. Only sums leave the executors, so that
-what the driver holds grows with the number of different keys and histogram buckets, not with the captures. The tables
-`connections`, `files` and `ledger` (Arrow, as `kafkatap.reports.tables` declares them, in any order, their times in any
-unit) tell what is not counted. All of it is DataFrames, and works through Spark Connect too.
+Rows may come from any number of runs, each over its own part of the captures. Only sums leave the executors, so the
+driver's memory grows with the number of keys and histogram buckets, not with the captures. The Arrow tables
+`connections`, `files` and `ledger` supply everything that is not counted. All of it works through Spark Connect.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from kafkatap.dissector.layouts.overlay import Definitions
 
-#: Columns of CONNECTION_ROW by those of the table `connections`, where they are called otherwise.
+#: Columns of CONNECTION_ROW that have another name in the table `connections`.
 _RENAMED = {
     "connection_first": "first",
     "connection_last": "last",
@@ -48,7 +47,7 @@ def count_schema() -> StructType:
 
 
 def sum_rows(rows: DataFrame) -> DataFrame:
-    """Rows of counts added up: one for each key, measure and bucket, with the same columns."""
+    """The sums of rows of counts: one row for each key, measure and bucket, with the same columns."""
     from pyspark.sql import functions
 
     sums = [getattr(functions, function)(name).alias(name) for name, function in ADDED_BY.values()]
@@ -58,8 +57,8 @@ def sum_rows(rows: DataFrame) -> DataFrame:
 def collect_counts(
     rows: DataFrame, *, by_topic: bool = False, interval: int | None = None
 ) -> tuple[ReportCounts, NameTable]:
-    """The counts that rows add up to, and the names of the numbers in them. `by_topic`, `interval` (ns): as the counts
-    were made with. ValueError where rows are not counts."""
+    """The sums of rows of counts, and the names of the numbers in them. `by_topic`, `interval` (ns): as the counts were
+    made. ValueError if rows are no counts."""
     return counts_of_rows(sum_rows(rows).toArrow(), by_topic=by_topic, interval=interval)
 
 
@@ -75,7 +74,7 @@ def report_of(
     selected: str | None = None,
     **known: Any,
 ) -> Report:
-    """The reports of rows of counts and of tables, as a run over all captures in one process gives them.
+    """The reports of rows of counts and of tables, equal to those of one process over all captures.
 
     `by`: api, client, broker, version, or topic (then the rows are of counts by topic); `interval`: ns of the timeline,
     where one was asked for; `curves`, `selected`: as of `build_report`; `known`: what `context_of_tables` takes.
@@ -95,9 +94,9 @@ def context_of_tables(
     not_captured: int = 0,
     definitions: Definitions | None = None,
 ) -> Context:
-    """What reports need beside counts, from the tables of a run.
+    """The facts that reports need beside counts, from the tables of a run.
 
-    `names`: those of the counts, which grow by what the connections name. `topic_names`: names of topics by their
+    `names`: names of the counts, to which those of the connections are added. `topic_names`: names of topics by their
     16-byte ids, beside those that the counts know. `not_captured`: bytes of payload that the snap length cut off;
     `definitions`: those that were decoded with, where not Kafka's own as they are built in.
     """
@@ -150,7 +149,7 @@ def connection_rows(table: pa.Table, names: NameTable) -> Array:
 
 
 def _files(table: pa.Table) -> list[FileInfo]:
-    """In the order of their packets."""
+    """Files in the order of their packets."""
     table = _as_declared(table, FILES)
     for name in ("first", "last"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast("int64"))
@@ -175,6 +174,6 @@ def _in_order(found: Mapping[str, object], usual: Mapping[str, object]) -> list[
 
 
 def _as_declared(table: pa.Table, columns: Any) -> pa.Table:
-    """The declared columns with their declared types; Spark has times to the microsecond."""
+    """The declared columns with their declared types: Spark has times to the microsecond."""
     schema = arrow_schema(columns)
     return table.select(schema.names).cast(schema)

@@ -10,7 +10,7 @@ import numpy as np
 from kafkatap.reassembly.dtypes import LISTENER
 from kafkatap.reports.batch import FileInfo
 
-from .connection_state import ConnectionState, History
+from .flow_state import FlowState, History
 from .seams import Seam
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class OpenFlow:
 
     seam: Seam
     history: History | None
-    state: ConnectionState
+    state: FlowState
     is_closed: bool
 
 

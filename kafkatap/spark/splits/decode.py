@@ -1,7 +1,7 @@
-"""The second pass over a split: the rows that it stands for, and what proves them.
+"""`SplitRun`: the second pass over a split.
 
-`SplitRun.batches` gives finished rows as the engine does; `outcome` afterwards says what has to be compared with other
-splits, and what is added up over all.
+`batches` yields the finished rows of the split. Afterwards `outcome` has the states to compare with other splits, and
+the sums over this split.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from kafkatap.reports.batch import Batch, Context
 
-from .connection_state import ConnectionState
+from .flow_state import FlowState
 from .plan import SplitTask
 from .seams import Seam, joined
 from .split_engine import SplitEngine
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from .survey import Packets
 
 Array = np.ndarray[Any, Any]
-#: A split's seams, by the split that they are from, then by flow.
+#: The seams of a split: by the split that they are from, then by flow.
 Seams = Mapping[int, Mapping[bytes, Seam]]
 
 
 @dataclass(slots=True)
 class Outcome:
-    """`claims`: states of flows at this split's heads; `arrivals`: at the heads of the splits that go on with them, by
-    flow and that split. `names`: of topics by their ids, as they were told here."""
+    """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
+    them, by flow and that split. `names`: topic names by id that this split found."""
 
     split: int
-    claims: dict[bytes, ConnectionState] = field(default_factory=dict)
-    arrivals: dict[tuple[bytes, int], ConnectionState] = field(default_factory=dict)
+    claims: dict[bytes, FlowState] = field(default_factory=dict)
+    arrivals: dict[tuple[bytes, int], FlowState] = field(default_factory=dict)
     names: dict[bytes, bytes] = field(default_factory=dict)
     ledger: dict[str, dict[str, int]] = field(default_factory=dict)
     not_captured: int = 0
 
 
 class SplitRun:
-    """One split, decoded. `seams`: those that belong to this split, of itself and of later ones (with packet numbers as
-    in their splits; `bases` tells where these begin)."""
+    """`seams`: packets from this split and later ones that this split decodes, numbered as in their splits. `bases`:
+    packets before each split."""
 
     def __init__(
         self,
@@ -63,47 +63,47 @@ class SplitRun:
         self.task = task
         self.ports, self.definitions = ports, definitions
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
-        self.open_flows: dict[bytes, tuple[ConnectionState, bool]] = {}
+        self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
         self._seams = seams
         self._bases = bases
         self._names = topic_names
-        self.engine = SplitEngine(
+        self._split = SplitEngine(
             task.number, task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors,
             ports=ports, definitions=definitions, apis=apis,
         )  # fmt: skip
+        self.engine = self._split.engine
         for topic_id, name in topic_names.items():
             self.engine.dissector.name_topic(topic_id, name)
         self.outcome = Outcome(task.split)
 
     def batches(self, reader: Packets | None) -> Iterator[Batch]:
-        """Everything that this split stands for. `reader` numbers packets over the whole input; None: it has none but
-        those of seams."""
-        engine, task = self.engine, self.task
+        """The finished rows of this split. `reader` numbers packets over the whole input; None: all packets are in
+        seams."""
+        split, task = self._split, self.task
         mine = self._seams.get(task.split, {})
         own = joined(self._numbered(task.split, key) for key in task.primed if key in mine)
         if len(own.packets):
-            engine.prime(own.data, own.packets, len(own.packets))
-        claims = engine.states(task.primed)
+            split.prime(own.data, own.packets, len(own.packets))
+        claims = split.states(task.primed)
         if reader is not None:
             self.outcome.claims = claims
-        engine.own()
+        split.begin_split()
         while reader is not None and reader.fill():
-            yield from engine.take(reader.buffer, reader.packets, reader.position, reader.count)
+            yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
             reader.position = reader.count
         yield from self._follow()
-        arrived = engine.states(list(task.next))
+        arrived = split.states(task.next)
         self.outcome.arrivals = {(key, task.next[key]): state for key, state in arrived.items()}
-        engine.detach(list(task.next))
+        yield from split.detach(list(task.next))
         if task.keep_open:
-            yield from engine.end_closed()
-            self.open_flows = engine.open_flows()
-            engine.detach(list(self.open_flows))
-        yield from engine.finish()
-        self._conclude()
+            yield from split.end_closed()
+            self.open_flows = split.open_flows()
+            yield from split.detach(list(self.open_flows))
+        yield from split.finish()
+        self._fill_outcome()
 
     def packets_of(self, key: bytes, own: Mapping[bytes, Seam]) -> Seam:
-        """All packets that this run had of a flow, in their order; `own` are those of the split itself, as numbered
-        there."""
+        """All packets of a flow in this run, in order. `own`: those of the split itself, numbered as there."""
         task = self.task
         parts = [own[key].numbered_from(self._bases[task.split])] if key in own else []
         for _, split in sorted((self._bases[split], split) for split in self._seams):
@@ -129,13 +129,13 @@ class SplitRun:
     def _take(self, seams: list[Seam], by_time: bool = False) -> Iterator[Batch]:
         whole = joined(seams, by_time=by_time)
         if len(whole.packets):
-            yield from self.engine.follow(whole.data, whole.packets, len(whole.packets))
+            yield from self._split.follow(whole.data, whole.packets, len(whole.packets))
 
-    def _conclude(self) -> None:
+    def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome
         dissector = engine.dissector
         outcome.ledger = engine.ledger()
-        outcome.not_captured = engine.uncaptured
+        outcome.not_captured = engine.not_captured
         for number, name in engine.topic_names.items():
             outcome.names[dissector.string(number)] = dissector.string(name)
         for topic_id, topic in self._names.items():
@@ -143,18 +143,18 @@ class SplitRun:
 
     @property
     def topic_names(self) -> Mapping[bytes, bytes]:
-        """Names of topics by their ids, as far as all splits told them."""
+        """Topic names by id, of all splits."""
         return self._names
 
-    def parted(self, connections: Any) -> tuple[Any, Any]:
-        """Rows of the table `connections`: those that other splits have a part of, and those that are whole."""
+    def split_shared(self, connections: Any) -> tuple[Any, Any]:
+        """Two tables of rows of connections: those that other splits share, and those that are complete."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         numbers = connections["connection"]
-        shared = pc.is_in(numbers, pa.array(sorted(self.engine.shared), pa.int64()))
+        shared = pc.is_in(numbers, pa.array(sorted(self._split.shared), pa.int64()))
         return connections.filter(shared), connections.filter(pc.invert(shared))
 
     def context(self) -> Context:
-        """What the numbers in this split's rows mean."""
+        """Names, ledger and the other facts that the rows of this split refer to."""
         return replace(self.engine.context(), ledger=self.outcome.ledger, not_captured=self.outcome.not_captured)

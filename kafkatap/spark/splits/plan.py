@@ -1,25 +1,25 @@
-"""From the surveys of all splits: which split stands for which packets of each flow, and what it has to know for that.
+"""Plan the second pass: which split decodes which packets of each flow, and what it has to know before.
 
-Splits are put in order of time by their files (as `sources.ordered` does) and, in a file, of place. Packets are
+Splits are ordered by the time of their files (as in `sources.ordered`), and within a file by place. Packets are
 numbered over all of them. Each flow belongs to the first split that has it, up to its head in the next one, and so on.
 
-A flow whose packets in two files overlap in time was captured at both ends: all its packets, from all of these splits,
-go to the first, and are merged there in order of time.
+If packets of a flow from two files overlap in time, it was captured at both ends. All its packets go to the first
+split, which merges them in order of time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.framing import connections as d
+from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
 from kafkatap.reassembly.dtypes import LISTENER
 
-from ...captures.sources import SLACK_NS
-from .connection_state import History
+from ...captures.merge import SLACK_NS
+from .flow_state import History
 from .split_engine import NOTHING
 from .survey import FlowSeen, SplitSurvey
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint
 
 Array = np.ndarray[Any, Any]
-#: A flow in a split.
-Place = tuple[bytes, int]
+#: A flow and one of its splits.
+FlowInSplit = tuple[bytes, int]
 
 
 @dataclass(slots=True)
 class SplitTask:
-    """What one split has to do. `base`: packets of the whole input before it. `number`: what its exchanges are numbered
-    by; `keep_open`: more captures will come, so open flows stay open at the end. `heads`: by flow, up to which packet
-    (over the whole input) it is not this split's. `primed`: the flows that begin here at a head. `next`: the flows that
-    another split goes on with, and which."""
+    """The work of one split. `base`: packets of the whole input before it. `number`: numbers its exchanges;
+    `keep_open`: more captures will come, so open flows stay open at the end. `heads`: by flow, the last packet (over
+    the whole input) that belongs to an earlier split. `primed`: the flows that start here at a head. `next`: the flows
+    that a later split continues, and that split. `merged`: the flows captured at both ends."""
 
     split: int
     base: int = 0
@@ -50,29 +50,29 @@ class SplitTask:
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
 
     def same(self, other: SplitTask) -> bool:
-        """Whether both ask for the same."""
+        """Whether both are the same work."""
         names = ("split", "base", "number", "keep_open", "heads", "histories", "primed", "next", "merged")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 @dataclass(slots=True)
 class Corrections:
-    """What turned out otherwise than planned: heads that were none, and what is known at others. `names`: of topics,
-    seen only when splits were joined."""
+    """Corrections of a plan: heads that do not hold, and histories at other heads. `names`: topic names that only the
+    decoding pass found."""
 
-    dropped: set[Place] = field(default_factory=set)
-    histories: dict[Place, History] = field(default_factory=dict)
+    dropped: set[FlowInSplit] = field(default_factory=set)
+    histories: dict[FlowInSplit, History] = field(default_factory=dict)
     names: dict[bytes, bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Plan:
-    """`tasks` in order. `owners`: to which split the packets of a flow in a split go, up to its head. `missing`: those
-    of them that the survey did not cut out, by split, with the last packet (in the split)."""
+    """`tasks` in order. `owners`: the split that receives the packets of a flow in a split, up to its head. `missing`:
+    by split, the flows whose packets the survey did not cut out, each with its last packet (numbered in the split)."""
 
     tasks: list[SplitTask]
     topic_names: dict[bytes, bytes]
-    owners: dict[Place, int] = field(default_factory=dict)
+    owners: dict[FlowInSplit, int] = field(default_factory=dict)
     missing: dict[int, dict[bytes, int]] = field(default_factory=dict)
     both_ends: set[bytes] = field(default_factory=set)
     resumed: int | None = None  # the split that continues the open flows of a checkpoint
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def bases(self) -> dict[int, int]:
-        """Packets before each split, to be added to the numbers in its seams."""
+        """Packets before each split, to add to the packet numbers of its seams."""
         return {task.split: 0 if task.split == self.resumed else task.base for task in self.tasks}
 
 
@@ -92,7 +92,7 @@ def make_plan(
     checkpoint: Checkpoint | None = None,
     keep_open: bool = False,
 ) -> Plan:
-    """`surveys[i]` is of split i, which belongs to file `files[i]`; those of one file follow each other.
+    """`surveys[i]` is the survey of split i, which belongs to file `files[i]`. Splits of one file are adjacent.
 
     `checkpoint`: what earlier batches left; one more split, of the next number, continues their open flows where these
     go on, were closed, or have to end. `keep_open`: more captures will come.
@@ -188,7 +188,8 @@ def _chain(
     splits: Sequence[int],
     history: History | None = None,
 ) -> None:
-    """One flow through its splits, in order. `history`: what is known of it in the first one, else its survey tells."""
+    """Plan one flow through its splits, in order. `history`: of its connection in the first split, if not the
+    survey's."""
     owner = splits[0]
     if history is None:
         history = _placed(surveys[owner].flows[key], tasks[owner].base)
@@ -213,24 +214,28 @@ def _chain(
 
 
 def _is_other(history: History, seen: FlowSeen) -> bool:
-    """Whether a flow does not carry Kafka, as far as is known up to a split and as is seen in it."""
-    if history.protocol in (d.TLS, d.FOREIGN):
+    """Whether a flow is not Kafka, by its history before a split and by the survey of that split."""
+    if history.facts.protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN):
         return True
-    return history.protocol == d.UNKNOWN and seen.history is not None and seen.history.protocol != d.KAFKA
+    return (
+        history.facts.protocol == PROTOCOL_UNKNOWN
+        and seen.history is not None
+        and seen.history.facts.protocol != PROTOCOL_KAFKA
+    )
 
 
 def _covers(seen: FlowSeen, head: int) -> bool:
-    """Whether the seam that was cut out goes up to this head and not beyond."""
+    """Whether the seam from the survey ends exactly at this head."""
     return seen.whole if not head else not seen.whole and head == seen.head
 
 
 def _placed(seen: FlowSeen, base: int) -> History:
     assert seen.history is not None
-    return replace(seen.history, connection=seen.history.connection + base)
+    return seen.history.numbered_from(base)
 
 
 def shipped(plan: Plan) -> list[tuple[int, bytes, int]]:
-    """(split that it is from, flow, split that gets it) of the seams that the surveys cut out."""
+    """(split that it is from, flow, split that receives it) of each seam that the surveys cut out."""
     return [
         (split, key, owner) for (key, split), owner in plan.owners.items() if key not in plan.missing.get(split, ())
     ]

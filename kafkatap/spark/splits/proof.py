@@ -62,7 +62,7 @@ def compare(outcomes: Sequence[Outcome], topic_names: Mapping[bytes, bytes], so_
         if claim is not None and arrival is not None:
             if claim.is_same(arrival):
                 continue
-            if place not in so_far.histories and not claim.history.same_knowledge(arrival.history):
+            if place not in so_far.histories and not claim.history.is_equivalent(arrival.history):
                 found.histories[place] = arrival.history
                 wrong = True
                 continue

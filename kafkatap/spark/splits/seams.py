@@ -1,4 +1,4 @@
-"""Packets that go from one split to another: rows and bytes of their own, as they lay in the capture."""
+"""`Seam`: packets of flows that one split sends to another, with their bytes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Seam:
-    """PACKET rows (n,), numbered as in their split, and the bytes that they point into."""
+    """PACKET rows (n,), numbered as in their split, and the bytes that they refer to."""
 
     packets: Array
     data: Array  # uint8
 
     @property
     def size(self) -> int:
-        """Bytes of it in memory."""
+        """Bytes in memory."""
         return int(self.packets.nbytes + self.data.nbytes)
 
     def dump(self) -> bytes:
-        """Its bytes, compressed."""
+        """A compressed copy as bytes; `load` reads it."""
         import pyarrow as pa
 
         whole = self.packets.tobytes() + self.data.tobytes()
@@ -45,14 +45,14 @@ class Seam:
         return cls(packets, data.copy() if len(data) else np.zeros(1, np.uint8))
 
     def numbered_from(self, base: int) -> Seam:
-        """With packet numbers over the whole input, `base` packets of which lie before this split."""
+        """The same packets numbered over the whole input: `base` packets come before this split."""
         packets = copied(self.packets)
         packets["number"] += base
         return Seam(packets, self.data)
 
 
 def cut_out(buffer: Array, packets: Array) -> Seam:
-    """A seam of some PACKET rows whose bytes lie in `buffer`."""
+    """A seam of PACKET rows whose bytes are in `buffer`."""
     parts = [buffer[at : at + length] for at, length in zip(packets["at"], packets["captured"], strict=True)]
     rows = copied(packets)
     ends = np.cumsum(rows["captured"], dtype=np.int64)
@@ -61,7 +61,7 @@ def cut_out(buffer: Array, packets: Array) -> Seam:
 
 
 def joined(seams: Iterable[Seam], *, by_time: bool = False) -> Seam:
-    """Seams one behind the other, or in order of time (of what is of the same time as given)."""
+    """One seam of several: in order of packet numbers, or of time (packets of the same time keep their order)."""
     rows, data, at = [], [], 0
     for seam in seams:
         packets = copied(seam.packets)

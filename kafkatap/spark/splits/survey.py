@@ -1,35 +1,35 @@
-"""The first pass over a split: which flows it has, from which packet on their state stands on its own, and the packets
-up to there.
+"""The first pass over a split: its flows, their heads, and the packets before the heads.
 
-The engine runs over the split as if it stood alone, and decodes next to nothing. A flow's *head* is the packet with
-which its first exchange was answered: from there on a broker's order of answers leaves nothing open of what came
-before. That is a guess; the decoding pass proves it.
+The engine runs over the split as if it were alone, and decodes almost nothing. The *head* of a flow is the packet that
+completes its first answered exchange: a broker answers in order, so nothing before it is still open. That is a guess,
+which the decoding pass proves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from kafkatap.dissector.framing import connections as d
 from kafkatap.kernels.arrays import taken
-from kafkatap.reassembly.dtypes import LISTENER, PACKET
+from kafkatap.reassembly.assembler import Assembler
+from kafkatap.reassembly.dtypes import LISTENER, OPENING_SYN, PACKET
+from kafkatap.reassembly.flows import flow_keys
 
-from .connection_state import History, bases_of
+from ...engine import Assembled, Engine
+from .flow_state import History, history_of
 from .seams import Seam, cut_out, joined
-from .split_engine import SplitAssembler, SplitEngine, flow_keys
+from .split_engine import number_by_packet
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ...captures.sources import FileReport
-    from ...engine import Assembled
+    from ...captures.capture_reader import FileReport
 
 Array = np.ndarray[Any, Any]
-#: Bytes of a flow's seam beyond which it is cut out only when it is asked for.
+#: A flow's seam with more bytes than this is cut out only if the plan needs it.
 SEAM_LIMIT = 256 * 1024
 
 
@@ -48,8 +48,12 @@ class Packets(Protocol):
 
 @dataclass(slots=True)
 class FlowSeen:
-    """One flow in one split. Packet numbers count from 1 in the split. `opened`: it begins with a SYN; `renewed`: the
-    connection that it ends with began in this split; `whole`: the seam has all its packets."""
+    """One flow in one split. Packet numbers count from 1 in the split.
+
+    `opened`: it begins with a SYN. `renewed`: its last connection began in this split. `head`, `settled`: the packets
+    of its first answered exchange, and of its 16th chunk without Kafka; 0 for none. `history`: of its last connection.
+    `whole`: the seam has all its packets.
+    """
 
     first: int  # ns since the epoch
     last: int
@@ -64,7 +68,7 @@ class FlowSeen:
 
 @dataclass(slots=True)
 class SplitSurvey:
-    """What one split is. `begins` and `ends`: bytes of the file."""
+    """The survey of one split. `begins` and `ends`: bytes of the file."""
 
     split: int
     packets: int = 0
@@ -79,83 +83,90 @@ class SplitSurvey:
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
 
 
-class _SurveyEngine(SplitEngine):
-    """Notes what becomes of the connections of each flow."""
+class _FlowEngine:
+    """An engine that records the connections of each flow, and which packets are of which flow."""
 
-    def __init__(self, split: int, **options: Any) -> None:
-        super().__init__(split, apis=frozenset(), **options)
+    def __init__(self, **options: Any) -> None:
         self.flows: dict[bytes, FlowSeen] = {}
-        self._last: dict[bytes, int] = {}  # by flow: the first packet of the latest connection that is over
+        self.engine = Engine(
+            apis=frozenset(), assembler=Assembler(keep_flows=True, segment_filter=self._record), **options
+        )  # fmt: skip
+        self._last: dict[bytes, int] = {}  # by flow: the number of its latest connection that ended
         self._flow_of: dict[int, bytes] = {}
+        self._segments: list[tuple[Array, Array]] = []
 
-    def _begin(self, part: Assembled) -> None:
-        super()._begin(part)
-        starts = part.chunks[part.chunks["kind"] == d.START]
-        for c, key, ts, known in zip(
-            part.started.tolist(), flow_keys(part.started_flows), starts["ts"].tolist(), starts["captured"].tolist(),
-            strict=True,
-        ):  # fmt: skip
+    def take(self, reader: Packets) -> tuple[Array, Array]:
+        """Take the packets of a block; return the flow and the packet number of each of its segments."""
+        self._segments.clear()
+        self._run(self.engine.assemble(reader.buffer, reader.packets, reader.position, reader.count))
+        if not self._segments:
+            return np.zeros(0, np.int32), np.zeros(0, np.int64)
+        flows, numbers = (np.concatenate(arrays) for arrays in zip(*self._segments, strict=True))
+        return flows, numbers
+
+    def finish(self) -> None:
+        self._run(self.engine.assemble_rest())
+
+    def head_now(self, flow: int) -> int:
+        """The head of the connection that a flow is in, 0 while there is none."""
+        c = int(self.engine.assembler.flows["connection"][flow])
+        return int(self.engine.dissector.connections["head"][c]) if c >= 0 else 0
+
+    def _record(self, segments: Array) -> Iterator[Array]:
+        self._segments.append((segments["flow"].copy(), segments["packet"].copy()))
+        yield segments
+
+    def _run(self, parts: Iterable[Assembled]) -> None:
+        for part in parts:
+            self._note_started(part)
+            for _ in self.engine.dissect(part):
+                pass
+            self._note_ended(part)
+
+    def _note_started(self, part: Assembled) -> None:
+        starts = part.chunks[number_by_packet(part)]
+        times, openings = starts["ts"].tolist(), starts["opening"].tolist()
+        keys = flow_keys(part.started_flows)
+        for c, key, ts, opening in zip(part.started.tolist(), keys, times, openings, strict=True):
             self._flow_of[c] = key
             seen = self.flows.get(key)
             if seen is None:
-                self.flows[key] = FlowSeen(ts, ts, known == 1, False)
+                self.flows[key] = FlowSeen(ts, ts, opening == OPENING_SYN, False)
             else:
                 seen.renewed = True
 
-    def _close(self, part: Assembled) -> None:
-        super()._close(part)
-        rows = zip(
-            part.ended.tolist(), part.ended_rows["first"].tolist(), part.ended_rows["last"].tolist(), strict=True
-        )
-        for i, (c, first, last) in enumerate(rows):
-            key = self._flow_of[c]
+    def _note_ended(self, part: Assembled) -> None:
+        for i, c in enumerate(part.ended.tolist()):
+            row, key = part.ended_rows[i], self._flow_of[c]
             seen = self.flows[key]
+            first, last = int(row["first"]), int(row["last"])
             seen.first, seen.last = min(seen.first, first), max(seen.last, last)
-            dialog = self.dissector.dialogs[c]
-            serial, head = int(dialog["serial"]), int(dialog["ready"])
-            if head and (not seen.head or head < seen.head):
-                seen.head = head
-            settled = int(dialog["settled"])
-            if settled and (not seen.settled or settled < seen.settled):
-                seen.settled = settled
-            if serial > self._last.get(key, 0):
-                self._last[key] = serial
-                texts = {
-                    name: self.dissector.string(int(dialog[name])) if dialog[name] >= 0 else None
-                    for name in ("client_id", "software", "software_version", "mechanism")
-                }
-                row = part.ended_rows[i]
-                seen.history = History(
-                    serial, first, bases_of(part.ended_ways[2 * i : 2 * i + 2]),
-                    (int(row["syn_at"]), int(row["syn_ack_at"])), int(row["handshake_rtt_ns"]), int(dialog["client"]),
-                    int(dialog["protocol"]), int(dialog["answers_at_once"]), **texts,
-                )  # fmt: skip
-
-    def head_now(self, flow: int) -> int:
-        """The head of the connection that a flow is in, 0 as long as there is none."""
-        c = int(self.assembler.flows["connection"][flow])
-        return int(self.dissector.dialogs["ready"][c]) if c >= 0 else 0
+            facts = self.engine.dissector.connection_facts(c)
+            seen.head = _earlier(seen.head, facts.head)
+            seen.settled = _earlier(seen.settled, facts.not_kafka_since)
+            if facts.serial > self._last.get(key, 0):
+                self._last[key] = facts.serial
+                seen.history = history_of(facts, first, row, part.ended_ways[2 * i : 2 * i + 2])
 
 
-class _Keeper:
-    """Keeps the packets of each flow that did not begin with a SYN, up to its head."""
+def _earlier(one: int, other: int) -> int:
+    """The smaller of two packet numbers, of which 0 is none."""
+    return min(one, other) if one and other else one or other
 
-    def __init__(self, engine: _SurveyEngine) -> None:
+
+class _SeamCutter:
+    """Cuts out the packets of each flow that did not begin with a SYN, up to its head."""
+
+    def __init__(self, engine: _FlowEngine) -> None:
         self._engine = engine
-        self._open: Array = np.zeros(256, bool)
-        self._known = 0
-        self._kept: dict[int, list[Seam]] = {}
+        self._is_open: Array = np.zeros(0, bool)  # by flow: whether its next packets belong to its seam
+        self._parts: dict[int, list[Seam]] = {}
         self._sizes: dict[int, int] = {}
 
-    def take(self, buffer: Array, packets: Array) -> None:
-        """`packets` are all PACKET rows that the engine has just taken from `buffer`."""
-        engine = self._engine
-        seen, engine.assembler.seen = engine.assembler.seen or [], []
-        if not seen:
-            return
-        flows, numbers = (np.concatenate([pair[i] for pair in seen]) for i in (0, 1))
-        self._learn()
-        mine = np.flatnonzero(self._open[flows])
+    def cut(self, buffer: Array, packets: Array, flows: Array, numbers: Array) -> None:
+        """`packets`: PACKET rows of a block. `flows`, `numbers`: the flow and the packet number of each segment."""
+        self._learn_flows()
+        mine = np.flatnonzero(self._is_open[flows])
         if not len(mine):
             return
         flows, rows = flows[mine], numbers[mine] - int(packets["number"][0])
@@ -163,77 +174,73 @@ class _Keeper:
         flows, rows = flows[order], rows[order]
         distinct, first = np.unique(flows, return_index=True)
         for flow, some in zip(distinct.tolist(), np.split(rows, first[1:]), strict=True):
-            self._keep(flow, buffer, packets, some)
+            self._add(flow, buffer, packets, some)
 
-    def _learn(self) -> None:
-        keys = self._engine.assembler.keys(self._known)
-        count = self._known + len(keys)
-        if count > len(self._open):
-            self._open = np.concatenate((self._open, np.zeros(count, bool)))
-        for number, key in enumerate(keys, self._known):
-            seen = self._engine.flows.get(key)
-            self._open[number] = seen is not None and not seen.opened
-        self._known = count
+    def seams(self) -> Iterator[tuple[bytes, Seam, bool]]:
+        """(flow key, seam, whether it has all packets of the flow) of each flow with a seam."""
+        keys = self._engine.engine.assembler.flow_keys()
+        for flow, parts in self._parts.items():
+            yield keys[flow], joined(parts), bool(self._is_open[flow])
 
-    def _keep(self, flow: int, buffer: Array, packets: Array, rows: Array) -> None:
+    def _learn_flows(self) -> None:
+        keys = self._engine.engine.assembler.flow_keys(len(self._is_open))
+        if keys:
+            seen = [self._engine.flows.get(key) for key in keys]
+            new = np.array([flow is not None and not flow.opened for flow in seen])
+            self._is_open = np.concatenate((self._is_open, new))
+
+    def _add(self, flow: int, buffer: Array, packets: Array, rows: Array) -> None:
         head = self._engine.head_now(flow)
         if head:
             rows = rows[packets["number"][rows] <= head]
-            self._open[flow] = False
+            self._is_open[flow] = False
         size = self._sizes.get(flow, 0) + int(packets["captured"][rows].sum()) + len(rows) * PACKET.itemsize
         self._sizes[flow] = size
         if size > SEAM_LIMIT:
-            self._kept.pop(flow, None)
-            self._open[flow] = False
+            self._parts.pop(flow, None)
+            self._is_open[flow] = False
         elif len(rows):
-            self._kept.setdefault(flow, []).append(cut_out(buffer, taken(packets, rows)))
-
-    def seams(self) -> Iterator[tuple[bytes, Seam, bool]]:
-        """Of each flow that has one: its seam, and whether it holds all its packets."""
-        keys = self._engine.assembler.keys()
-        for flow, parts in self._kept.items():
-            yield keys[flow], joined(parts), bool(self._open[flow])
+            self._parts.setdefault(flow, []).append(cut_out(buffer, taken(packets, rows)))
 
 
 def survey_split(
     split: int, reader: Packets, *, ports: tuple[int, ...] = (), definitions: Definitions | None = None
 ) -> SplitSurvey:
     """Read a split, whose packets are numbered from 1, to its end."""
-    engine = _SurveyEngine(split, ports=ports, definitions=definitions)
-    engine.assembler.seen = []
-    keeper = _Keeper(engine)
+    watched = _FlowEngine(ports=ports, definitions=definitions)
+    cutter = _SeamCutter(watched)
     found = SplitSurvey(split)
     while reader.fill():
         if not found.packets:
             found.head_time = int(reader.packets["ts"][0])
         found.packets = int(reader.packets["number"][reader.count - 1])
-        for _ in engine.take(reader.buffer, reader.packets, reader.position, reader.count):
-            pass
-        keeper.take(reader.buffer, reader.packets[reader.position : reader.count])
+        flows, numbers = watched.take(reader)
+        cutter.cut(reader.buffer, reader.packets[reader.position : reader.count], flows, numbers)
         reader.position = reader.count
-    for _ in engine.finish():
-        pass
+    watched.finish()
     found.report = reader.report
-    found.flows = engine.flows
-    for key, seam, whole in keeper.seams():
-        seen = engine.flows[key]
+    found.flows = watched.flows
+    for key, seam, whole in cutter.seams():
+        seen = found.flows[key]
         if whole or seen.head == 0 or int(seam.packets["number"][-1]) <= seen.head:
             seen.seam, seen.whole = seam, whole
+    engine = watched.engine
     found.listeners = engine.assembler.listeners.copy()
-    text = engine.dissector.string
-    found.topic_names = {text(number): text(name) for number, name in engine.topic_names.items()}
+    strings = engine.dissector.strings
+    found.topic_names = {strings[number]: strings[name] for number, name in engine.topic_names.items()}
     return found
 
 
 def cut_flows(reader: Packets, heads: dict[bytes, int]) -> dict[bytes, Seam]:
-    """The packets of some flows of a split up to their heads; no more is read than these need."""
-    assembler = SplitAssembler()
+    """The packets of some flows of a split up to their heads. Reads only as far as the last head."""
+    assembler = Assembler(keep_flows=True)
     furthest = max(heads.values(), default=0)
     kept: dict[bytes, list[Seam]] = {}
     while reader.fill() and int(reader.packets["number"][reader.position]) <= furthest:
         packets = reader.packets[reader.position : reader.count]
-        seen = list(assembler.classified(reader.buffer, reader.packets, reader.position, reader.count))
-        keys = assembler.keys()
+        runs = assembler.read_segments(reader.buffer, reader.packets, reader.position, reader.count)
+        seen = [(segments["flow"].copy(), segments["packet"].copy()) for segments in runs]
+        keys = assembler.flow_keys()
         wanted = np.array([heads.get(key, 0) for key in keys] or [0], np.int64)
         for flows, numbers in seen:
             mine = np.flatnonzero(numbers <= wanted[flows])

@@ -8,7 +8,7 @@ from typing import Any
 
 from kafkatap.reports.batch import FileInfo
 
-from ...captures.splits import dropped, misinformed, misplaced, void
+from ...captures.split_checks import dropped, misinformed, misplaced, void
 from .located_split import LocatedSplit
 from .survey import SplitSurvey
 

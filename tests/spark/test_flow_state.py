@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kafkatap.dissector.connection_state import ConnectionFacts
 from kafkatap.dissector.dtypes import EXCHANGE
 from kafkatap.dissector.framing import connections as d
+from kafkatap.dissector.framing import tables
 from kafkatap.reassembly import dtypes as r
+from kafkatap.reassembly.connection_state import Handshake, Resumption
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
-from kafkatap.spark.splits.connection_state import History, resume
+from kafkatap.spark.splits.flow_state import History
 from kafkatap.spark.splits.split_engine import SplitEngine
 from tests.spark.join_talks import pipelined
 from tests.support.captures import pcap_bytes
@@ -70,7 +73,7 @@ def _add(table: str, row: int | Callable[[SplitEngine], int], name: str, of: str
 
 
 def _waiting(engine: SplitEngine) -> int:
-    return int(engine.dissector.dialogs["pending_first"][0])
+    return int(engine.dissector.connections["waiting_first"][0])
 
 
 def _held(engine: SplitEngine) -> int:
@@ -80,20 +83,20 @@ def _held(engine: SplitEngine) -> int:
 #: Fields of each table that do not matter to what comes later: numbers and places of this engine alone, counts, what is
 #: known twice, and what is told of a connection in its own row (which each part of it tells for itself).
 NOT_STATE = {
-    "dialogs": {
-        "serial", "requests", "responses", "ready", "settled", "pending_first", "pending_last", "pending_count",
-        "unknown_chunks", "open",
+    "connections": {
+        "serial", "requests", "head", "not_kafka_since", "waiting_first", "waiting_last", "waiting_count",
+        "unknown_chunks", "is_open",
         "tls_records", "mute_end", "client_id", "software", "software_version", "mechanism",  # tested below
         "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
         "ahead_polls",
     },
     "streams": {
-        "buffer", "searched", "losses", "frame_bytes", "token_bytes", "skipped_bytes", "gap_bytes", "capacity",
-        "marks_first", "marks_last",
+        "buffer", "losses", "frame_bytes", "token_bytes", "skipped_bytes", "capacity", "segments_first",
+        "segments_last",
         "retry",  # tested below
     },
-    "marks": {"next"},
-    "links": {"dialog", "next", "parts", "offered", "name", "provisional"},
+    "segments": {"next"},
+    "links": {"connection", "next", "partitions", "answers_at_once", "name", "provisional"},
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
         # not known before there is an answer
@@ -110,7 +113,7 @@ NOT_STATE = {
         "started", "delivered", "acked", "fin",  # tested below
     },
     "held": {"next", "at"},
-    "connections": {
+    "tcp": {
         "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
         "closed_number", "last_serial", "only_syn",  # what bounds go by: each split counts its own connections
         "syn_at", "syn_ack_at", "client",  # of a handshake that is under way: tested below
@@ -124,17 +127,17 @@ def _names(table: str, dtype: np.dtype[Any]) -> list[str]:
 
 
 CASES: list[tuple[str, Callable[[], SplitEngine], Change]] = [
-    *((f"dialogs {n}", busy_state, _add("dialogs", 0, n)) for n in _names("dialogs", d.DIALOG)),
+    *((f"connections {n}", busy_state, _add("connections", 0, n)) for n in _names("connections", d.CONNECTION)),
     *((f"streams {n}", busy_state, _add("streams", 1, n)) for n in _names("streams", d.STREAM)),
-    *((f"marks {n}", searching_state, _add("marks", lambda e: int(e.dissector.streams["marks_first"][0]), n))
-      for n in _names("marks", d.MARK)),
-    *((f"links {n}", busy_state, _add("links", _waiting, n)) for n in _names("links", d.LINK)),
+    *((f"segments {n}", searching_state, _add("segments", lambda e: int(e.dissector.streams["segments_first"][0]), n))
+      for n in _names("segments", tables.SEGMENT)),
+    *((f"links {n}", busy_state, _add("links", _waiting, n)) for n in _names("links", tables.LINK)),
     *((f"exchanges {n}", busy_state, _add("exchanges", _waiting, n)) for n in _names("exchanges", EXCHANGE)),
     *((f"directions {n}", busy_state, _add("directions", 1, n, "assembler"))
       for n in _names("directions", r.DIRECTION)),
     *((f"held {n}", busy_state, _add("held", _held, n, "assembler")) for n in _names("held", r.HELD)),
-    *((f"connections {n}", busy_state, _add("connections", 0, n, "assembler"))
-      for n in _names("connections", r.CONNECTION)),
+    *((f"tcp {n}", busy_state, _add("connections", 0, n, "assembler"))
+      for n in _names("tcp", r.CONNECTION)),
     ("retry of a search", searching_state, _add("streams", 0, "retry")),
 ]  # fmt: skip
 
@@ -162,19 +165,19 @@ def _searched_byte(engine: SplitEngine) -> None:
 
 
 def _muted(engine: SplitEngine) -> None:
-    engine.dissector.dialogs["mute_end"][0] = engine.dissector.dialogs["previous_response"][0] + 1
+    engine.dissector.connections["mute_end"][0] = engine.dissector.connections["previous_response"][0] + 1
 
 
 def _software(engine: SplitEngine) -> None:
-    engine.dissector.dialogs["software"][0] = engine.dissector.number_of(b"another")
+    engine.dissector.connections["software"][0] = engine.dissector.strings.number_of(b"another")
 
 
 def _client_id(engine: SplitEngine) -> None:
-    engine.dissector.dialogs["client_id"][0] = -1
+    engine.dissector.connections["client_id"][0] = -1
 
 
 def _mechanism(engine: SplitEngine) -> None:
-    engine.dissector.dialogs["mechanism"][0] = engine.dissector.number_of(b"PLAIN")
+    engine.dissector.connections["mechanism"][0] = engine.dissector.strings.number_of(b"PLAIN")
 
 
 def _software_of_waiting(engine: SplitEngine) -> None:
@@ -182,7 +185,7 @@ def _software_of_waiting(engine: SplitEngine) -> None:
 
 
 def _group_of_waiting(engine: SplitEngine) -> None:
-    engine.dissector.links["name"][_waiting(engine)] = engine.dissector.number_of(b"group")
+    engine.dissector.links["name"][_waiting(engine)] = engine.dissector.strings.number_of(b"group")
 
 
 def _lost_since(engine: SplitEngine) -> None:
@@ -201,16 +204,16 @@ def _round_trip(engine: SplitEngine) -> None:
     engine.assembler.connections["handshake_rtt_ns"][0] = -1
 
 
-@pytest.mark.parametrize("name", [n for n in d.DIALOG.names or () if n.startswith("ahead_")])
+@pytest.mark.parametrize("name", [n for n in d.CONNECTION.names or () if n.startswith("ahead_")])
 def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
     """Where the time of the exchange ahead went, as long as a request that came before its response waits."""
 
     def digest(after: int, change: int, **ahead: int) -> bytes:
         engine = busy_state()
-        dialogs, waiting = engine.dissector.dialogs, engine.dissector.exchanges[_waiting(engine)]
-        dialogs["previous_response"][0] = waiting["request_last"] + after
-        for each in (n for n in dialogs.dtype.names if n.startswith("ahead_")):
-            dialogs[each][0] = ahead.get(each, 0) + (change if each == name else 0)
+        connections, waiting = engine.dissector.connections, engine.dissector.exchanges[_waiting(engine)]
+        connections["previous_response"][0] = waiting["request_last"] + after
+        for each in (n for n in connections.dtype.names if n.startswith("ahead_")):
+            connections[each][0] = ahead.get(each, 0) + (change if each == name else 0)
         return engine.state_of(0).digest
 
     assert digest(1, 0, ahead_late=1) != digest(1, 1, ahead_late=1)
@@ -236,10 +239,10 @@ def test_a_digest_takes_in_the_bytes_that_are_searched() -> None:
     before = engine.state_of(0).digest
     _searched_byte(engine)
     assert engine.state_of(0).digest != before
-    engine.dissector.dialogs["tls_records"][0] = 2
-    engine.dissector.dialogs["protocol"][0] = d.UNKNOWN
+    engine.dissector.connections["tls_records"][0] = 2
+    engine.dissector.connections["protocol"][0] = d.PROTOCOL_UNKNOWN
     with_two = engine.state_of(0).digest
-    engine.dissector.dialogs["tls_records"][0] = 1
+    engine.dissector.connections["tls_records"][0] = 1
     assert engine.state_of(0).digest != with_two
 
 
@@ -263,11 +266,11 @@ def test_what_is_handed_over_is_known_again() -> None:
     """By an engine that begins in the middle, of what one knew that was there from the start."""
     segments = pipelined(20, depth=0)
     whole = engine_after(segments[: len(segments) - 6])
-    key = whole.assembler.keys()[0]
+    key = whole.assembler.flow_keys()[0]
     history = whole.state_of(0).history
     again = engine_after(segments[len(segments) - 26 : len(segments) - 6], histories={key: history})
     known = again.states([key])[key].history
-    assert known.bases == history.bases == (1001, 5_000_001)
+    assert known.base_seqs == history.base_seqs == (1001, 5_000_001)
     assert known.handshake == history.handshake
     assert known.first == history.first
     # Packets' numbers differ, as these here count from 1; all else is the same.
@@ -281,7 +284,7 @@ def test_what_is_handed_over_is_known_again() -> None:
 def test_a_syn_sent_again_is_no_new_connection() -> None:
     """Long after the handshake, in a split that did not see it: told by the sequence numbers that were handed over."""
     segments = pipelined(20, depth=0)
-    key = engine_after(segments).assembler.keys()[0]
+    key = engine_after(segments).assembler.flow_keys()[0]
     history = engine_after(segments[:-6]).state_of(0).history
     late = [*segments[30:40], replace(segments[1], time_ns=segments[40].time_ns), *segments[40:]]
     for known, connections in ((None, 2), (history, 1)):
@@ -300,20 +303,26 @@ def test_resuming_counts_bytes_from_where_they_were_counted() -> None:
     engine = busy_state()
     before = engine.assembler.directions[:2].copy()
     digest = engine.state_of(0).digest
-    resume(engine.assembler, 0, History(1, 1, bases=(10, 2**32 - 5), handshake=(5, 6)))
+    engine.assembler.resume(0, Resumption((10, 2**32 - 5), Handshake(5, 6)))
     after = engine.assembler.directions[:2]
     assert after["base_seq"].tolist() == [10, 2**32 - 5]
     for name in ("next", "acked"):
         ends = (before["base_seq"] + before[name]) % 2**32
         assert ((after["base_seq"] + after[name]) % 2**32).tolist() == ends.tolist()
     assert engine.state_of(0).digest != digest
-    resume(engine.assembler, 0, History(1, 1, bases=(int(before["base_seq"][0]), int(before["base_seq"][1]))))
+    engine.assembler.resume(0, Resumption((int(before["base_seq"][0]), int(before["base_seq"][1]))))
     assert engine.state_of(0).digest == digest
 
 
 def test_histories_one_after_the_other() -> None:
-    first = History(7, 70, (5, -1), (1, 0), 300, 0, d.KAFKA, -1, b"a", b"lib", b"1", None)
-    later = History(9, 90, (6, 8), (0, 2), 400, -1, d.UNKNOWN, 1, None, None, b"2", b"PLAIN")
-    assert first.then(later) == History(7, 70, (5, 8), (1, 2), 300, 0, d.KAFKA, 1, b"a", b"lib", b"2", b"PLAIN")
-    assert first.same_knowledge(first.then(History(8, 80)))
-    assert not first.same_knowledge(later)
+    first = History(
+        ConnectionFacts(7, 0, d.PROTOCOL_KAFKA, -1, b"a", b"lib", b"1"), 70, (5, -1), (1, 0), handshake_rtt_ns=300
+    )
+    later = History(
+        ConnectionFacts(9, -1, d.PROTOCOL_UNKNOWN, 1, software_version=b"2", mechanism=b"PLAIN"),
+        90, (6, 8), (0, 2), handshake_rtt_ns=400,
+    )  # fmt: skip
+    both = ConnectionFacts(7, 0, d.PROTOCOL_KAFKA, 1, b"a", b"lib", b"2", b"PLAIN")
+    assert first.then(later) == History(both, 70, (5, 8), (1, 2), handshake_rtt_ns=300)
+    assert first.is_equivalent(first.then(History(ConnectionFacts(8), 80)))
+    assert not first.is_equivalent(later)

@@ -1,4 +1,4 @@
-"""`ahead` gives the same items in the same order, never more than AHEAD at once, and leaves no thread behind."""
+"""`read_ahead` gives the same items in the same order, never more than AHEAD at once, and leaves no thread behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from kafkatap.captures.readahead import AHEAD, ahead
+from kafkatap.captures.readahead import AHEAD, read_ahead
 
 
 def threads() -> list[str]:
@@ -15,8 +15,8 @@ def threads() -> list[str]:
 
 
 def test_order_and_end() -> None:
-    assert list(ahead(i for i in range(100))) == list(range(100))
-    assert list(ahead(i for i in range(0))) == []
+    assert list(read_ahead(i for i in range(100))) == list(range(100))
+    assert list(read_ahead(i for i in range(0))) == []
     assert threads() == []
 
 
@@ -28,7 +28,7 @@ def test_at_most_so_many_items_exist() -> None:
             begun.append(i)
             yield i
 
-    for item in ahead(items()):
+    for item in read_ahead(items()):
         assert max(begun) < item + AHEAD
 
 
@@ -38,7 +38,7 @@ def test_what_is_raised_there_is_raised_here_in_its_place() -> None:
         yield 2
         raise OSError("gone")
 
-    made = ahead(items())
+    made = read_ahead(items())
     assert [next(made), next(made)] == [1, 2]
     with pytest.raises(OSError, match="gone"):
         next(made)
@@ -55,7 +55,7 @@ def test_given_up_it_ends_and_closes_the_source() -> None:
         finally:
             closed.set()
 
-    source = ahead(items())
+    source = read_ahead(items())
     assert next(source) == 1
     source.close()  # type: ignore[attr-defined]
     assert closed.is_set()
@@ -64,7 +64,7 @@ def test_given_up_it_ends_and_closes_the_source() -> None:
 
 def test_an_exception_of_the_user_ends_it_too() -> None:
     def use() -> None:
-        for item in ahead(i for i in range(1000)):
+        for item in read_ahead(i for i in range(1000)):
             if item == 3:
                 raise KeyboardInterrupt
 

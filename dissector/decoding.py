@@ -1,0 +1,132 @@
+"""The bodies of a drain: decoded onto the tape, then read into exchanges, results and topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels.arrays import copied, grown, taken, untouched
+from kafkatap.kernels.table import SlotTable
+
+from .dtypes import RESULT
+from .exchanges import BODIES_STATE, TOPIC_NAME, Bodies, collect_fields
+from .framing.tables import Tables
+from .programs.machine import SCRATCH_SIZE, TAPE, decode_frames
+from .programs.program import Programs
+from .results import CONTEXT, EXCHANGE_TOPIC, PRODUCE_PARTITION, RESULTS_STATE, Results, collect_results
+from .strings import StringTable
+
+Array = np.ndarray[Any, Any]
+
+
+class BodyDecoder:
+    """Runs `bodies` over all bodies of a drain, and `details` over responses with error codes; or `details` over all
+    bodies. Jobs point at programs of `framed`, the programs that framing works with."""
+
+    def __init__(self, framed: Programs, bodies: Programs, details: Programs, strings: StringTable) -> None:
+        self.bodies, self.details = bodies, details
+        self.topic_names: dict[int, int] = {}  # string number of a topic's id -> that of its name
+        self.tape: Array = untouched(1 << 16, TAPE)
+        self.scratch: Array = np.zeros(SCRATCH_SIZE, np.int64)
+        self.partitions = SlotTable(1_024, partitions=PRODUCE_PARTITION)
+        self._strings = strings
+        self._as_bodies = None if bodies is framed else bodies.by_program_of(framed)
+        self._as_details = details.by_program_of(framed)
+        self._topic_names: Array = np.zeros(1_024, TOPIC_NAME)
+        self._failed: Array = np.zeros(0, np.int32)
+        self._contexts: Array = np.zeros(1_024, CONTEXT)
+        self._results: Array = np.zeros(1_024, RESULT)
+        self._topics: Array = np.zeros(1_024, EXCHANGE_TOPIC)
+        self._bodies_state: Array = np.zeros(1, BODIES_STATE)
+        self._results_state: Array = np.zeros(1, RESULTS_STATE)
+
+    def clear(self) -> None:
+        """Drop the results and topics of the drain before."""
+        self._results_state[0].results = 0
+        self._results_state[0].topics = 0
+
+    @property
+    def results(self) -> Array:
+        """A copy of the results of this drain."""
+        return copied(self._results[: self._results_state[0].results])
+
+    @property
+    def topics(self) -> Array:
+        """A copy of the topics of this drain's requests."""
+        return copied(self._topics[: self._results_state[0].topics])
+
+    def decode(self, t: Tables, count: int, all_results: bool) -> None:
+        """Decode the bodies of t.jobs[:count]."""
+        programs = self.details if all_results else self.bodies
+        if all_results:
+            self._choose(self._as_details, t.jobs, count)
+        elif self._as_bodies is not None:
+            self._choose(self._as_bodies, t.jobs, count)
+        rows = self._run(programs, t, t.jobs, count)
+        if count > len(self._failed):
+            self._failed = np.zeros(len(t.jobs), np.int32)
+        self._reserve(t, t.jobs[:count], rows)
+        self._bodies_state[0].max_frame = t.state[0].max_frame
+        collect_fields(self._arrays(t, t.jobs, programs), count)
+        names = self._topic_names[: self._bodies_state[0].topic_names]
+        if len(names):
+            self.topic_names.update(zip(names["topic_id"].tolist(), names["topic"].tolist(), strict=True))
+        if all_results:
+            self._collect_results(t, t.jobs, count, True)
+        elif failed := int(self._bodies_state[0].failed):
+            self._decode_failed(t, taken(t.jobs, self._failed[:failed]))
+
+    def _decode_failed(self, t: Tables, jobs: Array) -> None:
+        """Decode the responses with error codes once more, with their details."""
+        self._choose(self._as_details, jobs, len(jobs))
+        rows = self._run(self.details, t, jobs, len(jobs))
+        self._reserve(t, jobs, rows)
+        self._collect_results(t, jobs, len(jobs), False)
+
+    def _choose(self, programs: Array, jobs: Array, count: int) -> None:
+        """Point jobs at other programs for the same messages. A program that runs first keeps its place, so a job may
+        be pointed twice."""
+        jobs["program"][:count] = programs[jobs["program"][:count]]
+
+    def _run(self, programs: Programs, t: Tables, jobs: Array, count: int) -> int:
+        """Run the programs of jobs[:count]; return how many rows are on the tape."""
+        self.scratch[0] = 0
+        done = 0
+        while True:
+            done = decode_frames(programs.code, jobs, count, done, t.block, t.held, t.pool, self.tape, self.scratch)
+            if done == count:
+                return int(self.scratch[0])
+            self.tape = grown(self.tape)
+
+    def _reserve(self, t: Tables, jobs: Array, rows: int) -> None:
+        """Make room for all that a tape of so many rows, from the bodies of these jobs, can name."""
+        if rows > len(self._topic_names):
+            self._topic_names = np.zeros(2 * rows, TOPIC_NAME)
+        if rows + 2 > len(self._contexts):
+            self._contexts = np.zeros(2 * rows + 2, CONTEXT)
+        most = len(t.block) + len(t.held) + int(t.state[0].pool_top)
+        is_ample = self._strings.text_left > most
+        size = 0 if is_ample else min(int(np.sum(jobs["end"] - jobs["at"])), 65_536 * rows)
+        self._strings.reserve(rows, size)
+
+    def _collect_results(self, t: Tables, jobs: Array, count: int, all_codes: bool) -> None:
+        bodies = self._arrays(t, jobs, self.details)
+        done = 0
+        while True:
+            tables = Results(
+                self._contexts, self.partitions["partitions"], self.partitions.free, self._results, self._topics,
+                self._results_state,
+            )  # fmt: skip
+            done = collect_results(bodies, tables, done, count, int(all_codes))
+            if done == count:
+                return
+            self._results = grown(self._results)
+            self._topics = grown(self._topics)
+            self.partitions.grow()
+
+    def _arrays(self, t: Tables, jobs: Array, programs: Programs) -> Bodies:
+        return Bodies(
+            t.block, t.held, t.pool, jobs, self.tape, programs.roles, t.exchanges, t.links, t.connections,
+            self._strings.arrays, self._topic_names, self._failed, self._bodies_state,
+        )  # fmt: skip

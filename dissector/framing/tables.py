@@ -1,0 +1,130 @@
+"""The other tables of framing, and `Tables`: all that its kernels work on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from kafkatap.kernels.decorator import record_dtype
+
+from ..dtypes import EXCHANGE
+from ..programs.machine import JOB, TAPE
+from ..strings import Strings
+from .connections import CONNECTION, STREAM
+
+Array = np.ndarray[Any, Any]
+
+#: What reassembly emits, declared again so that neither package needs the other: DATA of `length` bytes, of which the
+#: first `captured` lie at `at` in the block or in the held bytes (`source`); a GAP of `length` bytes that no packet
+#: carried; START and END of a connection. A START has the connection's serial in `at`.
+#: `opening` of a START is one of OPENING_*.
+CHUNK = record_dtype(
+    ("at", "i8"),
+    ("ts", "i8"),
+    ("packet", "i8"),
+    ("length", "i8"),
+    ("captured", "i4"),
+    ("connection", "i4"),
+    ("direction", "u1"),
+    ("kind", "u1"),
+    ("source", "u1"),
+    ("opening", "u1"),
+)
+CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END = range(4)
+#: How a connection begins: in its middle; with a SYN from the client, whose `direction` is noted; in its middle, and
+#: `direction` is the client's by a hint; in its middle, and its row holds what is known of it (`Dissector.resume`).
+OPENING_UNKNOWN, OPENING_SYN, OPENING_HINT, OPENING_RESUMED = range(4)
+
+#: Where a frame's bytes lie: the block, reassembly's held bytes, or the pool of stream buffers.
+SOURCE_BLOCK, SOURCE_HELD, SOURCE_POOL = range(3)
+
+#: Bytes of one chunk in a buffer that is searched.
+SEGMENT = record_dtype(
+    ("offset", "i8"),  # in the buffer
+    ("ts", "i8"),
+    ("packet", "i8"),
+    ("length", "i8"),  # on the wire
+    ("captured", "i4"),
+    ("next", "i4"),
+    ("starts_chunk", "u1"),  # its first byte is the chunk's
+)
+
+#: Beside each open exchange: its connection and the request that waits behind it.
+LINK = record_dtype(
+    ("losses", "i8"),  # the response stream's losses when the request came
+    ("connection", "i4"),
+    ("next", "i4"),
+    ("name", "i4"),  # group or transactional id of the request; -1
+    ("partitions", "i4"),  # the partitions of a Produce request; -1
+    ("no_reply", "u1"),  # 1: acks=0
+    ("token", "u1"),  # 1: a bare SASL token
+    ("answers_at_once", "i1"),  # as in CONNECTION, by the versions in an ApiVersions response
+    ("provisional", "u1"),  # 1 + the outcome of its provisional row; 0 without one
+)
+
+#: How many rows of the tables are in use, and the limits of a frame.
+FRAMING_STATE = record_dtype(
+    ("full", "i8"),  # FULL_*: what has to grow before the next chunk
+    ("jobs", "i8"),
+    ("finished", "i8"),
+    ("deferred", "i8"),
+    ("next_exchange", "i8"),
+    ("pool_top", "i8"),
+    ("live_buffers", "i8"),
+    ("free_large_bytes", "i8"),  # bytes of large free buffers, which may take memory
+    ("max_frame", "i8"),  # of a longer frame only HEAD_KEPT leading bytes are kept
+    ("most_kept", "i8"),  # of any frame no more leading bytes are kept
+)
+#: The head of a frame, bytes.
+HEAD_KEPT = 1 << 16
+
+#: Each frame is counted here once, and each request and response by its outcome.
+FRAME_COUNTS = record_dtype(
+    ("requests", "i8"),
+    ("responses", "i8"),
+    ("request_tokens", "i8"),
+    ("response_tokens", "i8"),
+    ("requests_headerless", "i8"),
+    ("responses_headerless", "i8"),
+    ("answered", "i8"),
+    ("no_reply_expected", "i8"),
+    ("unanswered", "i8"),
+    ("response_lost", "i8"),
+    ("orphan_responses", "i8"),
+    ("resyncs", "i8"),
+    ("unfinished", "i8"),
+)
+
+#: What is full when a kernel stops before all chunks are read.
+(
+    FULL_NONE, FULL_JOBS, FULL_EXCHANGES, FULL_POOL, FULL_SEGMENTS, FULL_STRINGS, FULL_TEXT, FULL_FINISHED,
+    FULL_DEFERRED,
+) = range(9)  # fmt: skip
+
+
+class Tables(NamedTuple):
+    """All that framing works on. Free lists are those of `kernels.table`; `free_buffers` and `deferred` are the pool's
+    (`buffers`)."""
+
+    block: Annotated[Array, np.uint8]
+    held: Annotated[Array, np.uint8]
+    pool: Annotated[Array, np.uint8]
+    connections: Annotated[Array, CONNECTION]
+    streams: Annotated[Array, STREAM]
+    segments: Annotated[Array, SEGMENT]
+    free_segments: Annotated[Array, np.int32]
+    exchanges: Annotated[Array, EXCHANGE]
+    links: Annotated[Array, LINK]
+    free_exchanges: Annotated[Array, np.int32]
+    finished: Annotated[Array, np.int32]  # slots of the exchanges that are over
+    jobs: Annotated[Array, JOB]
+    strings: Strings
+    code: Annotated[Array, np.int32]
+    program_index: Annotated[Array, np.int32]
+    tape: Annotated[Array, TAPE]
+    scratch: Annotated[Array, np.int64]
+    free_buffers: Annotated[Array, np.int64]
+    deferred: Annotated[Array, np.int64]
+    state: Annotated[Array, FRAMING_STATE]
+    counts: Annotated[Array, FRAME_COUNTS]

@@ -1,0 +1,100 @@
+"""The requests of a connection that wait for their response, in order.
+
+They are a list, chained by their links, from the connection's `waiting_first`. A broker answers the requests of a
+connection in order, so the first one is the usual match for a response.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.kernels.decorator import helper, inlined
+
+from ..dtypes import NO_REPLY_EXPECTED, RESPONSE_LOST, UNANSWERED
+
+#: How many waiting requests are compared with a response's correlation_id.
+DEPTH = 1_024
+#: Requests with acks=0 that wait at most, as some brokers answer them.
+NO_REPLY_LIMIT = 1_024
+
+
+@inlined
+def add_waiting(t, connection, slot):  # type: ignore[no-untyped-def]
+    """Add an exchange at the end."""
+    if connection.waiting_last >= 0:
+        t.links[connection.waiting_last].next = slot
+    else:
+        connection.waiting_first = slot
+    connection.waiting_last = slot
+    connection.waiting_count += 1
+
+
+@helper
+def remove_first(t, connection):  # type: ignore[no-untyped-def]
+    """Remove the first waiting request; return it."""
+    slot = np.int64(connection.waiting_first)
+    connection.waiting_first = t.links[slot].next
+    if connection.waiting_first < 0:
+        connection.waiting_last = -1
+    connection.waiting_count -= 1
+    return slot
+
+
+@helper
+def find_waiting(t, connection, correlation_id, depth):  # type: ignore[no-untyped-def]
+    """The first waiting request with this correlation_id, or -1."""
+    slot = np.int64(connection.waiting_first)
+    compared = 0
+    while slot >= 0 and compared < depth:
+        if t.links[slot].token == 0 and t.exchanges[slot].correlation_id == correlation_id:
+            return slot
+        slot = np.int64(t.links[slot].next)
+        compared += 1
+    return np.int64(-1)
+
+
+@helper
+def next_token(t, connection):  # type: ignore[no-untyped-def]
+    """The SASL token that the broker answers next, or -1 if it answers a request next. acks=0 needs no answer."""
+    slot = np.int64(connection.waiting_first)
+    while slot >= 0 and t.links[slot].no_reply and not t.links[slot].token:
+        slot = np.int64(t.links[slot].next)
+    return slot if slot >= 0 and t.links[slot].token else np.int64(-1)
+
+
+@helper
+def finish_exchange(t, slot):  # type: ignore[no-untyped-def]
+    """Have the next drain deliver an exchange."""
+    state = t.state[0]
+    t.finished[state.finished] = slot
+    state.finished += 1
+
+
+@helper
+def outcome_without_answer(link, connection, streams, c):  # type: ignore[no-untyped-def]
+    """The outcome of a waiting request of connection `c` that nothing will answer."""
+    if link.no_reply:
+        return np.int64(NO_REPLY_EXPECTED)
+    if streams[2 * c + 1 - np.int64(connection.client)].losses != link.losses:
+        return np.int64(RESPONSE_LOST)
+    return np.int64(UNANSWERED)
+
+
+@helper
+def give_up(t, c, until):  # type: ignore[no-untyped-def]
+    """Finish the requests that wait before `until` (-1: all) without an answer."""
+    connection = t.connections[c]
+    counts = t.counts[0]
+    while np.int64(connection.waiting_first) != until:
+        slot = remove_first(t, connection)
+        link = t.links[slot]
+        if link.token == 0:
+            outcome = outcome_without_answer(link, connection, t.streams, c)
+            t.exchanges[slot].outcome = outcome
+            if outcome == NO_REPLY_EXPECTED:
+                counts.no_reply_expected += 1
+            elif outcome == RESPONSE_LOST:
+                counts.response_lost += 1
+            else:
+                counts.unanswered += 1
+        finish_exchange(t, slot)

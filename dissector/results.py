@@ -1,0 +1,294 @@
+"""Results of a response, one for each error code, and the topics of a request.
+
+A message is a tree of array elements: topics, their partitions, groups. Each element has a context, which holds what
+its own fields say. A result takes its values from the context of its error code, and from those above it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from kafkatap.kernels import kernel
+from kafkatap.kernels.decorator import helper, record_dtype
+from kafkatap.kernels.readers import be32
+from kafkatap.kernels.table import rows_left, take_row
+
+from .dtypes import (
+    KIND_GROUP,
+    KIND_OTHER,
+    KIND_PARTITION,
+    KIND_RESOURCE,
+    KIND_RESPONSE,
+    KIND_TOPIC,
+    NO_INT32,
+    RESULT,
+)
+from .exchanges import PRODUCE, Bodies, body_of, intern_row, is_topic_id
+from .programs.roles import (
+    R_BASE_OFFSET,
+    R_ENTITY_NAME,
+    R_ERROR_CODE,
+    R_GROUP_ID,
+    R_HIGH_WATERMARK,
+    R_OFFSET_OTHER,
+    R_PARTITION,
+    R_RECORDS,
+    R_RESOURCE_NAME,
+    R_TOPIC_ID,
+    R_TOPIC_NAME,
+    R_TRANSACTIONAL_ID,
+)
+
+Array = np.ndarray[Any, Any]
+
+#: A topic of a request.
+EXCHANGE_TOPIC = record_dtype(("exchange", "i8"), ("topic", "i4"), ("topic_id", "i4"))
+#: One partition of a Produce request, kept until its response comes. Rows of one exchange are chained.
+PRODUCE_PARTITION = record_dtype(
+    ("bytes", "i8"), ("records", "i8"), ("topic", "i4"), ("topic_id", "i4"), ("partition", "i4"), ("next", "i4")
+)
+#: What the fields of one array element say (-1: nothing).
+CONTEXT = record_dtype(
+    ("offset", "i8"),
+    ("records_at", "i8"),
+    ("records_length", "i8"),
+    ("topic", "i4"),
+    ("topic_id", "i4"),
+    ("partition", "i4"),  # NO_INT32
+    ("name", "i4"),
+    ("up", "i4"),  # the context of the enclosing element
+    ("kind", "u1"),
+)
+RESULTS_STATE = record_dtype(("results", "i8"), ("topics", "i8"))
+
+
+class Results(NamedTuple):
+    """The tables that results are written to. Context 0 is the message's top, the others its rows on the tape."""
+
+    contexts: Annotated[Array, CONTEXT]
+    produce_partitions: Annotated[Array, PRODUCE_PARTITION]
+    free_partitions: Annotated[Array, np.int32]
+    results: Annotated[Array, RESULT]
+    topics: Annotated[Array, EXCHANGE_TOPIC]
+    state: Annotated[Array, RESULTS_STATE]
+
+
+@helper
+def count_records(buf, at, length):  # type: ignore[no-untyped-def]
+    """The records in a records field, by its batch headers; -1 for compressed message sets of magic 0 and 1."""
+    end = at + length
+    total = np.int64(0)
+    while at + 17 <= end:
+        size = be32(buf, at + 8)
+        magic = buf[at + 16]
+        if size > 0x7FFFFFFF - 12 or size < 14 or magic > 2:
+            break
+        if magic == 2:
+            if at + 61 > end:
+                break
+            total += be32(buf, at + 57)
+        else:
+            if at + 18 > end:
+                break
+            if at + 12 + size > end:
+                break  # a partial last message
+            if buf[at + 17] & 7:
+                return np.int64(-1)
+            total += 1
+        at += 12 + size
+    return total
+
+
+@helper
+def _records_in(b, job, context):  # type: ignore[no-untyped-def]
+    """The records of an element, -1 if it has none or their number is unknown."""
+    if context.records_length < 0:
+        return np.int64(-1)
+    captured = min(np.int64(context.records_length), job.end - context.records_at)
+    return count_records(body_of(b, job).buf, context.records_at, captured)
+
+
+@helper
+def _clear(context, up):  # type: ignore[no-untyped-def]
+    context.offset = -1
+    context.records_at = -1
+    context.records_length = -1
+    context.topic = -1
+    context.topic_id = -1
+    context.partition = NO_INT32
+    context.name = -1
+    context.up = up
+    context.kind = KIND_OTHER
+
+
+@helper
+def _read_name(b, job, row, role, context):  # type: ignore[no-untyped-def]
+    """Read a string that names an element: a topic, group or resource."""
+    if role == R_TOPIC_NAME:
+        context.topic = intern_row(b, job, row)
+    elif role == R_TOPIC_ID:
+        if is_topic_id(b, job, row):
+            context.topic_id = intern_row(b, job, row)
+    else:
+        context.name = intern_row(b, job, row)
+    if context.kind == KIND_OTHER:
+        if role == R_TOPIC_NAME or role == R_TOPIC_ID:
+            context.kind = KIND_TOPIC
+        elif role == R_GROUP_ID or role == R_TRANSACTIONAL_ID:
+            context.kind = KIND_GROUP
+        else:
+            context.kind = KIND_RESOURCE
+
+
+@helper
+def _is_name(role):  # type: ignore[no-untyped-def]
+    """Whether a field names its element."""
+    return (
+        role == R_TOPIC_NAME or role == R_TOPIC_ID or role == R_GROUP_ID or role == R_TRANSACTIONAL_ID
+        or role == R_RESOURCE_NAME or role == R_ENTITY_NAME
+    )  # fmt: skip
+
+
+@helper
+def _read_contexts(b, r, job):  # type: ignore[no-untyped-def]
+    """Read the contexts of a message's elements."""
+    first = job.tape_first
+    _clear(r.contexts[0], -1)
+    for k in range(np.int64(job.tape_count)):
+        row = b.tape[first + k]
+        above = max(np.int64(row.parent) - first + 1, np.int64(0))
+        _clear(r.contexts[k + 1], above)
+        context = r.contexts[above]
+        role = np.int64(b.roles[row.field])
+        if role == R_PARTITION and row.length == 0:
+            context.partition = row.value
+            context.kind = KIND_PARTITION
+        elif role == R_BASE_OFFSET or role == R_HIGH_WATERMARK or role == R_OFFSET_OTHER:
+            context.offset = row.value
+        elif role == R_RECORDS:
+            context.records_at = row.value
+            context.records_length = row.length
+        elif np.int64(row.length) >= 0 and _is_name(role):
+            _read_name(b, job, row, role, context)
+
+
+@helper
+def _note_produce_partition(b, r, job, context):  # type: ignore[no-untyped-def]
+    """Keep a partition of a Produce request until the response comes."""
+    link = b.links[job.frame >> 1]
+    number = take_row(r.free_partitions)
+    kept = r.produce_partitions[number]
+    kept.topic = r.contexts[context.up].topic
+    kept.topic_id = r.contexts[context.up].topic_id
+    kept.partition = context.partition
+    kept.bytes = context.records_length
+    kept.records = _records_in(b, job, context)
+    kept.next = link.partitions
+    link.partitions = number
+
+
+@helper
+def _collect_topics(b, r, job):  # type: ignore[no-untyped-def]
+    """Write the topics of a request."""
+    x = b.exchanges[job.frame >> 1]
+    state = r.state[0]
+    for k in range(np.int64(job.tape_count) + 1):
+        context = r.contexts[k]
+        if context.topic >= 0 or context.topic_id >= 0:
+            topic = r.topics[state.topics]
+            state.topics += 1
+            topic.exchange = x.exchange
+            topic.topic = context.topic
+            topic.topic_id = context.topic_id
+        if x.api_key == PRODUCE and context.partition != NO_INT32:
+            _note_produce_partition(b, r, job, context)
+
+
+@helper
+def _set_place(r, result, place, request_name):  # type: ignore[no-untyped-def]
+    """Set the topic, partition and name of a result: the nearest ones from its own context on."""
+    topic = np.int64(-1)
+    topic_id = np.int64(-1)
+    partition = np.int64(NO_INT32)
+    name = np.int64(-1)
+    level = place
+    while level >= 0:
+        context = r.contexts[level]
+        if topic < 0 and topic_id < 0:
+            topic = np.int64(context.topic)
+            topic_id = np.int64(context.topic_id)
+        if partition == NO_INT32:
+            partition = np.int64(context.partition)
+        if name < 0:
+            name = np.int64(context.name)
+        level = np.int64(context.up)
+    result.topic = topic
+    result.topic_id = topic_id
+    result.partition = partition
+    result.name = name if name >= 0 else request_name
+
+
+@helper
+def _set_produced(r, result, number):  # type: ignore[no-untyped-def]
+    """Set the bytes and records of a Produce result from the request's partitions, a chain from `number` on."""
+    while number >= 0:
+        kept = r.produce_partitions[number]
+        if (
+            kept.partition == result.partition
+            and kept.topic == result.topic
+            and kept.topic_id == result.topic_id
+        ):  # fmt: skip
+            result.bytes = kept.bytes
+            result.records = kept.records
+            return
+        number = np.int64(kept.next)
+
+
+@helper
+def _collect_response(b, r, job, all_codes):  # type: ignore[no-untyped-def]
+    """Write a result for each error code of a response; zeros only with `all_codes`."""
+    slot = job.frame >> 1
+    x = b.exchanges[slot]
+    link = b.links[slot]
+    first = job.tape_first
+    for k in range(np.int64(job.tape_count)):
+        row = b.tape[first + k]
+        if np.int64(b.roles[row.field]) != R_ERROR_CODE or (row.value == 0 and all_codes == 0):
+            continue
+        place = max(np.int64(row.parent) - first + 1, np.int64(0))
+        context = r.contexts[place]
+        result = r.results[r.state[0].results]
+        r.state[0].results += 1
+        result.exchange = x.exchange
+        result.error_code = row.value
+        result.kind = KIND_RESPONSE if place == 0 else context.kind
+        result.offset = context.offset
+        result.bytes = context.records_length
+        result.records = _records_in(b, job, context)
+        _set_place(r, result, place, np.int64(link.name))
+        if x.api_key == PRODUCE and result.bytes < 0:
+            _set_produced(r, result, np.int64(link.partitions))
+
+
+@kernel(Bodies, Results, int, int, int)
+def collect_results(b, r, first, count, all_codes):  # type: ignore[no-untyped-def]
+    """Write the results and topics of jobs[first:count]. Return the first job for which a table has no room."""
+    i = first
+    while i < count:
+        job = b.jobs[i]
+        rows = np.int64(job.tape_count)
+        if (
+            r.state[0].results + rows > r.results.shape[0]
+            or r.state[0].topics + rows > r.topics.shape[0]
+            or rows_left(r.free_partitions) < rows
+        ):
+            break
+        _read_contexts(b, r, job)
+        if job.frame & 1 == 0:
+            _collect_topics(b, r, job)
+        else:
+            _collect_response(b, r, job, all_codes)
+        i += 1
+    return i

@@ -1,0 +1,206 @@
+"""`CaptureReader`: the packets of one capture, block by block, and a report on the capture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from kafkatap.kernels.arrays import untouched
+from kafkatap.reassembly.errors import CaptureError, DamagedCapture, EmptyCapture, NotACapture, TruncatedCapture
+from kafkatap.reassembly.headers import LINK_NAMES
+from kafkatap.reassembly.scanner import HEADER_SIZE, NOWHERE, Scanner
+
+from .capture_bytes import ByteSource, CaptureBytes
+from .readahead import AHEAD
+
+Array = np.ndarray[Any, Any]
+BLOCK_SIZE = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class FileReport:
+    """The description of one capture, completed as it is read.
+
+    `first`, `last`: times of packets, ns since the epoch. `drops`: packets that the capturing program lost. `damage`:
+    one sentence, or None. `fatal`: nothing of the capture could be read.
+    """
+
+    path: str
+    kind: str = ""
+    first_packet: int = 1
+    packets: int = 0
+    bytes: int = 0
+    link_types: tuple[str, ...] = ()
+    first: int | None = None
+    last: int | None = None
+    drops: int | None = None
+    damage: str | None = None
+    fatal: bool = False
+
+
+class CaptureReader:
+    """Reads one capture block by block.
+
+    After `fill()` returned True, packets[position:count] are the next packets and their bytes lie in `buffer`. These
+    stay valid until AHEAD more blocks are read. The caller sets `position` behind the packets that it has processed.
+    """
+
+    def __init__(self, path: str, block_size: int = BLOCK_SIZE, source: ByteSource | None = None) -> None:
+        self.report = FileReport(path)
+        self._block_size = block_size
+        self._source: ByteSource = source if source is not None else CaptureBytes(path)
+        self._scanner = Scanner()
+        self._buffers = [untouched(block_size + 65_536, np.uint8) for _ in range(AHEAD)]
+        self.buffer: Array = self._buffers[-1]
+        self._is_used = False  # whether packets were scanned from this buffer
+        self.position = 0
+        self.count = 0
+        self._at = 0  # first byte not yet scanned
+        self._end = 0  # end of the bytes in the buffer
+        self._base = 0  # offset of the buffer's first byte in the capture
+        self._stop = NOWHERE  # offset in the capture: records that begin here or later are not scanned
+        self._over = False
+        try:
+            self._begin()
+        except CaptureError as error:
+            self._fail(error, fatal=True)
+        self.report.kind = self._scanner.format
+        if self._source.compression:
+            self.report.kind += f", {self._source.compression}"
+
+    @property
+    def packets(self) -> Array:
+        return self._scanner.packets
+
+    @property
+    def base(self) -> int:
+        """Offset of the buffer's first byte in the (decompressed) capture."""
+        return self._base
+
+    @property
+    def progress(self) -> int:
+        return self._source.progress
+
+    def number_from(self, first: int) -> None:
+        """Number this capture's packets from `first` on."""
+        self._scanner.number_from(first)
+        self.packets["number"][: self.count] += first - self.report.first_packet
+        self.report.first_packet = first
+
+    def _begin(self) -> None:
+        """Read up to the first record."""
+        self._at = self._scanner.start(self._read_head())
+
+    def _read_head(self) -> bytes:
+        view = memoryview(cast(Any, self.buffer))
+        while self._end < HEADER_SIZE:
+            count = self._source.readinto(view[self._end : HEADER_SIZE])
+            if count == 0:
+                break
+            self._end += count
+        return self.buffer[: self._end].tobytes()
+
+    def _fail(self, error: CaptureError, fatal: bool = False) -> None:
+        where = ""
+        if not isinstance(error, EmptyCapture | NotACapture):
+            where = f" at byte {error.offset}" + (" after decompression" if self._source.compression else "")
+        self.report.damage = f"{error.message}{where}"
+        self.report.fatal = fatal
+        self._over = True
+
+    def fill(self) -> bool:
+        """Read until packets[position:count] holds a packet; False at the end of the capture."""
+        while self.position == self.count:
+            if self._over:
+                return False
+            self._scan_more()
+        return True
+
+    def _scan_more(self) -> None:
+        self.position = self.count = 0
+        try:
+            if self._end > self._at and self._scanner.more:
+                self._scan()
+                if self.count:
+                    return
+            rest = self._end - self._at
+            self._next_buffer(rest)
+            self._base += self._at
+            self._at, self._end = 0, rest
+            room = min(len(self.buffer), max(self._block_size, rest + 1))
+            if rest >= self._block_size:
+                room = len(self.buffer)
+            count = self._source.readinto(memoryview(cast(Any, self.buffer))[rest:room])
+            if count == 0:
+                self._over = True
+                if rest:
+                    raise TruncatedCapture("cut short: the last packet is not whole", self._base)
+                return
+            self._end += count
+            self._scan()
+        except DamagedCapture as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(DamagedCapture(f"reading failed: {error.strerror or error}", self._base + self._end))
+        finally:
+            self.report.bytes = self._bytes_of_report()
+            self.report.drops = self._scanner.dropped
+            self.report.link_types = tuple(LINK_NAMES.get(t, f"link type {t}") for t in self._scanner.link_types)
+
+    def _bytes_of_report(self) -> int:
+        return self._source.bytes_read
+
+    def _next_buffer(self, rest: int) -> None:
+        """Copy the last `rest` bytes, which are not yet scanned, to the start of the next buffer.
+
+        That is the oldest buffer, or the same one again where no packet was scanned from it.
+        """
+        following = self._buffers.pop(0) if self._is_used else self._buffers.pop()
+        if rest >= len(following):
+            following = np.zeros(2 * len(self.buffer), np.uint8)
+        following[:rest] = self.buffer[self._at : self._end]
+        self._buffers.append(following)
+        self.buffer = following
+        self._is_used = False
+
+    def _scan(self) -> None:
+        try:
+            stop = self._stop - self._base
+            self.count, self._at = self._scanner.scan(self.buffer, self._at, self._end, stop)
+            self._over = self._at >= stop
+        except DamagedCapture as error:
+            raise DamagedCapture(error.message, self._base + error.offset) from None
+        if self.count:
+            self._is_used = True
+            times = self.packets["ts"][: self.count]
+            first, last = int(times.min()), int(times.max())
+            self.report.packets += self.count
+            self.report.first = first if self.report.first is None else min(first, self.report.first)
+            self.report.last = last if self.report.last is None else max(last, self.report.last)
+
+    def end_of_run(self, limit: int | None) -> int:
+        """The index of the first packet from `position` on that is later than `limit`; `count` where none is."""
+        if limit is None:
+            return self.count
+        later = np.flatnonzero(self.packets["ts"][self.position : self.count] > limit)
+        return self.position + int(later[0]) if len(later) else self.count
+
+    def next_time(self) -> int:
+        """The time of the next packet."""
+        return int(self.packets["ts"][self.position])
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def count_packets(path: str) -> int:
+    """How many packets a capture file holds, up to its damage if it has any."""
+    reader = CaptureReader(path)
+    try:
+        while reader.fill():
+            reader.position = reader.count
+        return reader.report.packets
+    finally:
+        reader.close()

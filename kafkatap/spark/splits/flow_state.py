@@ -1,0 +1,105 @@
+"""The state of a flow's connection at a packet: a history that a later split resumes with, and a digest to compare.
+
+Two engines with equal digests of a flow treat the same later packets alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kafkatap.dissector.connection_state import NAMES, ConnectionFacts
+from kafkatap.dissector.dissector import Dissector
+from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
+from kafkatap.reassembly.assembler import Assembler
+from kafkatap.reassembly.connection_state import Handshake, Resumption
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A connection as it is known at some packet. `facts.serial` is the number of its first packet over the whole
+    input.
+
+    `first`: the time of that packet, ns since the epoch. `base_seqs`: by direction the sequence number from which its
+    bytes are counted, -1 if unknown. `handshake`: the times of the last SYN and SYN-ACK, 0 for none.
+    """
+
+    facts: ConnectionFacts
+    first: int
+    base_seqs: tuple[int, int] = (-1, -1)
+    handshake: tuple[int, int] = (0, 0)
+    handshake_rtt_ns: int = -1
+
+    @property
+    def connection(self) -> int:
+        """The number of the connection's first packet."""
+        return self.facts.serial
+
+    @property
+    def resumption(self) -> Resumption:
+        """What reassembly needs to continue the connection."""
+        return Resumption(self.base_seqs, Handshake(*self.handshake, self.facts.client, self.handshake_rtt_ns))
+
+    def numbered_from(self, base: int) -> History:
+        """The same with its first packet numbered over the whole input: `base` packets come before this split."""
+        return replace(self, facts=replace(self.facts, serial=self.facts.serial + base))
+
+    def then(self, later: History) -> History:
+        """Both histories of one connection as one: facts of the later one take precedence."""
+        mine, new = self.facts, later.facts
+        known: dict[str, Any] = {
+            name: getattr(mine, name) if getattr(new, name) is None else getattr(new, name) for name in NAMES
+        }
+        facts = replace(
+            mine, client=new.client if new.client >= 0 else mine.client, protocol=new.protocol or mine.protocol,
+            answers_at_once=new.answers_at_once if new.answers_at_once >= 0 else mine.answers_at_once, **known,
+        )  # fmt: skip
+        first, second = (a if a >= 0 else b for a, b in zip(self.base_seqs, later.base_seqs, strict=True))
+        syn, answer = (b or a for a, b in zip(self.handshake, later.handshake, strict=True))
+        rtt = self.handshake_rtt_ns if self.handshake_rtt_ns >= 0 else later.handshake_rtt_ns
+        return History(facts, self.first, (first, second), (syn, answer), rtt)
+
+    def is_equivalent(self, other: History) -> bool:
+        """Whether a connection that is resumed with one or the other behaves alike."""
+        return self._resumed() == other._resumed()
+
+    def _resumed(self) -> History:
+        return replace(self, facts=replace(self.facts, protocol=PROTOCOL_UNKNOWN, head=0, not_kafka_since=0))
+
+
+@dataclass(frozen=True, slots=True)
+class FlowState:
+    """The connection of a flow at some packet: the digest of its state, and its history."""
+
+    digest: bytes
+    history: History
+
+    def is_same(self, other: FlowState) -> bool:
+        """Whether both are the same connection in the same state."""
+        return self.digest == other.digest and self.history.connection == other.history.connection
+
+
+def flow_state(assembler: Assembler, dissector: Dissector, c: int, first: int) -> FlowState:
+    """The state of connection `c`. `first`: the time of its first packet."""
+    facts = replace(dissector.connection_facts(c), head=0, not_kafka_since=0)
+    row, directions = assembler.connections[c], assembler.directions[2 * c : 2 * c + 2]
+    return FlowState(state_digest(assembler, dissector, c), history_of(facts, first, row, directions))
+
+
+def history_of(facts: ConnectionFacts, first: int, row: Any, directions: Any) -> History:
+    """The history of a connection with these facts, from its CONNECTION row and its two DIRECTION rows."""
+    one, two = (int(each["base_seq"]) if each["started"] else -1 for each in directions)
+    handshake = int(row["syn_at"]), int(row["syn_ack_at"])
+    return History(facts, first, (one, two), handshake, int(row["handshake_rtt_ns"]))
+
+
+def state_digest(assembler: Assembler, dissector: Dissector, c: int) -> bytes:
+    """16 bytes that are equal if the state of connection `c` is, with that of the connection before it on its flow."""
+    states: list[Any] = [assembler.connection_state(c), dissector.connection_state(c)]
+    earlier = assembler.earlier_connection(c)
+    if earlier >= 0:
+        before = assembler.connection_state(earlier)
+        serial = dissector.connection_facts(earlier).serial
+        states += [serial, before.closed_at, before.streams, dissector.connection_state(earlier)]
+    return hashlib.blake2b(repr(states).encode(), digest_size=16).digest()

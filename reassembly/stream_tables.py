@@ -1,0 +1,111 @@
+"""The tables that turn segments into chunks, as one argument of the kernels, and how a chunk is added to them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from kafkatap.kernels.decorator import helper, record_dtype
+from kafkatap.kernels.readers import signed32
+from kafkatap.kernels.table import rows_in_use, rows_left
+
+from .dtypes import CHUNK, CHUNK_DATA, CONNECTION, DIRECTION, FLOW, FROM_BLOCK, HELD
+from .listeners import ListenerArrays, listeners_full
+
+Array = np.ndarray[Any, Any]
+
+#: One row of counters and limits.
+STREAMS_STATE = record_dtype(
+    ("stopped", "i8"),  # why the kernel stopped: ASSEMBLED, …
+    ("chunks", "i8"),  # rows of the chunks that are ready
+    ("next_serial", "i8"),  # how many connections began
+    ("closed", "i8"),  # how many were closed
+    ("pool_used", "i8"),  # bytes of the held pool that were written
+    ("held_bytes", "i8"),  # captured bytes of all held segments
+    ("gaps_first", "i8"),  # the directions with a gap, in the order in which their gaps began; -1: none
+    ("gaps_last", "i8"),
+    ("closed_limit", "i8"),  # the limits of `Bounds`
+    ("syns_limit", "i8"),
+    ("idle_limit", "i8"),
+    ("held_bytes_limit", "i8"),
+    ("held_segments_limit", "i8"),
+)
+#: Why `assemble` and `finish` stopped: everything was read, or a table is full.
+ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL = range(6)
+
+
+class StreamTables(NamedTuple):
+    """All that the kernels of `streams` work on. A direction's row is 2 * connection + direction."""
+
+    state: Annotated[Array, STREAMS_STATE]
+    flows: Annotated[Array, FLOW]
+    connections: Annotated[Array, CONNECTION]
+    directions: Annotated[Array, DIRECTION]
+    free_connections: Annotated[Array, np.int32]
+    held: Annotated[Array, HELD]
+    free_held: Annotated[Array, np.int32]
+    pool: Annotated[Array, np.uint8]
+    listeners: ListenerArrays
+    chunks: Annotated[Array, CHUNK]
+
+
+@helper
+def chunks_full(t):  # type: ignore[no-untyped-def]
+    """Return whether the chunks of one segment may not fit: all that is held, a start, segments and gaps between."""
+    return t.state[0].chunks + 2 * rows_in_use(t.free_held) + 8 > t.chunks.shape[0]
+
+
+@helper
+def full_table(t, wire):  # type: ignore[no-untyped-def]
+    """Return which table has no room for the worst that a segment of `wire` bytes can need, or ASSEMBLED."""
+    if chunks_full(t):
+        return CHUNKS_FULL
+    if rows_left(t.free_held) < rows_in_use(t.free_held) + 4:
+        return HELD_FULL
+    if t.state[0].pool_used + wire > t.pool.shape[0]:
+        return POOL_FULL
+    if rows_left(t.free_connections) == 0:
+        return CONNECTIONS_FULL
+    if listeners_full(t.listeners):
+        return LISTENERS_FULL
+    return ASSEMBLED
+
+
+@helper
+def add_chunk(t, kind, number, ts, packet):  # type: ignore[no-untyped-def]
+    """Add a chunk of direction `number` and return its row."""
+    state = t.state[0]
+    chunk = t.chunks[state.chunks]
+    state.chunks += 1
+    chunk.kind = kind
+    chunk.connection = number >> 1
+    chunk.direction = number & 1
+    chunk.source = FROM_BLOCK
+    chunk.at = 0
+    chunk.ts = ts
+    chunk.packet = packet
+    chunk.captured = 0
+    chunk.length = 0
+    chunk.opening = 0
+    return chunk
+
+
+@helper
+def add_data(t, number, source, payload):  # type: ignore[no-untyped-def]
+    """Emit `payload` as the next bytes of direction `number`."""
+    chunk = add_chunk(t, CHUNK_DATA, number, payload.ts, payload.packet)
+    chunk.source = source
+    chunk.at = payload.at
+    chunk.captured = payload.captured
+    chunk.length = payload.wire
+    stream = t.directions[number]
+    stream.next += payload.wire
+    stream.delivered = 1
+    stream.cut_bytes += payload.wire - payload.captured
+
+
+@helper
+def distance(stream, seq):  # type: ignore[no-untyped-def]
+    """Return the stream bytes from the next expected one to `seq`: signed, at most 2^31."""
+    return signed32((seq - stream.base_seq - stream.next) & 0xFFFFFFFF)
