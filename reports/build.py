@@ -38,20 +38,21 @@ def build_report(
     counts.finish()
     detail = errors(counts, context)
     undecoded = not_decoded(counts, context)
+    people = clients(counts, context)
     return Report(
-        heading=heading(counts, context, selected),
+        heading=heading(counts, context, len(people.rows), selected),
         tables=(
             latency(counts, context, by),
             throttle(counts, context),
             error_totals(detail),
             detail,
-            clients(counts, context),
+            people,
             timeline(counts, context, timeline_rows),
             undecoded,
             files(context),
         ),
         ledger=ledger(context),
-        warnings=(*loss_warnings(context), *not_decoded_warnings(undecoded)),
+        warnings=(*loss_warnings(context, None if selected is None else counts), *not_decoded_warnings(undecoded)),
         curves=latency_curves(counts, context, by) if curves else Curves(),
     )
 

@@ -18,8 +18,12 @@ from ..captures.paths import find_captures
 from ..captures.pipes import STANDARD_INPUT, Interrupted, Pipe, is_pipe
 from ..captures.storage import is_uri
 from ..complaints import complain, reason_of
+from .exit_codes import WRONG
 
-DONE, DAMAGED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+def discard_output() -> None:
+    """Discard the rest of standard output, so that the interpreter's last flush cannot fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def refuse(error: ValueError | OSError) -> int:
