@@ -41,6 +41,8 @@ def advice_on(file: FileReport, where: str = "in the report") -> str:
     if file.fatal:
         if "first" in damage:
             return ""
+        if "cannot be opened" in damage:
+            return _SUDO if "permission" in damage else ""
         if "empty" in damage or "cut short" in damage:
             return "; is it still being written, or was it copied in part?"
         return "; give it a pcap or pcapng file (also .gz or .zst)"
@@ -49,9 +51,12 @@ def advice_on(file: FileReport, where: str = "in the report") -> str:
     return f"; {packets} {where}{advice}"
 
 
+_SUDO = " (captures made by root can often be read by root alone: sudo)"
+
+
 def readable_captures(named: list[str], command: str = "report") -> list[str]:
-    """The captures that are named, folders and globs expanded. ValueError or OSError for what cannot be read, before
-    anything is read."""
+    """The captures that are named, folders and globs expanded. ValueError or OSError where none can be opened or one is
+    not there, before anything is read."""
     if named.count(STANDARD_INPUT) > 1:
         raise ValueError("standard input (-) can be read only once")
     captures = find_captures(named)
@@ -65,9 +70,13 @@ def readable_captures(named: list[str], command: str = "report") -> list[str]:
             try:
                 os.close(os.open(path, os.O_RDONLY))
             except PermissionError:
-                raise ValueError(
-                    f"{path}: permission denied (what root captured is often for root alone: sudo)"
-                ) from None
+                if len(captures) == 1:
+                    raise ValueError(f"{path}: permission denied{_SUDO}") from None
+            except FileNotFoundError:
+                raise
+            except OSError:
+                if len(captures) == 1:
+                    raise
     return captures
 
 
