@@ -31,8 +31,8 @@ def build_report(
 ) -> Report:
     """The report of a run's counts.
 
-    `by`: api, client, broker, version or topic. `curves`: also make the curves that plots need. `selected`: the selection
-    in words, for the heading.
+    `by`: api, client, broker, version or topic. `curves`: also make the curves that plots need. `selected`: the
+    selection in words, for the heading.
     """
     check_by(by)
     counts.finish()

@@ -64,7 +64,7 @@ def live(options: argparse.Namespace) -> int:
         capabilities.keep_only({*kept, *capabilities.TO_OPEN})
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
-            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=notices.tell,
+            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, notify=notices.notify,
         )  # fmt: skip
     except PermissionError:
         return _refuse_without_capability()
@@ -104,7 +104,7 @@ def _watch(
     recent = Recent()
     screen = _wants_screen(options)
     try:
-        closing = _outputs(options, monitor, capture, incident, notices.tell)
+        closing = _outputs(options, monitor, capture, incident, notices.notify)
     except (ValueError, OSError) as error:
         return refuse(error)
     try:
@@ -183,7 +183,7 @@ def _engine(options: argparse.Namespace, selections: list[Selection], definition
 
 def _outputs(
     options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Selection | None,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> list[Any]:  # fmt: skip
     """Sinks that were asked for; what is to be called at the end."""
     closing: list[Any] = []
@@ -193,12 +193,12 @@ def _outputs(
         monitor.sinks.append(Recorder(
             options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
             cool_down=options.cool_down,
-            links=capture.links, counters=capture.counters, tell=tell,
+            links=capture.links, counters=capture.counters, notify=notify,
         ))  # fmt: skip
     if options.write_parquet:
         from ..live.export.parquet_files import ParquetLog
 
-        monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, tell=tell))
+        monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, notify=notify))
     if options.prometheus or options.otlp:
         from ..live.export.metrics import Metrics
 
@@ -215,7 +215,7 @@ def _outputs(
             from ..live.export.otlp_exporter import export
 
             collector = None if options.otlp == "auto" else options.otlp
-            closing.append(export(metrics, monitor, collector, options.otlp_interval, tell).close)
+            closing.append(export(metrics, monitor, collector, options.otlp_interval, notify).close)
     return closing
 
 

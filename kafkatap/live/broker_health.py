@@ -49,7 +49,7 @@ KEPT = 60
 _BOUNDS_NS = np.array(BUCKET_BOUNDS) * SECOND
 #: What was counted of a connection already: bits, and sums of both directions.
 _OPENED, _REFUSED, _UNANSWERED, _RESET, _ROUND_TRIP = (1 << n for n in range(5))
-_TOLD = record_dtype(("serial", "i8"), ("sums", "i8", (4,)), ("bits", "u1"))
+_COUNTED = record_dtype(("serial", "i8"), ("sums", "i8", (4,)), ("bits", "u1"))
 _SUMS = ("retransmitted_packets", "zero_windows")
 
 Rows = dict[str, Array]  #: by broker: int64 (VALUES,)
@@ -102,13 +102,13 @@ class BrokerHealth:
     def __init__(self) -> None:
         self.open: dict[str, int] = {}
         self.protocols: dict[str, int] = {}
-        self._told = np.zeros(256, _TOLD)
+        self._counted = np.zeros(256, _COUNTED)
         self._now: Rows = {}  # of the second that has not ended
         self._seconds: deque[Rows] = deque(maxlen=KEPT)
         self._start: Rows = {}
         self._since = 0  # packets before this time were read
 
-    def second(self, engine: Engine, now: int) -> Rows:
+    def end_second(self, engine: Engine, now: int) -> Rows:
         """The counts of the second that ends `now` (ns since the epoch), by broker."""
         rows = engine.assembler.connections
         used = rows["used"] == 1
@@ -126,11 +126,11 @@ class BrokerHealth:
         self._start = _bounded(self._start, MOST_EVER)
         return made
 
-    def ended(self, engine: Engine, numbers: Array, rows: Array, ways: Array) -> None:
+    def add_ended(self, engine: Engine, numbers: Array, rows: Array, ways: Array) -> None:
         """Read connections (CONNECTION and, two each, DIRECTION rows) that end now."""
         self._count(engine, numbers, rows, ways, None)
 
-    def last(self, seconds: int | None) -> Rows:
+    def counts(self, seconds: int | None) -> Rows:
         """Counts of the last seconds by broker; None: since the start."""
         if seconds is None:
             return dict(self._start)
@@ -143,7 +143,7 @@ class BrokerHealth:
         """Every broker that has connections, or had in the last seconds (None: since the start); those with the most
         failures first."""
         found = {name: np.zeros(len(VALUES), np.int64) for name in self.open if self._may_be_kafka(name)}
-        _add(found, self.last(seconds))
+        _add(found, self.counts(seconds))
         rows = [self._row(name, row) for name, row in found.items()]
         return sorted(rows, key=lambda row: (-row.failed, -row.open, row.name))
 
@@ -173,25 +173,25 @@ class BrokerHealth:
         known = np.flatnonzero(client >= 0)
         numbers, client, rows = numbers[known], client[known], taken(rows, known)
         ways = taken(ways, (2 * known[:, None] + np.stack((client, 1 - client), axis=1)).reshape(-1))
-        if len(self._told) < len(engine.assembler.connections):
-            self._told = grown(self._told, len(engine.assembler.connections))
-        told = taken(self._told, numbers)
-        told[told["serial"] != rows["serial"]] = np.zeros(1, _TOLD)[0]
+        if len(self._counted) < len(engine.assembler.connections):
+            self._counted = grown(self._counted, len(engine.assembler.connections))
+        counted = taken(self._counted, numbers)
+        counted[counted["serial"] != rows["serial"]] = np.zeros(1, _COUNTED)[0]
         sums = np.concatenate([ways[name].reshape(-1, 2) for name in _SUMS], axis=1).astype(np.int64)
         bits = _bits(rows, client, now)
-        new = bits & ~told["bits"]
+        new = bits & ~counted["bits"]
         by_client = (new & _RESET != 0) & (rows["reset_by"] == client)
         by_broker = (new & _RESET != 0) & ~by_client
         round_trip = new & _ROUND_TRIP != 0
         values = np.zeros((len(numbers), len(VALUES)), np.int64)
         for column, found in enumerate((new & _OPENED, new & _REFUSED, new & _UNANSWERED, by_client, by_broker)):
             values[:, column] = found != 0
-        values[:, 5 : len(COUNTS)] = sums - told["sums"]
+        values[:, 5 : len(COUNTS)] = sums - counted["sums"]
         rtts = rows["handshake_rtt_ns"][round_trip]
         values[round_trip, len(COUNTS) + np.searchsorted(_BOUNDS_NS, rtts)] = 1
         values[round_trip, -1] = rtts
-        told["serial"], told["sums"], told["bits"] = rows["serial"], sums, told["bits"] | bits
-        self._told[numbers] = told
+        counted["serial"], counted["sums"], counted["bits"] = rows["serial"], sums, counted["bits"] | bits
+        self._counted[numbers] = counted
         self._add_values(engine, numbers, values)
 
     def _add_values(self, engine: Engine, numbers: Array, values: Array) -> None:

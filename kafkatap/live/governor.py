@@ -69,7 +69,7 @@ class Governor:
         """Measure from now on: what starting took is not to be judged."""
         self._used, self._at = time.process_time_ns(), time.monotonic_ns()
 
-    def second(self, now: int, dropped: int) -> bool:
+    def judge_second(self, now: int, dropped: int) -> bool:
         """Judge the last second, in which `dropped` packets were lost; whether the level is another one now."""
         used, at = time.process_time_ns(), time.monotonic_ns()
         self.cpu = (used - self._used) / max(1, at - self._at)
@@ -105,7 +105,7 @@ class Governor:
                 self.priority.restore()
         return self._changed(before, now)
 
-    def press(self, now: int, backlog: float) -> bool:
+    def check_backlog(self, now: int, backlog: float) -> bool:
         """The buffer of packets that wait is full to this part: from half of it on the next level does not wait for
         drops. Whether the level is another one now."""
         before = self.level
@@ -148,7 +148,7 @@ class Governor:
             self._lately.clear()
         return self.level != before
 
-    def rest(self) -> float:
+    def pause(self) -> float:
         """Seconds that the loop is to sleep now, so that it keeps to the limit; only at PAUSED."""
         if self.level < PAUSED or self.limit is None:
             return 0.0

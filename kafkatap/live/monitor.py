@@ -24,7 +24,7 @@ from .count_windows import KEPT, Windows
 from .governor import HEAD_BYTES, HEADERS, Governor
 from .memory_limits import MemoryLimits, fold_small_rows, forget_names
 from .process_memory import resident
-from .provisional_rows import without_counted, wrongly_counted
+from .provisional_rows import revoked_rows, without_confirmed
 from .sink import Sink
 from .status import Status
 
@@ -97,7 +97,7 @@ class Monitor:
         now = clock()
         self._second = now // SECOND
         self.health = BrokerHealth()
-        engine.watcher = self.health.ended
+        engine.watcher = self.health.add_ended
         self._base = _Base()
         self._counted_from = 0  # the first exchange whose provisional row may be among the counts
         self._last = (0, 0, 0)  # packets, payload bytes and drops at the end of the last second
@@ -116,14 +116,14 @@ class Monitor:
                 while self.step() and not stop():
                     if self._readers:
                         time.sleep(0.0002)  # let them have the lock
-                    rest = self.governor.rest()
+                    rest = self.governor.pause()
                     if rest:
                         time.sleep(rest)
-            self._take_rest()
+            self._read_rest()
         finally:
             self.finish()
 
-    def _take_rest(self) -> None:
+    def _read_rest(self) -> None:
         """What came before the end was asked for; some of it shows only when its block of the ring is given up."""
         self.source.stop()
         asked = time.monotonic()
@@ -140,12 +140,12 @@ class Monitor:
                 self._reset()
             for buffer, packets, count in self.source.blocks():
                 for sink in self.sinks:
-                    sink.packets(buffer, packets, count)
+                    sink.add_packets(buffer, packets, count)
                 self._add(self.engine.take(buffer, packets, 0, count))
                 taken += count
             now = self._clock()
-            if self.governor.press(now, self.source.backlog):
-                self._follow()
+            if self.governor.check_backlog(now, self.source.backlog):
+                self._apply_level()
             if now // SECOND != self._second:
                 self._end_second(now)
         return taken
@@ -154,22 +154,22 @@ class Monitor:
         for whole in batches:
             for batch in self._selected(whole):
                 for sink in self.sinks:
-                    sink.batch(batch, self.engine)
-                self._slice.add(without_counted(batch))
-            for wrong in wrongly_counted(whole, self._counted_from):
+                    sink.add_batch(batch, self.engine)
+                self._slice.add(without_confirmed(batch))
+            for wrong in revoked_rows(whole, self._counted_from):
                 counts = self._counts()
                 for batch in self._selected(wrong):
                     counts.add(batch)
                 self._slice.subtract(counts)
 
-    def _foretell(self, now: int) -> None:
+    def _add_provisional(self, now: int) -> None:
         """Count the requests that will most likely end without an answer, now and not when they end."""
         whole = self.engine.foretell(now - ANSWERED_ALL_THE_SAME)
         if whole is None:
             return
         for batch in self._selected(whole):
             for sink in self.sinks:
-                sink.provisional(batch, self.engine)
+                sink.add_provisional(batch, self.engine)
             self._slice.add(batch)
 
     def _selected(self, batch: Batch) -> Iterable[Batch]:
@@ -181,28 +181,28 @@ class Monitor:
         missed = min(now // SECOND - self._second - 1, KEPT)
         self._second = now // SECOND
         self._add(self.engine.sweep(self.limits.idle_now(self.engine), self.limits.patience_now(self.engine)))
-        self._foretell(now)
+        self._add_provisional(now)
         self._keep_connections()
-        self._tell_slice(now)
+        self._publish_slice(now)
         self.windows.add(self._slice)
         self.health.skip(missed)
         for _ in range(missed):
             nothing = self._counts()
             nothing.seal()
             self.windows.add(nothing)
-        self._bound()
-        self._measure(now)
+        self._limit_memory()
+        self._update_status(now)
         self._slice = self._counts()
 
-    def _tell_slice(self, now: int) -> None:
+    def _publish_slice(self, now: int) -> None:
         """Have the sinks take what was counted since they were last told."""
         self._slice.seal()
-        health = self.health.second(self.engine, now)
+        health = self.health.end_second(self.engine, now)
         for sink in self.sinks:
-            sink.health(health)
-            sink.second(now, self._slice, self.engine)
+            sink.add_health(health)
+            sink.end_second(now, self._slice, self.engine)
 
-    def _measure(self, now: int) -> None:
+    def _update_status(self, now: int) -> None:
         """Make the status, and have the governor judge the second."""
         engine, governor = self.engine, self.governor
         _, dropped = self.source.counters()
@@ -211,8 +211,8 @@ class Monitor:
         self._last = engine.packets, payload, dropped
         self._drops.append(dropped - dropped_before)
         seconds = max(1e-9, (now - self.status.now) / SECOND)
-        if governor.second(now, dropped - dropped_before):
-            self._follow()
+        if governor.judge_second(now, dropped - dropped_before):
+            self._apply_level()
         self.status = Status(
             now=now,
             started=self.status.started,
@@ -230,21 +230,21 @@ class Monitor:
             connections=engine.connections_open,
             waiting=engine.requests_waiting,
             encrypted_share=engine.encrypted_share,
-            troubles=added(self.health.last(len(self._drops))),
+            troubles=added(self.health.counts(len(self._drops))),
         )
 
-    def _follow(self) -> None:
+    def _apply_level(self) -> None:
         """Decode as much as the governor says."""
         self.engine.set_detail(self.governor.topics)
         self.engine.dissector.shed(HEAD_BYTES if self.governor.level >= HEADERS else None)
 
-    def _bound(self) -> None:
+    def _limit_memory(self) -> None:
         """Keep memory flat."""
         self.windows.start = fold_small_rows(self.windows.start, self.limits, self.engine)
         if not self.limits.names_full(self.engine):
             return
         for sink in self.sinks:
-            sink.forget(self.engine)
+            sink.resolve_names(self.engine)
         self.windows.replace(lambda counts: fold_small_rows(counts, self.limits, self.engine))
         kept = list(self._ended)
         numbers = forget_names(self.engine, self.windows.every(), kept, self.limits.topic_names)
@@ -256,7 +256,7 @@ class Monitor:
         if not len(rows):
             return
         for sink in self.sinks:
-            sink.connections(rows, self.engine)
+            sink.add_connections(rows, self.engine)
         self._ended.append(rows)
         self._ended_rows += len(rows)
         while self._ended_rows > self.limits.ended and len(self._ended) > 1:
@@ -280,7 +280,7 @@ class Monitor:
 
     def _reset(self) -> None:
         self._reset_asked = False
-        self._tell_slice(self._clock())  # for the sinks it goes on
+        self._publish_slice(self._clock())  # for the sinks it goes on
         self.windows.reset()
         self.health.reset()
         self._slice = self._counts()
@@ -303,7 +303,7 @@ class Monitor:
             self.unread = self.source.unread()
             self._add(self.engine.finish())
             self._keep_connections()
-            self._tell_slice(self._clock())
+            self._publish_slice(self._clock())
             self.windows.add(self._slice)
             self._slice = self._counts()
             for sink in self.sinks:

@@ -19,15 +19,15 @@ class Notices:
     def __init__(self) -> None:
         self._kept: deque[str] | None = None
         self._newest = ""
-        self._told = 0.0
+        self._notified = 0.0
 
-    def tell(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         kept = self._kept
         if kept is None:
             complain(text)
             return
         kept.append(text)
-        self._newest, self._told = text, time.monotonic()
+        self._newest, self._notified = text, time.monotonic()
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:
@@ -43,4 +43,4 @@ class Notices:
     @property
     def newest(self) -> str:
         """What was told just now; "" when that is over."""
-        return self._newest if time.monotonic() - self._told < SHOWN else ""
+        return self._newest if time.monotonic() - self._notified < SHOWN else ""

@@ -23,7 +23,7 @@ _NO_RESPONSE = {
 }  # fmt: skip
 
 
-def as_foretold(batch: Batch) -> Array:
+def confirmed(batch: Batch) -> Array:
     """Which exchanges ended as their provisional rows said: bool (n,)."""
     if batch.provisional is None:
         return np.zeros(len(batch.exchanges), bool)
@@ -31,18 +31,18 @@ def as_foretold(batch: Batch) -> Array:
     return fits
 
 
-def without_counted(batch: Batch) -> Batch:
+def without_confirmed(batch: Batch) -> Batch:
     """A batch without the exchanges that ended as foretold."""
-    counted = as_foretold(batch)
+    counted = confirmed(batch)
     return batch if not counted.any() else batch.picked(~counted)
 
 
-def wrongly_counted(batch: Batch, first: int) -> Iterator[Batch]:
+def revoked_rows(batch: Batch, first: int) -> Iterator[Batch]:
     """The provisional rows of exchanges, numbered from `first` on, that ended otherwise; nothing where there are
     none."""
     if batch.provisional is None:
         return
-    wrong = (batch.provisional != 0) & ~as_foretold(batch) & (batch.exchanges["exchange"] >= first)
+    wrong = (batch.provisional != 0) & ~confirmed(batch) & (batch.exchanges["exchange"] >= first)
     if not wrong.any():
         return
     found = batch.picked(wrong)

@@ -21,26 +21,26 @@ class Sink:
     they are about to change: what was kept by number is lost unless it is looked up now.
     """
 
-    def packets(self, buffer: Array, packets: Array, count: int) -> None:
+    def add_packets(self, buffer: Array, packets: Array, count: int) -> None:
         """packets[:count] (PACKET rows), whose bytes lie in `buffer` (uint8) during this call."""
 
-    def batch(self, batch: Batch, engine: Engine) -> None:
+    def add_batch(self, batch: Batch, engine: Engine) -> None:
         """Finished rows; the arrays may be kept."""
 
-    def provisional(self, batch: Batch, engine: Engine) -> None:
+    def add_provisional(self, batch: Batch, engine: Engine) -> None:
         """Rows of requests that will most likely end without an answer (`Engine.foretell`), each once. Their final rows
         come later, through `batch`."""
 
-    def health(self, rows: Mapping[str, Array]) -> None:
+    def add_health(self, rows: Mapping[str, Array]) -> None:
         """What came new of the brokers' connections in the last second: `broker_health.VALUES` by broker."""
 
-    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         """`counts` (finished) of the exchanges of the last second; `now`: ns since the epoch."""
 
-    def connections(self, rows: Array, engine: Engine) -> None:
+    def add_connections(self, rows: Array, engine: Engine) -> None:
         """CONNECTION_ROW of connections that are over."""
 
-    def forget(self, engine: Engine) -> None:
+    def resolve_names(self, engine: Engine) -> None:
         """Look up now what is kept by number."""
 
     def close(self, engine: Engine) -> None:

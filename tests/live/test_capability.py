@@ -231,7 +231,7 @@ class Pumped:
     def __init__(self, name: str, by_scapy: bool) -> None:
         self.said: list[str] = []
         self.got: list[bytes] = []
-        self.capture = open_capture([name], "", 8 << 20, by_scapy=by_scapy, tell=self.said.append)
+        self.capture = open_capture([name], "", 8 << 20, by_scapy=by_scapy, notify=self.said.append)
 
     def until(self, what: str | list[bytes]) -> None:
         """Until this was said, or these packets came."""

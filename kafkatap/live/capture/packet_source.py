@@ -47,10 +47,10 @@ class Tap(Protocol):
 class Capture:
     """Some taps. `tell`: called with what an interface has to say (a sentence)."""
 
-    def __init__(self, taps: Sequence[Tap], tell: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, taps: Sequence[Tap], notify: Callable[[str], None] = lambda text: None) -> None:
         self.names = tuple(tap.interface.name for tap in taps)
         self._taps = tuple(taps)
-        self._tell = tell
+        self._notify = notify
         self._number = 1
         self._lost: list[Tap] = []  # those whose interface is down or gone
         self._look = 0.0  # when they are looked for
@@ -64,14 +64,14 @@ class Capture:
                 said = tap.error()
                 if said and tap not in self._lost:
                     name = tap.interface.name
-                    self._tell(f"{name}: {said[:1].lower()}{said[1:]}; packets are taken again once it is back")
+                    self._notify(f"{name}: {said[:1].lower()}{said[1:]}; packets are taken again once it is back")
                     self._lost.append(tap)
         time.sleep(GATHER)
 
     def _find_lost(self) -> None:
         for tap in self._lost[:]:
             if tap.revive():
-                self._tell(f"{tap.interface.name} is up again")
+                self._notify(f"{tap.interface.name} is up again")
                 self._lost.remove(tap)
         self._look = time.monotonic() + LOOK_AGAIN
 
@@ -149,7 +149,7 @@ def open_capture(
     promiscuous: bool = False,
     by_scapy: bool = False,
     ready: Callable[[], None] = lambda: None,
-    tell: Callable[[str], None] = lambda text: None,
+    notify: Callable[[str], None] = lambda text: None,
 ) -> Capture:
     """Taps on these interfaces, with `size` bytes of ring in all. ValueError where a name or the filter is wrong,
     PermissionError without CAP_NET_RAW. `ready` is called when nothing can go wrong any more, and before packets come:
@@ -182,4 +182,4 @@ def open_capture(
         for tap in taps:
             tap.close()
         raise
-    return Capture(taps, tell)
+    return Capture(taps, notify)

@@ -45,7 +45,7 @@ class Exporter:
         monitor: Watched,
         endpoint: str | None = None,
         interval: int = 15 * SECOND,
-        tell: Callable[[str], None] = print,
+        notify: Callable[[str], None] = print,
     ) -> None:
         try:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -55,7 +55,7 @@ class Exporter:
         self._monitor = monitor
         self._where = _host(endpoint) if endpoint else "the collector"
         self._interval = interval / SECOND
-        self._tell = tell
+        self._notify = notify
         self._failing = False
         self._said = _Said()
         logger = logging.getLogger(_LOGGER)
@@ -90,9 +90,9 @@ class Exporter:
         except Exception as error:  # whatever it is, capturing goes on
             failed, self._said.first = True, str(error)
         if failed and not self._failing:
-            self._tell(f"metrics cannot be sent to {self._where}, trying on: {cut(safe(self._said.first), 200)}")
+            self._notify(f"metrics cannot be sent to {self._where}, trying on: {cut(safe(self._said.first), 200)}")
         elif self._failing and not failed:
-            self._tell(f"metrics are sent to {self._where} again")
+            self._notify(f"metrics are sent to {self._where} again")
         self._failing = failed
 
 
@@ -101,14 +101,14 @@ def export(
     monitor: Watched,
     endpoint: str | None = None,
     interval: int = 15 * SECOND,
-    tell: Callable[[str], None] = print,
+    notify: Callable[[str], None] = print,
 ) -> Exporter:
     """Send metrics every `interval` ns to a collector until it is closed.
 
     `endpoint`: the whole URL, path included; None: what the environment says, or http://localhost:4318/v1/metrics.
-    `tell` gets a line when sending fails, and when it works again. OSError where the libraries are missing.
+    `notify` gets a line when sending fails and when it works again. OSError if the libraries are missing.
     """
-    return Exporter(metrics, monitor, endpoint, interval, tell)
+    return Exporter(metrics, monitor, endpoint, interval, notify)
 
 
 def metrics_data(families: Sequence[Family], resource: Any, now: int) -> Any:

@@ -66,13 +66,13 @@ class ParquetLog(Sink):
         *,
         rotate: int = ROTATE,
         rows: int = ROWS,
-        tell: Callable[[str], None] = lambda text: None,
+        notify: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.written = dict.fromkeys(_TABLES, 0)  # rows, in files that are whole
         self.lost = 0  # rows that could not be written
-        self._rotate, self._rows, self._tell = rotate, rows, tell
+        self._rotate, self._rows, self._notify = rotate, rows, notify
         _remove_leftovers(self.folder)
         self.run, self._lock = _claim_run(self.folder)
         self._parts: dict[str, _Part] = {}
@@ -88,7 +88,7 @@ class ParquetLog(Sink):
         # What making tables imports (pyarrow looks for pandas too) is not to be imported while packets wait.
         tables.exchanges_table(np.zeros(0, EXCHANGE), np.zeros(0, ERROR_COUNT), np.zeros(0, RESULT), Context())
 
-    def batch(self, batch: Batch, engine: Engine) -> None:
+    def add_batch(self, batch: Batch, engine: Engine) -> None:
         self._exchanges.append(batch.exchanges)
         self._results.append(batch.results)
         self._gathered += len(batch.exchanges) + len(batch.results)
@@ -97,19 +97,19 @@ class ParquetLog(Sink):
             self._gathered += len(batch.topics)
         self._write_if_many(engine)
 
-    def connections(self, rows: Array, engine: Engine) -> None:
+    def add_connections(self, rows: Array, engine: Engine) -> None:
         self._connections.append(rows)
         self._gathered += len(rows)
         self._write_if_many(engine)
 
-    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         if self._until is None:
             self._until = now + self._rotate
         if now >= self._until:
             self._until = now + self._rotate
             self._finish(engine)
 
-    def forget(self, engine: Engine) -> None:
+    def resolve_names(self, engine: Engine) -> None:
         self._write(engine)
 
     def close(self, engine: Engine) -> None:
@@ -118,7 +118,7 @@ class ParquetLog(Sink):
             os.unlink(self._lock.name)
         self._lock.close()
         if self.lost:
-            self._tell(f"{self.folder}: {self.lost:,} rows of tables could not be written")
+            self._notify(f"{self.folder}: {self.lost:,} rows of tables could not be written")
 
     def _write_if_many(self, engine: Engine) -> None:
         if self._gathered >= GATHERED:
@@ -191,7 +191,7 @@ class ParquetLog(Sink):
         self.lost += rows
         if not self._failed:
             why = error.strerror or str(error)
-            self._tell(f"{self.folder / name}: {why}: rows of tables are lost; the capture goes on")
+            self._notify(f"{self.folder / name}: {why}: rows of tables are lost; the capture goes on")
         self._failed = True
 
 

@@ -32,7 +32,7 @@ from kafkatap.reports.sections.error_codes import error_label
 
 from ...installation import own_version
 from ...selection import Selection, Selector
-from ..provisional_rows import without_counted
+from ..provisional_rows import without_confirmed
 from ..sink import Sink
 from .capture_file import CaptureFile
 from .incident_causes import CoolDown, causes_of
@@ -81,7 +81,7 @@ class Recorder(Sink):
         cool_down: int = 0,
         links: Mapping[int, str] | None = None,
         counters: Callable[[], tuple[int, int]] = lambda: (0, 0),
-        tell: Callable[[str], None] = lambda text: None,
+        notify: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.path = Path(path)
         self.files: list[Path] = []
@@ -91,7 +91,7 @@ class Recorder(Sink):
         self._selector: Selector | None = None
         self._after = after
         self._limit = limit
-        self._tell = tell
+        self._notify = notify
         self._check(links or {})
         form = writer.NEXT_GENERATION if self.path.suffix == ".pcapng" else writer.CLASSIC
         self._cool_down = CoolDown(cool_down)
@@ -131,7 +131,7 @@ class Recorder(Sink):
 
     # ---------------------------------------------------------------- what comes
 
-    def packets(self, buffer: Array, packets: Array, count: int) -> None:
+    def add_packets(self, buffer: Array, packets: Array, count: int) -> None:
         if self._over:
             return
         ring, done = self._ring, 0
@@ -140,10 +140,10 @@ class Recorder(Sink):
             ring.turn()
         self._go_on(ring.begun)
 
-    def batch(self, batch: Batch, engine: Engine) -> None:
+    def add_batch(self, batch: Batch, engine: Engine) -> None:
         if self.selection is None:
             return
-        batch = without_counted(batch)  # they were judged before
+        batch = without_confirmed(batch)  # they were judged before
         self._selector = self._selector or Selector(self.selection, engine)
         matching = np.flatnonzero(self._selector.select(batch))
         if not len(matching):
@@ -158,10 +158,10 @@ class Recorder(Sink):
             self._end, self._quiet_from, self._quiet_at = _NEVER, now + self._after, _NEVER
         self._matched += len(matching)
 
-    def provisional(self, batch: Batch, engine: Engine) -> None:
-        self.batch(batch, engine)
+    def add_provisional(self, batch: Batch, engine: Engine) -> None:
+        self.add_batch(batch, engine)
 
-    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         if self._file is None:
             return
         if self._file.gone:
@@ -172,7 +172,7 @@ class Recorder(Sink):
             self._end = min(self._end, self._ring.head)
         self._go_on(self._ring.head)
 
-    def forget(self, engine: Engine) -> None:
+    def resolve_names(self, engine: Engine) -> None:
         if self._selector is not None:
             self._selector.forget()
 
@@ -180,9 +180,9 @@ class Recorder(Sink):
         self._write(self._ring.head, _NEVER)
         self._finish()
         if self._lost:
-            self._tell(f"{self._lost} incidents were not recorded")
+            self._notify(f"{self._lost} incidents were not recorded")
         if self._ring.left_out:
-            self._tell(f"{self._ring.left_out:,} packets of other link types were not recorded")
+            self._notify(f"{self._ring.left_out:,} packets of other link types were not recorded")
 
     # ---------------------------------------------------------------- what is done
 
@@ -205,7 +205,7 @@ class Recorder(Sink):
     def _tell_begin(self) -> None:
         """An incident's first packets are on disk. While the disk is full, that is no news: they may be the last."""
         if self._what and self._file is not None and not self._failed:
-            self._tell(f"{self._file.path.name} begins: {self._what}")
+            self._notify(f"{self._file.path.name} begins: {self._what}")
         self._what = ""
 
     def _free_path(self, moment: int) -> Path:
@@ -269,14 +269,14 @@ class Recorder(Sink):
             self.files.remove(oldest.path)
             self.bytes -= oldest.size
             if not self._rotates:
-                self._tell(f"{units.size(self._limit)} of packets are on disk: the oldest incidents are removed")
+                self._notify(f"{units.size(self._limit)} of packets are on disk: the oldest incidents are removed")
             self._rotates = True
         return self._limit - self.bytes
 
     def _reach_limit(self) -> None:
         """The file alone is as large as all may be."""
         if self.selection is not None:
-            self._tell(f"{units.size(self._limit)} of packets, which is the limit, hold no more of this incident")
+            self._notify(f"{units.size(self._limit)} of packets, which is the limit, hold no more of this incident")
             if self._written == self._start:
                 self._remove()
                 self._leave()
@@ -285,7 +285,7 @@ class Recorder(Sink):
             return
         self._finish()
         self._over = True
-        self._tell(f"{units.size(self._limit)} of packets are on disk, which is the limit: no more are written")
+        self._notify(f"{units.size(self._limit)} of packets are on disk, which is the limit: no more are written")
 
     def _put(self, data: bytes | Array) -> None:
         if self._file is None or not len(data):
@@ -304,13 +304,13 @@ class Recorder(Sink):
         name = self._file.path.name
         if self.selection is not None and self._written == self._start:
             self._remove()
-            self._tell(f"{name} is removed: all packets so far are in the file before it")
+            self._notify(f"{name} is removed: all packets so far are in the file before it")
         else:
             self._describe()  # of a capture without a packet
             self._put(self._ring.statistics(self._start))
         if self._file is not None and self.selection is not None and self._written > self._start:
             matched = f"{self._matched:,} exchange{'' if self._matched == 1 else 's'} matched"
-            self._tell(f"{name} ends: {units.size(self._file.size)}, {matched}")
+            self._notify(f"{name} ends: {units.size(self._file.size)}, {matched}")
             self._failed = False
         self._leave()
 
@@ -318,7 +318,7 @@ class Recorder(Sink):
         """Nothing can be written to the file; a later incident may try again."""
         if not self._failed:
             path = self.path if self._file is None else self._file.path
-            self._tell(f"{path}: {error.strerror or error}: packets are not recorded; the capture goes on")
+            self._notify(f"{path}: {error.strerror or error}: packets are not recorded; the capture goes on")
         self._failed = True
         if self.selection is None:
             self._over = True
@@ -350,7 +350,7 @@ class Recorder(Sink):
             self._fail(error)
 
     def _refused(self, link_type: int) -> None:
-        self._tell(
+        self._notify(
             f"packets of link type {_link_name(link_type)} are not recorded: a pcap holds one link type; "
             f"name it {self.path.stem}.pcapng to have all"
         )

@@ -49,7 +49,7 @@ def run_screen(
     `window`: the one that is shown first, one of WINDOWS (seconds; None: since the start). `notice`: what is to be told
     now, "" if nothing is.
     """
-    with terminal.signals_kept(), terminal.size_asked():
+    with terminal.signal_handlers_restored(), terminal.real_size():
         app = LiveApp(Live(monitor, recent), Shown(window=window, utc=utc), terminal.has_colors(), notice)
         if stop is not None:
             threading.Thread(target=_end_with, args=(app, stop), daemon=True, name="live-screen-stop").start()

@@ -20,7 +20,7 @@ from kafkatap.reports.counting.counts import rows_of
 from kafkatap.reports.counting.rollup import api_label, maybe
 from kafkatap.reports.sections.error_codes import error_label
 
-from ..provisional_rows import without_counted
+from ..provisional_rows import without_confirmed
 from ..sink import Sink
 from .breakdown import Scope
 
@@ -119,8 +119,8 @@ class Recent(Sink):
     def __len__(self) -> int:
         return self._exchanges.filled
 
-    def batch(self, batch: Batch, engine: Engine) -> None:
-        batch = self._replace_provisional(without_counted(batch))
+    def add_batch(self, batch: Batch, engine: Engine) -> None:
+        batch = self._replace_provisional(without_confirmed(batch))
         self._engine = engine
         self._exchanges.put(batch.exchanges)
         if len(batch.results):
@@ -128,8 +128,8 @@ class Recent(Sink):
         if batch.topics is not None and len(batch.topics):
             self._results.put(as_results(batch.topics))
 
-    def provisional(self, batch: Batch, engine: Engine) -> None:
-        self.batch(batch, engine)
+    def add_provisional(self, batch: Batch, engine: Engine) -> None:
+        self.add_batch(batch, engine)
 
     def _replace_provisional(self, batch: Batch) -> Batch:
         """Put final rows in the place of provisional ones that are still there; return the others."""
@@ -140,7 +140,7 @@ class Recent(Sink):
         self._exchanges.rows[places[late]] = batch.exchanges[late]
         return replace(batch, exchanges=taken(batch.exchanges, np.flatnonzero(~late)))
 
-    def forget(self, engine: Engine) -> None:
+    def resolve_names(self, engine: Engine) -> None:
         """Give what the rings hold numbers of their own."""
         self._engine = engine
         strings: dict[str | None, int] = {}
@@ -169,7 +169,7 @@ class Recent(Sink):
             theirs.capacity, theirs.head, theirs.filled = mine.capacity, mine.head, mine.filled
             theirs.bytes = mine.bytes.copy()
         if copy._engine is not None:
-            copy.forget(copy._engine)
+            copy.resolve_names(copy._engine)
         return copy
 
     def matching(self, within: Scope = (), n: int = 100) -> list[Message]:

@@ -89,7 +89,7 @@ def moves_cursor() -> bool:
 
 
 @contextmanager
-def size_asked() -> Iterator[None]:
+def real_size() -> Iterator[None]:
     """The size is the terminal's own. Shells may export the one that it had at the start, and textual would believe
     them after it was resized."""
     told = {name: os.environ.pop(name) for name in ("COLUMNS", "LINES") if name in os.environ}
@@ -113,7 +113,7 @@ def has_colors() -> bool:
 
 
 @contextmanager
-def signals_kept() -> Iterator[None]:
+def signal_handlers_restored() -> Iterator[None]:
     """Put back the handlers that textual's driver replaces."""
     numbers = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
     before = [signal.getsignal(number) for number in numbers]

@@ -34,7 +34,7 @@ SEAM_LIMIT = 256 * 1024
 
 
 class Packets(Protocol):
-    """A split as it is read: `sources.CaptureReader`, `splits.SplitReader`."""
+    """A split as it is read: `CaptureReader`, `splits.SplitReader`."""
 
     buffer: Array
     position: int
