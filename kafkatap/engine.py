@@ -424,10 +424,10 @@ class Engine:
         if not all_results:
             self._open_topics.clear()
 
-    def foretell(self, before: int) -> Batch | None:
-        """Provisional rows, each given once, of requests that will most likely end without an answer: with acks=0 that
-        came before a time (ns since the epoch), and those of connections that are closed. Their final rows come with
-        the others; `Batch.provisional` tells which they are."""
+    def provisional_rows(self, before: int) -> Batch | None:
+        """Rows of requests that will most likely end without a response, each once: requests with acks=0 from before a
+        time (ns since the epoch), and the waiting requests of closed connections. Their final rows come later, marked
+        by `Batch.provisional`. None if there are no such rows."""
         found = self.dissector.provisional(before, self._closed())
         rows = found.exchanges
         if not len(rows):
