@@ -82,7 +82,7 @@ def local_job(name: str) -> Callable[[str, str], Round]:
     def job(path: str, out: str) -> Round:
         started = time.perf_counter()
         run = Run([path], Engine(all_results=True), threaded=name == LOCAL)
-        counts = ReportCounts(names=run.engine)
+        counts = ReportCounts()
         batches = []
         for batch in run.batches():
             counts.add(batch)

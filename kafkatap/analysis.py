@@ -8,14 +8,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.batch import Context
+from kafkatap.reports.literals import read_moment
+
+from .selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkatap.dissector.inspection import Inspector
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.reports.batch import Batch
-    from kafkatap.reports.expressions import Condition, Expression
     from kafkatap.reports.model import Report
 
     from .passes.messages import Message
@@ -51,7 +52,7 @@ class Analysis:
         ports: Iterable[int] = (),
         block_size: int | None = None,
         definitions: Definitions | None = None,
-        filter: str | None = None,
+        selection: Selection = EVERYTHING,
         max_frame: int | None = None,
     ) -> None:
         from .captures.paths import find_captures
@@ -61,12 +62,12 @@ class Analysis:
         self._block_size = block_size
         self._definitions = definitions
         self._max_frame = max_frame
-        self._expression = self._parsed(filter)
+        self.selection = selection
         self._is_read = False
 
     def __repr__(self) -> str:
         captures = ", ".join(map(repr, self.captures[:3])) + (", …" if len(self.captures) > 3 else "")
-        only = "" if self._expression is None else f", filter={self._expression.text!r}"
+        only = f", {self.selection.text}" if self.selection else ""
         return f"<Analysis of {captures}{only}>"
 
     @property
@@ -99,7 +100,7 @@ class Analysis:
     def records(self) -> pa.Table:
         import pyarrow as pa
 
-        from kafkatap.dissector.programs.program import load_programs
+        from kafkatap.dissector.programs.loading import load_programs
         from kafkatap.dissector.records.record_inspector import RecordCollector
         from kafkatap.reports.record_table import empty_table, numbered_table, with_names
 
@@ -113,7 +114,7 @@ class Analysis:
         if not tables:
             return empty_table()
         table = with_names(pa.concat_tables(tables), collector.topics, named_topics(run.engine), run.engine.strings)
-        if self._expression is None:
+        if not self.selection:
             return table
         import pyarrow.compute as pc
 
@@ -122,10 +123,10 @@ class Analysis:
     def record_tables(self) -> Iterator[pa.Table]:
         """The table `records` in pieces, so that a large capture needs no large memory. Captures that are files are
         read twice, so that topic ids have names; of pipes those that were told before their records are."""
-        from .passes.records import Asked, RecordReader
+        from .passes.records import RecordReader, RecordSelection
 
         self._read_once()
-        reader = RecordReader(self.captures, self._engine, self._definitions, Asked(self._condition()))
+        reader = RecordReader(self.captures, self._engine, self._definitions, RecordSelection(self.selection))
         yield from reader.tables()
         self._check(reader.run)
 
@@ -151,9 +152,7 @@ class Analysis:
         from .passes.node_names import NodeFinder
         from .show.viewing import Known
 
-        found = survey(
-            self.captures, self._engine, nodes=NodeFinder(self._definitions), condition=self._condition()
-        )  # fmt: skip
+        found = survey(self.captures, self._engine, nodes=NodeFinder(self._definitions), selection=self.selection)
         self._check(found.run)
         collector = Collector(found.order, with_frames, self._definitions)
         return Known(found.topic_names, found.nodes), read_messages(found, self._engine, collector)
@@ -166,12 +165,12 @@ class Analysis:
         from .show.viewing import Known
 
         self._read_once()
-        nodes, condition = NodeFinder(self._definitions), self._condition()
+        nodes, selection = NodeFinder(self._definitions), self.selection
         collector = Collector(None, with_frames, self._definitions)
-        run = Run(self.captures, streaming_engine(self._engine, collector, nodes, condition))
+        run = Run(self.captures, streaming_engine(self._engine, collector, nodes, selection))
 
         def made() -> Iterator[Message]:
-            yield from stream_messages(run, collector, condition)
+            yield from stream_messages(run, collector, selection)
             self._check(run)
 
         return Known(LiveTopics(run.engine), nodes.found), made()
@@ -197,14 +196,15 @@ class Analysis:
         from kafkatap.reports.sections.latency import check_by
 
         check_by(by)
-        expression = self._expression if filter is None else self._parsed(filter)
-        condition = self._condition(expression)
-        run = self._run(all_results=by == "topic", condition=condition)
-        counts = ReportCounts(names=run.engine, by_topic=by == "topic")
-        for batch in _matching(run, condition):
-            counts.add(batch if condition is None else condition.narrowed(batch, run.engine))
+        selection = self.selection
+        if filter is not None:
+            selection = Selection.of(filter=filter, definitions=self._definitions)
+        run = self._run(all_results=by == "topic", selection=selection)
+        counts = ReportCounts(by_topic=by == "topic")
+        for batch in selection.apply(run.batches(), run.engine):
+            counts.add(batch)
         self._check(run)
-        return build_report(counts, run.context(), by=by, asked=None if expression is None else expression.text)
+        return build_report(counts, run.context(), by=by, selected=selection.text)
 
     @cached_property
     def _whole(self) -> tuple[Any, Any, Context]:
@@ -212,10 +212,9 @@ class Analysis:
         from kafkatap.kernels.arrays import joined
         from kafkatap.reports.batch import as_results
 
-        condition = self._condition()
-        run = self._run(all_results=True, condition=condition)
+        run = self._run(all_results=True, selection=self.selection)
         exchanges, results = [], []
-        for batch in _matching(run, condition):
+        for batch in self.selection.apply(run.batches(), run.engine):
             exchanges.append(batch.exchanges)
             results.append(batch.results)
         self._check(run)
@@ -236,34 +235,19 @@ class Analysis:
 
         return Engine(ports=self._ports, definitions=self._definitions, max_frame=self._max_frame, **options)
 
-    def _parsed(self, filter: str | None) -> Expression | None:
-        if filter is None:
-            return None
-        from kafkatap.reports.expressions import parse_expression
-
-        return parse_expression(filter, None if self._definitions is None else self._definitions.messages)
-
-    def _condition(self, expression: Expression | None = None) -> Condition | None:
-        """The condition of an expression, or of that of all tables."""
-        expression = self._expression if expression is None else expression
-        if expression is None:
-            return None
-        from kafkatap.reports.expressions import Condition
-
-        return Condition(expression)
-
     def _run(
-        self, all_results: bool, inspectors: Sequence[Inspector] = (), condition: Condition | None = None
-    ) -> Any:  # fmt: skip
+        self, all_results: bool, inspectors: Sequence[Inspector] = (), selection: Selection = EVERYTHING
+    ) -> Run:  # fmt: skip
         from .captures.capture_reader import BLOCK_SIZE
-        from .engine import engine_for
         from .run import Run
 
         self._read_once()
-        if condition is None:
-            engine = self._engine(all_results=all_results, inspectors=inspectors)
-        else:
-            engine = engine_for(condition, all_results, self._ports, self._definitions, max_frame=self._max_frame)
+        needed = selection.engine_options
+        engine = self._engine(
+            all_results=all_results or needed.all_results,
+            inspectors=[*needed.inspectors, *inspectors],
+            apis=needed.apis,
+        )
         return Run(self.captures, engine, block_size=self._block_size or BLOCK_SIZE)
 
     @property
@@ -286,37 +270,55 @@ class Analysis:
             self.__dict__.setdefault("context", run.context())
 
 
-def _matching(run: Run, condition: Condition | None) -> Iterator[Batch]:
-    if condition is None:
-        return run.batches()
-    from kafkatap.reports.expressions.sieve import sift
-
-    return sift(run.batches(), condition, run.engine)
-
-
 def analyze(
     captures: Path | Iterable[Path],
     *,
     ports: Iterable[int] = (),
     definitions: Path | None = None,
     filter: str | None = None,
+    clients: str | Iterable[str] = (),
+    topics: str | Iterable[str] = (),
+    brokers: str | Iterable[str] = (),
+    apis: str | Iterable[str] = (),
+    start: str | None = None,
+    end: str | None = None,
     max_frame: int | None = None,
 ) -> Analysis:
-    """Analyze one capture or many (pcap or pcapng, also .gz and .zst), put in order of time by their packets.
+    """Analyze one capture or many (pcap or pcapng, also .gz and .zst). Packets are put in time order.
 
-    `captures`: files; folders, of which all captures are read; globs; pipes, which are read only once: one table (or
-    iterator) can be had, and `files`, `connections` and `ledger` with it. Nothing is read before a table is asked for.
+    `captures`: files; folders, of which all captures are read; globs; pipes. A pipe is read only once: you get one
+    table (or iterator), and `files`, `connections` and `ledger` with it. Nothing is read before you use a table.
     `ports`: hints that brokers listen there; Kafka is found without them. `definitions`: a folder of a newer Kafka's
-    own message definitions (.json), laid over the built-in ones; read at once, ValueError where it holds none, or a
-    malformed one. `filter`: an expression (docs/filters.md) for which the exchanges hold; ValueError where it is wrong,
-    with the place. `max_frame`: messages larger than this many bytes (None: 100 MiB) are measured, and only their heads
-    decoded.
-    OSError where a file cannot be opened or there is none, `UnreadableCaptureError` where none is a capture.
+    own message definitions (.json), laid over the built-in ones; it is read at once. `max_frame`: messages larger than
+    this many bytes (None: 100 MiB) are measured, and only their heads decoded.
+
+    The other arguments select exchanges, as the options of the command line do. `filter`: an expression
+    (docs/filters.md). `clients`, `topics`: names with the wildcards * and ?. `brokers`: ADDRESS, ADDRESS:PORT or :PORT.
+    `apis`: names or keys. `start`, `end`: `15:10:39`, `2026-11-21 15:10:39`, `+10s`; an exchange that begins at `end`
+    is left out. Times without a zone are local.
+
+    ValueError where definitions or a selection are wrong, with the place in a filter. OSError where a file cannot be
+    opened or there is none, `UnreadableCaptureError` where none is a capture.
     """
     if isinstance(captures, (str, os.PathLike)):
         captures = [captures]
-    if definitions is None:
-        return Analysis(captures, ports, filter=filter, max_frame=max_frame)
-    from .engine import open_definitions
+    known = None
+    if definitions is not None:
+        from .engine import open_definitions
 
-    return Analysis(captures, ports, definitions=open_definitions(definitions), filter=filter, max_frame=max_frame)
+        known = open_definitions(definitions)
+    selection = Selection.of(
+        filter=filter,
+        clients=_several(clients),
+        topics=_several(topics),
+        brokers=_several(brokers),
+        apis=_several(apis),
+        start=None if start is None else read_moment(start),
+        end=None if end is None else read_moment(end),
+        definitions=known,
+    )
+    return Analysis(captures, ports, definitions=known, selection=selection, max_frame=max_frame)
+
+
+def _several(values: str | Iterable[str]) -> tuple[str, ...]:
+    return (values,) if isinstance(values, str) else tuple(values)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -22,7 +22,9 @@ from kafkatap.dissector.dissector import Dissector, Finished
 from kafkatap.dissector.dtypes import MAX_FRAME
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
 from kafkatap.dissector.inspection import Inspector
-from kafkatap.dissector.programs.program import Programs, load_programs
+from kafkatap.dissector.programs import loading
+from kafkatap.dissector.programs.loading import load_programs
+from kafkatap.dissector.programs.program import Programs
 from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import copied, taken
@@ -38,7 +40,8 @@ from .open_topics import OpenTopics
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.reports.expressions import Condition
+
+    from .selection import Selection
 
 Array = np.ndarray[Any, Any]
 _NONE = np.zeros(0, np.int64)
@@ -79,19 +82,19 @@ def _built_in(name: str) -> Programs:
 
 
 def engine_for(
-    condition: Condition | None,
+    selection: Selection,
     all_results: bool = False,
     ports: Sequence[int] = (),
     definitions: Definitions | None = None,
     tables: bool = True,
     max_frame: int | None = None,
 ) -> Engine:
-    """An engine that decodes what a condition asks of exchanges, and for the rows of those that may match."""
-    if condition is None:
-        return Engine(all_results, ports, definitions=definitions, tables=tables, max_frame=max_frame)
-    probes = () if condition.probes is None else (condition.probes,)
-    results = all_results or condition.needs_results
-    return Engine(results, ports, probes, definitions, condition.api_keys, tables=tables, max_frame=max_frame)
+    """An engine that decodes what a selection compares. Of APIs that cannot match it decodes only what others need."""
+    needed = selection.engine_options
+    return Engine(
+        all_results or needed.all_results, ports, needed.inspectors, definitions, needed.apis, tables=tables,
+        max_frame=max_frame,
+    )  # fmt: skip
 
 
 class Strings(Sequence[bytes | None]):
@@ -116,11 +119,9 @@ class Strings(Sequence[bytes | None]):
 
 
 def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
-    """`overlay.open_definitions`, with what is compiled of them kept beside the kernels."""
-    from kafkatap.dissector.layouts import overlay  # here: few runs need it
-
+    """`loading.open_definitions`, with the compiled programs kept beside the kernels."""
     store.use(KERNEL_MODULES)
-    return overlay.open_definitions(folder)
+    return loading.open_definitions(folder)
 
 
 class Engine:
@@ -149,7 +150,10 @@ class Engine:
         self.assembler = assembler or Assembler(pools=AHEAD)
         programs, details = _programs("summary", definitions), _programs("results", definitions)
         head = None if apis is None else _programs("head", definitions)
-        self.dissector = Dissector(programs, details, all_results, inspectors, apis, head, max_frame or MAX_FRAME)
+        load_whole = partial(_programs, "everything", definitions)
+        self.dissector = Dissector(
+            programs, details, load_whole, all_results, inspectors, apis, head, max_frame or MAX_FRAME
+        )
         self._endpoints = Endpoints(len(self.assembler.connections))
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .captures.capture_reader import BLOCK_SIZE, FileReport
-from .captures.duplicates import DuplicateCounter
+from .captures.duplicate_counter import DuplicateCounter
 from .captures.merge import merge_captures
 from .captures.readahead import read_ahead
 from .engine import Assembled, Engine

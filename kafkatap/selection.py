@@ -1,101 +1,359 @@
-"""What the options of a command ask for, as one condition on exchanges and one span of time."""
+"""`Selection`: which exchanges the user asked for, the same for every command, the library and Spark.
+
+A selection is a filter expression and a time window. It is built from options as nodes of an expression. It holds no
+state of a run, so it may be kept, compared, pickled and sent to another machine.
+
+>>> selection = Selection.of(filter="latency > 50ms", clients=["billing-*"])
+>>> selection.text
+"--client billing-* --filter 'latency > 50ms'"
+
+A run uses it in two places. `engine_options` says what the engine has to decode, and what it can leave out. `apply`
+yields the selected exchanges of the run's batches, each with all its rows.
+"""
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kafkatap.reports.filters import ALWAYS, NEVER
+import numpy as np
 
-from .commands.console import moment_of
-from .commands.values import When, api_keys
+from kafkatap.reports.batch import Batch, Names
+from kafkatap.reports.literals import Moment
 
 if TYPE_CHECKING:
+    from kafkatap.dissector.inspection import Inspector
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.reports.expressions import Condition
+    from kafkatap.dissector.layouts.schema import MessageLayout
+    from kafkatap.reports.expressions import Condition, Expression
+    from kafkatap.reports.expressions.meaning import Node
+
+    Messages = Mapping[tuple[int, int], MessageLayout]
+
+Array = np.ndarray[Any, Any]
+
+#: A time window without a start, and one without an end.
+EARLIEST, LATEST = -(2**63), 2**63 - 1
 
 
-def asked_condition(options: argparse.Namespace, definitions: Definitions | None = None) -> Condition | None:
-    """The condition that --filter, --api, --client, --topic and --broker add up to; None where nothing is left out.
+class RunNames(Names, Protocol):
+    """What numbers in a run's rows mean, and when its first packet came (None: no packet so far)."""
 
-    ValueError (of which `ExpressionError` is one) says what is wrong with them.
+    @property
+    def first(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """Exchanges that begin at `start` or later, and before `end`. None: no limit."""
+
+    start: Moment | None = None
+    end: Moment | None = None
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether both ends are absolute times."""
+        return all(moment is None or moment.is_absolute for moment in (self.start, self.end))
+
+    def span(self, first: int) -> tuple[int, int]:
+        """Start and end as ns since the epoch, for a capture whose first packet came at `first`."""
+        start = EARLIEST if self.start is None else self.start.at(first)
+        return start, LATEST if self.end is None else self.end.at(first)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What a selection needs of the engine; each is an argument of `Engine`."""
+
+    all_results: bool
+    inspectors: tuple[Inspector, ...]
+    apis: frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which exchanges are selected: those in the `window` for which the `expression` holds. None: any.
+
+    `text`: the options as the user wrote them. `bits_before`: bits of the exchanges' marks that another selection of
+    the same run uses.
     """
-    parts = _parts(options)
-    if not parts and not options.filter:
-        return None
-    from kafkatap.reports.expressions import Condition, parse_expression
 
-    messages = None if definitions is None else definitions.messages
-    if options.filter:
-        parse_expression(options.filter, messages)  # by itself, so that a mistake is told in the text as it was written
-        parts.append(f"({options.filter})")
-    return Condition(parse_expression(" and ".join(parts), messages))
+    expression: Expression | None = None
+    window: TimeWindow | None = None
+    text: str | None = None
+    bits_before: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        filter: str | None = None,
+        clients: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        brokers: Sequence[str] = (),
+        apis: Sequence[str] = (),
+        start: Moment | None = None,
+        end: Moment | None = None,
+        definitions: Definitions | None = None,
+        utc: bool = False,
+    ) -> Selection:
+        """A selection by options. Each option narrows it; values of one option are alternatives.
+
+        `filter`: an expression (docs/filters.md), in which times without a zone are local, or with `utc` UTC.
+        `clients`, `topics`: names with the wildcards * and ?. `brokers`: ADDRESS, ADDRESS:PORT or :PORT. `apis`: names
+        or keys. ValueError (of which `ExpressionError` is one) where an option is wrong, with the place.
+        """
+        messages = None if definitions is None else definitions.messages
+        nodes = _nodes(clients, topics, brokers, apis)
+        if filter is not None:
+            from kafkatap.reports.expressions import parse_expression
+
+            if not filter.strip():
+                raise ValueError("the filter is empty: leave the option out to select everything (--filter help)")
+            nodes.append(parse_expression(filter, messages, utc).root)
+        window = None if start is None and end is None else TimeWindow(start, end)
+        text = _as_written(
+            [("from", None if start is None else start.text), ("to", None if end is None else end.text)]
+            + [("client", c) for c in clients] + [("topic", t) for t in topics]
+            + [("broker", b) for b in brokers] + ([("api", ",".join(apis))] if apis else [])
+            + [("filter", filter)]
+        )  # fmt: skip
+        return cls(_all_of(nodes, text or "", messages), window, text)
+
+    def __bool__(self) -> bool:
+        """Whether anything is left out."""
+        return self.expression is not None or self.window is not None
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether no time in it depends on the capture's first packet."""
+        return (self.window is None or self.window.is_resolved) and (
+            self.expression is None or self.expression.is_resolved
+        )
+
+    def at(self, first: int) -> Selection:
+        """The same with absolute times, for a capture whose first packet came at `first` (ns since the epoch)."""
+        if self.is_resolved:
+            return self
+        expression = None if self.expression is None else self.expression.at(first)
+        window = None if self.window is None else TimeWindow(*map(Moment, self.window.span(first)))
+        return replace(self, expression=expression, window=window)
+
+    def beside(self, other: Selection) -> Selection:
+        """The same for an engine that also runs with the inspectors of `other`."""
+        condition = other.condition()
+        return self if condition is None else replace(self, bits_before=condition.marks)
+
+    def condition(self) -> Condition | None:
+        """A new `Condition` of the expression; None where there is none."""
+        if self.expression is None:
+            return None
+        from kafkatap.reports.expressions import Condition
+
+        return Condition(self.expression, self.bits_before)
+
+    @property
+    def engine_options(self) -> EngineOptions:
+        """What the engine has to decode for this selection. Each call returns new inspectors, for one engine."""
+        condition = self.condition()
+        if condition is None:
+            return EngineOptions(False, (), None)
+        inspectors = () if condition.probes is None else (condition.probes,)
+        return EngineOptions(condition.needs_results, inspectors, condition.api_keys)
+
+    def apply(self, batches: Iterable[Batch], names: RunNames) -> Iterator[Batch]:
+        """The selected exchanges of a run's batches, with all their rows; see `Selector.apply`."""
+        return Selector(self, names).apply(batches) if self else iter(batches)
 
 
-def filter_condition(options: argparse.Namespace, definitions: Definitions | None = None) -> Condition | None:
-    """The condition of --filter alone; ValueError as for `asked_condition`."""
-    if not options.filter:
-        return None
-    from kafkatap.reports.expressions import Condition, parse_expression
-
-    return Condition(parse_expression(options.filter, None if definitions is None else definitions.messages))
+EVERYTHING = Selection()
 
 
-def incident_condition(
-    options: argparse.Namespace, before: Condition | None, definitions: Definitions | None = None
-) -> Condition | None:
-    """The condition of --on, in a run that has another one before; ValueError as for `asked_condition`."""
+class Selector:
+    """A selection at work in one run: it judges the batches of an engine that has the selection's `engine_options`.
+
+    `names` may grow while batches are judged. They have to know the first packet's time by the first batch, unless the
+    selection is resolved.
+    """
+
+    def __init__(self, selection: Selection, names: RunNames) -> None:
+        self.selection = selection
+        self._names = names
+        self._condition: Condition | None = None
+        self._span: tuple[int, int] | None = None
+        self._is_ready = False
+
+    def select(self, batch: Batch) -> Array:
+        """Which exchanges are selected, by the names that are known now: bool (n,)."""
+        self._prepare()
+        if self._condition is None:
+            mask: Array = np.ones(len(batch.exchanges), bool)
+        else:
+            mask = self._condition.select(batch, self._names)
+        if self._span is not None:
+            begin = _began(batch.exchanges)
+            mask = mask & (begin >= self._span[0]) & (begin < self._span[1])
+        return mask
+
+    def pick(self, batch: Batch) -> Batch | None:
+        """The selected exchanges of a batch, by the names that are known now; None where there are none."""
+        if not self.selection:
+            return batch
+        mask = self.select(batch)
+        if not mask.any():
+            return None
+        return batch if mask.all() else batch.picked(mask)
+
+    def apply(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The selected exchanges of all batches, with all their rows.
+
+        Where topics are compared by name, an exchange on a topic of which only the id is known waits until the end.
+        """
+        from kafkatap.reports.expressions.columns import unnamed_topics
+
+        held: list[Batch] = []
+        for batch in batches:
+            self._prepare()
+            if self._condition is not None and self._condition.names_topics:
+                waits = _is_on_unnamed(batch, [unnamed_topics(rows, self._names) for rows in _topic_rows(batch)])
+                if waits.any():
+                    held.append(batch.picked(waits))
+                    batch = batch.picked(~waits)
+            picked = self.pick(batch)
+            if picked is not None:
+                yield picked
+        for batch in held:
+            picked = self.pick(batch)
+            if picked is not None:
+                yield picked
+
+    def forget(self) -> None:
+        """Judge names anew: their numbers have changed."""
+        if self._condition is not None:
+            self._condition.forget()
+
+    def _prepare(self) -> None:
+        if self._is_ready:
+            return
+        selection = self.selection
+        if not selection.is_resolved:
+            first = self._names.first
+            assert first is not None, "a batch comes after the first packet"
+            selection = selection.at(first)
+        self._condition = selection.condition()
+        self._span = None if selection.window is None else selection.window.span(0)
+        self._is_ready = True
+
+
+def selection_of(options: argparse.Namespace, definitions: Definitions | None = None) -> Selection:
+    """The selection that a command's options --filter, --client, --topic, --api, --broker, --from and --to make.
+
+    ValueError (of which `ExpressionError` is one) where an option is wrong.
+    """
+    from kafkatap.reports.literals import read_moment
+
+    utc = bool(getattr(options, "utc", False))
+    start, end = (getattr(options, name, None) for name in ("start", "end"))
+    return Selection.of(
+        filter=options.filter,
+        clients=options.client or (),
+        topics=options.topic or (),
+        brokers=options.broker or (),
+        apis=[name for names in options.api or () for name in names],
+        start=None if start is None else read_moment(start, utc),
+        end=None if end is None else read_moment(end, utc),
+        definitions=definitions,
+        utc=utc,
+    )
+
+
+def incident_selection(
+    options: argparse.Namespace, shown: Selection, definitions: Definitions | None = None
+) -> Selection | None:
+    """The selection of --on, in a run that selects `shown` too; ValueError as for `selection_of`."""
     if options.on is None:
         return None
     if options.write_pcap is None:
-        raise ValueError("--on tells when packets are written: it needs --write-pcap FILE")
-    from kafkatap.reports.expressions import Condition, parse_expression
-
-    messages = None if definitions is None else definitions.messages
-    return Condition(parse_expression(options.on, messages), before)
+        raise ValueError("--on says when packets are written: it needs --write-pcap FILE")
+    return Selection.of(filter=options.on, definitions=definitions, utc=options.utc).beside(shown)
 
 
-def _parts(options: argparse.Namespace) -> list[str]:
-    names = [name for group in options.api or () for name in group]
-    parts = [f"api in ({', '.join(map(str, sorted(api_keys(names))))})"] if names else []
-    for column in ("client", "topic"):
-        globs = getattr(options, column)
+def _nodes(
+    clients: Sequence[str], topics: Sequence[str], brokers: Sequence[str], apis: Sequence[str]
+) -> list[Node]:  # fmt: skip
+    """A node for each option that selects something."""
+    if not (clients or topics or brokers or apis):
+        return []
+    from kafkatap.reports.addresses import canonical_broker
+    from kafkatap.reports.expressions.meaning import ColumnAtom
+    from kafkatap.reports.expressions.names import NAMES
+    from kafkatap.reports.expressions.verdicts import Numbers, Test, Texts
+
+    found: list[tuple[str, Test]] = []
+    if apis:
+        found.append(("api", Numbers("==", tuple(sorted(api_keys(apis))))))
+    for name, globs in (("client", clients), ("topic", topics)):
         if globs:
-            parts.append(f"{column} ~ {_pattern(globs)}")
-    if options.broker:
-        parts.append(f"broker in ({', '.join(map(_quoted, options.broker))})")
-    return parts
+            pattern = "|".join(fnmatch.translate(glob) for glob in globs)
+            found.append((name, Texts(pattern=re.compile(rf"\A(?:{pattern})", re.DOTALL))))
+    if brokers:
+        found.append(("broker", Texts(frozenset(map(canonical_broker, brokers)))))
+    return [ColumnAtom(NAMES[name], test) for name, test in found]
 
 
-def _pattern(globs: Sequence[str]) -> str:
-    """As a regular expression in quotes, in which backslashes stay as they are."""
-    return '"\\A(?:' + "|".join(fnmatch.translate(g) for g in globs).replace('"', '\\"') + ')"'
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def asked_window(options: argparse.Namespace) -> Callable[[int], tuple[int, int]] | None:
-    """From the first packet's time to the span that --from and --to ask for (ns since the epoch, the end not in it)."""
-    start: When | None = options.start
-    end: When | None = options.end
-    if start is None and end is None:
+def _all_of(nodes: list[Node], text: str, messages: Messages | None) -> Expression | None:
+    if not nodes:
         return None
-    return lambda first: (moment_of(start, first, ALWAYS), moment_of(end, first, NEVER))
+    from kafkatap.reports.expressions.meaning import Every, Expression
+
+    return Expression(text, nodes[0] if len(nodes) == 1 else Every(tuple(nodes)), messages)
 
 
-def asked(options: argparse.Namespace) -> str | None:
-    """The options that leave something out, as they were given; None where nothing is left out."""
-    parts = []
-    for name in ("from", "to", "client", "topic", "broker", "api", "only", "filter"):
-        value = getattr(options, {"from": "start", "to": "end"}.get(name, name), None)
-        if isinstance(value, When):
-            parts.append(f"--{name} {value.text}")
-        elif isinstance(value, str):
-            parts.append(f"--{name} '{value}'" if name == "filter" else f"--{name} {value}")
-        for each in value if isinstance(value, list) else ():
-            parts.append(f"--{name} {','.join(each) if isinstance(each, list) else each}")
-    return " ".join(parts) or None
+def api_keys(names: Iterable[str]) -> frozenset[int]:
+    """The keys of APIs by name (in any case) or number; ValueError for an unknown one, with those like it."""
+    from kafkatap.dissector.layouts.catalog import api_names
+
+    by_name = {name.lower(): key for key, name in api_names().items()}
+    keys = set()
+    for name in names:
+        plain = name.replace("_", "").replace("-", "").lower()
+        if re.fullmatch(r"\d{1,5}", name) and int(name) < 32768:
+            keys.add(int(name))
+        elif plain in by_name:
+            keys.add(by_name[plain])
+        else:
+            from difflib import get_close_matches
+
+            near = [api_names()[by_name[n]] for n in get_close_matches(plain, by_name, 3)]
+            raise ValueError(f"no API is called {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+    return frozenset(keys)
+
+
+def _as_written(parts: Iterable[tuple[str, str | None]]) -> str | None:
+    """Options as a command line has them; None where there are none."""
+    written = [f"--{name} '{value}'" if name == "filter" else f"--{name} {value}" for name, value in parts if value]
+    return " ".join(written) or None
+
+
+def _began(exchanges: Array) -> Array:
+    """When exchanges began, int64 ns: with the request's first byte, an orphan response with its own."""
+    from kafkatap.reports.expressions.columns import began_at
+
+    return began_at(exchanges)
+
+
+def _topic_rows(batch: Batch) -> list[Array]:
+    return [rows for rows in (batch.results, batch.topics) if rows is not None]
+
+
+def _is_on_unnamed(batch: Batch, unnamed: Sequence[Array]) -> Array:
+    """Exchanges with a topic whose name is not known yet: bool (n,)."""
+    numbers = [rows["exchange"][mask] for rows, mask in zip(_topic_rows(batch), unnamed, strict=True)]
+    found = np.concatenate(numbers)
+    if not len(found):
+        return np.zeros(len(batch.exchanges), bool)
+    return np.isin(batch.exchanges["exchange"], found)

@@ -1,12 +1,12 @@
-"""Where records begin, found in the middle of a capture.
+"""Find where records begin in the middle of a capture.
 
-From each place in a window, the records that would follow are chained up by their lengths. The true chain passes the
-whole window, and so does none that starts inside of one packet, whatever that packet holds: it ends with the packet at
-the latest, or joins the true one there. So the window has to hold one longest packet before the target and more than
-one after it. Chains are followed backwards, each place once, so that no content makes this slow.
+From each place in a window, a chain follows the lengths of the records that would begin there. Only the true chain
+passes the whole window. A chain that starts inside of a packet ends with that packet, or joins the true one there,
+whatever the packet holds. So the window has to hold one longest packet before the target and more than one after it.
+Chains are followed backwards, each place once, so no content makes this slow.
 
-What a record must be like is stricter here than in the kernels that split captures: lengths, the fraction of a second,
-and times near those of the next record. A search that fails for that is only a search that finds nothing.
+The rules for a record are stricter here than in the kernels that split captures: its lengths, its fraction of a second,
+and its time near that of the next record. If a true record breaks them, the search only finds nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.kernels import kernel
-from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be32
 
 from .pcap import FILE_HEADER, HEADER, LONGEST_PACKET, read32
@@ -28,23 +28,27 @@ from .pcapng import (
     SIMPLE_PACKET,
 )
 
-#: Bytes needed before the target: the longest packet and what else its record holds.
+#: Bytes needed before the target: the longest packet and the rest of its record.
 BEFORE = LONGEST_PACKET + 65_536
-#: Some captures tell of more bytes captured than there were, by the length of a header.
+#: Some captures claim that more bytes were captured than there were, by the length of a header.
 _MORE_CAPTURED = 256
-#: Records that follow each other are no further apart in time (s), and none is further from the capture's first one.
+#: The most time (s) between one record and the next, and between any record and the capture's first one.
 _FAR = 10 * 86_400
 _VERY_FAR = 10 * 366 * 86_400
 _SHORTEST_BLOCK = 12
 
-#: What a search tells: the place (-1: none), and how many chains speak of others (-1: none speaks of this one either
-#: but what begins after the target).
-PLACE, OTHERS = range(2)
+#: The result of a search, one row.
+FOUND = record_dtype(
+    ("place", "i8"),  # where the first record begins; -1: not found
+    ("others", "i8"),  # how many chains lead to other places; -1: no chain from before the target leads to this one
+)
+#: Where a block begins and ends.
+BLOCK_RANGE = record_dtype(("begin", "i8"), ("end", "i8"))
 
 
 @helper
 def _pcap_record(buf, at, swapped, units, about):  # type: ignore[no-untyped-def]
-    """The length of the record that may begin at `at`, whose header is whole; 0 if none does."""
+    """Return the length of the record that may begin at `at`, whose header is whole; 0 if none does."""
     captured = read32(buf, at + 8, swapped)
     if captured > LONGEST_PACKET:
         return np.int64(0)
@@ -66,7 +70,7 @@ def _pcap_record(buf, at, swapped, units, about):  # type: ignore[no-untyped-def
 
 @helper
 def _pcapng_block(buf, at, end, swapped):  # type: ignore[no-untyped-def]
-    """The length of the block that may begin at `at`, whose first twelve bytes are there; 0 if none does."""
+    """Return the length of the block that may begin at `at`, whose first twelve bytes are there; 0 if none does."""
     length = read32(buf, at + 4, swapped)
     if length < _SHORTEST_BLOCK or length % 4 != 0 or length > LONGEST_BLOCK:
         return np.int64(0)
@@ -75,7 +79,7 @@ def _pcapng_block(buf, at, end, swapped):  # type: ignore[no-untyped-def]
         if read32(buf, at + length - 4, swapped) != length:
             return np.int64(0)
     elif at + 28 > end or length > BEFORE or (kind != ENHANCED_PACKET and kind != OBSOLETE_PACKET):
-        return np.int64(0)  # its end is not there to tell
+        return np.int64(0)  # its end is not in the window, so nothing confirms it
     if kind == SECTION_HEADER:
         least = np.int64(28)
         if be32(buf, at + 8) != (0x1A2B3C4D if swapped else 0x4D3C2B1A):
@@ -94,14 +98,14 @@ def _pcapng_block(buf, at, end, swapped):  # type: ignore[no-untyped-def]
     elif kind == SIMPLE_PACKET:
         least = np.int64(16)
     elif kind == 0 or (kind >= 0x1000 and kind < 0x80000000 and kind & 0x3FFFFFFF != 0xBAD):
-        return np.int64(0)  # no type that was given out, nor one for local use
+        return np.int64(0)  # neither a registered type nor one for local use
     else:
         least = np.int64(_SHORTEST_BLOCK)
     return length if length >= least else np.int64(0)
 
 
 @helper
-def _tell(landing, last, target, end, found):  # type: ignore[no-untyped-def]
+def _set_found(landing, last, target, end, found):  # type: ignore[no-untyped-def]
     """Set `found` by the first place up to `last` whose chain passes the window, else by the first one after it."""
     place = np.int64(-1)
     others = 0
@@ -118,20 +122,20 @@ def _tell(landing, last, target, end, found):  # type: ignore[no-untyped-def]
             if landing[at] >= 0 and at >= target:
                 place = np.int64(at)
             at += 1
-    found[PLACE] = place
-    found[OTHERS] = others
+    found[0].place = place
+    found[0].others = others
     return place
 
 
-@kernel(np.uint8, int, int, int, int, int, int, int, np.int32, np.int64)
+@kernel(np.uint8, int, int, int, int, int, int, int, np.int32, FOUND)
 def find_pcap(buf, end, target, last, whole, swapped, units, about, landing, found):  # type: ignore[no-untyped-def]
     """Find the first record that begins at `target` or later, by the chains through buf[:end] from places up to `last`.
 
-    `whole`: the capture ends with the window, and no record is cut short by that. `units`: those of a second, which no
-    fraction reaches. `about` is a time (s) that those of all records are somewhere near, 0 if none is known.
+    `whole`: the capture ends with the window, and its last record is whole. `units`: how many fractions a second has.
+    `about`: a time (s) near those of all records, 0 if none is known.
 
-    landing[at] becomes what the chain from there says (-1: none that passes the window). Returns found[PLACE]; a place
-    at the window's end or beyond it is where the record that covers all of the rest ends.
+    landing[at] becomes the place that the chain from there leads to (-1: it does not pass the window). Returns
+    found.place. A place at the window's end or beyond it is the end of a record that covers all of the rest.
     """
     at = np.int64(end - 1)
     while at >= 0:
@@ -155,12 +159,12 @@ def find_pcap(buf, end, target, last, whole, swapped, units, about, landing, fou
                 lands = at
         landing[at] = lands
         at -= 1
-    return _tell(landing, last, target, end, found)
+    return _set_found(landing, last, target, end, found)
 
 
-@kernel(np.uint8, int, int, int, int, int, np.int32, np.int64)
+@kernel(np.uint8, int, int, int, int, int, np.int32, FOUND)
 def find_pcapng(buf, end, target, last, whole, swapped, landing, found):  # type: ignore[no-untyped-def]
-    """`find_pcap` for the blocks of a pcapng, which begin at multiples of four. buf[0] is at one, too."""
+    """Do as `find_pcap` for the blocks of a pcapng, which begin at multiples of four; so does buf[0]."""
     at = np.int64(end - 1)
     while at >= 0:
         lands = np.int64(-1)
@@ -178,13 +182,15 @@ def find_pcapng(buf, end, target, last, whole, swapped, landing, found):  # type
                 lands = at
         landing[at] = lands
         at -= 1
-    return _tell(landing, last, target, end, found)
+    return _set_found(landing, last, target, end, found)
 
 
-@kernel(np.uint8, int, int, int, np.int64)
+@kernel(np.uint8, int, int, int, BLOCK_RANGE)
 def find_descriptions(buf, start, end, swapped, places):  # type: ignore[no-untyped-def]
-    """Note where the section headers and interface descriptions of whole blocks in buf[start:end] begin and end:
-    places[2n] and places[2n + 1]. Returns their number, also of those that `places` has no room for."""
+    """Write where the section headers and interface descriptions of the whole blocks in buf[start:end] lie to `places`.
+
+    Returns their number, which includes those that `places` has no room for.
+    """
     at = np.int64(start)
     count = 0
     while at + _SHORTEST_BLOCK <= end:
@@ -195,9 +201,9 @@ def find_descriptions(buf, start, end, swapped, places):  # type: ignore[no-unty
         if length < _SHORTEST_BLOCK or at + length > end:
             break
         if kind == SECTION_HEADER or kind == INTERFACE_DESCRIPTION:
-            if 2 * count + 1 < places.shape[0]:
-                places[2 * count] = at
-                places[2 * count + 1] = at + length
+            if count < places.shape[0]:
+                places[count].begin = at
+                places[count].end = at + length
             count += 1
         at += length
     return count

@@ -1,7 +1,8 @@
-"""Duplicates, which several captures hold: packets of equal time, length and bytes, and read close to each other.
+"""Duplicates: packets of equal time, length and bytes in several captures, read close to each other.
 
-A packet's fingerprint takes in its time stamp, its length on the wire and its first bytes. The table keeps those of the
-latest packets, so its size is fixed: captures that overlap are read in order of time, and duplicates come soon after.
+A packet's fingerprint covers its time stamp, its length on the wire and its first bytes. The table keeps those of the
+latest packets only, so its size is fixed. Captures that overlap are read in time order, so duplicates come close
+together.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from kafkatap.kernels.readers import be32
 
 from .dtypes import PACKET
 
-#: A packet seen: its fingerprint, when (a count), and the capture that held it.
-SEEN = record_dtype(("fingerprint", "i8"), ("when", "i8"), ("capture", "i8"))
+#: One packet: its fingerprint, its number among all packets (0: an empty place), and the capture that has it.
+FINGERPRINT = record_dtype(("fingerprint", "i8"), ("number", "i8"), ("capture", "i8"))
 TABLE_SIZE = 1 << 16
-#: Places in which a fingerprint may lie; the longest unused one is written over.
+#: Places in which a fingerprint may lie; the oldest one is overwritten.
 PLACES = 8
-#: Bytes of a packet that count: link layer, IP, TCP with options, and the first of what it carries.
+#: Bytes of a packet that are compared: link layer, IP, TCP with options, and the first of the payload.
 HEAD = 96
 
 
 @helper
 def _fingerprint(buf, packet, seed):  # type: ignore[no-untyped-def]
-    """60 bits: two hashes of the same words, one of which takes in the other at each step."""
+    """Return 60 bits: two hashes of the same words, of which the second also depends on the first at each step."""
     low = hash_start(seed)
     high = low
     for word in (packet.ts & 0xFFFFFFFF, (packet.ts >> 32) & 0xFFFFFFFF, np.int64(packet.original)):
@@ -43,28 +44,31 @@ def _fingerprint(buf, packet, seed):  # type: ignore[no-untyped-def]
     return (spread(high) << 30) | spread(low)
 
 
-@kernel(np.uint8, PACKET, int, int, int, SEEN, np.int64, int)
-def count_duplicates(buf, packets, first, end, capture, seen, state, seed):  # type: ignore[no-untyped-def]
-    """Note packets[first:end] of capture number `capture`. state[0] counts packets, state[1 + n] those of capture n
-    that a capture numbered below n holds too."""
+@kernel(np.uint8, PACKET, int, int, int, FINGERPRINT, np.int64, int, int)
+def count_duplicates(buf, packets, first, end, capture, table, counts, before, seed):  # type: ignore[no-untyped-def]
+    """Count packets[first:end] of capture number `capture`, after `before` packets; return how many there are then.
+
+    counts[n] is the number of packets of capture n that a capture with a lower number has too.
+    """
+    number = np.int64(before)
     for i in range(first, end):
         packet = packets[i]
         fingerprint = _fingerprint(buf, packet, seed)
-        state[0] += 1
+        number += 1
         oldest = np.int64(0)
         found = np.int64(-1)
         for k in range(PLACES):
             place = ((fingerprint & 0xFFFFFFFF) + k) & (TABLE_SIZE - 1)
-            row = seen[place]
-            if k == 0 or row.when < seen[oldest].when:
+            row = table[place]
+            if k == 0 or row.number < table[oldest].number:
                 oldest = place
-            if row.when > 0 and row.fingerprint == fingerprint and row.capture != capture:
+            if row.number > 0 and row.fingerprint == fingerprint and row.capture != capture:
                 found = place
-        if found >= 0:  # it stays with the first capture that holds it
-            state[1 + max(capture, seen[found].capture)] += 1
-            seen[found].capture = min(capture, seen[found].capture)
+        if found >= 0:  # the first capture that has it keeps it
+            counts[max(capture, table[found].capture)] += 1
+            table[found].capture = min(capture, table[found].capture)
         else:
-            seen[oldest].fingerprint = fingerprint
-            seen[oldest].when = state[0]
-            seen[oldest].capture = capture
-    return 0
+            table[oldest].fingerprint = fingerprint
+            table[oldest].number = number
+            table[oldest].capture = capture
+    return number

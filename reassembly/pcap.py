@@ -1,23 +1,36 @@
-"""Classic pcap: a 24-byte file header, then records of a 16-byte header and the captured bytes. Either byte order,
-microseconds or nanoseconds (magic a1b2c3d4 and a1b23c4d). Of the modified variant (a1b2cd34) the header of a record has
-8 bytes more: the interface's index, the protocol and the packet's type."""
+"""Classic pcap: a 24-byte file header, then records of a 16-byte header and the captured bytes.
+
+Either byte order, microseconds or nanoseconds (magic a1b2c3d4 and a1b23c4d). In the modified variant (a1b2cd34) the
+header of a record has 8 more bytes: the interface's index, the protocol and the packet's type.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from kafkatap.kernels import kernel
-from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be32, le32
 
 from .dtypes import PACKET
 
-#: Scan state (int64): where to go on, what stopped the scan, the format of this capture, the number of the next packet,
-#: where no record is to be taken that begins there or later, and the bytes of a record's header.
-POSITION, STATUS, SWAPPED, NANOSECONDS, LINK_TYPE, NEXT_NUMBER, STOP, RECORD_HEADER = range(8)
-STATE_SIZE = 8
-#: Why a scan stopped: all whole records read, output full, or a record that cannot be one.
-SCANNED, OUTPUT_FULL, DAMAGED = range(3)
+#: One row: the format of a capture, and how far it was scanned.
+SCAN_STATE = record_dtype(
+    ("position", "i8"),  # the first byte that was not read
+    ("status", "i8"),  # why the scan stopped: SCAN_ENDED, …
+    ("next_number", "i8"),  # of the next packet
+    ("stop", "i8"),  # records that begin here or later are not read
+    ("swapped", "i8"),  # 1: big-endian (in a pcapng: its current section)
+    ("nanoseconds", "i8"),  # 1: pcap's fractions of a second are ns, else µs
+    ("link_type", "i8"),  # of a pcap
+    ("record_header", "i8"),  # bytes of a pcap record's header
+    ("interfaces", "i8"),  # how many interfaces a pcapng described so far
+    ("first_interface", "i8"),  # the first of them that belongs to the current section
+    ("dropped", "i8"),  # packets that a pcapng reports as dropped
+    ("drops_known", "i8"),  # 1: it reports them
+)
+#: Why a scan stopped: no whole record is left, `packets` or `interfaces` is full, or a record cannot be one.
+SCAN_ENDED, SCAN_FULL, SCAN_DAMAGED = range(3)
 
 #: Nothing captures longer packets (Wireshark's own bound is 256 KiB): a greater length is damage.
 LONGEST_PACKET = 262_144
@@ -27,24 +40,25 @@ FILE_HEADER = 24
 
 @helper
 def read32(buf, at, swapped):  # type: ignore[no-untyped-def]
-    """32 bits in the capture's byte order."""
+    """Read 32 bits in the capture's byte order."""
     return be32(buf, at) if swapped else le32(buf, at)
 
 
-@kernel(np.uint8, int, int, np.int64, PACKET)
+@kernel(np.uint8, int, int, SCAN_STATE, PACKET)
 def scan_pcap(buf, start, end, state, packets):  # type: ignore[no-untyped-def]
-    """Split buf[start:end] into packets; return their number. state[POSITION] is the first byte not taken."""
-    swapped = state[SWAPPED]
-    unit = 1 if state[NANOSECONDS] else 1000
-    link_type = state[LINK_TYPE]
-    number = state[NEXT_NUMBER]
+    """Split buf[start:end] into packets; return their number."""
+    s = state[0]
+    swapped = s.swapped
+    unit = 1 if s.nanoseconds else 1000
+    link_type = s.link_type
+    number = s.next_number
     room = packets.shape[0]
     at = start
     count = 0
-    status = SCANNED
-    header = state[RECORD_HEADER]
-    magic = 0xA1B23C4D if state[NANOSECONDS] else (0xA1B2CD34 if header == MODIFIED_HEADER else 0xA1B2C3D4)
-    last = min(end - header, state[STOP] - 1)
+    status = SCAN_ENDED
+    header = s.record_header
+    magic = 0xA1B23C4D if s.nanoseconds else (0xA1B2CD34 if header == MODIFIED_HEADER else 0xA1B2C3D4)
+    last = min(end - header, s.stop - 1)
     while at <= last:
         if read32(buf, at, swapped) == magic and read32(buf, at + 8, swapped) == 0:
             # A file header again: captures that were joined by cat. (A packet of the year 2055 has bytes.)
@@ -55,12 +69,12 @@ def scan_pcap(buf, start, end, state, packets):  # type: ignore[no-untyped-def]
         captured = read32(buf, at + 8, swapped)
         original = read32(buf, at + 12, swapped)
         if captured > LONGEST_PACKET:
-            status = DAMAGED
+            status = SCAN_DAMAGED
             break
         if at + header + captured > end:
             break
         if count == room:
-            status = OUTPUT_FULL
+            status = SCAN_FULL
             break
         packet = packets[count]
         packet.ts = read32(buf, at, swapped) * 1_000_000_000 + read32(buf, at + 4, swapped) * unit
@@ -72,7 +86,7 @@ def scan_pcap(buf, start, end, state, packets):  # type: ignore[no-untyped-def]
         number += 1
         count += 1
         at += header + captured
-    state[POSITION] = at
-    state[STATUS] = status
-    state[NEXT_NUMBER] = number
+    s.position = at
+    s.status = status
+    s.next_number = number
     return count

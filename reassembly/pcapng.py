@@ -1,8 +1,8 @@
 """pcapng: blocks of (type, length, body, length) in the byte order of their section header.
 
-Read are section headers, interface descriptions (link type, if_tsresol, if_tsoffset), enhanced, simple and obsolete
-packet blocks, and interface statistics (drops); other blocks are passed over by their length. A block length that is
-not a multiple of 4, or less than 12, or that differs from its copy at the block's end, is damage.
+The scanner reads section headers, interface descriptions (link type, if_tsresol, if_tsoffset), enhanced, simple and
+obsolete packet blocks, and interface statistics (drops). It skips other blocks by their length. A block is damaged if
+its length is not a multiple of 4, less than 12, or differs from its copy at the block's end.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.kernels import kernel
-from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be16, be32, le16
 
 from .dtypes import PACKET
-from .pcap import DAMAGED, LONGEST_PACKET, NEXT_NUMBER, OUTPUT_FULL, POSITION, SCANNED, STATUS, STOP, SWAPPED, read32
+from .pcap import LONGEST_PACKET, SCAN_DAMAGED, SCAN_ENDED, SCAN_FULL, SCAN_STATE, read32
 
-#: More state (after pcap's): interfaces of this section, where they start, all interfaces, packets dropped as told.
-INTERFACES, FIRST_INTERFACE, DROPPED, DROPS_TOLD = 8, 9, 10, 11
-NG_STATE_SIZE = 12
-
-#: Per interface four int64: link type, ticks exponent (resolution 10^-n as n, 2^-n as -1 - n), offset in s, packets
-#: dropped as last told (-1: not told).
-INTERFACE_WIDTH = 4
+#: One interface of a capture.
+INTERFACE = record_dtype(
+    ("link_type", "i8"),
+    ("exponent", "i8"),  # of a tick: n for 10^-n s, -1 - n for 2^-n s
+    ("offset", "i8"),  # s
+    ("dropped", "i8"),  # packets dropped, as last reported; -1: not reported
+)
 
 SECTION_HEADER = 0x0A0D0D0A
 INTERFACE_DESCRIPTION, OBSOLETE_PACKET, SIMPLE_PACKET, INTERFACE_STATISTICS, ENHANCED_PACKET = 1, 2, 3, 5, 6
@@ -36,7 +36,7 @@ def _read16(buf, at, swapped):  # type: ignore[no-untyped-def]
 
 @helper
 def _option(buf, at, end, swapped, code):  # type: ignore[no-untyped-def]
-    """Where the value of an option starts, or -1."""
+    """Return where the value of an option starts, or -1."""
     while at + 4 <= end:
         kind = _read16(buf, at, swapped)
         length = _read16(buf, at + 2, swapped)
@@ -50,7 +50,7 @@ def _option(buf, at, end, swapped, code):  # type: ignore[no-untyped-def]
 
 @helper
 def _nanoseconds(high, low, exponent, offset):  # type: ignore[no-untyped-def]
-    """Ticks of an interface as ns since the epoch; exponent as in INTERFACE_WIDTH's second value."""
+    """Return the ticks of an interface as ns since the epoch; `exponent` as in INTERFACE."""
     if high >= 0x80000000:
         high -= 0x100000000
     ticks = high * 0x100000000 + low
@@ -74,117 +74,142 @@ def _nanoseconds(high, low, exponent, offset):  # type: ignore[no-untyped-def]
     return ticks // scale + offset * 1_000_000_000
 
 
-@kernel(np.uint8, int, int, np.int64, np.int64, PACKET)
+@helper
+def _byte_order(buf, at, swapped):  # type: ignore[no-untyped-def]
+    """Return the byte order of the block at `at`: 1 big-endian, 0 little-endian, -1 for a damaged section header."""
+    if read32(buf, at, swapped) != SECTION_HEADER:  # which reads the same in both orders
+        return swapped
+    magic = be32(buf, at + 8)
+    if magic == 0x1A2B3C4D:
+        return np.int64(1)
+    return np.int64(0) if magic == 0x4D3C2B1A else np.int64(-1)
+
+
+@helper
+def _block_length(buf, at, end, swapped):  # type: ignore[no-untyped-def]
+    """Return the length of the block at `at`: 0 if it is not whole, -1 if it is damaged."""
+    length = read32(buf, at + 4, swapped)
+    if length < 12 or length % 4 != 0 or length > LONGEST_BLOCK:
+        return np.int64(-1)
+    if at + length > end:
+        return np.int64(0)
+    return length if read32(buf, at + length - 4, swapped) == length else np.int64(-1)
+
+
+@helper
+def _read_interface(buf, body, end, swapped, interface):  # type: ignore[no-untyped-def]
+    """Read the body of an interface description into `interface`."""
+    interface.link_type = _read16(buf, body, swapped)
+    interface.exponent = 6
+    interface.offset = 0
+    interface.dropped = -1
+    resolution = _option(buf, body + 8, end, swapped, 9)
+    if resolution >= 0:
+        value = np.int64(buf[resolution])
+        interface.exponent = -1 - (value & 127) if value & 128 else value
+    offset = _option(buf, body + 8, end, swapped, 14)
+    if offset >= 0 and offset + 8 <= end:
+        # 64 bits in the section's order. The high half of seconds of our time is only the sign.
+        low = read32(buf, offset + 4 if swapped else offset, swapped)
+        high = read32(buf, offset if swapped else offset + 4, swapped)
+        interface.offset = low - 0x100000000 if high >= 0x80000000 else low
+
+
+@helper
+def _read_statistics(buf, body, end, s, interfaces):  # type: ignore[no-untyped-def]
+    """Add the drops that interface statistics report."""
+    value = _option(buf, body + 12, end, s.swapped, 5)
+    number = s.first_interface + read32(buf, body, s.swapped)
+    if value < 0 or value + 8 > end or number >= s.interfaces:
+        return
+    first = read32(buf, value, s.swapped)
+    second = read32(buf, value + 4, s.swapped)
+    drops = (first << 31) * 2 + second if s.swapped else (second << 31) * 2 + first
+    interface = interfaces[number]
+    s.dropped += drops - max(interface.dropped, 0)
+    s.drops_known = 1
+    interface.dropped = drops
+
+
+@helper
+def _holds_packet(kind, length):  # type: ignore[no-untyped-def]
+    """Return whether a block of this type and length holds a packet."""
+    return ((kind == ENHANCED_PACKET or kind == OBSOLETE_PACKET) and length >= 32) or (
+        kind == SIMPLE_PACKET and length >= 16
+    )
+
+
+@helper
+def _read_packet(buf, at, length, s, interfaces, packet):  # type: ignore[no-untyped-def]
+    """Read a block with a packet into `packet`; return whether it is one."""
+    swapped = s.swapped
+    body = at + 8
+    body_end = at + length - 4
+    kind = read32(buf, at, swapped)
+    number = np.int64(0)
+    high = np.int64(0)
+    low = np.int64(0)
+    if kind == SIMPLE_PACKET:
+        original = read32(buf, body, swapped)
+        data = body + 4
+        captured = min(original, body_end - data)
+    else:
+        number = read32(buf, body, swapped) if kind == ENHANCED_PACKET else _read16(buf, body, swapped)
+        high = read32(buf, body + 4, swapped)
+        low = read32(buf, body + 8, swapped)
+        captured = read32(buf, body + 12, swapped)
+        original = read32(buf, body + 16, swapped)
+        data = body + 20
+    number += s.first_interface
+    if captured > LONGEST_PACKET or data + captured > body_end or number >= s.interfaces:
+        return False
+    interface = interfaces[number]
+    packet.ts = _nanoseconds(high, low, interface.exponent, interface.offset)
+    packet.number = s.next_number
+    packet.at = data
+    packet.captured = captured
+    packet.original = min(original, 0x7FFFFFFF)
+    packet.link_type = interface.link_type
+    s.next_number += 1
+    return True
+
+
+@kernel(np.uint8, int, int, SCAN_STATE, INTERFACE, PACKET)
 def scan_pcapng(buf, start, end, state, interfaces, packets):  # type: ignore[no-untyped-def]
-    """Split buf[start:end] into packets; return their number. Interfaces are added to `interfaces` as they come."""
-    swapped = state[SWAPPED]
-    number = state[NEXT_NUMBER]
-    room = packets.shape[0]
+    """Split buf[start:end] into packets; return their number. New interfaces are added to `interfaces`."""
+    s = state[0]
     at = start
     count = 0
-    status = SCANNED
-    last = min(end - 12, state[STOP] - 1)
+    status = SCAN_ENDED
+    last = min(end - 12, s.stop - 1)
     while at <= last:
+        swapped = _byte_order(buf, at, s.swapped)
+        length = _block_length(buf, at, end, swapped) if swapped >= 0 else np.int64(-1)
+        if length <= 0:
+            if length < 0:
+                status = SCAN_DAMAGED
+            break
         kind = read32(buf, at, swapped)
         if kind == SECTION_HEADER:
-            magic = be32(buf, at + 8)
-            if magic == 0x1A2B3C4D:
-                swapped = np.int64(1)
-            elif magic == 0x4D3C2B1A:
-                swapped = np.int64(0)
-            else:
-                status = DAMAGED
+            s.swapped = swapped
+            s.first_interface = s.interfaces
+        elif kind == INTERFACE_DESCRIPTION and length >= 20:
+            if s.interfaces == interfaces.shape[0]:
+                status = SCAN_FULL
                 break
-        length = read32(buf, at + 4, swapped)
-        if length < 12 or length % 4 != 0 or length > LONGEST_BLOCK:
-            status = DAMAGED
-            break
-        if at + length > end:
-            break
-        if read32(buf, at + length - 4, swapped) != length:
-            status = DAMAGED
-            break
-        body = at + 8
-        body_end = at + length - 4
-        interface = np.int64(-1)
-        captured = np.int64(0)
-        original = np.int64(0)
-        data = np.int64(0)
-        high = np.int64(0)
-        low = np.int64(0)
-        if kind == SECTION_HEADER:
-            state[SWAPPED] = swapped
-            state[FIRST_INTERFACE] = state[INTERFACES]
-        elif kind == INTERFACE_DESCRIPTION and body + 8 <= body_end:
-            if (state[INTERFACES] + 1) * INTERFACE_WIDTH > interfaces.shape[0]:
-                status = OUTPUT_FULL
+            _read_interface(buf, at + 8, at + length - 4, swapped, interfaces[s.interfaces])
+            s.interfaces += 1
+        elif kind == INTERFACE_STATISTICS and length >= 24:
+            _read_statistics(buf, at + 8, at + length - 4, s, interfaces)
+        elif _holds_packet(kind, length):
+            if count == packets.shape[0]:
+                status = SCAN_FULL
                 break
-            row = state[INTERFACES] * INTERFACE_WIDTH
-            interfaces[row] = _read16(buf, body, swapped)
-            interfaces[row + 1] = 6
-            interfaces[row + 2] = 0
-            interfaces[row + 3] = -1
-            resolution = _option(buf, body + 8, body_end, swapped, 9)
-            if resolution >= 0:
-                value = np.int64(buf[resolution])
-                interfaces[row + 1] = -1 - (value & 127) if value & 128 else value
-            offset = _option(buf, body + 8, body_end, swapped, 14)
-            if offset >= 0 and offset + 8 <= body_end:
-                first = read32(buf, offset, swapped)
-                second = read32(buf, offset + 4, swapped)
-                # 64 bits in the section's order: of seconds of this age the high half is but the sign
-                low = second if swapped else first
-                high = first if swapped else second
-                interfaces[row + 2] = low - 0x100000000 if high >= 0x80000000 else low
-            state[INTERFACES] += 1
-        elif kind == ENHANCED_PACKET and body + 20 <= body_end:
-            interface = read32(buf, body, swapped)
-            high = read32(buf, body + 4, swapped)
-            low = read32(buf, body + 8, swapped)
-            captured = read32(buf, body + 12, swapped)
-            original = read32(buf, body + 16, swapped)
-            data = body + 20
-        elif kind == OBSOLETE_PACKET and body + 20 <= body_end:
-            interface = _read16(buf, body, swapped)
-            high = read32(buf, body + 4, swapped)
-            low = read32(buf, body + 8, swapped)
-            captured = read32(buf, body + 12, swapped)
-            original = read32(buf, body + 16, swapped)
-            data = body + 20
-        elif kind == SIMPLE_PACKET and body + 4 <= body_end:
-            interface = np.int64(0)
-            original = read32(buf, body, swapped)
-            captured = min(original, body_end - body - 4)
-            data = body + 4
-        elif kind == INTERFACE_STATISTICS and body + 12 <= body_end:
-            told = _option(buf, body + 12, body_end, swapped, 5)
-            row = (state[FIRST_INTERFACE] + read32(buf, body, swapped)) * INTERFACE_WIDTH
-            if told >= 0 and told + 8 <= body_end and row + 3 < state[INTERFACES] * INTERFACE_WIDTH:
-                first = read32(buf, told, swapped)
-                second = read32(buf, told + 4, swapped)
-                drops = (first << 31) * 2 + second if swapped else (second << 31) * 2 + first
-                state[DROPPED] += drops - max(interfaces[row + 3], 0)
-                interfaces[row + 3] = drops
-                state[DROPS_TOLD] = 1
-        if interface >= 0:
-            row = (state[FIRST_INTERFACE] + interface) * INTERFACE_WIDTH
-            if captured > LONGEST_PACKET or data + captured > body_end or row >= state[INTERFACES] * INTERFACE_WIDTH:
-                status = DAMAGED
+            if not _read_packet(buf, at, length, s, interfaces, packets[count]):
+                status = SCAN_DAMAGED
                 break
-            if count == room:
-                status = OUTPUT_FULL
-                break
-            packet = packets[count]
-            packet.ts = _nanoseconds(high, low, interfaces[row + 1], interfaces[row + 2])
-            packet.number = number
-            packet.at = data
-            packet.captured = captured
-            packet.original = min(original, 0x7FFFFFFF)
-            packet.link_type = interfaces[row]
-            number += 1
             count += 1
         at += length
-    state[POSITION] = at
-    state[STATUS] = status
-    state[NEXT_NUMBER] = number
+    s.position = at
+    s.status = status
     return count

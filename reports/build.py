@@ -27,19 +27,19 @@ def build_report(
     by: str = "api",
     timeline_rows: int = 24,
     curves: bool = False,
-    asked: str | None = None,
+    selected: str | None = None,
 ) -> Report:
     """The report of a run's counts.
 
-    `by`: api, client, broker, version or topic. `curves`: also make the curves that plots need. `asked`: the selection
-    in words, for the heading.
+    `by`: api, client, broker, version or topic. `curves`: also make the curves that plots need. `selected`: the
+    selection in words, for the heading.
     """
     check_by(by)
     counts.finish()
     detail = errors(counts, context)
     undecoded = not_decoded(counts, context)
     return Report(
-        heading=heading(counts, context, asked),
+        heading=heading(counts, context, selected),
         tables=(
             latency(counts, context, by),
             throttle(counts, context),

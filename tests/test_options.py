@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import time
 
 import pytest
 
 from kafkatap.commands.options import build_parser, completion_script
-from kafkatap.commands.values import When, api_keys, parse_duration, parse_when
+from kafkatap.commands.values import parse_duration, parse_when
+from kafkatap.reports.literals import Moment, read_moment
+from kafkatap.selection import api_keys
 
 SECOND = 1_000_000_000
 
@@ -35,8 +38,7 @@ def test_all_options() -> None:
         " --no-progress --color never -vv"
     )
     args = build_parser().parse_args(line.split())
-    assert args.start == When(10 * SECOND, True)
-    assert args.end == When(1_795_236_239_500_000_000, False)
+    assert (args.start, args.end) == ("+10s", "1795236239.5")
     assert args.client == ["a", "b*"]
     assert api_keys([name for names in args.api for name in names]) == {0, 1, 3}
     assert (args.interval, args.port, args.verbose, args.progress) == (250_000_000, [19092], 2, False)
@@ -63,14 +65,43 @@ def test_wrong_calls_end_with_2(wrong: list[str], capsys: pytest.CaptureFixture[
 
 
 def test_times() -> None:
-    assert parse_when("2026-11-21T04:43:59.392450001Z") == When(1_795_236_239_392_450_001, False)
-    assert parse_when("2026-11-21T05:43:59+01:00") == When(1_795_236_239 * SECOND, False)
-    assert parse_when("1795236239.392450001") == When(1_795_236_239_392_450_001, False)
-    assert parse_when("+0") == When(0, True)
-    assert parse_when("+1.5m") == When(90 * SECOND, True)
-    assert [parse_duration(t) for t in ("10", "1h", "2ms", "3us")] == [10 * SECOND, 3600 * SECOND, 2_000_000, 3000]
-    with pytest.raises(argparse.ArgumentTypeError, match="no duration"):
-        parse_duration("ten")
+    assert read_moment("2026-11-21T04:43:59.392450001Z") == Moment(1_795_236_239_392_450_001)
+    assert read_moment("2026-11-21 04:43:59.392 UTC") == Moment(1_795_236_239_392_000_000)
+    assert read_moment("2026-11-21T05:43:59+01:00") == Moment(1_795_236_239 * SECOND)
+    assert read_moment("1795236239.392450001") == Moment(1_795_236_239_392_450_001)
+    assert read_moment("+0") == Moment(0, after_first=True)
+    assert read_moment("+1.5m") == read_moment("+1m 30s") == Moment(90 * SECOND, after_first=True)
+    for wrong in ("24:00", "yesterday", "", "+", "+x", "15:60", "2026-13-01", "15:10 nowhere"):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"no time|no duration"):
+            parse_when(wrong)
+
+
+def test_durations() -> None:
+    texts = ("10", "1h", "2ms", "3us", "50 ms", "3m 24s")
+    assert [parse_duration(text) for text in texts] == [
+        10 * SECOND, 3600 * SECOND, 2_000_000, 3000, 50_000_000, 204 * SECOND,
+    ]  # fmt: skip
+    for wrong in ("ten", "3m 24", "1 2", "", "5 parsecs"):
+        with pytest.raises(argparse.ArgumentTypeError, match="no duration"):
+            parse_duration(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "utc", "zone"), [("04:43:59.5", True, "Asia/Tokyo"), ("13:43:59.5", False, "Asia/Tokyo"),
+                              ("04:43:59.5 UTC", False, "Asia/Tokyo"), ("13:43:59.5 JST", False, "Asia/Tokyo"),
+                              ("13:43:59.5+09:00", True, "Asia/Tokyo"), ("23:43:59.5", False, "America/New_York")],
+)  # fmt: skip
+def test_a_time_of_day_is_that_on_the_first_packet_s_day(
+    text: str, utc: bool, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = 1_795_236_239_392_450_001  # 2026-11-21 04:43:59 UTC, in New York still the 20th
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert read_moment(text, utc).at(first) == 1_795_236_239_500_000_000
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_unknown_apis_are_told_with_those_like_them() -> None:

@@ -431,12 +431,12 @@ def test_no_window_takes_a_search_out_of_its_bounds(
     for kernel, more in ((boundaries.find_pcap, (1_000_000, BEGIN // 10**9)), (boundaries.find_pcapng, ())):
         answers = []
         for run in (kernel, kernel.function):
-            landing, found = np.full(len(data), 7, np.int32), np.zeros(2, np.int64)
+            landing, found = np.full(len(data), 7, np.int32), np.zeros(1, boundaries.FOUND)
             run(*wanted, *more, landing, found)
             answers.append((landing.tolist(), found.tolist()))
         assert answers[0] == answers[1]
         assert all(place >= target for place in answers[0][0] if place >= 0)
-    places, plain = np.zeros(8, np.int64), np.zeros(8, np.int64)
+    places, plain = np.zeros((2, 4), boundaries.BLOCK_RANGE)
     count = boundaries.find_descriptions(data, 0, len(data), int(swapped), places)
     assert boundaries.find_descriptions.function(data, 0, len(data), int(swapped), plain) == count
     assert places.tolist() == plain.tolist()

@@ -12,8 +12,8 @@ import pytest
 
 from kafkatap.dissector.dtypes import EXCHANGE, NO_TIME
 from kafkatap.dissector.inspection import Frames
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.machine import JOB
-from kafkatap.dissector.programs.program import load_programs
 from kafkatap.engine import Engine
 from kafkatap.passes.message_index import message_ids, message_times, survey
 from kafkatap.passes.messages import Collector, Message, read_messages

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .schema import Message
+    from .schema import MessageLayout
 
 MESSAGES_FOLDER = Path(__file__).parent.parent / "messages"
 _SUFFIX = ".kmsg"
@@ -56,7 +56,7 @@ def api_name(api_key: int) -> str:
 
 
 @cache
-def load_api(api_key: int) -> tuple[Message, ...]:
+def load_api(api_key: int) -> tuple[MessageLayout, ...]:
     """Request and response of one API with a file here; KeyError for another key."""
     from .notation import parse_api  # here, so that names alone cost no more than a folder's listing
 
@@ -64,7 +64,7 @@ def load_api(api_key: int) -> tuple[Message, ...]:
     return parse_api((MESSAGES_FOLDER / name).read_text(encoding="utf-8"), name)
 
 
-def load_messages() -> dict[tuple[int, int], Message]:
+def load_messages() -> dict[tuple[int, int], MessageLayout]:
     """All built-in messages by (api_key, direction), direction as in `schema` (0 request, 1 response)."""
     return {
         (message.api_key, message.direction): message for api_key in built_in_names() for message in load_api(api_key)

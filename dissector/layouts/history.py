@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from .schema import Field, Message, Struct
+from .schema import Field, MessageLayout, Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Changes:
         return bool(self.added or self.removed or self.changed)
 
 
-def changes_in(message: Message, version: int) -> Changes:
+def changes_in(message: MessageLayout, version: int) -> Changes:
     """What is new in a version; of a message's first version all of its fields are."""
     now = dict(_entries(message.body, version, ""))
     whole = version - 1 not in message.versions

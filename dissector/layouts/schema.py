@@ -1,7 +1,7 @@
-"""The model of Kafka's message layouts: what the notation and Kafka's own definitions are read into.
+"""The model of Kafka's message layouts. The notation and Kafka's own definitions are parsed into it.
 
-A `Message` is one direction of one API over all its versions. Its `Struct`s hold `Field`s in wire order, each with the
-versions in which it exists. Nothing here reads files, bytes or text.
+A `MessageLayout` is one direction of one API over all its versions. Its `Struct`s hold `Field`s in wire order, each
+with the versions in which it exists. This module reads no files, bytes or text.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Struct:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MessageLayout:
     """One direction of one API: key, name ("Fetch"), all versions, those that are flexible, and the body's layout.
 
     `header_version` gives the request or response header's version for each message version.
@@ -115,3 +115,7 @@ class Message:
         if self.direction == REQUEST:
             return 0 if self.api_key == 7 and version == 0 else 1 + flexible
         return 0 if self.api_key == 18 else int(flexible)
+
+    def has_header_tags(self, version: int) -> bool:
+        """Whether the header before this message ends with a tag section."""
+        return self.header_version(version) == (2 if self.direction == REQUEST else 1)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..layouts.schema import FIXED_WIDTHS, REQUEST, Field, Message, Struct
+from ..layouts.schema import FIXED_WIDTHS, REQUEST, Field, MessageLayout, Struct
 from . import machine as m
 from .fields import HEADER_TAGS, TAGS, FieldTable, number_fields
 from .profiles import Profile
@@ -32,7 +32,7 @@ _FIXED_OPS = {
 }
 
 
-def compile_messages(messages: Mapping[tuple[int, int], Message], profile: Profile) -> Programs:
+def compile_programs(messages: Mapping[tuple[int, int], MessageLayout], profile: Profile) -> Programs:
     """Compile every version of every message. ValueError names the message that cannot be compiled."""
     table = number_fields(messages)
     index = np.full(2 * KEYS * VERSIONS, -1, np.int32)
@@ -51,14 +51,16 @@ def compile_messages(messages: Mapping[tuple[int, int], Message], profile: Profi
     return Programs(np.array(code, np.int32), index, roles, profile.name, table)
 
 
-def _label(message: Message, version: int) -> str:
+def _label(message: MessageLayout, version: int) -> str:
     return f"{message.name}{'Request' if message.direction == REQUEST else 'Response'} v{version}"
 
 
 class _Compiler:
-    """Writes the program of one version. `skip` are unwanted bytes that the next instruction is to take along."""
+    """Writes the program of one version. `skip` counts unwanted bytes that the next instruction has to skip."""
 
-    def __init__(self, code: list[int], message: Message, version: int, table: FieldTable, profile: Profile) -> None:
+    def __init__(
+        self, code: list[int], message: MessageLayout, version: int, table: FieldTable, profile: Profile
+    ) -> None:
         self.code, self.message, self.version, self.profile = code, message, version, profile
         self.table = table
         self.flexible = version in message.flexible
@@ -74,7 +76,7 @@ class _Compiler:
         self.write(m.OP_END)
 
     def header(self) -> None:
-        if self.message.header_version(self.version) == (2 if self.message.direction == REQUEST else 1):
+        if self.message.has_header_tags(self.version):
             self.tags({}, "", self.id(HEADER_TAGS))
 
     def compile_head(self) -> None:

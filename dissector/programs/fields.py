@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..layouts.schema import REQUEST, RESPONSE, Field, Message, Struct
+from ..layouts.schema import REQUEST, RESPONSE, Field, MessageLayout, Struct
 from .roles import (
     R_ACKS,
     R_API_KEY,
@@ -100,13 +100,13 @@ class FieldTable:
         return iter(self.fields)
 
 
-def number_fields(messages: Mapping[tuple[int, int], Message]) -> FieldTable:
+def number_fields(messages: Mapping[tuple[int, int], MessageLayout]) -> FieldTable:
     """Give every field of every message its id, in the order of (api_key, direction) and of the layouts."""
     fields: list[FieldInfo] = []
     find: dict[tuple[int, int, str], int] = {}
 
     def add(
-        message: Message, path: str, type_name: str, kind: int, role: int, element: int, inner: tuple[str, ...]
+        message: MessageLayout, path: str, type_name: str, kind: int, role: int, element: int, inner: tuple[str, ...]
     ) -> int:
         number = len(fields)
         key = (message.api_key, message.direction, path)
@@ -115,7 +115,7 @@ def number_fields(messages: Mapping[tuple[int, int], Message]) -> FieldTable:
         fields.append(FieldInfo(number, *key[:2], message.name, path, type_name, kind, role, element, inner))
         return number
 
-    def walk(message: Message, struct: Struct, prefix: str, element: int, inner: tuple[str, ...]) -> None:
+    def walk(message: MessageLayout, struct: Struct, prefix: str, element: int, inner: tuple[str, ...]) -> None:
         for item in struct.fields:
             path, names = prefix + item.name, (*inner, item.name)
             kind = K_VALUE if item.struct is None else (K_ELEMENT if item.is_array else K_STRUCT)
@@ -136,7 +136,7 @@ def number_fields(messages: Mapping[tuple[int, int], Message]) -> FieldTable:
     return FieldTable(tuple(fields), find)
 
 
-def role_of(message: Message, path: str, item: Field, struct: Struct) -> int:
+def role_of(message: MessageLayout, path: str, item: Field, struct: Struct) -> int:
     """The role number of one field (R_NONE for most)."""
     if item.struct is not None:
         return R_NONE

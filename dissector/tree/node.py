@@ -52,10 +52,6 @@ class Node:
     def end(self) -> int:
         return self.offset + self.length
 
-    def child(self, name: str) -> Node | None:
-        """The first child of this name."""
-        return next((child for child in self.children if child.name == name), None)
-
 
 def walk(node: Node, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Node]]:
     """A node and all below it, in order, each with the names that lead to it (the first node's own left out)."""
@@ -75,33 +71,6 @@ def has_problem(node: Node) -> bool:
     return False
 
 
-def problems(node: Node) -> list[str]:
-    """All that is wrong in a tree, as `path: problem`."""
-    return [f"{path_text(path)}: {n.problem}" if path else n.problem for path, n in walk(node) if n.problem]
-
-
 def path_text(path: tuple[str, ...]) -> str:
     """`("Body", "Topics", "[0]", "Name")` as `Body.Topics[0].Name`."""
     return ".".join(path).replace(".[", "[")
-
-
-def find(node: Node, *names: str) -> Node | None:
-    """The node that these names lead to."""
-    for name in names:
-        found = node.child(name)
-        if found is None:
-            return None
-        node = found
-    return node
-
-
-def own_bytes(node: Node) -> list[tuple[int, int]]:
-    """The ranges (start, end) of a node that no child covers."""
-    ranges, at = [], node.offset
-    for child in node.children:
-        if child.offset > at:
-            ranges.append((at, child.offset))
-        at = max(at, child.end)
-    if node.end > at:
-        ranges.append((at, node.end))
-    return ranges

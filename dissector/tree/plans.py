@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 
 from ..kafka.enums import enum_in_layout, enum_of, is_operations, is_time, names_of, operations_text, time_text
-from ..layouts.schema import FIXED_WIDTHS, REQUEST, Field, Message, Struct
+from ..layouts.schema import FIXED_WIDTHS, Field, MessageLayout, Struct
 from ..layouts.secrets import CAREFUL_APIS, Guard, guard_of, is_secret_field
 from ..programs.fields import HEADER_TAGS, TAGS, FieldTable
 
@@ -52,7 +52,7 @@ class FieldPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ScalarRun:
     """Numbers and booleans that follow each other: their nodes are made together. Most nodes of a tree are such.
 
     `ids` of their rows; of each where it begins from the first one on, and its width; `size` is that of all. `texts`:
@@ -76,33 +76,35 @@ class StructPlan:
     section; `tagged` the known ones by number."""
 
     name: str
-    parts: tuple[FieldPlan | Run, ...]
+    parts: tuple[FieldPlan | ScalarRun, ...]
     tagged: Mapping[int, FieldPlan]
     tags: int
     guard: Guard | None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MessagePlan:
     """One version of one message. `header_tags`: the id of a header's unknown tags, -1 where it has no tag section."""
 
-    message: Message
+    message: MessageLayout
     version: int
     body: StructPlan
     header_tags: int
     careful: bool  # show no bytes that are not explained
 
 
-def make_plan(message: Message, version: int, table: FieldTable) -> Plan:
+def make_plan(message: MessageLayout, version: int, table: FieldTable) -> MessagePlan:
     """The plan of one version; `table` are the fields of the programs that give the rows."""
     maker = _Maker(message, version, table)
-    has_tags = message.header_version(version) == (2 if message.direction == REQUEST else 1)
+    has_tags = message.has_header_tags(version)
     careful = message.has_header and message.api_key in CAREFUL_APIS
-    return Plan(message, version, maker.struct(message.body, ""), maker.id(HEADER_TAGS) if has_tags else -1, careful)
+    return MessagePlan(
+        message, version, maker.struct(message.body, ""), maker.id(HEADER_TAGS) if has_tags else -1, careful
+    )
 
 
 class _Maker:
-    def __init__(self, message: Message, version: int, table: FieldTable) -> None:
+    def __init__(self, message: MessageLayout, version: int, table: FieldTable) -> None:
         self.message, self.version, self.table = message, version, table
         self.flexible = version in message.flexible
 
@@ -159,8 +161,8 @@ class _Maker:
         return None if names is None else lambda value: names.get(value, "")
 
 
-def _in_runs(fields: Sequence[FieldPlan]) -> tuple[FieldPlan | Run, ...]:
-    parts: list[FieldPlan | Run] = []
+def _in_runs(fields: Sequence[FieldPlan]) -> tuple[FieldPlan | ScalarRun, ...]:
+    parts: list[FieldPlan | ScalarRun] = []
     for alike, group in groupby(fields, _is_of_run):
         some = tuple(group)
         parts += [_run(some)] if alike else some
@@ -171,9 +173,9 @@ def _is_of_run(field: FieldPlan) -> bool:
     return field.count < 0 and field.struct is None and field.form in (INTEGER, BOOL)
 
 
-def _run(fields: tuple[FieldPlan, ...]) -> Run:
+def _run(fields: tuple[FieldPlan, ...]) -> ScalarRun:
     widths = tuple(FIXED_WIDTHS[field.type] for field in fields)
-    return Run(
+    return ScalarRun(
         fields=fields,
         ids=[field.id for field in fields],
         names=tuple(field.name for field in fields),
@@ -193,9 +195,3 @@ def _run(fields: tuple[FieldPlan, ...]) -> Run:
 def float_of(bits: int) -> float:
     """The float64 of these bits."""
     return float(struct.unpack(">d", bits.to_bytes(8, "big", signed=True))[0])
-
-
-__all__ = [
-    "BOOL", "BROKERS", "BYTES", "FLOAT", "INTEGER", "RECORD_SET", "STRING", "TOPICS", "UUID", "FieldPlan", "Plan",
-    "Run", "StructPlan", "float_of", "make_plan",
-]  # fmt: skip

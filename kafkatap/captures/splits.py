@@ -197,18 +197,18 @@ def find_record(file: InputFile, split: Split, target: int | None = None) -> Fou
 def _search(data: Bytes, wanted: tuple[int, int, int], split: Split, scanner: Scanner) -> Found:
     """What the kernels find in a window, as a place in it."""
     landing = np.empty(len(data), np.int32)
-    told = np.zeros(2, np.int64)
+    result = np.zeros(1, boundaries.FOUND)
     if scanner.format == "pcapng":
-        place = boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, told)
-        return Found(place if place >= 0 else None, int(told[boundaries.OTHERS]) == 0)
+        place = boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, result)
+        return Found(place if place >= 0 else None, int(result["others"][0]) == 0)
     second = 1_000_000 if scanner.format == "pcap" else 1_000_000_000
     about = _about(split, scanner)
-    place = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, second, about, landing, told)
-    if told[boundaries.OTHERS] >= 0:
-        return Found(place, int(told[boundaries.OTHERS]) == 0)
+    place = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, second, about, landing, result)
+    if result["others"][0] >= 0:
+        return Found(place, int(result["others"][0]) == 0)
     # Some programs write fractions of a second, or first times, that cannot be meant: of these nothing is sure.
-    guess = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, 1 << 32, 0, landing, told)
-    if told[boundaries.OTHERS] >= 0 or place < 0:
+    guess = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, 1 << 32, 0, landing, result)
+    if result["others"][0] >= 0 or place < 0:
         place = guess
     return Found(place if place >= 0 else None, False)
 
@@ -279,7 +279,7 @@ class SplitReader(CaptureReader):
         self.begins: int | None = 0
         self._exact = exact
         self._descriptions: list[bytes] = []
-        self._places = np.zeros(64, np.int64)
+        self._places = np.zeros(32, boundaries.BLOCK_RANGE)
         self._part = _Part(open_input(split.path), split.end, split.size) if split.head else None
         super().__init__(split.path, block_size, self._part or _Whole(split))
         if self._part is not None:
@@ -335,8 +335,8 @@ class SplitReader(CaptureReader):
             return
         while True:
             count = boundaries.find_descriptions(self.buffer, first, self._at, swapped, self._places)
-            if 2 * count <= len(self._places):
+            if count <= len(self._places):
                 break
-            self._places = np.zeros(4 * count, np.int64)
-        for n in range(count):
-            self._descriptions.append(self.buffer[self._places[2 * n] : self._places[2 * n + 1]].tobytes())
+            self._places = np.zeros(2 * count, boundaries.BLOCK_RANGE)
+        for begin, end in self._places[:count].tolist():
+            self._descriptions.append(self.buffer[begin:end].tobytes())

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.dissector.kafka.releases import RELEASES, known_since, removed_in, speaks
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.history import Changes, changes_in
-from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
 from kafkatap.reports.model import Column, Table, Value
 from kafkatap.reports.rendering.text import Line, render_table, write_lines
 
 from ..installation import own_version
-from .values import api_keys, chosen_definitions
+from ..selection import api_keys
+from .values import chosen_definitions
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -87,7 +88,7 @@ def known_apis(
     return found
 
 
-def _api(key: int, request: Message | None, response: Message | None, release: str | None) -> Api:
+def _api(key: int, request: MessageLayout | None, response: MessageLayout | None, release: str | None) -> Api:
     sides = [message for message in (request, response) if message is not None]
     versions = sorted({v for message in sides for v in message.versions})
     return Api(key, sides[0].name, tuple(
@@ -100,7 +101,7 @@ def _api(key: int, request: Message | None, response: Message | None, release: s
     ))  # fmt: skip
 
 
-def _changes(message: Message | None, version: int) -> Changes | None:
+def _changes(message: MessageLayout | None, version: int) -> Changes | None:
     return changes_in(message, version) if message is not None and version in message.versions else None
 
 

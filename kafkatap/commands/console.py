@@ -18,7 +18,6 @@ from ..captures.paths import find_captures
 from ..captures.pipes import STANDARD_INPUT, Interrupted, Pipe, is_pipe
 from ..captures.storage import is_uri
 from ..complaints import complain, reason_of
-from .values import When
 
 DONE, DAMAGED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
@@ -101,12 +100,6 @@ def progress(options: argparse.Namespace) -> Iterator[Any]:
         yield bar.update
     finally:
         bar.close()
-
-
-def moment_of(when: When | None, first: int, otherwise: int) -> int:
-    if when is None:
-        return otherwise
-    return when.ns + first if when.relative else when.ns
 
 
 def no_kafka(context: Context) -> str:

@@ -31,13 +31,12 @@ from ..live.monitor import Monitor
 from ..live.notices import Notices
 from ..live.process_memory import keep_flat
 from ..live.thread_priority import Priority, allow_return
-from ..selection import asked, asked_condition, incident_condition
+from ..selection import Selection, incident_selection, selection_of
 from .console import DONE, WRONG, no_kafka, refuse
 from .values import chosen_definitions
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.reports.expressions import Condition
 
     from ..live.screen.recent_exchanges import Recent
 
@@ -57,9 +56,9 @@ def live(options: argparse.Namespace) -> int:
     notices = Notices()
     try:
         definitions = chosen_definitions(options)
-        condition = asked_condition(options, definitions)
-        incident = incident_condition(options, condition, definitions)
-        engine = _engine(options, [c for c in (condition, incident) if c is not None], definitions)
+        selection = selection_of(options, definitions)
+        incident = incident_selection(options, selection, definitions)
+        engine = _engine(options, [selection, *([incident] if incident is not None else [])], definitions)
         best = _be_nice(options.nice)
         kept = _kept_capabilities(options)
         capabilities.keep_only({*kept, *capabilities.TO_OPEN})
@@ -76,7 +75,7 @@ def live(options: argparse.Namespace) -> int:
     try:
         capabilities.keep_only(kept)
         with signals(stop) as handlers:
-            monitor = Monitor(capture, engine, condition=condition, governor=_governor(options, best))
+            monitor = Monitor(capture, engine, selection=selection, governor=_governor(options, best))
             return _watch(options, monitor, capture, incident, stop, handlers, notices)
     except OSError as error:
         if error.errno in GONE:
@@ -92,7 +91,7 @@ def _watch(
     options: argparse.Namespace,
     monitor: Monitor,
     capture: Capture,
-    incident: Condition | None,
+    incident: Selection | None,
     stop: Event,
     handlers: list[Any],
     notices: Notices,
@@ -174,15 +173,16 @@ def _wants_screen(options: argparse.Namespace) -> bool:
     return True
 
 
-def _engine(options: argparse.Namespace, conditions: list[Condition], definitions: Definitions | None) -> Engine:
-    """An engine that decodes what the report needs, and these conditions."""
-    options.topics |= any(condition.needs_results for condition in conditions)
-    probes = [condition.probes for condition in conditions if condition.probes is not None]
+def _engine(options: argparse.Namespace, selections: list[Selection], definitions: Definitions | None) -> Engine:
+    """An engine that decodes what the report and these selections need."""
+    needed = [selection.engine_options for selection in selections]
+    options.topics |= any(each.all_results for each in needed)
+    probes = [inspector for each in needed for inspector in each.inspectors]
     return Engine(options.topics, options.port or (), probes, definitions, max_frame=options.max_frame)
 
 
 def _outputs(
-    options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Condition | None,
+    options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Selection | None,
     notify: Callable[[str], None],
 ) -> list[Any]:  # fmt: skip
     """Sinks that were asked for; what is to be called at the end."""
@@ -222,7 +222,7 @@ def _outputs(
 def _report(options: argparse.Namespace, monitor: Monitor) -> int:
     """The report on all since the start. That its reader is gone (a session that was dropped) is no matter."""
     context = monitor.context()
-    result = build_report(monitor.windows.start, context, by=options.by, asked=asked(options))
+    result = build_report(monitor.windows.start, context, by=options.by, selected=selection_of(options).text)
     try:
         if options.json:
             from kafkatap.reports.rendering.json_report import write_json

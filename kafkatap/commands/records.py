@@ -18,8 +18,8 @@ from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_
 
 from ..complaints import complain, name_of
 from ..engine import Engine
-from ..passes.records import Asked, RecordReader, may_read_twice
-from ..selection import asked, asked_condition, asked_window
+from ..passes.records import RecordReader, RecordSelection, may_read_twice
+from ..selection import selection_of
 from .console import (
     DAMAGED,
     DONE,
@@ -59,13 +59,13 @@ def records(options: argparse.Namespace) -> int:
 
 def _reader(options: argparse.Namespace, watch: Callable[[int], bool]) -> RecordReader:
     definitions = chosen_definitions(options)
-    elsewhere = argparse.Namespace(**{**vars(options), "topic": None})  # topics are told record by record
-    condition = asked_condition(elsewhere, definitions)
-    if condition is not None and not may_read_twice(options.captures):
+    # --topic selects single records: an exchange may hold those of other topics too.
+    selection = selection_of(argparse.Namespace(**{**vars(options), "topic": None}), definitions)
+    if selection.expression is not None and not may_read_twice(options.captures):
         raise ValueError("what is piped in can be filtered by --topic, --from and --to alone (save it to a file first)")
-    asked_for = Asked(condition, asked_window(options), _topic_test(options.topic))
+    wanted = RecordSelection(selection, _topic_test(options.topic))
     make_engine = partial(Engine, ports=options.port or (), definitions=definitions, max_frame=options.max_frame)
-    return RecordReader(options.captures, make_engine, definitions, asked_for, watch=watch)
+    return RecordReader(options.captures, make_engine, definitions, wanted, watch=watch)
 
 
 def _topic_test(globs: list[str] | None) -> Callable[[str], bool] | None:
@@ -180,7 +180,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, told: int, target
     if not found and not told:
         complain(no_kafka(context))
     elif not told:
-        leaving = asked(options)
+        leaving = selection_of(options).text
         complain(f"no record is left with {leaving}" if leaving else "no records in this input")
     lost = bool(damaged or unread or tally.wrong_crc)
     return DONE if (found or told) and not lost else DAMAGED

@@ -5,25 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kafkatap.kernels import store
 from kafkatap.reports.batch import Batch, Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.filters import ALWAYS, NEVER, Filters
 from kafkatap.reports.model import Report
 from kafkatap.reports.sections import heading
 
 from ..__main__ import drop_output
 from ..captures.pipes import is_pipe
 from ..complaints import complain, name_of, reason_of
-from ..engine import Engine, engine_for
+from ..engine import engine_for
 from ..installation import install_command, own_version
 from ..run import Run
-from ..selection import asked, filter_condition
+from ..selection import selection_of
 from .console import (
     DAMAGED,
     DONE,
@@ -31,16 +28,12 @@ from .console import (
     WRONG,
     advice_on,
     interrupts,
-    moment_of,
     no_kafka,
     progress,
     readable_captures,
     refuse,
 )
-from .values import api_keys, chosen_definitions
-
-if TYPE_CHECKING:
-    from kafkatap.reports.expressions import Condition
+from .values import chosen_definitions
 
 HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
 
@@ -50,22 +43,20 @@ def report(options: argparse.Namespace) -> int:
     store.verbose = options.verbose > 0
     try:
         definitions = chosen_definitions(options)
-        filters = _filters(options)
-        condition = filter_condition(options, definitions)
+        selection = selection_of(options, definitions)
         options.captures = readable_captures(options.captures)
         _check_outputs(options)
     except (ValueError, OSError) as error:
         return refuse(error)
-    topics = options.by == "topic" or bool(options.topic)
-    tables = bool(options.parquet)
-    engine = engine_for(condition, topics or tables, options.port or (), definitions, tables, options.max_frame)
-    counts = ReportCounts(filters, engine, by_topic=topics, interval=options.interval)
+    by_topic, tables = options.by == "topic", bool(options.parquet)
+    engine = engine_for(selection, by_topic or tables, options.port or (), definitions, tables, options.max_frame)
+    counts = ReportCounts(by_topic=by_topic, interval=options.interval)
     kept: list[Batch] = []
     with interrupts() as stop, progress(options) as show:
         run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
         try:
-            for batch in _matching(_windowed(run, counts, options), condition, engine):
-                counts.add(batch if condition is None else condition.narrowed(batch, engine))
+            for batch in selection.apply(run.batches(), engine):
+                counts.add(batch)
                 if options.parquet:
                     kept.append(batch)
         except OSError as error:
@@ -77,12 +68,12 @@ def report(options: argparse.Namespace) -> int:
     if run.files and all(f.fatal for f in run.files):
         return INTERRUPTED if run.interrupted else WRONG
     context = run.context()
-    result = build_report(counts, context, by=options.by, curves=bool(options.plots), asked=asked(options))
+    result = build_report(counts, context, by=options.by, curves=bool(options.plots), selected=selection.text)
     found = any(context.ledger["requests"].values())
     if not found:
         complain(no_kafka(context))
     elif not result.heading.rows[0][HEADING_REQUESTS]:
-        complain(f"no request is left with {asked(options)}")
+        complain(f"no request is left with {selection.text}")
     try:
         _write(options, result)
         _write_files(options, result)
@@ -100,19 +91,6 @@ def report(options: argparse.Namespace) -> int:
     return DONE if found and not run.damaged else DAMAGED
 
 
-def _filters(options: argparse.Namespace) -> Filters:
-    names = [name for group in options.api or () for name in group]
-    start, end = options.start, options.end
-    return Filters(
-        start=ALWAYS if start is None or start.relative else start.ns,
-        end=NEVER if end is None or end.relative else end.ns,
-        clients=tuple(options.client or ()),
-        brokers=tuple(options.broker or ()),
-        apis=api_keys(names) if names else frozenset(),
-        topics=tuple(options.topic or ()),
-    )
-
-
 def _check_outputs(options: argparse.Namespace) -> None:
     """What would fail after a long run is to fail before it."""
     if options.plots:
@@ -125,26 +103,6 @@ def _check_outputs(options: argparse.Namespace) -> None:
             if os.path.exists(folder) and not os.path.isdir(folder):
                 raise ValueError(f"{folder} is no directory")
             os.makedirs(folder, exist_ok=True)
-
-
-def _windowed(run: Run, counts: ReportCounts, options: argparse.Namespace) -> Iterator[Batch]:
-    """The run's batches; a window relative to the first packet is set once that is known."""
-    relative = any(w is not None and w.relative for w in (options.start, options.end))
-    for batch in run.batches():
-        if relative and run.engine.first is not None:
-            counts.set_window(
-                moment_of(options.start, run.engine.first, ALWAYS), moment_of(options.end, run.engine.first, NEVER)
-            )
-            relative = False
-        yield batch
-
-
-def _matching(batches: Iterator[Batch], condition: Condition | None, engine: Engine) -> Iterator[Batch]:
-    if condition is None:
-        return batches
-    from kafkatap.reports.expressions.sieve import sift
-
-    return sift(batches, condition, engine)
 
 
 def _write(options: argparse.Namespace, result: Report) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice, takewhile
 
@@ -22,7 +22,7 @@ from ..passes.message_index import Survey, survey
 from ..passes.messages import Collector, LiveTopics, Message, read_messages, stream_messages, streaming_engine
 from ..passes.node_names import NodeFinder
 from ..run import Run
-from ..selection import asked, asked_condition, asked_window
+from ..selection import selection_of
 from ..show.printing import Printer, make_printer
 from ..show.viewing import Known
 from .console import (
@@ -62,7 +62,7 @@ class _Task:
         if options.brief and not options.json:
             raise ValueError("--brief leaves the bodies out of --json: without that, each message is one line anyway")
         self.definitions = chosen_definitions(options)
-        self.condition = asked_condition(options, self.definitions)
+        self.selection = selection_of(options, self.definitions)
         options.captures = readable_captures(options.captures, "show")
         self.make_engine = partial(
             Engine, ports=options.port or (), definitions=self.definitions, max_frame=options.max_frame
@@ -81,8 +81,7 @@ class _Task:
                 options.captures,
                 self.make_engine,
                 nodes=NodeFinder(self.definitions),
-                condition=self.condition,
-                window=asked_window(options),
+                selection=self.selection,
                 directions=self.directions,
                 first=options.number,
                 last=options.tail,
@@ -99,18 +98,18 @@ class _Task:
     def in_one_pass(self) -> int:
         options = self.options
         collector, nodes = self.collector(None), NodeFinder(self.definitions)
-        engine = streaming_engine(self.make_engine, collector, nodes, self.condition)
+        engine = streaming_engine(self.make_engine, collector, nodes, self.selection)
         with interrupts() as stop:
             run = Run(options.captures, engine, watch=lambda done: bool(stop))
             printer = make_printer(options, Known(LiveTopics(engine), nodes.found), self.definitions)
-            messages = self.chosen(stream_messages(run, collector, self.condition), engine)
+            messages = self.chosen(stream_messages(run, collector, self.selection))
             told = printer.print_all(takewhile(lambda _: not stop, messages))
         return INTERRUPTED if stop else self.finish(run, told)
 
-    def chosen(self, messages: Iterable[Message], engine: Engine) -> Iterator[Message]:
+    def chosen(self, messages: Iterable[Message]) -> Iterator[Message]:
         """What the options ask for, of messages as they come."""
-        window, options = asked_window(self.options), self.options
-        passed = (m for m in messages if (m.id & 1) in self.directions and _is_within(m, window, engine))
+        options = self.options
+        passed = (m for m in messages if (m.id & 1) in self.directions)
         if options.number is not None:
             return islice(passed, options.number)
         return iter(deque(passed, options.tail)) if options.tail is not None else passed
@@ -128,12 +127,6 @@ class _Task:
         if not found and not told:
             complain(no_kafka(context))
         elif not told:
-            complain(f"no message is left with {asked(self.options)}")
+            only = [f"--only {self.options.only}"] if self.options.only else []
+            complain(f"no message is left with {' '.join([*filter(None, [self.selection.text]), *only])}")
         return DONE if found and not run.damaged else DAMAGED
-
-
-def _is_within(message: Message, window: Callable[[int], tuple[int, int]] | None, engine: Engine) -> bool:
-    if window is None or engine.first is None:
-        return True
-    start, end = window(engine.first)
-    return start <= message.time < end

@@ -4,71 +4,34 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-SECOND = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class When:
-    """A moment asked for: ns since the epoch, or (`relative`) ns after the capture's first packet."""
-
-    ns: int
-    relative: bool
-    text: str = field(default="", compare=False)  # as it was written
-
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|m|min|h|d)?")
-_UNITS = {
-    "ns": 1, "us": 1000, "µs": 1000, "ms": 1_000_000, "s": SECOND, "m": 60 * SECOND, "min": 60 * SECOND,
-    "h": 3600 * SECOND, "d": 86400 * SECOND,
-}  # fmt: skip
-
 
 def parse_duration(text: str) -> int:
-    """`500ms`, `10s`, `1.5m`, `2h`; a bare number is seconds. Nanoseconds, above zero."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration (such as 500ms, 10s, 5m, 1h)")
-    from decimal import Decimal
+    """`500ms`, `10 s`, `1.5m`, `3m 24s`; a bare number is seconds. Nanoseconds, above zero."""
+    from kafkatap.reports.literals import read_duration
 
-    ns = int(Decimal(match[1]) * _UNITS[match[2] or "s"])
+    try:
+        ns = read_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     if ns <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration above zero")
     return ns
 
 
-def parse_when(text: str) -> When:
-    """`+10s` (after the first packet), seconds since the epoch, or ISO 8601 (local time unless it names a zone)."""
-    stripped = text.strip()
-    if stripped.startswith("+"):
-        return When(0 if stripped in ("+0", "+0s") else parse_duration(stripped[1:]), True, text)
-    if re.fullmatch(r"\d+(\.\d+)?", stripped):
-        from decimal import Decimal
+def parse_when(text: str) -> str:
+    """A time as `literals.read_moment` reads it, as written: its zone depends on --utc."""
+    from kafkatap.reports.literals import read_moment
 
-        return When(int(Decimal(stripped) * SECOND), False, text)
-    from datetime import UTC, datetime, timedelta
-
-    # datetime holds microseconds; the digits after them are added by hand.
-    whole, fraction, zone = _split_iso(stripped)
     try:
-        moment = datetime.fromisoformat(whole + zone)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no time (such as 2026-11-21T15:10:39.5, 1795236239.5, or +10s after the first packet)"
-        ) from None
-    since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    ns = since // timedelta(seconds=1) * SECOND + int(fraction.ljust(9, "0")[:9] or 0)
-    return When(ns, False, text)
-
-
-def _split_iso(text: str) -> tuple[str, str, str]:
-    match = re.fullmatch(r"(.*?:\d\d)[.,](\d+)(.*)", text)
-    return (match[1], match[2], match[3]) if match else (text, "", "")
+        read_moment(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def parse_apis(text: str) -> list[str]:
@@ -79,28 +42,9 @@ def parse_apis(text: str) -> list[str]:
     return names
 
 
-def api_keys(names: list[str]) -> frozenset[int]:
-    """The keys of APIs given by name (in any case) or number; ValueError names the unknown one and those like it."""
-    from kafkatap.dissector.layouts.catalog import api_names
-
-    by_name = {name.lower(): key for key, name in api_names().items()}
-    keys = set()
-    for name in names:
-        plain = name.replace("_", "").replace("-", "").lower()
-        if re.fullmatch(r"\d{1,5}", name) and int(name) < 32768:
-            keys.add(int(name))
-        elif plain in by_name:
-            keys.add(by_name[plain])
-        else:
-            from difflib import get_close_matches
-
-            near = [api_names()[by_name[n]] for n in get_close_matches(plain, by_name, 3)]
-            raise ValueError(f"no API is called {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
-    return frozenset(keys)
-
-
 def chosen_definitions(options: argparse.Namespace) -> Definitions | None:
-    """What --definitions names, read and checked, the names of its APIs learned; to be called before `api_keys`.
+    """What --definitions names, read and checked, the names of its APIs learned; to be called before a
+    selection is made.
 
     OSError or ValueError where there is nothing usable.
     """
@@ -155,7 +99,7 @@ def parse_port(text: str) -> int:
 
 def parse_broker(text: str) -> str:
     """An address, address:port, [address]:port or :port; kept as written."""
-    from kafkatap.reports.filters import split_broker
+    from kafkatap.reports.addresses import split_broker
 
     try:
         split_broker(text)

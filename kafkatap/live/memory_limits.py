@@ -15,7 +15,6 @@ import numpy as np
 from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.filters import NEVER
 
 from ..engine import Engine
 
@@ -24,6 +23,7 @@ Array = np.ndarray[Any, Any]
 OTHER = b"(other)"
 SECOND = 1_000_000_000
 _OTHER = -2  # a placeholder for the number of OTHER
+_UNLIMITED = 2**63
 _Folds = Mapping[tuple[str, ...], Mapping[str, int]]
 #: The key columns of small rows once they are added up, by the key of their table.
 _FOLDED: _Folds = {
@@ -107,7 +107,7 @@ def fold_small_rows(counts: ReportCounts, limits: MemoryLimits, engine: Engine) 
         return change
 
     folded = counts.rekeyed(folding(_FOLDED))
-    return folded.rekeyed(folding(_FURTHER)) if len(folded.groups) > most.get(tally.GROUP_KEY, NEVER) else folded
+    return folded.rekeyed(folding(_FURTHER)) if len(folded.groups) > most.get(tally.GROUP_KEY, _UNLIMITED) else folded
 
 
 def forget_names(

@@ -16,9 +16,9 @@ from typing import Protocol
 from kafkatap.kernels.arrays import joined
 from kafkatap.reports.batch import CONNECTION_ROW, LIVE, Array, Batch, Context, FileInfo
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.expressions import Condition
 
 from ..engine import Engine
+from ..selection import EVERYTHING, Selection, Selector
 from .broker_health import BrokerHealth, added
 from .count_windows import KEPT, Windows
 from .governor import HEAD_BYTES, HEADERS, Governor
@@ -65,14 +65,14 @@ class Source(Protocol):
 
 
 class Monitor:
-    """`windows` has the counts, `engine` the names. `condition`: only matching exchanges count."""
+    """`windows` has the counts, `engine` the names. Only exchanges of the `selection` count."""
 
     def __init__(
         self,
         source: Source,
         engine: Engine,
         *,
-        condition: Condition | None = None,
+        selection: Selection = EVERYTHING,
         sinks: Sequence[Sink] = (),
         governor: Governor | None = None,
         limits: MemoryLimits | None = None,
@@ -83,7 +83,7 @@ class Monitor:
         self.sinks = list(sinks)
         self.governor = governor or Governor()
         self.limits = limits or MemoryLimits()
-        self.condition = condition
+        self._selector = Selector(selection, engine)
         self.lock = RLock()
         self._readers = 0
         self._clock = clock
@@ -152,14 +152,14 @@ class Monitor:
 
     def _add(self, batches: Iterable[Batch]) -> None:
         for whole in batches:
-            for batch in self._matching(whole):
+            for batch in self._selected(whole):
                 for sink in self.sinks:
                     sink.add_batch(batch, self.engine)
-                self._count(self._slice, without_confirmed(batch))
+                self._slice.add(without_confirmed(batch))
             for wrong in revoked_rows(whole, self._counted_from):
                 counts = self._counts()
-                for batch in self._matching(wrong):
-                    self._count(counts, batch)
+                for batch in self._selected(wrong):
+                    counts.add(batch)
                 self._slice.subtract(counts)
 
     def _add_provisional(self, now: int) -> None:
@@ -167,21 +167,15 @@ class Monitor:
         whole = self.engine.provisional_rows(now - ANSWERED_ALL_THE_SAME)
         if whole is None:
             return
-        for batch in self._matching(whole):
+        for batch in self._selected(whole):
             for sink in self.sinks:
                 sink.add_provisional(batch, self.engine)
-            self._count(self._slice, batch)
+            self._slice.add(batch)
 
-    def _count(self, counts: ReportCounts, batch: Batch) -> None:
-        counts.add(batch if self.condition is None else self.condition.narrowed(batch, self.engine))
-
-    def _matching(self, batch: Batch) -> Iterable[Batch]:
-        if self.condition is None:
-            return (batch,)
-        from kafkatap.reports.expressions.sieve import sift
-
-        # Batch by batch: rows that are held back for names would be held until the end.
-        return sift((batch,), self.condition, self.engine)
+    def _selected(self, batch: Batch) -> Iterable[Batch]:
+        """The selected exchanges of a batch. They are judged at once, by the names that are known now."""
+        picked = self._selector.pick(batch)
+        return () if picked is None else (picked,)
 
     def _end_second(self, now: int) -> None:
         missed = min(now // SECOND - self._second - 1, KEPT)
@@ -255,8 +249,7 @@ class Monitor:
         kept = list(self._ended)
         numbers = forget_names(self.engine, self.windows.every(), kept, self.limits.topic_names)
         self.windows.replace(lambda counts: counts.renumber(*(each[:-1] for each in numbers)))
-        if self.condition is not None:
-            self.condition.forget()
+        self._selector.forget()
 
     def _keep_connections(self) -> None:
         rows = self.engine.take_connections()
@@ -336,7 +329,7 @@ class Monitor:
         return replace(context, ledger=ledger, packets=packets)
 
     def _counts(self) -> ReportCounts:
-        return ReportCounts(None, self.engine, by_topic=self.governor.topics)
+        return ReportCounts(by_topic=self.governor.topics)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,7 @@ import numpy as np
 
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.layouts.schema import REQUEST
-from kafkatap.dissector.programs.program import load_programs
-from kafkatap.dissector.programs.tape import decode_jobs
-from kafkatap.kernels.arrays import taken
+from kafkatap.dissector.programs.loading import load_programs
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -38,9 +36,7 @@ class EnvelopeReader:
         if not len(numbers):
             return
         programs = load_programs("everything", self._definitions)
-        chosen = taken(jobs, numbers)
-        chosen["program"] = programs.same_as(frames.programs, chosen["program"])
-        tape = decode_jobs(programs, chosen, frames.buffers)
+        chosen, tape = frames.decode(programs, numbers)
         wanted = programs.fields.find[ENVELOPE, REQUEST, "RequestData"]
         for row in tape[tape["field"] == wanted].tolist():
             at, job, length = row[0], chosen[chosen["frame"] == row[1]][0], row[3]

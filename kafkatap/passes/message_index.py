@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kafkatap.dissector.dtypes import NO_TIME
 from kafkatap.dissector.inspection import Frames, Inspector
-from kafkatap.kernels.arrays import grown
 from kafkatap.reports.batch import Batch
 
 from ..engine import Engine
 from ..run import Run, Watch
+from ..selection import EVERYTHING, Selection
 from .node_names import NodeFinder
-
-if TYPE_CHECKING:
-    from kafkatap.reports.expressions import Condition
 
 Array = np.ndarray[Any, Any]
 #: Makes the engine of a pass, given `all_results`, `inspectors` and `apis` as keywords.
@@ -60,6 +57,13 @@ def message_times(frames: Frames) -> Array:
     return times
 
 
+def exchange_times(frames: Frames) -> Array:
+    """int64 ns: when each job's exchange began; without a request, when the message did."""
+    first = frames.rows["request_first"][frames.jobs["frame"] >> 1]
+    times: Array = np.where(first == NO_TIME, message_times(frames), first)
+    return times
+
+
 def named_topics(engine: Engine) -> dict[bytes, str]:
     """The names of topics by id (16 bytes), as far as an engine has seen them."""
     string = engine.dissector.string
@@ -78,23 +82,38 @@ class _Index:
         self.times.append(message_times(frames))
 
 
+_NO_EXCHANGE = 255
+
+
 class _Outcomes:
     """Notes how each exchange ended."""
 
     def __init__(self) -> None:
-        self._known = np.zeros(1024, np.uint8)
+        self._known = np.full(1024, _NO_EXCHANGE, np.uint8)
 
     def noted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         for batch in batches:
             numbers = batch.exchanges["exchange"]
             while len(self._known) <= numbers.max(initial=0):
-                self._known = grown(self._known)
+                self._known = np.concatenate((self._known, np.full(len(self._known), _NO_EXCHANGE, np.uint8)))
             self._known[numbers] = batch.exchanges["outcome"]
             yield batch
 
     def of(self, exchanges: Array) -> Array:
-        """`rows.OUTCOMES` (uint8) of exchanges by number; of bare tokens, which are in no batch, it says nothing."""
-        return self._known[np.minimum(exchanges, len(self._known) - 1)]
+        """`OUTCOMES` (uint8) of exchanges by number; 0 for bare tokens, which are in no batch."""
+        found = self._look_up(exchanges)
+        found[found == _NO_EXCHANGE] = 0
+        return found
+
+    def are_tokens(self, exchanges: Array) -> Array:
+        """Which numbers are in no batch, so that they are bare tokens: bool (n,)."""
+        found: Array = self._look_up(exchanges) == _NO_EXCHANGE
+        return found
+
+    def _look_up(self, exchanges: Array) -> Array:
+        found: Array = self._known[np.minimum(exchanges, len(self._known) - 1)]
+        found[exchanges >= len(self._known)] = _NO_EXCHANGE
+        return found
 
 
 def survey(
@@ -102,47 +121,38 @@ def survey(
     make_engine: MakeEngine,
     *,
     nodes: NodeFinder | None = None,
-    condition: Condition | None = None,
-    window: Callable[[int], tuple[int, int]] | None = None,
+    selection: Selection = EVERYTHING,
     directions: Iterable[int] = (0, 1),
     first: int | None = None,
     last: int | None = None,
     watch: Watch | None = None,
 ) -> Survey:
-    """Read the captures for what is asked for.
+    """Read the captures for the messages that are selected.
 
-    `window` gives the span of time (ns since the epoch, the end not included) when told the first packet's time.
+    Messages of selected exchanges are found; SASL tokens, which belong to no exchange, by a time window alone.
     `directions`: 0 requests, 1 responses. `first`, `last`: only so many from the beginning, or from the end.
     """
     index = _Index()
     inspectors: list[Inspector] = [index, *([nodes] if nodes is not None else [])]
-    if condition is not None and condition.probes is not None:
-        inspectors.append(condition.probes)
-    engine = make_engine(
-        all_results=condition is not None and condition.needs_results,
-        inspectors=inspectors,
-        apis=None if condition is None else condition.api_keys,
-    )
+    needed = selection.engine_options
+    inspectors += needed.inspectors
+    engine = make_engine(all_results=needed.all_results, inspectors=inspectors, apis=needed.apis)
     run = Run(captures, engine) if watch is None else Run(captures, engine, watch)
     outcomes = _Outcomes()
     batches = outcomes.noted(run.batches())
-    chosen = np.zeros(0, np.int64)
-    if condition is None:
-        for _ in batches:
-            pass
-    else:
-        from kafkatap.reports.expressions.sieve import sift
-
-        passed = [batch.exchanges["exchange"] for batch in sift(batches, condition, engine)]
-        chosen = np.concatenate(passed) if passed else chosen
+    selected = [np.zeros(0, np.int64)]
+    for batch in selection.apply(batches, engine):
+        if selection:
+            selected.append(batch.exchanges["exchange"])
     ids = np.concatenate(index.ids) if index.ids else np.zeros(0, np.int64)
     times = np.concatenate(index.times) if index.times else np.zeros(0, np.int64)
     wanted = np.isin(ids & 1, list(directions))
-    if condition is not None:
-        wanted &= np.isin(ids >> 1, chosen)
-    if window is not None and engine.first is not None:
-        start, end = window(engine.first)
-        wanted &= (times >= start) & (times < end)
+    if selection:
+        chosen = np.isin(ids >> 1, np.concatenate(selected))
+        if selection.expression is None and selection.window is not None and engine.first is not None:
+            start, end = selection.window.span(engine.first)
+            chosen |= outcomes.are_tokens(ids >> 1) & (times >= start) & (times < end)
+        wanted &= chosen
     ids, times = ids[wanted], times[wanted]
     order = ids[np.lexsort((ids, times))]
     found = len(order)

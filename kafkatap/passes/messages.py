@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import EXCHANGE, OUTCOMES, STATUSES
+from kafkatap.dissector.dtypes import EXCHANGE, NO_INT32, NO_TIME, OUTCOMES, STATUSES
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.layouts.catalog import api_name
-from kafkatap.dissector.programs.program import load_programs
-from kafkatap.dissector.programs.tape import decode_jobs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.summary import FactReader, Facts
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Batch, endpoint
 
 from ..engine import Engine
 from ..run import Run
+from ..selection import EVERYTHING, Selection, Selector
 from .envelopes import EnvelopeReader
 from .message_index import MakeEngine, Survey, message_ids, message_times, named_topics
 from .node_names import NodeFinder
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.reports.expressions import Condition
 
 Array = np.ndarray[Any, Any]
 #: Of a batch: its length and, four bytes further, its magic; the number of its records.
 _BATCH_HEAD, _BATCH_COUNT = struct.Struct(">i4xb"), struct.Struct(">i")
+_PROBLEMS = ("request_problem", "response_problem")
 _COLUMN = {name: number for number, name in enumerate(EXCHANGE.names or ())}
 
 
@@ -59,6 +59,7 @@ class Message:
     token: bool
     version: int  # the layout's that it was read with; -1 where none is known
     facts: Facts
+    problem: str | None  # path of the field at which it is malformed
     records: int | None  # how many, where the headers of batches tell
     outcome: str = ""  # of the exchange; "" where it is not known yet
     frame: bytes = b""
@@ -75,6 +76,12 @@ class Message:
         return bool(self.id & 1)
 
     @property
+    def began(self) -> int:
+        """When its exchange began, ns since the epoch; without a request, its own time."""
+        first = int(self.column("request_first"))
+        return self.time if first == NO_TIME else first
+
+    @property
     def size(self) -> int:
         return int(self.column("response_bytes" if self.is_response else "request_bytes"))
 
@@ -87,6 +94,12 @@ class Message:
     @property
     def status(self) -> str:
         return STATUSES[self.column("response_status" if self.is_response else "request_status")]
+
+    @property
+    def problem_at(self) -> int | None:
+        """The offset in the frame at which it is malformed, or of the first of its trailing bytes."""
+        at = int(self.column(f"{_PROBLEMS[self.is_response]}_at"))
+        return None if at == NO_INT32 else at
 
     @property
     def api_key(self) -> int:
@@ -139,11 +152,9 @@ class Collector:
         if not len(numbers):
             return
         assert self._engine is not None
-        jobs = taken(frames.jobs, numbers)
-        base = jobs["program"].copy()
-        jobs["program"] = self._programs.same_as(frames.programs, base)
-        versions = frames.programs.versions(base)
-        tape = decode_jobs(self._programs, jobs, frames.buffers).tolist()
+        jobs, rows = frames.decode(self._programs, numbers)
+        tape = rows.tolist()
+        versions = frames.programs.versions(frames.jobs["program"][numbers])
         slots = jobs["frame"] >> 1
         links = frames.links[slots]
         ends = self._engine.endpoints(links["connection"])
@@ -167,13 +178,18 @@ class Collector:
         made = Message(
             number, time, row, self._end(ends[0], ends[1]), self._end(ends[2], ends[3]),
             self._text(client_id), self._text(mechanism),
-            bool(token), version, facts, _count_records(facts, buffer, end),
+            bool(token), version, facts, self._problem(row[_COLUMN[_PROBLEMS[number & 1]]]),
+            _count_records(facts, buffer, end),
         )  # fmt: skip
         if self._with_frames:
             made.frame, made.body, made.missing = buffer[start:end].tobytes(), at - start, limit - end
         if self._envelopes is not None and number & 1:
             made.enveloped = self._envelopes.inner.get(number >> 1)
         return made
+
+    def _problem(self, number: int) -> str | None:
+        path = self._text(number)
+        return None if path is None else path.decode()
 
     def _text(self, number: int) -> bytes | None:
         """An interned string by its number."""
@@ -276,27 +292,32 @@ def read_messages(survey: Survey, make_engine: MakeEngine, collector: Collector)
 
 
 def streaming_engine(
-    make_engine: MakeEngine, collector: Collector, nodes: NodeFinder, condition: Condition | None
-) -> Engine:
+    make_engine: MakeEngine, collector: Collector, nodes: NodeFinder, selection: Selection
+) -> Engine:  # fmt: skip
     """The engine for `stream_messages`."""
-    probes = [] if condition is None or condition.probes is None else [condition.probes]
-    needs_results = condition is not None and condition.needs_results
-    return collector.bind(make_engine(all_results=needs_results, inspectors=[*probes, nodes, collector]))
+    needed = selection.engine_options
+    return collector.bind(
+        make_engine(all_results=needed.all_results, inspectors=[*needed.inspectors, nodes, collector])
+    )
 
 
-def stream_messages(run: Run, collector: Collector, condition: Condition | None = None) -> Iterator[Message]:
-    """The messages of a run in one pass: each as soon as it is there, or with a condition as soon as its exchange is
-    finished and can be judged. Within a block in order of time."""
+def stream_messages(run: Run, collector: Collector, selection: Selection = EVERYTHING) -> Iterator[Message]:
+    """The selected messages of a run in one pass. With an expression a message comes as soon as its exchange is
+    finished and can be judged, else as soon as it is there. Within a block messages are in time order."""
     engine = run.engine
+    selector = Selector(selection, engine)
     held: dict[int, list[Message]] = {}
     for batch in chain(run.batches(), (None,)):
         made = collector.take(batch)
-        if condition is not None:
+        if selection.expression is None and selection.window is not None and engine.first is not None:
+            start, end = selection.window.span(engine.first)
+            made = [message for message in made if start <= message.began < end]
+        elif selection.expression is not None:
             for message in made:
                 held.setdefault(message.id >> 1, []).append(message)
             made = []
             if batch is not None:
-                chosen = condition.select(batch, engine)
+                chosen = selector.select(batch)
                 for exchange, is_chosen in zip(batch.exchanges["exchange"].tolist(), chosen.tolist(), strict=True):
                     messages = held.pop(exchange, ())
                     made += messages if is_chosen else ()

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkatap.dissector.inspection import Array, Frames
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.profiles import NODE_APIS
-from kafkatap.dissector.programs.program import load_programs
-from kafkatap.dissector.programs.tape import decode_jobs
-from kafkatap.kernels.arrays import taken
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -33,9 +31,7 @@ class NodeFinder:
         numbers = np.flatnonzero(concerned & np.isin(frames.rows["api_key"][jobs["frame"] >> 1], self._keys))
         if not len(numbers):
             return
-        chosen = taken(jobs, numbers)
-        chosen["program"] = self._programs.same_as(frames.programs, chosen["program"])
-        tape = decode_jobs(self._programs, chosen, frames.buffers)
+        chosen, tape = frames.decode(self._programs, numbers)
         for job in chosen[["source", "tape_first", "tape_count"]].tolist():
             source, first, count = job
             self._note(tape[first : first + count].tolist(), frames.buffers[source])

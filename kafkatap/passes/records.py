@@ -13,35 +13,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.inspection import Frames
-from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.records.codecs import Bounds
 from kafkatap.dissector.records.record_inspector import Chunk, RecordCollector, Tally, Topic
 
 from ..captures.pipes import is_pipe
 from ..run import Run, Watch, never
-from .message_index import MakeEngine, message_ids, message_times, survey
+from ..selection import EVERYTHING, Selection
+from .message_index import MakeEngine, exchange_times, message_ids, survey
 from .messages import LiveTopics
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.reports.expressions import Condition
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Which records: of exchanges for which `condition` holds, of messages in the `window` (as `survey` takes it), of
-    topics that `topic` says yes to (given their name, or the text of the id where none is known)."""
+class RecordSelection:
+    """Which records: those of selected exchanges, of topics that `topic` says yes to (called with their name, or with
+    the text of the id where no name is known)."""
 
-    condition: Condition | None = None
-    window: Callable[[int], tuple[int, int]] | None = None
+    selection: Selection = EVERYTHING
     topic: Callable[[str], bool] | None = None
 
 
-EVERYTHING = Asked()
+ALL_RECORDS = RecordSelection()
 
 
 def may_read_twice(captures: Sequence[str]) -> bool:
@@ -69,19 +68,19 @@ class RecordReader:
         captures: Sequence[str],
         make_engine: MakeEngine,
         definitions: Definitions | None = None,
-        asked: Asked = EVERYTHING,
+        wanted: RecordSelection = ALL_RECORDS,
         bounds: Bounds | None = None,
         watch: Watch = never,
     ) -> None:
-        if asked.condition is not None and not may_read_twice(captures):
+        if wanted.selection.expression is not None and not may_read_twice(captures):
             raise ValueError("what is read from a pipe can be filtered by --topic, --from and --to alone")
         self.captures = captures
-        self.asked = asked
+        self._selection, self._topic = wanted.selection, wanted.topic
         self._make_engine = make_engine
         self._watch = watch
         self._order: Array | None = None
         self._names: Mapping[bytes, str] = {}
-        self.collector = RecordCollector(load_programs("records", definitions), self._choose, self._is_asked, bounds)
+        self.collector = RecordCollector(load_programs("records", definitions), self._choose, self._is_selected, bounds)
         self.run: Run | None = None
 
     @property
@@ -94,10 +93,9 @@ class RecordReader:
 
         twice = may_read_twice(self.captures)
         if twice:
-            condition, window = self.asked.condition, self.asked.window
-            found = survey(self.captures, self._make_engine, condition=condition, window=window, watch=self._watch)
+            found = survey(self.captures, self._make_engine, selection=self._selection, watch=self._watch)
             self._names = found.topic_names
-            if condition is not None or window is not None:
+            if self._selection:
                 self._order = np.sort(found.order)
             self.run = found.run
             if found.run.interrupted or not any(file.packets for file in found.run.files):
@@ -118,15 +116,16 @@ class RecordReader:
             return self._order[at] == ids if len(self._order) else np.zeros(len(ids), bool)
         assert self.run is not None
         first = self.run.engine.first
-        if self.asked.window is None or first is None or may_read_twice(self.captures):
+        window = self._selection.window
+        if window is None or first is None or may_read_twice(self.captures):
             return np.ones(len(numbers), bool)
-        start, end = self.asked.window(first)
-        times = message_times(frames)[numbers]
+        start, end = window.span(first)
+        times = exchange_times(frames)[numbers]
         return (times >= start) & (times < end)
 
-    def _is_asked(self, topic: Topic) -> bool:
-        if self.asked.topic is None:
+    def _is_selected(self, topic: Topic) -> bool:
+        if self._topic is None:
             return True
         from kafkatap.reports.record_table import topic_text
 
-        return self.asked.topic(topic_text(topic, self._names) or "")
+        return self._topic(topic_text(topic, self._names) or "")

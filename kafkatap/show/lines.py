@@ -124,7 +124,8 @@ class LineMaker:
         if message.outcome == "orphan_response":
             spans.append(("its request was not captured", "yellow"))
         elif message.status in _STATUSES:
-            spans.append(_STATUSES[message.status])
+            word, style = _STATUSES[message.status]
+            spans.append((f"{word} at {message.problem}" if message.problem else word, style))
         if not message.is_response and message.outcome in _OUTCOMES:
             spans.append(_OUTCOMES[message.outcome])
         for code, count in sorted(facts.errors.items()):

@@ -41,6 +41,8 @@ def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageV
         "packet_last": packet_last,
         "outcome": "token" if message.token else message.outcome or None,
         "status": message.status,
+        "problem": message.problem,
+        "problem_at": message.problem_at,
         "errors": [{"code": c, "name": error_name(c), "count": k} for c, k in sorted(facts.errors.items())],
         "topics": [_topic(place, topics) for place in facts.places if place.is_topic],
     }

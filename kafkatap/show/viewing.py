@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkatap.dissector.dtypes import MAX_FRAME
-from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.node import Node
 from kafkatap.dissector.tree.record_nodes import RecordViewer
-from kafkatap.dissector.tree.view import Asked, Names, Viewer
+from kafkatap.dissector.tree.view import ClusterNames, EarlierFacts, Viewer
 
 from ..passes.messages import Message
 
@@ -40,7 +40,7 @@ class MessageViewer:
         self._viewer = Viewer(
             load_programs("everything", definitions),
             None if definitions is None else definitions.messages,
-            Names(known.topics, known.nodes),
+            ClusterNames(known.topics, known.nodes),
             secrets=secrets,
             records=RecordViewer(load_programs("records", definitions)) if records else None,
             max_frame=max_frame or MAX_FRAME,
@@ -51,5 +51,5 @@ class MessageViewer:
         direction = int(message.is_response)
         if message.token:
             return self._viewer.view_token(message.frame, direction, mechanism)
-        asked = Asked(mechanism, message.enveloped)
-        return self._viewer.view(message.frame, direction, message.api_key, message.column("api_version"), asked)
+        earlier = EarlierFacts(mechanism, message.enveloped)
+        return self._viewer.view(message.frame, direction, message.api_key, message.column("api_version"), earlier)

@@ -14,8 +14,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import EXCHANGE, NO_REPLY_EXPECTED, RESPONSE_LOST, RESULT, UNANSWERED
 from kafkatap.kernels.arrays import as_bytes, taken
 
-from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch, Names, as_results
-from ..filters import Filters, Wanted
+from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch, as_results
 from . import tally
 from .count_table import SUM, CountTable
 from .histogram import NOTED, OWNER_SHIFT, Histograms
@@ -32,20 +31,13 @@ _DENSE = 16
 
 
 class ReportCounts:
-    """Counts of a run. `filters`: what is asked for; `names`: live tables, needed by filters of client, broker, topic.
+    """Counts of a run: of all exchanges that are added.
 
-    `by_topic`: count topics too (then `results` must hold all rows). `interval`: ns of the timeline, None: by itself.
+    `by_topic`: count topics too (then `results` must hold all rows). `interval`: ns of the timeline's intervals; None:
+    as long as the timeline needs.
     """
 
-    def __init__(
-        self,
-        filters: Filters | None = None,
-        names: Names | None = None,
-        *,
-        by_topic: bool = False,
-        interval: int | None = None,
-    ) -> None:
-        self.filters = filters or Filters()
+    def __init__(self, *, by_topic: bool = False, interval: int | None = None) -> None:
         self.by_topic = by_topic
         self.interval = interval or INTERVALS[0]
         self.fixed_interval = interval is not None
@@ -56,25 +48,13 @@ class ReportCounts:
         self.timeline = CountTable(2, list(tally.TIMELINE_VALUES.values()))
         self.timeline_histograms = Histograms()
         self.errors = CountTable(len(tally.ERROR_KEY), list(tally.ERROR_VALUES.values()))
-        self._names = names
-        self._wanted = Wanted(self.filters)
         self._probe = np.zeros(16, np.int64)
-        self._options = np.zeros(len(tally.OPTIONS), np.int64)
-        self._options[tally.O_START] = self.filters.start
-        self._options[tally.O_END] = self.filters.end
-        self._options[tally.O_CLIENTS] = bool(self.filters.clients)
-        self._options[tally.O_BROKERS] = bool(self.filters.brokers)
         self._group_of = np.empty(GATHER, np.int32)
         self._interval_of = np.empty(GATHER, np.int32)
         self._stamps = np.zeros(0, np.int64)
         self._gathered: Array = np.zeros(GATHER * EXCHANGE.itemsize, np.uint8)
         self._rows = 0
         self._results: list[Array] = []
-        self._undecided: list[Batch] = []
-
-    def set_window(self, start: int, end: int) -> None:
-        """Change the time window (ns since the epoch), as one relative to the first packet needs; before any `add`."""
-        self._options[tally.O_START], self._options[tally.O_END] = start, end
 
     def add(self, batch: Batch) -> None:
         """Add a batch. The caller may reuse its arrays."""
@@ -94,11 +74,8 @@ class ReportCounts:
             self._results.append(results.view(np.uint8).copy())
 
     def finish(self) -> None:
-        """Count what was gathered, and decide, now that all topic names are known, what a topic filter left open."""
+        """Count what was gathered."""
         self._flush()
-        undecided, self._undecided = self._undecided, []
-        for batch in undecided:
-            self._add(batch.exchanges, batch.results, final=True)
         for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
             histograms.merge_noted()
         if not self.fixed_interval:
@@ -118,10 +95,7 @@ class ReportCounts:
             exchanges = self._gathered[: rows * EXCHANGE.itemsize].view(EXCHANGE)
             self._add(exchanges, np.concatenate(results).view(RESULT) if results else np.zeros(0, RESULT))
 
-    def _add(self, exchanges: Array, results: Array, final: bool = False) -> None:
-        self._wanted.update(self._names)
-        if self.filters.topics:
-            exchanges, results = self._about_topics(exchanges, results, final)
+    def _add(self, exchanges: Array, results: Array) -> None:
         if len(exchanges) == 0:
             return
         if len(self._group_of) < len(exchanges):
@@ -137,8 +111,7 @@ class ReportCounts:
             self._coarsen()
 
     def _add_exchanges(self, exchanges: Array) -> None:
-        self._options[tally.O_INTERVAL] = self.interval
-        wanted, done = self._wanted, 0
+        done = 0
         while done < len(exchanges):
             self.groups.reserve(64)
             self.histograms.reserve(1024)
@@ -146,8 +119,7 @@ class ReportCounts:
             self.timeline_histograms.reserve(1024)
             g, h, t, b = self.groups, self.histograms, self.timeline, self.timeline_histograms
             done = tally.add_exchanges(
-                exchanges, done, self._options, wanted.apis, wanted.clients, wanted.ips, wanted.brokers,
-                self._group_of, self._interval_of, self._probe,
+                exchanges, done, self.interval, self._group_of, self._interval_of, self._probe,
                 g.keys, g.values, g.slots, g.used, h.noted, h.used,
                 t.keys, t.values, t.slots, t.used, b.noted, b.used,
             )  # fmt: skip
@@ -171,34 +143,9 @@ class ReportCounts:
             if len(self._stamps) < k.capacity:
                 self._stamps = np.concatenate((self._stamps, np.zeros(k.capacity - len(self._stamps), np.int64)))
             done = tally.add_topics(
-                exchanges, results, exchange_of, done, self._group_of, self._probe,
+                exchanges, results, exchange_of, done, self._probe,
                 k.keys, k.values, k.slots, k.used, self._stamps, h.noted, h.used,
             )  # fmt: skip
-
-    def _about_topics(self, exchanges: Array, results: Array, final: bool) -> tuple[Array, Array]:
-        """Exchanges that answered on a wanted topic, and those results; what hangs on an unknown topic id is kept."""
-        assert self._names is not None
-        topic, topic_id = results["topic"].astype(np.int64), results["topic_id"].astype(np.int64)
-        by_id = np.flatnonzero((topic < 0) & (topic_id >= 0))
-        direct = np.zeros(len(results), bool)
-        ids, inverse = np.unique(topic_id[by_id], return_inverse=True)
-        known = np.array([self._names.topic_names.get(int(i), -1) for i in ids], np.int64)
-        topic[by_id] = known[inverse]
-        direct[by_id] = self._wanted.topics[ids][inverse] != 0
-        open_ = np.zeros(len(results), bool)
-        open_[by_id] = (topic[by_id] < 0) & ~direct[by_id] & (not final)
-        wanted = direct
-        named = topic >= 0
-        wanted[named] |= self._wanted.topics[topic[named]] != 0
-        waits = np.isin(exchanges["exchange"], results["exchange"][open_])
-        passes = np.isin(exchanges["exchange"], results["exchange"][wanted]) & ~waits
-        if waits.any():
-            kept = np.isin(results["exchange"], exchanges["exchange"][waits])
-            self._undecided.append(Batch(exchanges[waits].copy(), results[kept].copy()))
-        about = wanted | ((results["topic"] < 0) & (results["topic_id"] < 0))
-        return np.ascontiguousarray(exchanges[passes]), np.ascontiguousarray(
-            results[about & np.isin(results["exchange"], exchanges["exchange"][passes])]
-        )
 
     def _coarsen(self) -> None:
         while len(self.timeline_histograms) > TIMELINE_LIMIT:
@@ -220,7 +167,7 @@ class ReportCounts:
 
     def merge(self, other: ReportCounts) -> None:
         """Add other counts. Both have the same options, and the same numbers mean the same names (`renumber`)."""
-        if self._rows or self._undecided:
+        if self._rows:
             self.finish()
         other.finish()
         if self.interval < other.interval:
@@ -265,7 +212,7 @@ class ReportCounts:
         `change` is called once for each table, with the names of its key columns, a copy of its keys to change in place
         (int64 (rows, columns)), and its values."""
         self.finish()
-        result = ReportCounts(self.filters, self._names, by_topic=self.by_topic, interval=self.interval)
+        result = ReportCounts(by_topic=self.by_topic, interval=self.interval)
         result.fixed_interval = self.fixed_interval
         for mine, histograms, names, table, counts in (
             (result.groups, result.histograms, tally.GROUP_KEY, self.groups, self.histograms),

@@ -88,10 +88,6 @@ ERROR_VALUES = {"count": SUM, "first": MIN, "last": MAX, "packet": MIN}
 METRICS = ("broker", "total", "hol_wait", "throttle_wait", "throttle_time_ms")
 M_BROKER, M_TOTAL, M_HOL_WAIT, M_THROTTLE_WAIT, M_THROTTLE_TIME = range(5)
 
-#: int64 options of the kernels.
-OPTIONS = ("start", "end", "interval", "clients", "brokers")
-O_START, O_END, O_INTERVAL, O_CLIENTS, O_BROKERS = range(len(OPTIONS))
-
 ORPHAN = 4
 UNANSWERED, LOST = 2, 3
 
@@ -106,29 +102,6 @@ def _add_bucket(noted, used, owner, metric, value):  # type: ignore[no-untyped-d
 def began(e):  # type: ignore[no-untyped-def]
     """The start of an exchange: the first byte of its request, or of an orphan response."""
     return e.response_first if e.outcome == ORPHAN else e.request_first
-
-
-@helper
-def _wanted(e, at, options, apis, clients, ips, brokers):  # type: ignore[no-untyped-def]
-    """Whether the filters let an exchange pass."""
-    if at < options[O_START] or at >= options[O_END]:
-        return False
-    if len(apis) > 0 and apis[np.int64(e.api_key) + 32768] == 0:
-        return False
-    if options[O_CLIENTS] != 0:
-        named = e.client_id >= 0 and clients[e.client_id] != 0
-        if not named and not (e.client_ip >= 0 and ips[e.client_ip] != 0):
-            return False
-    if options[O_BROKERS] != 0:
-        found = False
-        for b in range(len(brokers) // 2):
-            if (brokers[2 * b] == -1 or brokers[2 * b] == e.broker_ip) and (
-                brokers[2 * b + 1] < 0 or brokers[2 * b + 1] == e.broker_port
-            ):
-                found = True
-        if not found:
-            return False
-    return True
 
 
 @helper
@@ -178,18 +151,18 @@ def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    EXCHANGE, int, np.int64, np.uint8, np.uint8, np.uint8, np.int64, np.int32, np.int32, np.int64,
+    EXCHANGE, int, int, np.int32, np.int32, np.int64,
     np.int64, np.int64, np.int32, np.int64, np.int64, np.int64,
     np.int64, np.int64, np.int32, np.int64, np.int64, np.int64,
 )  # fmt: skip
 def add_exchanges(  # type: ignore[no-untyped-def]
-    exchanges, start, options, apis, clients, ips, brokers, group_of, interval_of, probe,
+    exchanges, start, interval_ns, group_of, interval_of, probe,
     g_keys, g_values, g_slots, g_used, noted, used,
     t_keys, t_values, t_slots, t_used, t_noted, t_noted_used,
 ):  # fmt: skip
     """Add exchanges from `start` on to groups (g) and timeline (t), and note the values of their histograms.
 
-    Write the group row and timeline row of each exchange (-1: not selected). Return the number of exchanges, or the
+    Write the group row and timeline row of each exchange. Return the number of exchanges, or the
     index of the first one for which space may be short.
     """
     g_space = len(g_values) // GROUP_COLUMNS
@@ -201,10 +174,6 @@ def add_exchanges(  # type: ignore[no-untyped-def]
             return i
         e = exchanges[i]
         at = began(e)
-        if not _wanted(e, at, options, apis, clients, ips, brokers):
-            group_of[i] = -1
-            interval_of[i] = -1
-            continue
         probe[0] = e.api_key
         probe[1] = e.api_version
         probe[2] = e.client_id
@@ -218,7 +187,7 @@ def add_exchanges(  # type: ignore[no-untyped-def]
         group_of[i] = group
         _tally(e, at, group, g_values, noted, used)
 
-        probe[0] = at // options[O_INTERVAL]
+        probe[0] = at // interval_ns
         probe[1] = e.api_key
         interval = claim_row(t_keys, 2, t_slots, t_used, probe, 0)
         interval_of[i] = interval
@@ -267,7 +236,7 @@ def add_errors(  # type: ignore[no-untyped-def]
         if r.error_code == 0:
             continue
         at_row = exchange_of[i]
-        if at_row < 0 or group_of[at_row] < 0:
+        if at_row < 0:
             continue
         if e_used[0] >= space:
             return i
@@ -301,12 +270,12 @@ def add_errors(  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    EXCHANGE, RESULT, np.int64, int, np.int32, np.int64,
+    EXCHANGE, RESULT, np.int64, int, np.int64,
     np.int64, np.int64, np.int32, np.int64, np.int64,
     np.int64, np.int64,
 )  # fmt: skip
 def add_topics(  # type: ignore[no-untyped-def]
-    exchanges, results, exchange_of, start, group_of, probe,
+    exchanges, results, exchange_of, start, probe,
     k_keys, k_values, k_slots, k_used, stamps,
     noted, used,
 ):  # fmt: skip
@@ -320,7 +289,7 @@ def add_topics(  # type: ignore[no-untyped-def]
     for i in range(start, len(results)):
         r = results[i]
         at_row = exchange_of[i]
-        if (r.topic < 0 and r.topic_id < 0) or at_row < 0 or group_of[at_row] < 0:
+        if (r.topic < 0 and r.topic_id < 0) or at_row < 0:
             continue
         if k_used[0] >= space or used[0] > noted_space:
             return i

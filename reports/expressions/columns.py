@@ -68,8 +68,14 @@ def both(first: Reading, second: Reading, rows: Array, names: Names) -> tuple[Va
 
 def began(rows: Array, names: Names) -> tuple[Values, ...]:
     """When an exchange began: its request's first byte, an orphan's own."""
-    at = np.where(rows["outcome"] == r.ORPHAN_RESPONSE, rows["response_first"], rows["request_first"])
+    at = began_at(rows)
     return (_single(at, at == r.NO_TIME),)
+
+
+def began_at(rows: Array) -> Array:
+    """The same as int64 ns since the epoch; NO_TIME where that byte was not captured."""
+    at: Array = np.where(rows["outcome"] == r.ORPHAN_RESPONSE, rows["response_first"], rows["request_first"])
+    return at
 
 
 def packets(rows: Array, names: Names) -> tuple[Values, ...]:

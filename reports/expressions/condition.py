@@ -6,21 +6,20 @@ is a bit of the exchange's mark. Names of results have many values in an exchang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from kafkatap.dissector.layouts.catalog import api_name, api_names
-from kafkatap.dissector.programs.probes import MOST, Probe, Probes
-from kafkatap.kernels.arrays import taken
+from kafkatap.dissector.probes import MOST, Probe, Probes
 
-from ..batch import Array, Batch, Names, as_results, uuid_text
+from ..batch import Array, Batch, Names, uuid_text
 from ..counting.counts import rows_of
 from .columns import Spelling
 from .errors import ExpressionError
-from .meaning import ColumnAtom, Either, Every, Expression, FieldAtom, Node, Not
+from .meaning import ColumnAtom, Either, Every, Expression, FieldAtom, Node, Not, atoms_of
 from .names import ERRORS, EXCHANGE, RESULT
 from .verdicts import Floats, Numbers, Present, Texts, Values, Verdicts
 
@@ -28,13 +27,15 @@ Atom = ColumnAtom | FieldAtom
 
 
 class Condition:
-    """Whether exchanges, and rows of their results, match an expression. `before`: another condition of the same run,
-    whose marks its own stand behind. ExpressionError for more than 64 comparisons on decoded fields."""
+    """Whether exchanges match an expression, whose times are all absolute.
 
-    def __init__(self, expression: Expression, before: Condition | None = None) -> None:
+    `first`: the first bit of the exchanges' marks that it uses; another condition of the run may use those before.
+    ExpressionError for more than 64 comparisons on decoded fields.
+    """
+
+    def __init__(self, expression: Expression, first: int = 0) -> None:
         self.expression = expression
-        first = 0 if before is None else before.marks
-        self._atoms = tuple(dict.fromkeys(_atoms(expression.root)))
+        self._atoms = tuple(dict.fromkeys(atoms_of(expression.root)))
         fields = [atom for atom in self._atoms if isinstance(atom, FieldAtom)]
         self._first = first
         self.marks: int = first + len(fields)  # bits of marks that are taken
@@ -73,28 +74,6 @@ class Condition:
         """Which exchanges match: bool (n,)."""
         view = _View(self, batch, names)
         return _judged(self.expression.root, view.of_exchanges, len(batch.exchanges))
-
-    def select_results(self, batch: Batch, names: Names, mask: Array) -> Array:
-        """Which results match: bool (rows of `batch.results`). Of the exchanges in `mask` those rows for which the
-        expression holds with what it says of results read from that row alone; where it holds for none, all."""
-        view = _View(self, batch, names)
-        of_selected = mask[view.owner]
-        holds = _judged(self.expression.root, view.of_results, len(batch.results)) & of_selected
-        some = np.zeros(len(batch.exchanges), bool)
-        some[view.owner[holds]] = True
-        answer: Array = holds | (of_selected & ~some[view.owner])
-        return answer
-
-    def narrowed(self, batch: Batch, names: Names) -> Batch:
-        """A batch of matching exchanges with only those of their results that match (`select_results`), and those of
-        their topics."""
-        every = np.ones(len(batch.exchanges), bool)
-        topics = batch.topics
-        if topics is not None and len(topics):
-            asked = replace(batch, results=as_results(topics))
-            topics = taken(topics, np.flatnonzero(self.select_results(asked, names, every)))
-        kept = np.flatnonzero(self.select_results(batch, names, every))
-        return replace(batch, results=taken(batch.results, kept), topics=topics)
 
     def on_rows(self, atom: ColumnAtom, rows: Array, names: Names) -> Array:
         """Which rows of its table fulfil an atom by themselves: bool (n,)."""
@@ -174,22 +153,6 @@ class _View:
         codes["error_code"] = distinct
         found[owner[self.condition.on_rows(atom, codes, self.names)[inverse]]] = True
         return found
-
-    def of_results(self, atom: Atom) -> Array:
-        """bool (rows,): what is said of results is read from each row alone."""
-        if isinstance(atom, FieldAtom) or atom.name.per == EXCHANGE:
-            return self.of_exchanges(atom)[self.owner]
-        return self.condition.on_rows(atom, self.batch.results, self.names)
-
-
-def _atoms(node: Node) -> Iterator[Atom]:
-    if isinstance(node, (ColumnAtom, FieldAtom)):
-        yield node
-    elif isinstance(node, Not):
-        yield from _atoms(node.item)
-    else:
-        for item in node.items:
-            yield from _atoms(item)
 
 
 def _judged(node: Node, atom: Callable[[Atom], Array], count: int) -> Array:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ..literals import undo_escapes
 from .errors import ExpressionError
-from .literals import undo_escapes
 from .tree import Comparison, Either, Every, Literal, Node, Not
 
 if TYPE_CHECKING:
@@ -38,13 +38,14 @@ IN.3: /in(?![\w.])/i
 NULL.3: /null(?![\w.])/i
 COMPARE: "==" | "!=" | "<=" | ">=" | "<" | ">" | "~" | "!~"
 NAME: /[^\W\d]\w*(\.[^\W\d]\w*)*/
-TIME.2: /\d{4}-\d\d-\d\d([T]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?(?![\w:])/
+TIME.3: /(\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?( ?(Z|UTC|[+-]\d\d:?\d\d))?)?)(?![\w:])/
+      | /\d{1,2}:\d\d(:\d\d([.,]\d{1,9})?)?( ?(Z|UTC|[+-]\d\d:?\d\d))?(?![\w:])/
 ADDRESS.2: /\d{1,3}(\.\d{1,3}){3}(:\d+)?(?![\w.])/ | /:\d+(?!\w)/ | /\[[0-9A-Fa-f:.]+\](:\d+)?/
-NUMBER: /[+-]?(0[xX][0-9A-Fa-f][0-9A-Fa-f_]*|\d[\d_]*(\.\d[\d_]*)?)[A-Za-zµ]*/
+NUMBER: /[+-]?(0[xX][0-9A-Fa-f][0-9A-Fa-f_]*|\d[\d_]*(\.\d[\d_]*)?)([A-Za-zµ]+|UNIT)?/i
 STRING: /"([^"\\\n]|\\.)*"/ | /'([^'\\\n]|\\.)*'/
 
 %ignore /\s+/
-"""
+""".replace("UNIT", r" +(ns|us|µs|ms|s|min|m|h|d|[kmgt]?i?b)(?![\w.])")
 
 _KINDS = {"NUMBER": "number", "STRING": "string", "NAME": "word", "TIME": "time", "ADDRESS": "address", "NULL": "null"}
 

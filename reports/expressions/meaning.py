@@ -6,10 +6,12 @@ their own: a negation holds exactly where the comparison does not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
-from kafkatap.dissector.programs.probes import Place
+from kafkatap.dissector.probes import Place
 
+from ..literals import Moment
 from . import tree
 from .errors import ExpressionError, suggestion
 from .grammar import parse
@@ -65,17 +67,53 @@ class Expression:
     root: Node
     messages: Messages | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def is_resolved(self) -> bool:
+        """Whether no time in it depends on the capture's first packet."""
+        return all(_is_resolved(atom.test) for atom in atoms_of(self.root))
 
-def parse_expression(text: str, messages: Messages | None = None) -> Expression:
-    """Parse a filter expression; ExpressionError, with the place, where it is wrong."""
-    return Expression(text, _Reader(text, messages).node(parse(text)), messages)
+    def at(self, first: int) -> Expression:
+        """The same with all times as ns since the epoch, for a capture whose first packet came at `first`."""
+        return self if self.is_resolved else replace(self, root=_resolved(self.root, first))
+
+
+def parse_expression(text: str, messages: Messages | None = None, utc: bool = False) -> Expression:
+    """Parse a filter expression; ExpressionError, with the place, where it is wrong. `utc`: times without a zone are in
+    UTC, not local."""
+    return Expression(text, _Reader(text, messages, utc).node(parse(text)), messages)
+
+
+def atoms_of(node: Node) -> Iterator[ColumnAtom | FieldAtom]:
+    """The atoms of a node, from left to right."""
+    if isinstance(node, (ColumnAtom, FieldAtom)):
+        yield node
+    elif isinstance(node, Not):
+        yield from atoms_of(node.item)
+    else:
+        for item in node.items:
+            yield from atoms_of(item)
+
+
+def _is_resolved(test: Test) -> bool:
+    return not (isinstance(test, Numbers) and any(isinstance(value, Moment) for value in test.values))
+
+
+def _resolved(node: Node, first: int) -> Node:
+    if isinstance(node, ColumnAtom) and isinstance(node.test, Numbers):
+        values = tuple(v.at(first) if isinstance(v, Moment) else v for v in node.test.values)
+        return ColumnAtom(node.name, Numbers(node.test.op, values))
+    if isinstance(node, Not):
+        return Not(_resolved(node.item, first))
+    if isinstance(node, (Every, Either)):
+        return replace(node, items=tuple(_resolved(item, first) for item in node.items))
+    return node
 
 
 class _Reader:
     """Looks up what the comparisons of one text mean."""
 
-    def __init__(self, text: str, messages: Messages | None) -> None:
-        self.text, self.messages = text, messages
+    def __init__(self, text: str, messages: Messages | None, utc: bool) -> None:
+        self.text, self.messages, self.utc = text, messages, utc
 
     def node(self, item: tree.Node) -> Node:
         if isinstance(item, tree.Not):
@@ -157,7 +195,7 @@ class _Reader:
             raise self._operator(item, name, "numbers")
         if kind == "text":
             return Texts(frozenset(text_of(value, name, self.text) for value in values))
-        return Numbers(op, tuple(number_of(value, name, self.text) for value in values))
+        return Numbers(op, tuple(number_of(value, name, self.text, self.utc) for value in values))
 
     def _operator(self, item: tree.Comparison, name: Name, wanted: str) -> ExpressionError:
         at, kind = item.op_at, _CALLED.get(name.kind, f"a {name.kind}")

@@ -3,8 +3,8 @@
 A name's kind says which values it can be compared with:
 
 number    1, 0x10, 1_000                    size      bytes: 1000, 64KiB, 1MB
-duration  50ms, 1.5s (`unit`: ns of the column's unit; None: ns, and a bare number is not taken)
-time      2026-11-21T15:10:39.5, local time unless it names a zone
+duration  50ms, 1.5 s (`unit`: ns of the column's unit; None: ns, and a bare number is refused)
+time      15:10:39.5, 2026-11-21 15:10:39.5, +10s: `literals.read_moment`
 flag      true, false                       text      a word, or a text in quotes
 word      one of `words`                    api, error    Kafka's name or number
 """
@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from kafkatap.dissector import dtypes as r
 
-from ..filters import check_address, split_broker
+from ..addresses import canonical_address, canonical_broker
 from . import columns as c
 from .columns import Reading, Spelling
 
@@ -29,12 +30,12 @@ EXCHANGE, RESULT, ERRORS, FIELD = "exchange", "result", "errors", "field"
 _NO_WORDS: Mapping[str, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Name:
     """`parts`: its columns, any of which may fulfil a comparison, each with how its numbers are spelled (None: they are
     what they are). `words`: numbers by the words that stand for them. `apis`: the only ones where it is not null.
-    `asked`: what requests ask for counts too. `role`: of the fields that a FIELD gathers. `check`: ValueError for a
-    text that it never is."""
+    `asked`: what requests ask for counts too. `role`: of the fields that a FIELD gathers. `spell`: a text as the
+    column spells it; ValueError for one that it never holds."""
 
     name: str
     kind: str
@@ -46,7 +47,14 @@ class Name:
     apis: frozenset[int] | None = None
     asked: bool = False
     role: str | None = None
-    check: Callable[[str], object] | None = None
+    spell: Callable[[str], str] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Name {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A name of `NAMES` stays the same object wherever it is unpickled."""
+        return find_name, (self.name,)
 
 
 def _words(words: tuple[str, ...]) -> Mapping[str, int]:
@@ -60,14 +68,14 @@ def _exchange_names() -> list[Name]:
         Name("client", "text", "client_id, or the client's address",
              ((partial(c.natural, "client_id"), c.string_text), (partial(c.plain, "client_ip"), c.address_text))),
         Name("broker", "text", "the broker's ADDRESS, ADDRESS:PORT or :PORT", ((c.broker, c.endpoint_text),),
-             check=split_broker),
+             spell=canonical_broker),
         Name("error", "error", "error codes anywhere in the response, by name or number; NONE where there is none",
              ((partial(c.plain, "error_code"), c.error_text),), per=ERRORS),
         Name("latency", "duration", "request's first byte to response's last (the report's total time)",
              ((partial(c.of_answer, "total_ns"), None),), unit=None),
         Name("broker_time", "duration", "the broker's own part of it",
              ((partial(c.of_answer, "broker_ns"), None),), unit=None),
-        Name("queue", "duration", "waiting behind earlier requests of the connection",
+        Name("hol_wait", "duration", "head-of-line wait: the time behind earlier requests of the connection",
              ((partial(c.of_answer, "hol_wait_ns"), None),), unit=None),
         Name("throttle_wait", "duration", "waiting because of a quota, as it was on the wire",
              ((partial(c.of_answer, "throttle_wait_ns"), None),), unit=None),
@@ -85,7 +93,7 @@ def _exchange_names() -> list[Name]:
     ):  # fmt: skip
         found.append(Name(name, "number", text, ((partial(c.plain, name), None),)))
     for name, text in (("client_ip", "address of the client"), ("broker_ip", "address of the broker")):
-        found.append(Name(name, "text", text, ((partial(c.plain, name), c.address_text),), check=check_address))
+        found.append(Name(name, "text", text, ((partial(c.plain, name), c.address_text),), spell=canonical_address))
     for name, text in (
         ("client_id", "client_id of the request"), ("client_software", "client software, as ApiVersions told it"),
         ("client_software_version", "its version"),
@@ -113,6 +121,10 @@ def _exchange_names() -> list[Name]:
              ((partial(c.of_request, "request_status"), partial(c.word_text, r.STATUSES)),), words=status),
         Name("response_status", "word", "how the response could be decoded",
              ((c.response_status, partial(c.word_text, r.STATUSES)),), words=status),
+        *(Name(f"{end}_problem", "text", f"path of the field at which the {end} is malformed",
+               ((partial(c.natural, f"{end}_problem"), c.string_text),)) for end in ("request", "response")),
+        *(Name(f"{end}_problem_at", "number", f"offset of the malformed field, or of trailing bytes, in the {end}",
+               ((partial(c.optional, f"{end}_problem_at", r.NO_INT32), None),)) for end in ("request", "response")),
         Name("long_poll", "flag", "a Fetch that waited out its max_wait_ms", ((partial(c.plain, "long_poll"), None),)),
         Name("acks", "number", "acks of a Produce request: 0 (none), 1 (leader) or -1 (all)",
              ((partial(c.optional, "acks", r.NO_INT16), None),), words={"all": -1, "leader": 1, "none": 0},

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import cache
 
 from kafkatap.dissector.layouts.catalog import load_messages
-from kafkatap.dissector.layouts.schema import Message
+from kafkatap.dissector.layouts.schema import MessageLayout
 from kafkatap.dissector.layouts.secrets import may_be_secret
+from kafkatap.dissector.probes import Place
 from kafkatap.dissector.programs.fields import K_COUNT, K_ELEMENT, K_STRUCT, K_TAG, FieldInfo, FieldTable, number_fields
-from kafkatap.dissector.programs.probes import Place
 from kafkatap.dissector.programs.roles import ROLE_NAMES
 
 from .errors import ExpressionError, suggestion
 from .names import FIELD, MS, Name
 from .tree import Comparison
 
-Messages = Mapping[tuple[int, int], Message]
+Messages = Mapping[tuple[int, int], MessageLayout]
 DIRECTIONS = {"request": 0, "response": 1}
 NUMBERS = frozenset(("bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64"))
 TEXTS = frozenset(("string", "uuid"))

@@ -11,8 +11,8 @@ from functools import cache
 from kafkatap.dissector.kafka.error_codes import error_codes
 from kafkatap.dissector.layouts.catalog import api_names
 
+from ..literals import DURATIONS, SIZES, Moment, exact, read_moment, read_number
 from .errors import ExpressionError, suggestion
-from .literals import DURATIONS, SECOND, SIZES, exact, read_number, read_time
 from .names import Name
 from .tree import Literal
 
@@ -20,21 +20,24 @@ from .tree import Literal
 LONGEST_PATTERN = 1_000
 _WANTED = {
     "number": "a number", "size": "a size such as 1000 or 64KiB", "duration": "a duration such as 50ms",
-    "time": "a time such as 2026-11-21T15:10:39", "flag": "true or false", "text": "a word or a text in quotes",
+    "time": "a time such as 15:10:39 or 2026-11-21 15:10:39",
+    "flag": "true or false", "text": "a word or a text in quotes",
     "api": "an API's name or key", "error": "an error's name or number", "word": "one of its words",
 }  # fmt: skip
 
 
-def number_of(literal: Literal, name: Name, text: str) -> int | float:
-    """A value as a number: keys, codes, ns, bytes; ExpressionError where it is not of the name's kind."""
+def number_of(literal: Literal, name: Name, text: str, utc: bool = False) -> int | float | Moment:
+    """A value as a number: keys, codes, ns, bytes, times; ExpressionError where it is not of the name's kind. `utc`:
+    times without a zone are in UTC."""
     kind = name.kind
-    if literal.kind == "number":
-        return _number(literal, name, text)
-    if kind == "time" and literal.kind in ("time", "string"):
+    if kind == "time" and literal.kind in ("time", "string", "number"):
         try:
-            return read_time(literal.text)
+            moment = read_moment(literal.text.replace("_", ""), utc)
         except ValueError:
             raise _wrong(literal, name, text) from None
+        return moment.ns if moment.is_absolute else moment
+    if literal.kind == "number":
+        return _number(literal, name, text)
     if literal.kind not in ("word", "string"):
         raise _wrong(literal, name, text)
     known = _words(name)
@@ -55,9 +58,9 @@ def text_of(literal: Literal, name: Name, text: str) -> str:
     """A value as a text."""
     if literal.kind == "null":
         raise _wrong(literal, name, text)
-    if name.check is not None:
+    if name.spell is not None:
         try:
-            name.check(literal.text)
+            return name.spell(literal.text)
         except ValueError as error:
             raise ExpressionError(str(error), text, literal.at, literal.end) from None
     return literal.text
@@ -94,8 +97,6 @@ def _number(literal: Literal, name: Name, text: str) -> int | float:
                 )
             return exact(value)
         return exact(value * _unit(unit, DURATIONS, literal, name, text) / (name.unit or 1))
-    if kind == "time":
-        return exact(value * SECOND)
     return exact(value * _unit(unit, SIZES, literal, name, text)) if unit else exact(value)
 
 

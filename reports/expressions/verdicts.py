@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..batch import Array
+from ..literals import Moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,13 @@ class Numbers:
     """`op` (== < <= > >=) with any of some numbers, in the unit of the column."""
 
     op: str
-    values: tuple[int | float, ...]
+    values: tuple[int | float | Moment, ...]
 
     def on(self, values: Values) -> Array:
         """bool (n,): where a number of the span fulfils it; nulls are the caller's."""
         found = np.zeros(len(values.low), bool)
         for number in self.values:
+            assert not isinstance(number, Moment), "Expression.at comes first"
             if self.op == "==":
                 found |= (values.low <= number) & (values.high >= number)
             elif self.op == "<":

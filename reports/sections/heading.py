@@ -37,8 +37,8 @@ COLUMNS = (
 )
 
 
-def heading(counts: ReportCounts, context: Context, asked: str | None = None) -> Table:
-    """One row. `asked`: the selection of this report in words."""
+def heading(counts: ReportCounts, context: Context, selected: str | None = None) -> Table:
+    """One row. `selected`: the selection of this report as the user wrote it."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
     requests = counts.groups.value_rows()[:, :4].sum(axis=1)
     totals = counts.groups.value_rows()[:, [tally.V_FAILED, tally.V_ERROR_CODES]].sum(axis=0).tolist()
@@ -58,7 +58,7 @@ def heading(counts: ReportCounts, context: Context, asked: str | None = None) ->
         context.interrupted, tuple(links), tuple(f.path for f in context.files if f.kind == LIVE),
         sum(drops) if drops else None, connections.total("connections"),
         *(connections.of_protocol(p) for p in (P_KAFKA, P_TLS, P_FOREIGN)),
-        context.encrypted_share, asked, int(requests.sum()), *totals, tuple(brokers), len(brokers),
+        context.encrypted_share, selected, int(requests.sum()), *totals, tuple(brokers), len(brokers),
         len(set(c["client_id"][requests > 0].tolist())),
     )  # fmt: skip
     return Table("heading", "Capture", COLUMNS, [row], whole=True)

@@ -15,10 +15,9 @@ import pytest
 
 from kafkatap import analyze
 from kafkatap.engine import engine_for
-from kafkatap.reports.expressions import Condition, parse_expression
 from kafkatap.reports.expressions.names import ALIASES, NAMES
-from kafkatap.reports.expressions.sieve import sift
 from kafkatap.run import Run
+from kafkatap.selection import Selection
 
 from .running import ROOT, kafkatap
 
@@ -38,9 +37,9 @@ def requests_of(report: dict[str, Any]) -> int:
 
 def found_in(path: Path, text: str) -> set[int]:
     """Numbers of the exchanges that match."""
-    condition = Condition(parse_expression(text))
-    engine = engine_for(condition)
-    batches = sift(Run([str(path)], engine).batches(), condition, engine)
+    selection = Selection.of(filter=text)
+    engine = engine_for(selection)
+    batches = selection.apply(Run([str(path)], engine).batches(), engine)
     return {number for batch in batches for number in batch.exchanges["exchange"].tolist()}
 
 
@@ -67,15 +66,18 @@ def test_it_holds_together_with_the_other_options(sample: Path) -> None:
     assert 0 < requests_of(both) < requests_of(reported(sample, "--api", "Produce,Metadata"))
 
 
-def test_errors_and_topics_are_those_that_match(sample: Path) -> None:
+def test_errors_and_topics_are_those_of_whole_exchanges(sample: Path) -> None:
     report = reported(sample, "-f", "error == NOT_LEADER_OR_FOLLOWER or error == UNKNOWN_TOPIC_OR_PARTITION")
     codes = {row["code"] for row in report["reports"]["errors"]}
-    assert codes <= {3, 6}
-    assert codes
+    results = analyze(sample).results.to_pandas()
+    failed = results.exchange[results.error_code.isin((3, 6))]
+    assert codes == set(results.error_code[results.exchange.isin(failed)]) - {0} > {3, 6}
     topics = {row["topic"] for row in reported(sample, "--by", "topic")["reports"]["latency"]} - {None}
     topic = sorted(topics)[0]
-    by_topic = reported(sample, "--by", "topic", "-f", f"topic == '{topic}'")
-    assert {row["topic"] for row in by_topic["reports"]["latency"]} == {topic}
+    selections = (["-f", f"topic == '{topic}'"], ["--topic", topic])
+    one, other = (reported(sample, "--by", "topic", *selection)["reports"] for selection in selections)
+    assert one == other
+    assert topic in {row["topic"] for row in one["latency"]}
 
 
 def test_parquet_holds_what_matches(sample: Path, tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ CORPUS: dict[str, Callable[[Any], Any]] = {
     "error == 6 or error == 3": lambda x: x.errors.map(lambda e: any(c["code"] in (3, 6) for c in e)),
     "error != 6": lambda x: ~x.errors.map(lambda e: any(c["code"] == 6 for c in e)),
     "outcome != answered": lambda x: x.outcome != "answered",
-    "broker_time >= 1ms and queue > 0": lambda x: (x.broker_ns >= 1_000_000) & (x.hol_wait_ns > 0),
+    "broker_time >= 1ms and hol_wait > 0": lambda x: (x.broker_ns >= 1_000_000) & (x.hol_wait_ns > 0),
     "throttle > 0ms": lambda x: x.throttle_time_ms > 0,
     "client_id ~ 'console|perf'": lambda x: x.client_id.str.contains("console|perf", na=False),
     "topic ~ '^o'": lambda x: x.topics.map(lambda t: any(each.startswith("o") for each in t)),

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.machine import JOB
-from kafkatap.dissector.programs.program import load_programs
 from kafkatap.dissector.programs.tape import as_array, decode_jobs
 from kafkatap.dissector.tree.summary import FactReader, Facts, Place
 from tests.wire.kafkatalk import CREATE_TOPICS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, body

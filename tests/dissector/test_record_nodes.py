@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kafkatap import analyze
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
-from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree import node as n
 from kafkatap.dissector.tree.node import Node, walk
 from kafkatap.dissector.tree.record_nodes import RecordViewer
@@ -19,6 +19,7 @@ from kafkatap.dissector.tree.view import Viewer
 from kafkatap.engine import Engine
 from kafkatap.passes.message_index import survey
 from kafkatap.passes.messages import Collector, read_messages
+from tests.dissector.view_support import find
 from tests.support.records import GZIP, NONE, Record, batch, message_set
 
 Told = tuple[int | None, bytes | None, bytes | None, int]
@@ -51,12 +52,12 @@ def _plain(path: str) -> Counter[Told]:
 
 
 def _told(record: Node, frame: bytes) -> Told:
-    offset, headers = record.child("Offset"), record.child("Headers")
+    offset, headers = find(record, "Offset"), find(record, "Headers")
     assert offset is None or isinstance(offset.value, int)
     return (
         None if offset is None else int(offset.value or 0),
-        _bytes(record.child("Key"), frame),
-        _bytes(record.child("Value"), frame),
+        _bytes(find(record, "Key"), frame),
+        _bytes(find(record, "Value"), frame),
         0 if headers is None else len(headers.children),
     )
 

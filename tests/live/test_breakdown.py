@@ -43,7 +43,7 @@ class Counted:
 @cache
 def counted(path: Path) -> Counted:
     engine = Engine(True)
-    counts = ReportCounts(None, engine, by_topic=True)
+    counts = ReportCounts(by_topic=True)
     parts, results = [], []
     for batch in Run([str(path)], engine).batches():
         counts.add(batch)

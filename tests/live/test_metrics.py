@@ -198,7 +198,7 @@ def test_the_rest_is_other(seen, samples):
 
 def second_of(engine: Engine, clients: list[bytes | None], start: int) -> ReportCounts:
     """Counts of a second in which each client asked once, their ids numbered from `start`."""
-    counts = ReportCounts(None, engine)
+    counts = ReportCounts()
     keys = np.zeros((len(clients), len(tally.GROUP_KEY)), np.int64)
     keys[:, tally.GROUP_KEY.index("client_id")] = start + np.arange(len(clients))
     values = np.zeros((len(clients), len(tally.GROUP_VALUES)), np.int64)

@@ -41,7 +41,7 @@ def watched(path: Path, limits: MemoryLimits | None = None, step: int = SECOND /
 
 def reported(path: Path, by: str) -> tuple[Report, Context]:
     engine = Engine(True)
-    counts = ReportCounts(None, engine, by_topic=True)
+    counts = ReportCounts(by_topic=True)
     run = Run([str(path)], engine)
     for batch in run.batches():
         counts.add(batch)

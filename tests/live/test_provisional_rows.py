@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kafkatap.reports.build import build_report
-from kafkatap.reports.expressions import Condition, parse_expression
+from kafkatap.selection import Selection
 from tests.support.tcp import START_NS, Segment, merge
 from tests.wire.kafkatalk import FETCH, MS, KafkaTalk, small_talk
 
@@ -130,7 +130,7 @@ def test_names_may_be_forgotten_meanwhile(path: Path) -> None:
 )
 def test_a_filter_judges_both_rows(path: Path, expression: str, count: int) -> None:
     talk = answering(4, 1_700 * MS, 30 * MS)
-    seen = Seen(path, merge(talk.segments, ticking(9)), Condition(parse_expression(expression)))
+    seen = Seen(path, merge(talk.segments, ticking(9)), Selection.of(filter=expression))
     for _ in seen.seconds():
         pass
     seen.monitor.finish()

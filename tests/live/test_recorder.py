@@ -29,8 +29,7 @@ from kafkatap.live.recording.packet_ring import SEGMENT, PacketRing
 from kafkatap.live.recording.recorder import Recorder
 from kafkatap.reassembly import pcap_writer as writer
 from kafkatap.reassembly.dtypes import PACKET
-from kafkatap.reports.expressions import Condition, parse_expression
-from kafkatap.selection import incident_condition
+from kafkatap.selection import EVERYTHING, Selection, incident_selection
 from tests.support.captures import (
     ETHERNET,
     RAW,
@@ -51,14 +50,14 @@ from .watched import ticking
 FORMS = ["x.pcap", "x.pcapng"]
 
 
-def condition(text: str) -> Condition:
-    return Condition(parse_expression(text))
+def condition(text: str) -> Selection:
+    return Selection.of(filter=text)
 
 
 def record(path: Path, recorder: Recorder, step: int = SECOND // 10, engine: Engine | None = None) -> Engine:
     """A capture through a monitor with this recorder, as if it came now."""
     source = FileSource(str(path), step)
-    engine = engine or engine_for(recorder.condition)
+    engine = engine or engine_for(recorder.selection or EVERYTHING)
     Monitor(source, engine, sinks=[recorder], clock=source.clock, governor=Governor(None)).run(lambda: source.over)
     return engine
 
@@ -163,7 +162,7 @@ def test_error_or_latency_finds_what_the_table_of_exchanges_has(samples: Path) -
     engine, reader, found = engine_for(on), CaptureReader(str(path)), []
     while reader.fill():
         batches = [*engine.take(reader.buffer, reader.packets, reader.position, reader.count), *engine.finish()]
-        found += [n for b in batches for n in b.exchanges["exchange"][on.select(b, engine)].tolist()]
+        found += [n for b in on.apply(batches, engine) for n in b.exchanges["exchange"].tolist()]
         reader.position = reader.count
     reader.close()
     rows = kafkatap.analyze(path).exchanges.select(["exchange", "errors", "total_ns"]).to_pylist()
@@ -218,13 +217,13 @@ def test_incidents_in_a_row_repeat_no_packet(samples: Path, tmp_path: Path) -> N
 
 def test_a_condition_may_look_into_messages_beside_another_one(samples: Path, tmp_path: Path) -> None:
     shown = condition("Fetch.request.MaxWaitMs > 0")
-    on = Condition(parse_expression("CreateTopics.request.Topics.NumPartitions > 1"), shown)
-    assert shown.probes is not None
-    assert on.probes is not None
+    on = condition("CreateTopics.request.Topics.NumPartitions > 1").beside(shown)
+    inspectors = (*shown.engine_options.inspectors, *on.engine_options.inspectors)
+    assert len(inspectors) == 2
     recorder = Recorder(tmp_path / "x.pcap", on=on)
     told: list[str] = []
     recorder._notify = told.append
-    record(samples / "apache-4.3.pcap.zst", recorder, engine=Engine(inspectors=(shown.probes, on.probes)))
+    record(samples / "apache-4.3.pcap.zst", recorder, engine=Engine(inspectors=inspectors))
     alone = Recorder(tmp_path / "y.pcap", on=condition("CreateTopics.request.Topics.NumPartitions > 1"))
     record(samples / "apache-4.3.pcap.zst", alone)
     assert [p.name[1:] for p in recorder.files] == [p.name[1:] for p in alone.files]
@@ -235,11 +234,11 @@ def test_a_condition_may_look_into_messages_beside_another_one(samples: Path, tm
 def test_what_tells_an_incident_needs_a_file_and_sense() -> None:
     parse = build_parser().parse_args
     with pytest.raises(ValueError, match="needs --write-pcap"):
-        incident_condition(parse(["live", "--on", "error"]), None)
+        incident_selection(parse(["live", "--on", "error"]), EVERYTHING)
     with pytest.raises(ValueError, match="did you mean latency"):
-        incident_condition(parse(["live", "--write-pcap", "x.pcap", "--on", "latncy > 1s"]), None)
-    assert incident_condition(parse(["live", "--write-pcap", "x.pcap"]), None) is None
-    assert incident_condition(parse(["live", "--write-pcap", "x.pcap", "--on", "error"]), None) is not None
+        incident_selection(parse(["live", "--write-pcap", "x.pcap", "--on", "latncy > 1s"]), EVERYTHING)
+    assert incident_selection(parse(["live", "--write-pcap", "x.pcap"]), EVERYTHING) is None
+    assert incident_selection(parse(["live", "--write-pcap", "x.pcap", "--on", "error"]), EVERYTHING) is not None
 
 
 def test_an_incident_during_silence_ends_by_the_clock(samples: Path, tmp_path: Path) -> None:

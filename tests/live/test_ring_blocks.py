@@ -34,9 +34,9 @@ def test_headers_are_fetched_of_every_packet(blocks: list[list[bytes]]) -> None:
     memory = np.frombuffer(b"".join(map(block_of, blocks)), np.uint8).copy()
     places = np.arange(4, dtype=np.int64) * BLOCK
     assert ring.fetch_headers(memory, places, len(blocks)) == sum(map(len, blocks))
-    rows, state, made = np.zeros(100, PACKET), np.zeros(ring.STATE_SIZE, np.int64), 0
+    rows, state, made = np.zeros(100, PACKET), np.zeros(1, ring.RING_STATE), 0
     for start in range(0, len(blocks) * BLOCK, BLOCK):
-        state[ring.POSITION] = 0
+        state["position"] = 0
         made = ring.scan_block(memory, start, start + BLOCK, ETHERNET, state, rows, made)
     found = [bytes(memory[row["at"] : row["at"] + row["captured"]]) for row in rows[:made]]
     assert found == [packet for block in blocks for packet in block]

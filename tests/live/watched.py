@@ -11,7 +11,7 @@ from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.screen.breakdown import window_rows
 from kafkatap.live.sink import names_of
-from kafkatap.reports.expressions import Condition
+from kafkatap.selection import EVERYTHING, Selection
 from tests.support.captures import Packet, pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode
 from tests.wire.kafkatalk import API_VERSIONS, MS, PRODUCE, KafkaTalk
@@ -62,13 +62,13 @@ class Seen:
     """A monitor over these segments or packets, second by second."""
 
     def __init__(
-        self, path: Path, what: Sequence[Segment] | Sequence[Packet], condition: Condition | None = None
+        self, path: Path, what: Sequence[Segment] | Sequence[Packet], selection: Selection = EVERYTHING
     ) -> None:
         path.write_bytes(pcap_bytes([p if isinstance(p, Packet) else encode([p])[0] for p in what]))
         self.source = FileSource(str(path))
         self.metrics = Metrics()
         self.monitor = Monitor(
-            self.source, Engine(True), condition=condition, sinks=[self.metrics], clock=self.source.clock,
+            self.source, Engine(True), selection=selection, sinks=[self.metrics], clock=self.source.clock,
             governor=Governor(None),
         )  # fmt: skip
 

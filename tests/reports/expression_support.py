@@ -61,7 +61,7 @@ def values_of(row: dict[str, Any], name: str) -> list[Any]:
 
 _COLUMNS = {
     "api": ("api_key", 1), "version": ("api_version", 1), "latency": ("total_ns", 1), "broker_time": ("broker_ns", 1),
-    "queue": ("hol_wait_ns", 1), "throttle_wait": ("throttle_wait_ns", 1), "throttle": ("throttle_time_ms", MS),
+    "hol_wait": ("hol_wait_ns", 1), "throttle_wait": ("throttle_wait_ns", 1), "throttle": ("throttle_time_ms", MS),
     "max_wait_ms": ("max_wait_ms", MS),
 }  # fmt: skip
 

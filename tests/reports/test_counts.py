@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkatap.dissector import dtypes as r
+from kafkatap.reports.addresses import split_broker
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import counts as counts_module
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import SECOND, ReportCounts, rows_of
-from kafkatap.reports.filters import Filters, split_broker
 from kafkatap.reports.model import Table
 
 from . import rows as made
@@ -109,40 +109,6 @@ def test_a_failed_exchange_counts_once_wherever_the_table_of_codes_grows() -> No
     assert counts.timeline.value_rows()[:, at].sum(axis=0).tolist() == [1000, 2000]
 
 
-def requests(filters: Filters) -> int:
-    exchanges = [
-        exchange(0, at=0, client_id=made.BILLING, client_ip=0, broker_ip=1, broker_port=9092, api_key=0),
-        exchange(1, at=MS, client_id=made.HOSTILE, client_ip=0, broker_ip=1, broker_port=9093, api_key=1),
-        exchange(2, at=2 * MS, client_id=made.BILLING, client_ip=2, broker_ip=2, broker_port=9092, api_key=1),
-        exchange(3, at=3 * MS, client_id=-1, client_ip=2, broker_ip=1, broker_port=9092, api_key=3),
-    ]
-    counts = counted(exchanges, filters=filters, names=context())
-    return int(counts.groups.value_rows()[:, tally.V_ANSWERED].sum())
-
-
-@pytest.mark.parametrize(
-    ("filters", "wanted"),
-    [
-        (Filters(), 4),
-        (Filters(start=START + MS), 3),
-        (Filters(start=START + MS, end=START + 3 * MS), 2),
-        (Filters(clients=("billing",)), 2),
-        (Filters(clients=("b*",), apis=frozenset({1})), 1),
-        (Filters(clients=("10.0.0.9",)), 2),
-        (Filters(clients=("10.0.0.9", "billing")), 3),
-        (Filters(clients=("Billing",)), 0),
-        (Filters(brokers=("10.0.0.2",)), 3),
-        (Filters(brokers=("10.0.0.2:9092",)), 2),
-        (Filters(brokers=(":9092",)), 3),
-        (Filters(brokers=("10.0.0.2:9093", "10.0.0.9")), 2),
-        (Filters(brokers=("192.0.2.1",)), 0),
-        (Filters(apis=frozenset({0, 3})), 2),
-    ],
-)
-def test_filters(filters: Filters, wanted: int) -> None:
-    assert requests(filters) == wanted
-
-
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [("10.0.0.1", ("10.0.0.1", -1)), ("[::1]:9092", ("::1", 9092)), ("::1", ("::1", -1)), (":9", ("", 9))],
@@ -162,22 +128,6 @@ def test_brokers_are_addresses_and_ports(text: str, wanted: tuple[str, int]) -> 
 def test_what_is_no_broker(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         split_broker(text)
-
-
-def test_topics_named_later_by_their_id() -> None:
-    """A Fetch names its topic by id; the name comes in a later Metadata response."""
-    names: dict[int, int] = {}
-    context_ = context(topic_names=names)
-    counts = ReportCounts(Filters(topics=("ord*",)), context_, by_topic=True)
-    counts.add(batch([exchange(0), exchange(1)], [
-        result(0, 6, topic=-1, topic_id=made.ORDERS_ID), result(0, 6, topic=made.BILLING), result(1, 5),
-    ]))  # fmt: skip
-    counts.add(batch([exchange(2)], [result(2, 4, topic=made.BILLING)]))
-    names[made.ORDERS_ID] = made.ORDERS
-    counts.finish()
-    report = build_report(counts, context_, by="topic")
-    assert [row[:3] for row in report.table("latency").rows] == [("Fetch", "orders", 2)]
-    assert sorted(int(row[1] or 0) for row in report.table("errors").rows) == [5, 6]
 
 
 def test_an_exchange_counts_once_for_each_of_its_topics() -> None:

@@ -18,9 +18,9 @@ from kafkatap.dissector import dtypes as r
 from kafkatap.engine import engine_for
 from kafkatap.reports.expressions import Condition, ExpressionError, parse_expression
 from kafkatap.reports.expressions.names import ALIASES, NAMES, help_text
-from kafkatap.reports.expressions.sieve import sift
 from kafkatap.reports.tables import EXCHANGES, RESULTS
 from kafkatap.run import Run
+from kafkatap.selection import EVERYTHING, Selection
 
 from .expression_support import ERROR_CODES, MS, holds, plain_rows, values_of
 from .rows import BILLING, GROUP, ORDERS, ORDERS_ID, batch, context, exchange, result
@@ -171,26 +171,6 @@ def test_topics_that_requests_ask_for_count() -> None:
         dataclasses.replace(HAND_MADE, topics=asked), context()
     )
     assert mask.tolist() == [True, True, True, True, False]
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("partition == 4", [(FAILED, 4)]),
-        ("error == UNKNOWN_TOPIC_OR_PARTITION and topic == orders", [(FAILED, 4)]),
-        ("error and api == Fetch", [(FAILED, 3), (FAILED, 4)]),
-        ("api == Fetch and partition != 3 and partition != 4", [(FETCH, 0), (FETCH, 1)]),
-        # No row by itself is both: all of them stay.
-        ("partition == 3 and partition == 4", [(FAILED, 3), (FAILED, 4), (FAILED, None)]),
-        ("outcome == unanswered", []),
-    ],
-)
-def test_rows_of_results(text: str, wanted: list[tuple[int, int | None]]) -> None:
-    condition = Condition(parse_expression(text))
-    mask = condition.select(HAND_MADE, context())
-    rows = HAND_MADE.results[condition.select_results(HAND_MADE, context(), mask)]
-    told = [(int(x["exchange"]), None if x["partition"] == r.NO_INT32 else int(x["partition"])) for x in rows]
-    assert told == wanted
 
 
 @pytest.mark.parametrize(
@@ -368,14 +348,14 @@ def sample_rows(samples: Path, sample_run: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def sample_run(samples: Path) -> Any:
-    engine = engine_for(None, all_results=True)
+    engine = engine_for(EVERYTHING, all_results=True)
     batches = list(Run([str(samples / "apache-4.3.pcap.zst")], engine).batches())
     return batches, engine
 
 
 def kept(run: Any, text: str) -> set[int]:
     batches, engine = run
-    found = sift(iter(batches), Condition(parse_expression(text)), engine)
+    found = Selection.of(filter=text).apply(batches, engine)
     return {int(number) for each in found for number in each.exchanges["exchange"]}
 
 
@@ -398,7 +378,7 @@ def _comparison(dice: Iterator[int], rows: list[dict[str, Any]]) -> tuple[str, C
         value = choice([*others, *values_of(row, name)])
         return f"{name} {op} '{value}'", lambda x: holds(x, name, op, value)
     number = choice(values_of(row, name) or [0]) + choice([0, 0, 1, -1])
-    unit = "ns" if name in ("latency", "broker_time", "queue", "throttle_wait", "throttle", "max_wait_ms") else ""
+    unit = "ns" if name in ("latency", "broker_time", "hol_wait", "throttle_wait", "throttle", "max_wait_ms") else ""
     return f"{name} {op} {number}{unit}", lambda x: holds(x, name, op, number)
 
 
@@ -417,7 +397,7 @@ def _random(dice: Iterator[int], rows: list[dict[str, Any]], depth: int) -> tupl
 
 _KINDS = {
     **dict.fromkeys(
-        ("api", "version", "error", "latency", "broker_time", "queue", "throttle_wait", "throttle", "size", "packet",
+        ("api", "version", "error", "latency", "broker_time", "hol_wait", "throttle_wait", "throttle", "size", "packet",
          "connection", "correlation_id", "client_port", "partition", "error_code", "records", "bytes", "offset", "acks",
          "max_wait_ms", "min_bytes", "request_bytes", "request_packet_first"), "number"),
     **dict.fromkeys(("client", "broker", "topic", "client_id", "client_software"), "text"),

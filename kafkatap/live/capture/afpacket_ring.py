@@ -63,8 +63,8 @@ class Ring:
         self._counts = self.buffer.view(np.uint32)[blocks.COUNT // 4 :: BLOCK // 4]
         self._lengths = self.buffer.view(np.uint32)[blocks.LENGTH // 4 :: BLOCK // 4]
         self.packets: Array = untouched(PACKETS_AT_ONCE, PACKET)
-        self._state = np.zeros(blocks.STATE_SIZE, np.int64)
-        self._state[blocks.NEXT_NUMBER] = 1
+        self._state = np.zeros(1, blocks.RING_STATE)
+        self._state["next_number"] = 1
         self._places = np.zeros(BLOCKS_AT_ONCE, np.int64)
         self._next = 0  # the block that the kernel passes next
         self._held = 0  # blocks before it that are not released
@@ -101,7 +101,7 @@ class Ring:
     @property
     def ready(self) -> bool:
         """Whether packets wait."""
-        return bool(self._state[blocks.POSITION]) or bool(self._status[self._next] & blocks.OURS)
+        return bool(self._state["position"][0]) or bool(self._status[self._next] & blocks.OURS)
 
     @property
     def backlog(self) -> float:
@@ -119,17 +119,17 @@ class Ring:
     def scan(self, number: int) -> int:
         """Fill `packets`, numbered from `number` on. Return the count. Their bytes are valid until `release`."""
         state, made = self._state, 0
-        state[blocks.NEXT_NUMBER] = number
-        if not state[blocks.POSITION]:
+        state["next_number"] = number
+        if not state["position"][0]:
             self._fetch_headers()
         while self._held < min(BLOCKS_AT_ONCE, self._count) and self.ready:
             start = self._next * BLOCK
             made = blocks.scan_block(
                 self.buffer, start, start + BLOCK, self.interface.link_type, state, self.packets, made
             )
-            if state[blocks.LEFT]:
+            if state["left"][0]:
                 break
-            state[blocks.POSITION] = 0
+            state["position"] = 0
             self._held += 1
             self._next = (self._next + 1) % self._count
         return made
@@ -161,9 +161,9 @@ class Ring:
 
     def unread(self) -> int:
         """Packets that are there and were not read by `scan`. The number is final RETIRE_MS after `stop`."""
-        begun = bool(self._state[blocks.POSITION])
+        begun = bool(self._state["position"][0])
         counts = [int(self._counts[block]) for block in self._waiting()]
-        return sum(counts[1:] if begun else counts) + (int(self._state[blocks.LEFT]) if begun else 0)
+        return sum(counts[1:] if begun else counts) + (int(self._state["left"][0]) if begun else 0)
 
     def error(self) -> str | None:
         """The error of the socket, if any: the interface went down, for example."""

@@ -35,8 +35,8 @@ WIDTH = 128
 
 
 def label(text: str | None) -> str:
-    """A text from the wire as a label value: escaped, not too long, NULL for null. If the text equals NULL or OTHER, its
-    first character is escaped."""
+    """A text from the wire as a label value: escaped, not too long, NULL for null. If the text equals NULL or OTHER,
+    its first character is escaped."""
     if text is None:
         return NULL
     if text in (NULL, OTHER):

@@ -50,10 +50,10 @@ class PacketRing:
         self._begins = deque([0])
         self._counted = deque([(0, 0)])
         self._turns = 0  # the number of the segment that is being filled
-        self._interfaces = np.zeros(16, np.int64)
-        self._state = np.zeros(writer.STATE_SIZE, np.int64)
-        self._state[writer.FORM] = form
-        self._state[writer.END] = SEGMENT
+        self._interfaces = np.zeros(16, writer.LINK)
+        self._state = np.zeros(1, writer.PACK_STATE)
+        self._state["form"] = form
+        self._state["end"] = SEGMENT
         for link_type in links:
             self._meet(link_type)
 
@@ -61,7 +61,7 @@ class PacketRing:
         """Pack packets[first:count] (PACKET rows) of `buffer`. Return the first one without room; `turn` makes room."""
         while True:
             first = writer.pack_packets(buffer, packets, first, count, self._interfaces, self._state, self._bytes)
-            if self._state[writer.STOPPED] != writer.NEW_LINK:
+            if self._state["stopped"][0] != writer.PACK_NEW_LINK:
                 return first
             self._meet(int(packets["link_type"][first]))
 
@@ -72,11 +72,11 @@ class PacketRing:
             self._refused(link_type)
         else:
             self.links.append(link_type)
-        row = 2 * int(self._state[writer.LINKS])
+        row = int(self._state["links"][0])
         if row == len(self._interfaces):
             self._interfaces = grown(self._interfaces)
-        self._interfaces[row : row + 2] = link_type, number
-        self._state[writer.LINKS] += 1
+        self._interfaces[row] = link_type, number
+        self._state["links"] += 1
 
     def turn(self) -> None:
         """Begin the next segment. When all are used, it replaces the oldest."""
@@ -87,12 +87,12 @@ class PacketRing:
             self._begins.popleft()
             self._counted.popleft()
         place = self._turns % self._count * SEGMENT
-        self._state[writer.POSITION], self._state[writer.END] = place, place + SEGMENT
+        self._state["position"], self._state["end"] = place, place + SEGMENT
 
     @property
     def head(self) -> int:
         """Where the next record will begin."""
-        return self.begun + int(self._state[writer.POSITION]) - self._turns % self._count * SEGMENT
+        return self.begun + int(self._state["position"][0]) - self._turns % self._count * SEGMENT
 
     @property
     def begun(self) -> int:
@@ -112,12 +112,12 @@ class PacketRing:
     @property
     def latest(self) -> int:
         """The latest time of all packets so far, ns since the epoch."""
-        return int(self._state[writer.LATEST])
+        return int(self._state["latest"][0])
 
     @property
     def left_out(self) -> int:
         """Packets with a refused link type."""
-        return int(self._state[writer.LEFT_OUT])
+        return int(self._state["left_out"][0])
 
     def read(self, position: int, end: int) -> Array:
         """The bytes from a kept position up to `end`, or to the end of its segment. They are valid until the segment is
@@ -134,7 +134,7 @@ class PacketRing:
 
     def whole(self, data: Array, room: int) -> Array:
         """The leading whole records that fit into `room` bytes."""
-        return data[: writer.whole_records(data, 0, min(room, len(data)), self._state)]
+        return data[: writer.whole_records(data, 0, min(room, len(data)), self.form)]
 
     def descriptions(self, known: int) -> bytes:
         """The interface descriptions from number `known` on; the file header of a classic pcap."""

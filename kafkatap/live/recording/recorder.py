@@ -27,10 +27,10 @@ from kafkatap.reassembly.headers import LINK_NAMES
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Batch, endpoint
 from kafkatap.reports.counting.rollup import api_label
-from kafkatap.reports.expressions import Condition
 from kafkatap.reports.sections.error_codes import error_label
 
 from ...installation import own_version
+from ...selection import Selection, Selector
 from ..provisional_rows import without_confirmed
 from ..sink import Sink
 from .capture_file import CaptureFile
@@ -59,7 +59,7 @@ class Recorder(Sink):
     `x-20261121T174501.123Z.pcap`, with the time of the match. The format is pcapng if it ends in .pcapng, else classic
     pcap (ns). Only the user can read the files (0600).
 
-    `on`: the condition of an incident; the engine has to decode its fields (`engine_for`). `size`: bytes of packets in
+    `on`: the incidents; the engine has to decode its fields (`Selection.engine_options`). `size`: bytes of packets in
     memory. `after`: ns of packets written after the last match. `cool_down`: ns for which a recorded cause does not
     match again. `limit`: bytes of all files together. `links`: the expected link types, with the names of their
     interfaces. `counters` returns the packets received and dropped so far, for pcapng. `notify` gets lines for users.
@@ -72,7 +72,7 @@ class Recorder(Sink):
         self,
         path: str | os.PathLike[str],
         *,
-        on: Condition | None = None,
+        on: Selection | None = None,
         size: int = RING_SIZE,
         after: int = AFTER,
         limit: int = LIMIT,
@@ -85,7 +85,8 @@ class Recorder(Sink):
         self.files: list[Path] = []
         self.bytes = 0  # in all files
         self.incidents = 0
-        self.condition = on
+        self.selection = on
+        self._selector: Selector | None = None
         self._after = after
         self._limit = limit
         self._notify = notify
@@ -119,7 +120,7 @@ class Recorder(Sink):
         if self.path.suffix != ".pcapng" and len(links) > 1:
             kinds = ", ".join(f"{name} ({_link_name(link)})" for link, name in links.items())
             raise ValueError(f"{self.path}: a pcap holds one link type, not those of {kinds}; name it .pcapng")
-        if self.condition is not None:
+        if self.selection is not None:
             folder = self.path.parent
             if not folder.is_dir():
                 raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
@@ -138,10 +139,11 @@ class Recorder(Sink):
         self._write_packed(ring.begun)
 
     def add_batch(self, batch: Batch, engine: Engine) -> None:
-        if self.condition is None:
+        if self.selection is None:
             return
         batch = without_confirmed(batch)  # provisional rows matched before
-        matching = np.flatnonzero(self.condition.select(batch, engine))
+        self._selector = self._selector or Selector(self.selection, engine)
+        matching = np.flatnonzero(self._selector.select(batch))
         if not len(matching):
             return
         now = self._ring.latest
@@ -169,8 +171,8 @@ class Recorder(Sink):
         self._write_packed(self._ring.head)
 
     def resolve_names(self, engine: Engine) -> None:
-        if self.condition is not None:
-            self.condition.forget()
+        if self._selector is not None:
+            self._selector.forget()
 
     def close(self, engine: Engine) -> None:
         self._write(self._ring.head, _NEVER)
@@ -271,7 +273,7 @@ class Recorder(Sink):
 
     def _reach_limit(self) -> None:
         """End the file: it has reached the limit of all files."""
-        if self.condition is not None:
+        if self.selection is not None:
             self._notify(f"{units.size(self._limit)} of packets, which is the limit, hold no more of this incident")
             if self._written == self._start:
                 self._remove()
@@ -298,13 +300,13 @@ class Recorder(Sink):
         if self._file is None:
             return
         name = self._file.path.name
-        if self.condition is not None and self._written == self._start:
+        if self.selection is not None and self._written == self._start:
             self._remove()
             self._notify(f"{name} is removed: all packets so far are in the file before it")
         else:
             self._describe()  # in case there was no packet
             self._put(self._ring.statistics(self._start))
-        if self._file is not None and self.condition is not None and self._written > self._start:
+        if self._file is not None and self.selection is not None and self._written > self._start:
             matched = f"{self._matched:,} exchange{'' if self._matched == 1 else 's'} matched"
             self._notify(f"{name} ends: {units.size(self._file.size)}, {matched}")
             self._failed = False
@@ -316,7 +318,7 @@ class Recorder(Sink):
             path = self.path if self._file is None else self._file.path
             self._notify(f"{path}: {error.strerror or error}: packets are not recorded; the capture goes on")
         self._failed = True
-        if self.condition is None:
+        if self.selection is None:
             self._over = True
         else:
             self._lost += self._file is None or self._written == self._start
@@ -336,7 +338,7 @@ class Recorder(Sink):
         """Close the file."""
         file, self._file = self._file, None
         self._what = ""
-        if file is not None and self.condition is not None and file.path in self.files:
+        if file is not None and self.selection is not None and file.path in self.files:
             self._complete.append(file)
         self._end = self._quiet_from = self._quiet_at = _NEVER
         try:

@@ -111,7 +111,7 @@ class Frozen:
             self._brokers = {window: live.brokers(window) for window in WINDOWS}
             for window in WINDOWS:
                 with live.monitor.reading(window) as counts:
-                    self._counts[window] = ReportCounts(counts.filters, None, by_topic=counts.by_topic)
+                    self._counts[window] = ReportCounts(by_topic=counts.by_topic)
                     self._counts[window].merge(counts)
 
     @contextmanager

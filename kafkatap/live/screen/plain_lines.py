@@ -41,7 +41,7 @@ class Plain(Sink):
         self._monitor, self._file, self._utc = monitor, file, utc
         self._interval = max(interval, SECOND)
         self._since = self._now = monitor.status.now
-        self._counts = ReportCounts()  # without names: a line has only API keys and error codes
+        self._counts = ReportCounts()
         self._before = self._totals(monitor.engine)
         self._health = added({})
         self._any = self._broken = False

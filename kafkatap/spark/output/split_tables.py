@@ -68,7 +68,7 @@ class SplitTables:
         source: LocatedSplit | None,
         received: int,
     ) -> None:
-        from kafkatap.dissector.programs.program import load_programs
+        from kafkatap.dissector.programs.loading import load_programs
 
         self._options = options
         self._table = table
@@ -90,7 +90,7 @@ class SplitTables:
     def write(self, run: SplitRun, reader: SplitReader | None, staging: Staging) -> pa.RecordBatch:
         """Write the rows of all tables; return a row OUTCOME and a row COUNTS."""
         split = run.task.split
-        counts = ReportCounts(names=run.engine, by_topic=self._options.by_topic)
+        counts = ReportCounts(by_topic=self._options.by_topic)
         files: list[Written] = []
         partitions = _ExchangePartitions()
         shared = None
@@ -108,7 +108,7 @@ class SplitTables:
 
     def count(self, run: SplitRun, reader: SplitReader | None) -> pa.RecordBatch:
         """A row OUTCOME with the rows of connections, and a row COUNTS, for reports."""
-        counts = ReportCounts(names=run.engine, by_topic=self._options.by_topic)
+        counts = ReportCounts(by_topic=self._options.by_topic)
         for batch in run.batches(reader):
             counts.add(batch)
         context = run.context()

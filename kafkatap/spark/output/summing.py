@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.reports.batch import CONNECTION_ROW, PROTOCOLS, Array, Context, FileInfo
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTable, counts_of_rows
@@ -71,17 +71,17 @@ def report_of(
     by: str = "api",
     interval: int | None = None,
     curves: bool = False,
-    asked: str | None = None,
+    selected: str | None = None,
     **known: Any,
 ) -> Report:
     """The reports of rows of counts and of tables, equal to those of one process over all captures.
 
     `by`: api, client, broker, version, or topic (then the rows are of counts by topic); `interval`: ns of the timeline,
-    where one was asked for; `curves`, `asked`: as of `build_report`; `known`: what `context_of_tables` takes.
+    where one was asked for; `curves`, `selected`: as of `build_report`; `known`: what `context_of_tables` takes.
     """
     counts, names = collect_counts(rows, by_topic=by == "topic", interval=interval)
     context = context_of_tables(connections, files, ledger, names, **known)
-    return build_report(counts, context, by=by, curves=curves, asked=asked)
+    return build_report(counts, context, by=by, curves=curves, selected=selected)
 
 
 def context_of_tables(

@@ -18,18 +18,20 @@ class DuplicateCounter:
 
     def __init__(self, captures: int) -> None:
         self._numbers: dict[int, int] = {}  # by the id of the capture's report
-        self._seen = np.zeros(duplicates.TABLE_SIZE, duplicates.SEEN)
-        self._state = np.zeros(1 + captures, np.int64)
+        self._table = np.zeros(duplicates.TABLE_SIZE, duplicates.FINGERPRINT)
+        self._packets = 0
+        self._counts = np.zeros(captures, np.int64)
         self._seed = new_seed()
 
     def add(self, reader: CaptureReader, end: int) -> None:
         """Count reader.packets[reader.position:end]."""
         number = self._numbers.setdefault(id(reader.report), len(self._numbers))
-        duplicates.count_duplicates(
-            reader.buffer, reader.packets, reader.position, end, number, self._seen, self._state, self._seed
+        self._packets = duplicates.count_duplicates(
+            reader.buffer, reader.packets, reader.position, end, number,
+            self._table, self._counts, self._packets, self._seed,
         )  # fmt: skip
 
     def count(self, report: FileReport) -> int:
         """How many packets of a capture are duplicates."""
         number = self._numbers.get(id(report))
-        return 0 if number is None else int(self._state[1 + number])
+        return 0 if number is None else int(self._counts[number])

@@ -1,0 +1,165 @@
+"""Values as users write them, in options and in filter expressions: numbers with units, times, texts.
+
+Nothing heavy is imported here, so that the command line can read its options with it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+SECOND = 1_000_000_000
+
+DURATIONS = {
+    "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": SECOND, "m": 60 * SECOND, "min": 60 * SECOND,
+    "h": 3600 * SECOND, "d": 86400 * SECOND,
+}  # fmt: skip
+SIZES = {
+    "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30,
+    "tib": 1 << 40,
+}  # fmt: skip
+_NUMBER = re.compile(r"([+-]?)(?:0[xX]([0-9A-Fa-f_]+)|([0-9][0-9_]*(?:\.[0-9_]+)?))\s*(.*)")
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h|d)?)", re.ASCII)
+_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[ntr\\\"'])")
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def read_number(text: str) -> tuple[Decimal, str]:
+    """The number and its unit: `1_000`, `0x2F`, `-1`, `1.5ms`, `1.5 ms`. ValueError where there is no number."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text} is no number")
+    sign, hexadecimal, decimal, unit = match.groups()
+    value = Decimal(int(hexadecimal.replace("_", "") or "0", 16)) if hexadecimal else Decimal(decimal.replace("_", ""))
+    return (-value if sign == "-" else value), unit
+
+
+def read_duration(text: str) -> int:
+    """`500ms`, `10 s`, `1.5m`, `3m 24s`; a bare number is seconds. Nanoseconds; ValueError where the text is none."""
+    parts = [(m[1], m[2], m.end()) for m in _DURATION.finditer(text)]
+    whole = _DURATION.sub("", text)
+    if not parts or whole.strip() or (len(parts) > 1 and not all(unit for _, unit, _ in parts)):
+        raise ValueError(f"{text!r} is no duration (such as 500ms, 10s, 5m, 1h)")
+    return int(sum(Decimal(number) * DURATIONS[unit or "s"] for number, unit, _ in parts))
+
+
+def exact(value: Decimal) -> int | float:
+    """As an int where it is one."""
+    return int(value) if value == value.to_integral_value() else float(value)
+
+
+def undo_escapes(text: str) -> str:
+    r"""Resolve \n \t \r \\ \" \' \xHH \uHHHH; a backslash before anything else stays."""
+
+    def resolved(match: re.Match[str]) -> str:
+        code = match[1]
+        return chr(int(code[1:], 16)) if code[0] in "xu" and len(code) > 1 else _CONTROLS.get(code, code)
+
+    return _ESCAPE.sub(resolved, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time as a user wrote it. `ns` counts from the epoch, from the capture's first packet (`after_first`), or from
+    midnight on the day of the first packet (`of_day`) in a zone: `offset` seconds east of UTC, None for local time."""
+
+    ns: int
+    after_first: bool = False
+    of_day: bool = False
+    offset: int | None = None
+    text: str = field(default="", compare=False)
+
+    @property
+    def is_absolute(self) -> bool:
+        """Whether it is the same time for every capture."""
+        return not (self.after_first or self.of_day)
+
+    def at(self, first: int) -> int:
+        """Nanoseconds since the epoch, for a capture whose first packet came at `first`."""
+        if self.after_first:
+            return first + self.ns
+        return _midnight(first, self.offset, self.ns) if self.of_day else self.ns
+
+
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?", re.ASCII)
+_FRACTION = re.compile(r"(.*?:\d\d)[.,](\d+)", re.ASCII)
+_ZONE = re.compile(r"(.*\d)\s*(Z|[A-Za-z]{3,5}|[+-]\d\d(?::?\d\d)?)", re.ASCII)
+
+
+def read_moment(text: str, utc: bool = False) -> Moment:
+    """A time in any form that reports print. ValueError where the text is none.
+
+    `+10s`                    after the first packet of the capture
+    `15:10`, `15:10:39.5`     that time on the day of the first packet
+    `2026-11-21 15:10:39.5`   ISO 8601, with a space or a T; a date alone is its midnight
+    `1795236239.5`            seconds since the epoch
+
+    A zone may follow: `Z`, `UTC`, `+01:00`, or the name of the local zone. Without one the time is local, or with
+    `utc` UTC.
+    """
+    plain = text.strip()
+    if plain.startswith("+"):
+        return Moment(read_duration(plain[1:]), after_first=True, text=text)
+    if re.fullmatch(r"\d+(\.\d+)?", plain, re.ASCII):
+        return Moment(int(Decimal(plain) * SECOND), text=text)
+    try:
+        return _read_clock(plain, text, utc)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            f"{text!r} is no time (such as 15:10:39.5, 2026-11-21 15:10:39.5, 1795236239.5, or +10s after the first "
+            "packet)"
+        ) from None
+
+
+def _read_clock(plain: str, text: str, utc: bool) -> Moment:
+    from datetime import UTC, datetime, timedelta, timezone
+
+    offset = 0 if utc else None
+    zone = _ZONE.fullmatch(plain) if ":" in plain or "T" in plain else None
+    if zone is not None:
+        plain, offset = zone[1], _offset(zone[2], offset)
+    # datetime holds microseconds; all digits of the fraction are added by hand.
+    fraction = _FRACTION.fullmatch(plain)
+    plain, digits = (fraction[1], fraction[2]) if fraction else (plain, "")
+    rest = int(digits.ljust(9, "0")[:9])
+    clock = _CLOCK.fullmatch(plain)
+    if clock is not None:
+        hours, minutes, seconds = int(clock[1]), int(clock[2]), int(clock[3] or 0)
+        if hours > 23 or minutes > 59 or seconds > 59:
+            raise ValueError
+        ns = (hours * 3600 + minutes * 60 + seconds) * SECOND + rest
+        return Moment(ns, of_day=True, offset=offset, text=text)
+    moment = datetime.fromisoformat(plain)
+    if moment.tzinfo is not None:
+        raise ValueError
+    if offset is not None:
+        moment = moment.replace(tzinfo=timezone(timedelta(seconds=offset)))
+    since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return Moment(since // timedelta(seconds=1) * SECOND + rest, text=text)
+
+
+def _offset(zone: str, default: int | None) -> int | None:
+    """Seconds east of UTC of a zone as written, None for local time."""
+    if zone[0] in "+-":
+        digits = zone[1:].replace(":", "").ljust(4, "0")
+        seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+        return -seconds if zone[0] == "-" else seconds
+    if zone.upper() in ("Z", "UTC", "GMT"):
+        return 0
+    if zone in time.tzname:
+        return None
+    raise ValueError
+
+
+def _midnight(first: int, offset: int | None, of_day: int) -> int:
+    """A time of day, as ns since the epoch, on the day of the time `first`."""
+    from datetime import UTC, datetime, timedelta, timezone
+
+    zone = None if offset is None else timezone(timedelta(seconds=offset))
+    day = datetime.fromtimestamp(first // SECOND, UTC).astimezone(zone).replace(tzinfo=None)
+    seconds, rest = divmod(of_day, SECOND)
+    moment = datetime(day.year, day.month, day.day) + timedelta(seconds=seconds)
+    aware = moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1) * SECOND + rest
