@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from ..shared_options import BREAKDOWNS, BY_HELP, TOP_HELP, add_appearance, add_reading, add_verbose
+from ..shared_options import BREAKDOWNS, BY_HELP, TOP_HELP, add_appearance, add_reading, add_selection, add_verbose
 from ..values import parse_count, parse_duration, parse_setting, parse_size
 
 #: The value of --progress: progress as lines. True and False are those of a terminal.
 LINES = "lines"
 
 DESCRIPTION = (
-    "Decode captures on Spark, write the tables as folders of Parquet, and report what they add up to. A second run "
-    "overwrites what the first one wrote. A run that fails leaves the tables as they were."
+    "Decode captures on Spark, write the tables as folders of Parquet, and print the report. A second run "
+    "replaces the rows of the first. A run that fails leaves the tables unchanged."
 )
 EXAMPLES = """\
 examples:
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     what.add_argument("--strict", action="store_true",
                       help="publish nothing if a capture is damaged (default: publish what could be read)")  # fmt: skip
+    add_selection(what)
     add_reading(what)
     _add_arriving(parser.add_argument_group("captures that keep arriving"))
     where = parser.add_argument_group("where it runs")
