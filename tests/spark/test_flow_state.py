@@ -102,7 +102,7 @@ NOT_STATE = {
         # not known before there is an answer
         "response_first", "response_last", "response_packet_first", "response_packet_last", "response_bytes",
         "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
-        "throttle_time_ms", "response_status", "long_poll",
+        "throttle_time_ms", "response_status", "long_poll", "response_problem", "response_problem_at",
         # its ends, set when it is finished
         "client_ip", "client_port", "broker_ip", "broker_port",
     },
