@@ -1,29 +1,27 @@
-"""From TCP streams to Kafka exchanges. It knows Kafka's protocol, not where packets come from, and reads no captures.
+"""From TCP streams to Kafka exchanges. It knows Kafka's protocol, reads no captures, and does no I/O.
 
-    chunks ─▶ framing ─▶ frames, matched ─▶ decoding (programs) ─▶ exchanges, results, times ─▶ Finished
-
-Folders:
-
-kafka       facts: error codes, names of numbers, releases and their versions
-layouts     layouts of messages: their model, the notation of messages/*.kmsg, Kafka's own definitions, secrets
-messages    the layouts, one file for each API
-programs    layouts compiled to programs, and the machine that runs them over bodies
-framing     chunks of TCP streams to frames, frames to requests with their responses
-records     record batches and message sets
-tree        one message as a tree
-
-Modules:
-
-dissector         owns the tables, and runs all of it over a block
+dissector         the loop: chunks of streams in, finished exchanges out
+framing/          chunks to frames, and requests paired with their responses
 decoding          the bodies of a drain: decoded, then read into exchanges and results
-exchanges         from tape to exchanges: what reports need of the bodies
-results           results of a response, topics of a request
-problems          where malformed messages are malformed
-times             the times of each exchange by their causes
-expiry            requests that nothing will answer any more
-connection_state  a connection's state, for drivers that read it in several runs
+exchanges         the fields of bodies that exchanges need
+results           the results of a response, and the topics of a request
+problems          the fields at which messages are malformed
+times             the durations of an exchange: broker time, head-of-line wait, throttle wait
+expiry            requests without an answer, for input without an end
+connection_state  the state of a connection, for runs that continue others
 strings           interned strings
-dtypes            the rows that come out
-inspection        what sees each message while its bytes are there
-probes            comparisons on decoded fields, as an inspector
+dtypes            the rows of exchanges and results, and their constants
+
+inspection        the interface of inspectors, which see each message while its bytes are there
+probes            the inspector that compares decoded fields
+records/          record batches, and the inspector that reads them
+tree/             one message as a tree of nodes
+
+programs/         layouts compiled for the machine that decodes bodies
+kafka/            facts: error codes, enums, releases
+layouts/          message layouts: the model, its notation, Kafka's own definitions
+messages/         the layouts as data: one file for each API, and nested/ for byte fields
+
+Imports go down this list: framing, records and tree import programs, programs import layouts. docs/ARCHITECTURE.md has
+the way of the data.
 """
