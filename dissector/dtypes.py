@@ -20,8 +20,8 @@ STATUSES = (
 )  # fmt: skip
 OK, TRAILING_BYTES, MALFORMED, INCOMPLETE, UNKNOWN_API, UNKNOWN_VERSION, NOT_DECODED, TOO_LARGE = range(8)
 
-#: The default bound of a frame, in bytes with its size field. Only the head of a larger one is decoded. Brokers have the
-#: same default (socket.request.max.bytes).
+#: The default bound of a frame, in bytes with its size field. Only the head of a larger one is decoded. The default is
+#: that of brokers (socket.request.max.bytes).
 MAX_FRAME = 100 << 20
 
 #: APIs whose requests wait at the broker for data (Fetch, ShareFetch), or for other members (JoinGroup, SyncGroup).

@@ -230,8 +230,7 @@ def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [_held_byte, _buffered_byte, _muted, _software, _client_id, _mechanism, _software_of_waiting, _problem_of_waiting,
-     _group_of_waiting,
-     _lost_since, _acked, _fin, _round_trip],
+     _group_of_waiting, _lost_since, _acked, _fin, _round_trip],
 )  # fmt: skip
 def test_a_digest_takes_in_what_lies_beside_the_tables(change: Change) -> None:
     engine = busy_state()
