@@ -6,6 +6,7 @@ Kernels never allocate. A kernel stops and returns which array is full, and Pyth
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
