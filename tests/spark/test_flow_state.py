@@ -99,10 +99,11 @@ NOT_STATE = {
     "links": {"connection", "next", "partitions", "answers_at_once", "name", "provisional"},
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
+        "request_problem",  # tested below
         # not known before there is an answer
         "response_first", "response_last", "response_packet_first", "response_packet_last", "response_bytes",
         "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
-        "throttle_time_ms", "response_status", "long_poll",
+        "throttle_time_ms", "response_status", "long_poll", "response_problem", "response_problem_at",
         # its ends, set when it is finished
         "client_ip", "client_port", "broker_ip", "broker_port",
     },
@@ -184,6 +185,10 @@ def _software_of_waiting(engine: SplitEngine) -> None:
     engine.dissector.exchanges["client_software"][_waiting(engine)] = -1
 
 
+def _problem_of_waiting(engine: SplitEngine) -> None:
+    engine.dissector.exchanges["request_problem"][_waiting(engine)] = engine.dissector.strings.number_of(b"Topics[0]")
+
+
 def _group_of_waiting(engine: SplitEngine) -> None:
     engine.dissector.links["name"][_waiting(engine)] = engine.dissector.strings.number_of(b"group")
 
@@ -224,8 +229,8 @@ def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [_held_byte, _buffered_byte, _muted, _software, _client_id, _mechanism, _software_of_waiting, _group_of_waiting,
-     _lost_since, _acked, _fin, _round_trip],
+    [_held_byte, _buffered_byte, _muted, _software, _client_id, _mechanism, _software_of_waiting, _problem_of_waiting,
+     _group_of_waiting, _lost_since, _acked, _fin, _round_trip],
 )  # fmt: skip
 def test_a_digest_takes_in_what_lies_beside_the_tables(change: Change) -> None:
     engine = busy_state()
