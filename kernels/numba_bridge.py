@@ -103,6 +103,23 @@ def _inner_functions_only(outer: str) -> Iterator[None]:
         yield from _inner_only(outer)
 
 
+def _hide_linked_functions(library: Any) -> None:
+    """Have the optimiser see that nobody else calls the functions that are linked into a kernel.
+
+    It then drops arguments that they do not read. A tuple of arrays is some 150 words, which each call would copy.
+    """
+    optimize = library._optimize_final_module
+    own = {function.name for function in library._final_module.functions}
+
+    def optimize_hidden() -> None:
+        for function in library._final_module.functions:
+            if not function.is_declaration and function.name not in own:
+                function.linkage = "internal"
+        optimize()
+
+    library._optimize_final_module = optimize_hidden
+
+
 def _inner_only(outer: str) -> Iterator[None]:
     library = codegen.CPUCodeLibrary
     context = cpu.CPUContext
@@ -110,6 +127,7 @@ def _inner_only(outer: str) -> Iterator[None]:
 
     def finalize_some(self: Any) -> None:
         if self.name == outer:
+            _hide_linked_functions(self)
             finalize(self)
             return
         linked: set[Any] = set()

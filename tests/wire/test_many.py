@@ -166,7 +166,7 @@ def test_connections_of_a_few_ends_however_often_past_ones_are_looked_for(
     bounds = Bounds(closed=4, syns=4, idle=8)
     whole = see(packets, engine=engine(bounds))
     for every, length in ((1, 1), (1, 3), (2, 2)):
-        monkeypatch.setattr("kafkatap.engine.REAP_EVERY", every)
+        monkeypatch.setattr("kafkatap.assembly.REAP_EVERY", every)
         same(see(packets, runs=[length] * len(packets), engine=engine(bounds)), whole, (every, length))
 
 
