@@ -14,7 +14,7 @@ from kafkatap.dissector.tree.summary import Facts, NamedPlace
 from kafkatap.reports import units
 from kafkatap.reports.batch import uuid_text
 
-from ..passes.messages import Message
+from ..passes.message import Message
 
 Span = tuple[str, str]
 Line = list[Span]

@@ -11,7 +11,7 @@ from kafkatap.dissector.tree.summary import NamedPlace
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.units import iso
 
-from ..passes.messages import Message
+from ..passes.message import Message
 from .tree_json import tree_json
 from .viewing import MessageViewer
 
