@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
     from ..live.screen.recent_exchanges import Recent
 
-#: Percent of one core that a monitor takes, if it can without losing packets.
+#: Percent of one core that a monitor uses, unless that drops packets.
 USUAL_SHARE = 33.0
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-#: What a write says whose reader went away: a pipe that was closed, a terminal that was hung up.
+#: Error numbers of a write without a reader: a closed pipe, a terminal that hung up.
 GONE = (errno.EPIPE, errno.EIO)
 
 
 def live(options: argparse.Namespace) -> int:
-    """Carry out `kafkatap live`; return its exit code."""
+    """Run `kafkatap live`; return its exit code."""
     store.verbose = options.verbose > 0
     if options.list_interfaces:
         print("\n".join([*interfaces.names(), interfaces.ANY]))
@@ -79,7 +79,7 @@ def live(options: argparse.Namespace) -> int:
             return _watch(options, monitor, capture, incident, stop, handlers, notices)
     except OSError as error:
         if error.errno in GONE:
-            print_no_more()
+            discard_output()
             return DONE
         complain(reason_of(error))
         return WRONG
@@ -124,8 +124,8 @@ def _watch(
 
 
 def _governor(options: argparse.Namespace, best: int) -> Governor:
-    """A limit that was asked for is kept, even where that loses packets; the one that nobody asked for is not.
-    `best`: the niceness in need."""
+    """The governor. It enforces `--max-cpu` even if that drops packets, but not its default. `best`: the niceness while
+    packets wait."""
     asked_for = options.max_cpu is not None
     share = options.max_cpu if asked_for else USUAL_SHARE
     return Governor(share / 100 or None, options.topics, strict=asked_for, priority=Priority(best))
@@ -134,7 +134,7 @@ def _governor(options: argparse.Namespace, best: int) -> Governor:
 def _with_screen(
     monitor: Monitor, recent: Recent, stop: Event, options: argparse.Namespace, notices: Notices
 ) -> None:  # fmt: skip
-    """The monitor in a thread of its own, the screen in this one, until either ends."""
+    """Run the monitor in a new thread and the screen in this one, until one of them ends."""
     from ..live.screen.app import run_screen
 
     failed: list[BaseException] = []
@@ -174,7 +174,7 @@ def _wants_screen(options: argparse.Namespace) -> bool:
 
 
 def _engine(options: argparse.Namespace, selections: list[Selection], definitions: Definitions | None) -> Engine:
-    """An engine that decodes what the report and these selections need."""
+    """An engine that decodes the fields of the report and of these selections."""
     needed = [selection.engine_options for selection in selections]
     options.topics |= any(each.all_results for each in needed)
     probes = [inspector for each in needed for inspector in each.inspectors]
@@ -185,7 +185,7 @@ def _outputs(
     options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Selection | None,
     notify: Callable[[str], None],
 ) -> list[Any]:  # fmt: skip
-    """Sinks that were asked for; what is to be called at the end."""
+    """Add the requested sinks to the monitor. Return the functions to call at the end."""
     closing: list[Any] = []
     if options.write_pcap:
         from ..live.recording.recorder import Recorder
@@ -220,7 +220,7 @@ def _outputs(
 
 
 def _report(options: argparse.Namespace, monitor: Monitor) -> int:
-    """The report on all since the start. That its reader is gone (a session that was dropped) is no matter."""
+    """Print the report since the start. Its reader may be gone, as after a dropped session."""
     context = monitor.context()
     result = build_report(monitor.windows.start, context, by=options.by, selected=selection_of(options).text)
     try:
@@ -242,20 +242,20 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
         if monitor.forgotten:
             complain(f"the {monitor.forgotten:,} connections that ended first are not among the connections above")
     except OSError:
-        print_no_more()
+        discard_output()
     return DONE
 
 
-def print_no_more() -> None:
-    """Let all that is left to say go nowhere, the interpreter's last flush too."""
+def discard_output() -> None:
+    """Discard all further output, also that of the interpreter's last flush."""
     drop_output()
     os.dup2(1, 2)
 
 
 @contextmanager
 def signals(stop: Event) -> Iterator[list[Any]]:
-    """Until the end, signals that ask for it set `stop`; SIGUSR1 calls what the list holds. A second Ctrl-C ends at
-    once."""
+    """Until the end of the block, SIGNALS set `stop`, and SIGUSR1 calls the functions in the list. A second Ctrl-C ends
+    at once."""
     on_usr1: list[Any] = []
 
     def end(number: int, _: Any) -> None:
@@ -287,8 +287,8 @@ def _stop_after(seconds: float, stop: Event) -> None:
 
 
 def _kept_capabilities(options: argparse.Namespace) -> set[int]:
-    """What is needed while packets are read. Taking them from open sockets, and binding these to an interface that was
-    made anew, needs nothing; root may need a capability for files that belong to others, or for a low port."""
+    """The capabilities that are needed while packets are read. Reading open sockets, and binding them to an interface
+    that was created again, needs none. Root may need one for files of other users, or for a low port."""
     places = [options.write_pcap and Path(options.write_pcap).parent, options.write_parquet]
     kept = capabilities.to_write(Path(place) for place in places if place)
     kept |= capabilities.to_read(capabilities.installation())
@@ -298,7 +298,7 @@ def _kept_capabilities(options: argparse.Namespace) -> set[int]:
 
 
 def _be_nice(nice: int) -> int:
-    """Add to the niceness; returns what it was."""
+    """Add to the niceness; return the one before."""
     before = os.nice(0)
     allow_return()
     try:
@@ -309,7 +309,7 @@ def _be_nice(nice: int) -> int:
 
 
 def _refuse_without_capability() -> int:
-    """Two commands that mend it."""
+    """Print two commands that grant the capability."""
     run = sys.argv if os.access(sys.argv[0], os.X_OK) else [sys.executable, *sys.orig_argv[1:]]
     complain("capturing needs the capability CAP_NET_RAW. Either run it as root, or give it to this Python once:")
     complain(f"  {shlex.join(['sudo', *run])}")
