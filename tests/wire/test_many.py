@@ -59,7 +59,7 @@ def displacement(assembler: Assembler) -> float:
     """How far from the place of its hash a flow lies in the table, on average."""
     from kafkatap.reassembly.flows import Ends, hash_flow
 
-    table = assembler.flow_table
+    table = assembler._flows
     mask, seed = len(table.buckets) - 1, table.seed
     where = {int(number) - 1: at for at, number in enumerate(table.buckets.tolist()) if number}
     far = []
@@ -110,7 +110,7 @@ def test_any_number_of_listeners_is_known() -> None:
     decode_packets(encode(segments), engine=one)
     known = made.listeners
     assert sorted(known["port"].tolist()) == list(range(1, 3_001))
-    assert len(made.listener_table.arrays.rows) >= 2 * len(known)
+    assert len(made._listeners.arrays.rows) >= 2 * len(known)
     # Others learn them from each other, as the splits of a capture do.
     other = Assembler()
     other.learn_listeners(known)
