@@ -413,11 +413,11 @@ def failing(seconds: int, other: int, every: int = 100) -> list[Segment]:
     for each in (talk, second):
         each.tcp.open()
     for number in range(seconds * 1000 // every):
-        asked = talk.ask(METADATA, 4, number, Topics=[{"Name": "no"}])
-        talk.answer(asked, Topics=[{"Name": "no" * 500, "ErrorCode": 29}])
+        asked = talk.request(METADATA, 4, number, Topics=[{"Name": "no"}])
+        talk.respond(asked, Topics=[{"Name": "no" * 500, "ErrorCode": 29}])
         talk.tcp.wait(every * MS - 4 * talk.tcp.step_ns)
     second.tcp.wait(other * SECOND)
-    second.answer(second.ask(FIND_COORDINATOR, 1, 1, Key="x"), ErrorCode=15)
+    second.respond(second.request(FIND_COORDINATOR, 1, 1, Key="x"), ErrorCode=15)
     return merge(talk.segments, second.segments)
 
 
@@ -458,7 +458,7 @@ def test_a_request_that_is_never_answered_is_an_incident_when_its_connection_end
     """Once, although its final row comes later."""
     talk = KafkaTalk(client_id="app")
     talk.tcp.open()
-    talk.ask(METADATA, 4, 1, Topics=[])
+    talk.request(METADATA, 4, 1, Topics=[])
     talk.tcp.reset(1)
     (tmp_path / "in.pcap").write_bytes(pcap_bytes(encode(merge(talk.segments, ticking(20))), nanoseconds=True))
     told: list[str] = []

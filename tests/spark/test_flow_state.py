@@ -21,7 +21,7 @@ from kafkatap.spark.splits.split_engine import SplitEngine
 from tests.spark.join_talks import pipelined
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import Segment, encode, lose
-from tests.wire.kafkatalk import API_VERSIONS, METADATA, KafkaTalk, say
+from tests.wire.kafkatalk import API_VERSIONS, METADATA, KafkaTalk, add_exchanges
 
 
 def engine_after(segments: list[Segment], **options: Any) -> SplitEngine:
@@ -41,12 +41,12 @@ def busy_state() -> SplitEngine:
     one direction's FIN before the close."""
     talk = KafkaTalk(mss=100)
     talk.tcp.open()
-    asked = talk.ask(API_VERSIONS, 3, 1, ClientSoftwareName="app-lib", ClientSoftwareVersion="7")
-    talk.answer(asked)
-    say(talk, 3, first=2)
-    first, second = talk.ask(METADATA, 4, 50), talk.ask(METADATA, 4, 51)
-    talk.answer(first)
-    talk.answer(second, Topics=[{"Name": "orders-" * 8} for _ in range(20)])
+    asked = talk.request(API_VERSIONS, 3, 1, ClientSoftwareName="app-lib", ClientSoftwareVersion="7")
+    talk.respond(asked)
+    add_exchanges(talk, 3, first=2)
+    first, second = talk.request(METADATA, 4, 50), talk.request(METADATA, 4, 51)
+    talk.respond(first)
+    talk.respond(second, Topics=[{"Name": "orders-" * 8} for _ in range(20)])
     lost = len(talk.segments) - 4
     return engine_after(lose(talk.segments, lost))
 
@@ -54,8 +54,8 @@ def busy_state() -> SplitEngine:
 def searching_state() -> SplitEngine:
     """Connection 0: begun in the middle of a request, a part of another one after it."""
     talk = KafkaTalk(mss=60)
-    talk.ask(METADATA, 4, 50, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
-    talk.ask(METADATA, 4, 51, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
+    talk.request(METADATA, 4, 50, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
+    talk.request(METADATA, 4, 51, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
     return engine_after([s for s in talk.segments if s.payload][2:-4])
 
 
