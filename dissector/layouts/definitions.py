@@ -1,7 +1,7 @@
 """Kafka's own message definitions (JSON with // comments) read into the model of `schema`.
 
-With these a newer Kafka can be read before the project knows it. What such a file says of defaults, documentation and
-code generation is passed over. A message without valid versions (an API that Kafka removed) gives nothing.
+With them a user can decode a newer Kafka than the built-in layouts. Defaults, documentation and options for code
+generation are ignored. A message without valid versions, of an API that Kafka removed, has no layout.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENTITY_ROLES = {
     "transactionalId": "transactional_id",
     "brokerId": "broker_id",
 }
-#: Fields that have a role though no definition says so, by name and type.
+#: Roles of fields without an entity type, by name and type.
 _NAMED_ROLES = {
     ("Index", "int32"): "partition",
     ("Partition", "int32"): "partition",
@@ -50,7 +50,7 @@ class DefinitionError(ValueError):
 def load_definitions(texts: Mapping[str, str | bytes]) -> dict[tuple[int, int], MessageLayout]:
     """The requests and responses among `texts` (name of the source → text, bytes are UTF-8), by (api_key, direction).
 
-    DefinitionError names the source that is malformed, and says what is wrong there.
+    DefinitionError names a malformed source and the error in it.
     """
     messages: dict[tuple[int, int], MessageLayout] = {}
     for source, text in texts.items():
@@ -68,7 +68,7 @@ def load_definitions(texts: Mapping[str, str | bytes]) -> dict[tuple[int, int], 
 
 
 def load_definition(text: str) -> MessageLayout | None:
-    """One definition; None where it is no request or response, or has no valid versions."""
+    """One definition; None if it is no request or response, or has no valid versions."""
     definition = json.loads(_STRING_OR_COMMENT.sub(lambda match: match[1] or "", text))
     if definition["type"] not in _DIRECTIONS:
         return None
@@ -84,7 +84,7 @@ def load_definition(text: str) -> MessageLayout | None:
 
 
 def load_data_definition(text: str) -> MessageLayout | None:
-    """A definition of what lies in a byte field ("type": "data"), under the key 0; None where it is another."""
+    """A definition of a layout in byte fields ("type": "data"), with the key 0; None for another type."""
     definition = json.loads(_STRING_OR_COMMENT.sub(lambda match: match[1] or "", text))
     if definition["type"] != "data":
         return None
@@ -147,7 +147,7 @@ class _Loader:
 
 
 def role_of(name: str, type_name: str, is_array: bool, entity_type: str | None, direction: int) -> str | None:
-    """The role of a field by its entity type, or else by its name and type; None for most fields."""
+    """The role of a field by its entity type, or by its name and type; None for most fields."""
     if entity_type in _ENTITY_ROLES:
         return _ENTITY_ROLES[entity_type]
     if direction == RESPONSE and type_name == "int16" and name.endswith("ErrorCode"):

@@ -14,11 +14,11 @@ One file holds one API, both directions (messages/001_Fetch.kmsg):
     response 0-18 flexible 12+
       ThrottleTimeMs int32 1+ @throttle_time_ms
 
-- `api KEY NAME` comes first. `request` and `response` give the message's versions, and the flexible ones if any.
-- A field is `Name type versions` and then marks; two spaces of indentation a level; fields stand in wire order.
+- `api KEY NAME` comes first. `request` and `response` have the message's versions, and the flexible ones if any.
+- A field is `Name type versions` and then marks; two spaces of indentation a level; fields are in wire order.
 - Types: the names of `schema.FIXED_WIDTHS` and `schema.VARIABLE_TYPES`; a capitalised name is a struct, whose fields
   are indented below it; `[]` before a type makes it an array.
-- `?` after a type: null may stand there in all versions of the field; `?7+`: only in versions 7 and later.
+- `?` after a type: the field may be null in all versions; `?7+`: only in versions 7 and later.
 - Versions: `3+` (to the message's last), `3-5` or `3`. A range with an end must lie within the message's versions.
 - Marks: `tag N` (the field lies in the tag section), `tag N 3+` (only in these versions), `@role` (`schema.ROLES`),
   `flexible=none` (its length stays an int16 or int32 in flexible versions).
@@ -136,7 +136,7 @@ def parse_data(text: str, source: str = "<text>") -> tuple[MessageLayout, ...]:
 
 
 class _LineError(ValueError):
-    """A ValueError that knows its line."""
+    """A ValueError with its line."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)

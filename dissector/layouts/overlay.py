@@ -77,7 +77,7 @@ def read_folder(folder: str | os.PathLike[str]) -> Definitions:
 def lay_over(
     built_in: Mapping[tuple[int, int], MessageLayout], own: Mapping[tuple[int, int], MessageLayout]
 ) -> dict[tuple[int, int], MessageLayout]:
-    """Both together, by (api_key, direction); where both have a version the layout of `own` stands."""
+    """Both together, by (api_key, direction). If both have a version, the layout of `own` wins."""
     together = {**built_in, **own}
     for key in built_in.keys() & own.keys():
         together[key] = lay_message_over(built_in[key], own[key])
@@ -85,7 +85,7 @@ def lay_over(
 
 
 def lay_message_over(old: MessageLayout, new: MessageLayout) -> MessageLayout:
-    """`new`, and those versions of `old` that it lacks and that it follows on. The name is the old one's."""
+    """`new` with the versions of `old` that are next to its own. The name is that of `old`."""
     low, high = new.versions.low, new.versions.high
     while low - 1 in old.versions:
         low -= 1
@@ -102,7 +102,7 @@ def lay_message_over(old: MessageLayout, new: MessageLayout) -> MessageLayout:
 
 
 def _range(versions: Iterable[int]) -> Versions | None:
-    """A set of versions as a range; None where there is a gap in it."""
+    """A set of versions as a range; None if it has a gap."""
     found = sorted(versions)
     if not found:
         return NO_VERSIONS
@@ -110,10 +110,10 @@ def _range(versions: Iterable[int]) -> Versions | None:
 
 
 def _lay_struct(old: Struct, new: Struct, kept: frozenset[int]) -> Struct:
-    """The fields of both, each in the order of its own layout; `kept`: the versions that `old` speaks for."""
+    """The fields of both, each in the order of its own layout. `kept` are the versions that come from `old`."""
     places = {item.name: place for place, item in enumerate(new.fields)}
     fields: list[Field] = []
-    done = 0  # how many of the new fields stand in `fields`
+    done = 0  # new fields that are in `fields`
     for item in old.fields:
         if not kept & frozenset(item.versions):
             continue
@@ -128,7 +128,7 @@ def _lay_struct(old: Struct, new: Struct, kept: frozenset[int]) -> Struct:
 
 
 def _lay_field(old: Field, new: Field, kept: frozenset[int]) -> Field | None:
-    """One field over the versions of both; None where they are not of one kind."""
+    """One field over the versions of both; None if they are of different kinds."""
     if (old.type, old.is_array, old.flexible) != (new.type, new.is_array, new.flexible):
         return None
     tagged_alike = old.tag == new.tag or old.tag < 0 or new.tag < 0
@@ -148,7 +148,7 @@ def _lay_field(old: Field, new: Field, kept: frozenset[int]) -> Field | None:
 
 
 def _alone(item: Field, kept: frozenset[int], renamed: bool) -> list[Field]:
-    """A field of the built-in layout for the kept versions alone, as one field for each unbroken run of them."""
+    """A field of the built-in layout in the kept versions: one field for each range of versions."""
     fields: list[Field] = []
     for run in _runs(kept & frozenset(item.versions)):
         name = f"{item.name}V{run.low}" if renamed or fields else item.name
@@ -164,7 +164,7 @@ def _within(versions: Versions, bounds: Versions) -> Versions:
 
 
 def _runs(versions: frozenset[int]) -> list[Versions]:
-    """Unbroken ranges, ascending."""
+    """Ranges without gaps, ascending."""
     found: list[Versions] = []
     for version in sorted(versions):
         if found and found[-1].high == version - 1:

@@ -26,7 +26,7 @@ FIXED_WIDTHS = {
 #: Types with a length before their bytes. `records` is laid out as `bytes` is.
 VARIABLE_TYPES = ("string", "bytes", "records")
 
-#: Roles a field can have beyond its type: what it names or means, the same in every API.
+#: Roles of fields: what they name or mean, the same in every API.
 ROLES = (
     "topic_name",
     "topic_id",
@@ -66,9 +66,9 @@ OPEN = 32767
 class Field:
     """One field: `type` is a name of FIXED_WIDTHS or VARIABLE_TYPES, or "struct" (then `struct` is set).
 
-    An array has `is_array`; its elements are of `type`. `tagged` are the versions in which the field lies in the tag
-    section under number `tag`. `nullable` are the versions in which null may stand (for an array: the array itself).
-    `flexible` False means that a string stays int16-prefixed even in flexible versions (client_id of the header).
+    If `is_array` is set, the elements are of `type`. `tagged` are the versions in which the field lies in the tag
+    section under number `tag`. `nullable` are the versions in which the field, or the whole array, may be null.
+    `flexible` False: the length of a string is an int16 even in flexible versions (client_id of the header).
     """
 
     name: str
@@ -93,10 +93,7 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class MessageLayout:
-    """One direction of one API: key, name ("Fetch"), all versions, those that are flexible, and the body's layout.
-
-    `header_version` gives the request or response header's version for each message version.
-    """
+    """One direction of one API: key, name ("Fetch"), all versions, the flexible ones, and the layout of the body."""
 
     api_key: int
     name: str
@@ -104,11 +101,14 @@ class MessageLayout:
     versions: Versions
     flexible: Versions
     body: Struct
-    #: False of layouts that lie in byte fields: no header before them, and `api_key` is only a place in a list.
+    #: False for layouts in byte fields: they have no header, and `api_key` is only a place in a list.
     has_header: bool = True
 
     def header_version(self, version: int) -> int:
-        """Kafka's rule: requests 1 (flexible 2, ControlledShutdown v0 0), responses 0 (flexible 1, ApiVersions 0)."""
+        """The version of the header before a message of this version.
+
+        Kafka's rule: requests 1 (flexible 2, ControlledShutdown v0 0), responses 0 (flexible 1, ApiVersions 0).
+        """
         if not self.has_header:
             return 0
         flexible = version in self.flexible

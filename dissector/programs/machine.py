@@ -1,14 +1,14 @@
-"""The machine: one loop that walks message bodies by their programs and writes what is wanted of them onto the tape.
+"""The machine: one loop that runs programs over message bodies and writes the wanted fields onto the tape.
 
 An instruction is four int32: the operation and, above its lowest byte, how many bytes it needs (`op | need << 8`), then
-a, b and c. Before any operation runs, the machine checks in one place that the bytes it needs are there; unwanted
-fields of fixed size are nothing but a larger need of the instruction that follows. Only lengths, counts and tags that
-come from the message itself are checked where they are used.
+a, b and c. Before any operation the machine checks in one place that the bytes it needs are there. Unwanted fields of
+fixed size only enlarge the need of the next instruction. Lengths, counts and tags from the message itself are checked
+where they are used.
 
 Termination: every pass of an array's loop reads at least the element's least size, and count x least size is bounded by
-the bytes left when the array is entered; every tag takes two bytes or more, and their number is bounded likewise.
+the bytes left when the array is entered; every tag has at least two bytes, and their number is bounded likewise.
 
-Indices in the loop are made unsigned where they are used: for a signed one numba also allows for counting from the end.
+The loop casts indices to unsigned, since numba has to wrap negative ones.
 
 Jumps are relative to the instruction that follows. `b` holds flags in its lowest byte and a jump's distance above it.
 """
@@ -40,7 +40,7 @@ JOB = record_dtype(
 )
 
 #: One row. Integers, bools (0, 1) and the bits of a float64 are in `value`; for strings, bytes and uuids it is the
-#: offset in the job's buffer and `length` their length (-1 null). `fields.KINDS` says what other rows hold.
+#: offset in the job's buffer, and `length` their length (-1 null). `fields.KINDS` has the contents of other rows.
 TAPE = record_dtype(
     ("value", "i8"),
     ("frame", "i4"),
@@ -56,7 +56,7 @@ TAPE = record_dtype(
     OP_BYTES_16, OP_BYTES_32, OP_BYTES_C, OP_ARRAY_32, OP_ARRAY_C, OP_FIXED_32, OP_FIXED_C,
 ) = range(25)  # fmt: skip
 
-#: Flags of b. OPEN (of OP_END): what follows is not looked at.
+#: Flags of b. OPEN (of OP_END): more bytes may follow.
 NULLABLE, ROW, AHEAD, OPEN = 1, 2, 4, 8
 
 #: Places in `scratch`: the results of a run besides its status, then the stack.
@@ -143,7 +143,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, scratch):  # ty
             at -= word >> 8
             break
         pc += 4
-        out = np.int64(-1)  # the field of the row that this instruction gives, if any
+        out = np.int64(-1)  # the field of this instruction's row, if it has one
         value = np.int64(0)
         length = np.int64(0)
         opens = False

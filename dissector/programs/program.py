@@ -27,8 +27,9 @@ KEYS, VERSIONS = 128, 32
 
 @dataclass(frozen=True)
 class Programs:
-    """`code` int32; `index[(direction * KEYS + key) * VERSIONS + version]` int32: the first instruction, -1 for an
-    unknown message; `roles` uint8 by field id (`roles.ROLE_NAMES`). `names`: of APIs that only `definitions` know."""
+    """The programs of a profile: `code` int32; `index[(direction * KEYS + key) * VERSIONS + version]` int32, the first
+    instruction, or -1 for an unknown message; `roles` uint8 by field id (`roles.ROLE_NAMES`). `names`: names of APIs
+    that only `definitions` have."""
 
     code: Array
     index: Array
@@ -62,7 +63,7 @@ class Programs:
         return number_fields(layouts_of(self.definitions))
 
     def only_for(self, api_keys: frozenset[int], others: Programs) -> Programs:
-        """These programs for some APIs, and those of another profile, for the same messages, for all others."""
+        """These programs for some APIs, and those of another profile for all other APIs."""
         of_others = np.ones((2, KEYS, VERSIONS), bool)
         of_others[:, [key for key in api_keys if 0 <= key < KEYS]] = False
         known = of_others.reshape(-1) & (others.index >= 0)
@@ -70,7 +71,7 @@ class Programs:
         return replace(self, code=np.concatenate((self.code, others.code)), index=index)
 
     def short_heads(self) -> Array:
-        """bool by place in `index`: whether a program reads no more than a header and some small fields behind it."""
+        """Whether a program decodes only a header and some small fields behind it: bool by place in `index`."""
         return np.array([pc >= 0 and self._is_short(pc) for pc in self.index.tolist()], bool)
 
     def _is_short(self, pc: int) -> bool:
@@ -85,24 +86,24 @@ class Programs:
 
     @cached_property
     def _slots(self) -> Array:
-        """int32 by instruction: the place in `index` of the program that starts there, -1 elsewhere."""
+        """The place in `index` of the program that starts at an instruction, -1 elsewhere: int32 by instruction."""
         slots = np.full(len(self.code) + 1, -1, np.int32)  # one more: so that program -1 finds -1
         used = np.flatnonzero(self.index >= 0)
         slots[self.index[used]] = used
         return slots
 
     def versions(self, programs: Array) -> Array:
-        """The version (int32) whose layout each of these programs (int32) reads; -1 for program -1."""
+        """The version (int32) that each of these programs (int32) decodes; -1 for program -1."""
         slots = self._slots[programs]
         return np.where(slots >= 0, slots % VERSIONS, np.int32(-1))
 
     def same_as(self, other: Programs, programs: Array) -> Array:
-        """This profile's programs (int32) for the messages of `other`'s `programs`; -1 stays -1."""
+        """The programs (int32) of this profile for the messages of `other`'s `programs`; -1 stays -1."""
         slots = other._slots[programs]
         return np.where(slots >= 0, self.index[slots], np.int32(-1))
 
     def by_program_of(self, other: Programs) -> Array:
-        """`same_as` for all of them: int32 by instruction of `other`, the last (so -1's) -1."""
+        """`same_as` for all programs of `other`: int32 by instruction, and -1 at the end for program -1."""
         return self.same_as(other, np.append(np.arange(len(other.code)), -1))
 
 

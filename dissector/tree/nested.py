@@ -1,7 +1,7 @@
-"""What lies in byte fields: which layout, told by the field and by what stands beside it, and its nodes.
+"""Layouts in byte fields, and their nodes. The field and the fields beside it determine the layout.
 
-The layouts are data/*.kmsg. Bytes are taken for one only where it reads them to their very end (or says, by a version
-that is newer than the layout, that more may follow); else they stay bytes, with a note.
+The layouts are messages/nested/*.kmsg. A layout is accepted only if it decodes the bytes to their end; a version newer
+than the layout may have more bytes. Otherwise the bytes stay bytes, with a note.
 
 Groups: KIP-429, KIP-415 (Connect); Envelope: KIP-590; control records: KIP-98, KIP-595, KIP-630, KIP-853.
 """
@@ -27,14 +27,14 @@ from .plans import FieldPlan, MessagePlan, make_plan
 from .treewalk import Nested, TreeContext, TreeWalk
 
 DATA_FOLDER = Path(__file__).parent.parent / "messages" / "nested"
-#: Layouts in which the version stands as a field of so many bytes; before the others it is an int16 of its own.
+#: Layouts whose version is a field of so many bytes. Before the others the version is an int16 of its own.
 _VERSION_INSIDE = {
     "LeaderChangeMessage": 2, "SnapshotHeaderRecord": 2, "SnapshotFooterRecord": 2, "KRaftVersionRecord": 2,
     "VotersRecord": 2, "StreamsSubscriptionInfo": 4, "StreamsAssignmentInfo": 4,
 }  # fmt: skip
-#: A version so far above the newest known one is none: the bytes are something else.
+#: Bytes with a version so far above the newest known one have another layout.
 _NEWER = 16
-#: Layouts of which only the beginning is known.
+#: Layouts that describe only the beginning of their bytes.
 _BEGINNINGS = ("StreamsSubscriptionInfo", "StreamsAssignmentInfo")
 #: The value of a control record by the type in its key.
 CONTROL_VALUES = {
@@ -71,8 +71,10 @@ def _plan(name: str, version: int) -> MessagePlan:
 
 
 def decode_nested(name: str, raw: bytes) -> Node | None:
-    """Bytes as the layout of this name ("EndTxnMarker"): a NESTED node whose offsets count from their start; None where
-    it does not read them to the end. KeyError for a layout that is not known."""
+    """Decode bytes by the layout of this name ("EndTxnMarker"): a NESTED node with offsets from their start.
+
+    None if the layout does not decode them to their end. KeyError for an unknown layout.
+    """
     found = decode_layout(LayoutContext(), name, raw, 0, len(raw))
     return None if found is None else Node(name, "bytes", 0, len(raw), n.NESTED, None, found.children, found.text)
 
@@ -131,15 +133,15 @@ def decode_layout(
 
 
 Hook = Callable[[LayoutContext, TreeWalk, int, int], Nested | None]
-#: What a walk has seen of the group's protocol, handed down to the user data.
+#: The group's protocol among the strings of a walk; nested walks inherit it.
 _PROTOCOL = "protocol"
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A member's metadata or assignment; the paths of the strings that tell of what kind it is."""
+    """A member's metadata or assignment, and the paths of the strings that determine its kind."""
 
-    part: int  # 0: what a member says of itself, 1: what it is given
+    part: int  # 0: metadata, 1: assignment
     kind: str
     protocol: str
 
@@ -182,8 +184,8 @@ def _inner_frame(direction: int) -> Hook:
 
 
 def describe_pushed(walk: TreeWalk, raw: bytes) -> str:
-    """What may be said of the metrics in a PushTelemetry request: codec and names."""
-    from .telemetry import describe_metrics  # here: it is rare, and brings the codecs
+    """The codec and the names of the metrics in a PushTelemetry request."""
+    from .telemetry import describe_metrics  # rarely needed, and imports the codecs
 
     return describe_metrics(walk.numbers.get("CompressionType", 0), raw)
 
@@ -197,7 +199,7 @@ def _address(context: LayoutContext, walk: TreeWalk, at: int, end: int) -> Neste
     return Nested(str(ipaddress.ip_address(raw))) if len(raw) in (4, 16) else None
 
 
-#: By the message's (api_key, direction), or the layout's name, and the path of the field.
+#: Hooks by (owner, path of the field). The owner is the (api_key, direction) of a message, or the name of a layout.
 HOOKS: dict[tuple[tuple[int, int] | str, str], Hook] = {
     ((11, REQUEST), "Protocols.Metadata"): _Group(0, "ProtocolType", "Protocols.Name"),
     ((11, RESPONSE), "Members.Metadata"): _Group(0, "ProtocolType", "ProtocolName"),
@@ -214,5 +216,5 @@ HOOKS: dict[tuple[tuple[int, int] | str, str], Hook] = {
     ("ConsumerProtocolAssignment", "UserData"): _user_data("StreamsAssignmentInfo"),
     ("ConnectProtocolMetadata", "Allocation"): _always("ConnectProtocolAssignment"),
 }
-#: Messages whose strings tell what is nested in them.
+#: Messages whose strings determine the layouts nested in them.
 REMEMBERING = frozenset(owner for owner, _ in HOOKS if isinstance(owner, tuple) and owner[0] != 58)

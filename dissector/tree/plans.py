@@ -1,8 +1,8 @@
-"""Layouts made ready for the tree: for each version of a message what a walk over the machine's rows has to know.
+"""Plans: the layout of one version of a message, prepared for walks over the machine's rows.
 
-A `StructPlan` lists what lies in a struct, a `FieldPlan` says how one field's rows become a node: the ids of its rows,
-how its value is read, and what may be said of it (an enum's names, a topic's, a broker's address, a time; a secret; a
-layout nested in its bytes). Made once for each (message, version).
+A `StructPlan` lists the fields of a struct. A `FieldPlan` describes how a field's rows become a node: their ids, how
+the value is read, and the source of its name (an enum, a topic, a broker's address, a time). A plan is made once for
+each version of a message.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..programs.fields import HEADER_TAGS, TAGS, FieldTable
 
 Note = Callable[[int], str]
 
-#: How a scalar's value is made of its row.
+#: How the row of a scalar becomes a value.
 INTEGER, BOOL, FLOAT, UUID, STRING, BYTES, RECORD_SET = range(7)
 _FORMS = {"bool": BOOL, "float64": FLOAT, "uuid": UUID, "string": STRING, "bytes": BYTES, "records": RECORD_SET}
 
-#: What a value may be looked up in.
+#: Names in which a value is looked up.
 TOPICS, BROKERS = "topics", "brokers"
 _LOOKUPS = {("topic_id", "uuid"): TOPICS, ("broker_id", "int32"): BROKERS}
 
 
 @dataclass(frozen=True, slots=True)
 class FieldPlan:
-    """`id` is that of the value's rows, or of an array's elements; `count` of an array as a whole, else -1. A nullable
-    struct has a byte of its own (`marked`). `path` is that of the field, dotted; `note` says what a number means."""
+    """`id` is the field id of the value's rows, or of an array's elements. `count` is the id of an array as a whole, or
+    -1. `marked`: a nullable struct, which has a byte before it. `path` has dots. `note` returns a number's meaning."""
 
     name: str
     type: str
@@ -53,10 +53,10 @@ class FieldPlan:
 
 @dataclass(frozen=True, slots=True)
 class ScalarRun:
-    """Numbers and booleans that follow each other: their nodes are made together. Most nodes of a tree are such.
+    """A run of numbers and booleans, whose nodes are made together. Most nodes of a tree are of this kind.
 
-    `ids` of their rows; of each where it begins from the first one on, and its width; `size` is that of all. `texts`:
-    (place in the run, note) of those of which something is known; a note of None looks up brokers.
+    `ids` are the field ids of their rows, `starts` their offsets from the first one, `size` the bytes of all. `texts`:
+    (place in the run, note) of the values that have names; a note of None looks up brokers.
     """
 
     fields: tuple[FieldPlan, ...]
@@ -72,8 +72,8 @@ class ScalarRun:
 
 @dataclass(frozen=True, slots=True)
 class StructPlan:
-    """`parts` are its fields in order, some of them in runs; `tags` is the id of unknown tags, -1 where there is no tag
-    section; `tagged` the known ones by number."""
+    """`parts` are its fields in order, some in runs. `tags` is the id of unknown tags, -1 without a tag section;
+    `tagged` are the known tags by number."""
 
     name: str
     parts: tuple[FieldPlan | ScalarRun, ...]
@@ -84,17 +84,17 @@ class StructPlan:
 
 @dataclass(frozen=True, slots=True)
 class MessagePlan:
-    """One version of one message. `header_tags`: the id of a header's unknown tags, -1 where it has no tag section."""
+    """One version of one message. `header_tags`: the id of the header's unknown tags, -1 without a tag section."""
 
     message: MessageLayout
     version: int
     body: StructPlan
     header_tags: int
-    careful: bool  # show no bytes that are not explained
+    careful: bool  # show no bytes without a layout
 
 
 def make_plan(message: MessageLayout, version: int, table: FieldTable) -> MessagePlan:
-    """The plan of one version; `table` are the fields of the programs that give the rows."""
+    """The plan of one version. `table` has the fields of the programs that decode it."""
     maker = _Maker(message, version, table)
     has_tags = message.has_header_tags(version)
     careful = message.has_header and message.api_key in CAREFUL_APIS

@@ -1,7 +1,7 @@
-"""One message as a tree: size, header, body, and whatever of the frame is wrong, missing or left over.
+"""One frame as a tree: size, header, body, and the bytes that are malformed, missing or left over.
 
-Nothing on the wire makes it raise. What cannot be decoded is a node with its size and a problem; the rest is shown all
-the same. The leaves and the own bytes of the nodes together are the frame, each byte once (`node`).
+A view never raises, whatever the bytes are. Undecoded bytes become a node with a problem; the rest of the frame is
+still decoded. The leaves and the own bytes of all nodes are the frame, each byte once (`node`).
 
 >>> from kafkatap.dissector.tree.view import Viewer
 >>> Viewer().view(bytes.fromhex("0000000c 0012 0000 00000001 0002 6d65")).name
@@ -33,7 +33,7 @@ _DEEPEST = 2
 
 @dataclass(frozen=True, slots=True)
 class ClusterNames:
-    """What numbers of a cluster are called: topics by id (16 bytes), broker addresses by node id."""
+    """Names of a cluster's numbers: topics by id (16 bytes), broker addresses by node id."""
 
     topics: Mapping[bytes, str] = field(default_factory=dict)
     brokers: Mapping[int, str] = field(default_factory=dict)
@@ -41,19 +41,19 @@ class ClusterNames:
 
 @dataclass(frozen=True, slots=True)
 class EarlierFacts:
-    """What a message alone does not tell: the mechanism that SASL agreed on, the (key, version) of the request in the
-    Envelope that a response answers (`enveloped`)."""
+    """Facts from earlier messages of the connection: the SASL mechanism, and for the response to an Envelope the
+    (key, version) of the request inside (`enveloped`)."""
 
     mechanism: str | None = None
     enveloped: tuple[int, int] | None = None
 
 
 class Viewer(LayoutContext):
-    """Makes trees. `programs` are those of the EVERYTHING profile for `messages`; the built-in ones if not given.
+    """Makes trees. `programs` are those of the EVERYTHING profile for `messages`; by default the built-in ones.
 
-    `secrets`: show what `secrets` hides. `records(raw, offset, cut)`: nodes for the bytes of a `records` field, which
-    start at `offset` of the frame, `cut` where the capture ends before they do; else its batches' heads are shown.
-    `max_frame`: what is missing of a larger frame was not read, rather than not captured.
+    `secrets`: show the fields that `layouts.secrets` hides. `records(raw, offset, cut)` returns nodes for the bytes of
+    a `records` field at `offset` of the frame; `cut` if the capture ends before they do. Without it only the heads of
+    batches are shown. `max_frame`: the missing bytes of a larger frame were not read, rather than not captured.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class Viewer(LayoutContext):
         version: int = -1,
         earlier: EarlierFacts | None = None,
     ) -> Node:
-        """The tree of a frame: its bytes from the size field on, as far as they were captured.
+        """The tree of a frame: its captured bytes, from the size field on.
 
-        `api_key`, `version`: of a response those of its request, -1 where that is not known; a request tells its own.
+        `api_key`, `version`: for a response those of its request, or -1 if the request is unknown.
         """
         self._earlier, self._depth = earlier or EarlierFacts(), 0
         sized, limit = _size(frame)
@@ -101,11 +101,11 @@ class Viewer(LayoutContext):
         return Node(found.title or kind, kind, 0, end, n.STRUCT, None, tuple(found.children), found.text)
 
     def why_missing(self, size: int) -> str:
-        """What was not done with the bytes that are missing of a frame of this size."""
+        """Why bytes of a frame of this size are missing: they were not "read", or not "captured"."""
         return "read" if size > self.max_frame else "captured"
 
     def view_token(self, frame: bytes, direction: int, mechanism: str | None = None) -> Node:
-        """The tree of a frame that holds nothing but a SASL token (behind SaslHandshake v0)."""
+        """The tree of a frame that is a bare SASL token, after SaslHandshake v0."""
         sized, limit = _size(frame)
         found = _Frame(self, frame, as_array(b""), sized.end, len(frame), limit)
         found.children.append(sized)
@@ -125,7 +125,7 @@ class Viewer(LayoutContext):
         return Node("SASL token", "token", 0, end, n.STRUCT, None, tuple(found.children))
 
     def inner_frame(self, data: bytes, at: int, end: int, direction: int) -> Nested | None:
-        """A frame without its size field at data[at:end]: that of an Envelope."""
+        """The frame inside of an Envelope, which has no size field, at data[at:end]."""
         if at == end:
             return None
         if self._depth >= _DEEPEST:
@@ -141,7 +141,7 @@ class Viewer(LayoutContext):
         return Nested(found.title, tuple(found.children))
 
     def plan(self, api_key: int, direction: int, version: int) -> MessagePlan | None:
-        """How to walk a message; None for one that the definitions do not have."""
+        """The plan of a message; None for a message that the definitions do not have."""
         key = (api_key, direction, version)
         if key not in self._plans:
             message = self.message(api_key, direction)
@@ -161,7 +161,7 @@ class Viewer(LayoutContext):
             self._reader = BodyReader(self._programs or load_programs("everything"))
         return self._reader
 
-    # What walks ask for (`treewalk.Context`)
+    # The answers of a `TreeContext`
 
     def topic(self, topic_id: bytes) -> str:
         return self.names.topics.get(topic_id, "")
@@ -185,7 +185,7 @@ class Viewer(LayoutContext):
 
 
 def _size(frame: bytes) -> tuple[Node, int]:
-    """The node of the size field, and where the frame ends by it; -1 where it tells nothing."""
+    """The node of the size field, and the end of the frame; -1 if the size is cut short or negative."""
     if len(frame) < 4:
         return Node("Size", "int32", 0, len(frame), n.RAW, len(frame), (), "", "cut short"), -1
     size = int.from_bytes(frame[:4], "big", signed=True)
@@ -229,7 +229,7 @@ class _Frame:
         self.body(start, direction, api_key, self.answered(direction, api_key, version), message)
 
     def answered(self, direction: int, api_key: int, version: int) -> int:
-        """The version that a response is in: ApiVersions refuses an unknown one in that of version 0 (KIP-511)."""
+        """The version that a response is encoded in: ApiVersions refuses an unknown version in version 0 (KIP-511)."""
         if direction == RESPONSE and api_key == _API_VERSIONS and version > 0:
             error = self.data[self.at : min(self.at + 2, self.captured)]
             if int.from_bytes(error, "big") == _UNSUPPORTED_VERSION:
@@ -285,13 +285,13 @@ class _Frame:
         self.header.append(Node("ClientId", "string", start, 2 + length, n.VALUE, text))
 
     def cut(self, name: str, type_name: str) -> None:
-        """The header ends, or is malformed, in this field."""
+        """Note that the header ends, or is malformed, in this field."""
         problem = "not captured" if self.limit > self.captured else "malformed: the frame ends in its header"
         self.header.append(Node(name, type_name, self.at, 0, n.RAW, 0, (), "", problem))
         self.header_end = True
 
     def rest(self) -> None:
-        """The bytes behind what was read, to the end of the frame and of what was captured."""
+        """Add nodes for the bytes behind the decoded ones: trailing, undecoded, missing, or behind the frame."""
         captured = min(self.captured, self.limit) if self.limit >= 0 else self.captured
         if self.at < captured:
             count = captured - self.at
@@ -315,7 +315,7 @@ class _Frame:
 
 
 def _not_known(api_key: int, version: int, message: MessageLayout | None) -> str:
-    """Why there is no tree of a body."""
+    """The reason why there is no plan for a body."""
     if message is None:
         return "the request was not seen" if api_key < 0 else f"API {api_key} is not in these definitions"
     name, low, high = message.name, message.versions.low, message.versions.high

@@ -1,4 +1,4 @@
-"""Trees of messages, with the names that are known of their cluster."""
+"""Trees of messages, with the names of their cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkatap.dissector.tree.node import Node
 from kafkatap.dissector.tree.record_nodes import RecordViewer
 from kafkatap.dissector.tree.view import ClusterNames, EarlierFacts, Viewer
 
-from ..passes.messages import Message
+from ..passes.message import Message
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What numbers on the wire are called: topics by id (bytes), "host:port" by node id. Both may grow."""
+    """Names of a cluster: topics by id (bytes), "host:port" by node id. Both may grow."""
 
     topics: Mapping[bytes, str]
     nodes: Mapping[int, str]
 
 
 class MessageViewer:
-    """Makes the tree of a message that was read with its frame. `secrets`, `records`: show these too."""
+    """Makes the tree of a message with its frame. `secrets`, `records`: show these too."""
 
     def __init__(
         self,

@@ -169,7 +169,8 @@ def test_a_streams_subscription_tells_version_and_process() -> None:
     assert data is not None
     assert data.text == "StreamsSubscriptionInfo v11"
     assert [child.value for child in data.children[:3]] == [11, 11, process]
-    assert _join("consumer", "range", encoded("ConsumerProtocolSubscription", 1, value)).child("UserData") == Node(
+    joined = _join("consumer", "range", encoded("ConsumerProtocolSubscription", 1, value))
+    assert find(joined, "UserData") == Node(
         "UserData", "bytes", data.offset - 1, data.length, n.VALUE, info
     )  # the assignor's name is one byte shorter
 
