@@ -302,6 +302,7 @@ def _add_spark(spark: argparse.ArgumentParser) -> None:
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     what.add_argument("--strict", action="store_true",
                       help="publish nothing if a capture is damaged (default: publish its readable part)")  # fmt: skip
+    add_selection(what)
     add_reading(what)
     arriving = spark.add_argument_group("captures that keep arriving")
     arriving.add_argument("--checkpoint", metavar="DIR",

@@ -19,6 +19,7 @@ from ..captures.pipes import STANDARD_INPUT
 from ..captures.storage import expand
 from ..complaints import complain
 from ..installation import install_command, own_version
+from ..selection import Selection, selection_of
 from ..spark.cluster.interrupts import interruptible
 from ..spark.cluster.java import SetupError
 from ..spark.job_result import DamagedInput, JobResult, Watch
@@ -43,8 +44,9 @@ def spark(options: argparse.Namespace) -> int:
     store.verbose = options.verbose > 0
     try:
         definitions = chosen_definitions(options)
+        selection = selection_of(options, definitions)
         _check(options)
-        result = _run(options, definitions)
+        result = _run(options, definitions, selection)
         _write(options, result)
     except KeyboardInterrupt:
         complain("interrupted")
@@ -61,7 +63,7 @@ def spark(options: argparse.Namespace) -> int:
         from ..spark.cluster.failures import explain
 
         return _ended(options, _refuse_lines(explain(error)))
-    return _tell(options, result)
+    return _conclude(options, result, selection)
 
 
 def _ended(options: argparse.Namespace, code: int) -> int:
@@ -94,7 +96,7 @@ def _check(options: argparse.Namespace) -> None:
         pass  # fails if another run writes to it; the job takes its own lock
 
 
-def _run(options: argparse.Namespace, definitions: Definitions | None) -> JobResult:
+def _run(options: argparse.Namespace, definitions: Definitions | None, selection: Selection) -> JobResult:
     from pyspark.sql import SparkSession
 
     from ..spark.cluster.session import open_session
@@ -106,21 +108,25 @@ def _run(options: argparse.Namespace, definitions: Definitions | None) -> JobRes
     bars = options.progress is True and sys.stderr.isatty()
     try:
         with watching(options.progress == LINES, bars) as watch:
-            return interruptible(session, lambda: _job(session, options, definitions, watch))
+            return interruptible(session, lambda: _job(session, options, definitions, selection, watch))
     finally:
         if running is None:
             session.stop()
 
 
 def _job(
-    session: SparkSession, options: argparse.Namespace, definitions: Definitions | None, watch: Watch
+    session: SparkSession,
+    options: argparse.Namespace,
+    definitions: Definitions | None,
+    selection: Selection,
+    watch: Watch,
 ) -> JobResult:
     from ..spark.cluster.executors import require_package
     from ..spark.job import run_job
     from ..spark.splits.task_rows import ReadOptions
 
     require_package(session)
-    reading = ReadOptions(tuple(options.port or ()), definitions, options.records)
+    reading = ReadOptions(tuple(options.port or ()), definitions, options.records, selection=selection)
     if options.checkpoint is not None:
         return _follow(session, options, reading)
     return run_job(
@@ -156,15 +162,17 @@ def _write(options: argparse.Namespace, result: JobResult) -> None:
     sys.stdout.flush()
 
 
-def _tell(options: argparse.Namespace, result: JobResult) -> int:
+def _conclude(options: argparse.Namespace, result: JobResult, selection: Selection) -> int:
     """Print damage, notes and a summary. Return the exit code."""
     for sentence in [*result.damage, *result.notes]:
         complain(sentence)
     for line in summary(result, options.out):
         complain(line)
-    found = result.tables.get("exchanges", 0) > 0 or options.checkpoint is not None
+    found = result.has_kafka or options.checkpoint is not None
     if not found:
         complain("no Kafka found in these captures (if its connections started before them, try --port)")
+    elif selection and not result.tables.get("exchanges", 0) and options.checkpoint is None:
+        complain(f"no request is left with {selection.text}")
     return DONE if found and not result.damage else DAMAGED
 
 
