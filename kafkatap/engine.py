@@ -273,9 +273,11 @@ class Engine:
             self._open_topics.clear()
 
     def provisional_rows(self, before: int) -> Batch | None:
-        """Rows of requests that will most likely end without a response, each once: requests with acks=0 from before a
-        time (ns since the epoch), and the waiting requests of closed connections. Their final rows come later, marked
-        by `Batch.provisional`. None if there are no such rows."""
+        """Provisional rows of requests that will most likely end without an answer, each once.
+
+        These are acks=0 requests from before a time (ns since the epoch), and requests of closed connections. Their
+        final rows come later in `Batch`es, whose `provisional` marks them.
+        """
         found = self.dissector.provisional(before, self.assembly.is_closed())
         rows = found.exchanges
         if not len(rows):

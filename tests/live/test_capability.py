@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.commands import live as command
+from kafkatap.commands.live import command
 from kafkatap.engine import Engine
 from kafkatap.kernels import store
 from kafkatap.kernels.decorator import kernel_mode

@@ -33,56 +33,56 @@ KEYS_INSIDE = (
 
 HELP = """\
 Keys
-  1 2 3 4       rows by API, client, topic or broker; also tab, left, right
+  1 2 3 4       by API, client, topic, broker; also tab, left and right
   5             the connections of each broker
   w             window: the last 10 s, the last minute, since the start
   s  < >        sort by the next column; by the one to the left or right
   r             reverse the order
-  /             show rows that contain a text; enter keeps it, esc clears it
-  up down       select a row; also j k, page up, page down, home, end
-  enter         open the row: its parts, its connections, its last messages
-                enter on a message: all about it
-  tab           the next part of an open row
-  l             the last messages of the selected row
+  /             only rows that contain a text; enter keeps it, esc clears it
+  up down       choose a row; also j k, page up, page down, home, end
+  enter         open it: its parts, connections and last messages
+                enter on a message: all that is known of it
+  tab           the next part of an opened row
+  l             the last messages of the chosen row
   esc           back; also backspace
-  p  space      hold the screen still; counting continues
-  z             reset the counts
-  q             end and print the report
+  p  space      hold the screen; counting continues
+  z             restart the counts
+  q             quit, and print the report
 
 Columns
-  req/s         requests per second
-  p50  p99      broker time: from the request's last byte (or from when the
-                broker could start) to the response's first byte
-  (1.02 s)      in brackets: requests that wait for data or for other members
-                (Fetch, JoinGroup, SyncGroup). That does not mean a slow
+  req/s         requests a second
+  p50  p99      broker time: from the request's last byte to the response's
+                first byte, without head-of-line wait and throttle wait
+  (1.02 s)      in brackets: the requests wait for data or for other members
+                (Fetch, JoinGroup, SyncGroup); this does not show a slow
                 broker. Rows with other requests show the times of those
   total p99     from the request's first byte to the response's last byte
-  throttled     responses with throttle_time_ms above zero
+  throttled     responses with throttle_time_ms above 0
   thr.wait      throttle wait: time that requests waited on the wire because
-                of quotas, summed
+                of throttling, summed
   unans.        requests without a response
-  failed        exchanges whose response has an error code
-  codes/s       error codes per second, at any level of the responses
+  failed        exchanges with an error code
+  codes/s       error codes a second, at any level of the responses
   error code    the most frequent error code
-  in/s  out/s   bytes of requests and of responses per second
+  in/s  out/s   bytes of requests and of responses a second
 
 Connections (5)
   open          open connections
   opened        handshakes in the window
-  refused       connections that a RST refused: nothing listens there
-  no answer     SYNs without an answer for a second
+  refused       a RST answered the SYN: no process listens there
+  no answer     nothing answered the SYN for a second
   resets        connections that a RST ended
-  retrans.      retransmitted packets of either end
-  zero win.     packets with a zero window: the receiver has no room
-  rtt           mean round trip time of the handshakes
+  retrans.      retransmitted packets of both ends
+  zero win.     packets with a receive window of zero
+  rtt           mean round trip of the handshakes
 
 Head
-  drops         packets that the kernel dropped
-  level         full: everything is decoded; no topics: of bodies only error
-                codes and throttle times; headers only: requests, responses
-                and their times; paused: some turns read nothing
-  waiting       requests that have no response yet
-  encrypted     share of the traffic that is TLS, which cannot be decoded
+  drops         packets that the kernel dropped, not read in time
+  level         full: everything is decoded; no topics: only error codes and
+                throttling of the bodies; headers only: requests, responses
+                and their times; paused: at times nothing is read
+  waiting       requests without a response so far
+  encrypted     the share of the traffic that is TLS, which cannot be read
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import os
 import shlex
 import signal
@@ -20,25 +21,25 @@ from kafkatap.kernels import store
 from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
 
-from ..__main__ import drop_output
-from ..complaints import complain, reason_of
-from ..engine import Engine
-from ..installation import install_command, own_version
-from ..live.capture import capabilities, interfaces
-from ..live.capture.packet_source import Capture, open_capture
-from ..live.governor import Governor
-from ..live.monitor import Monitor
-from ..live.notices import Notices
-from ..live.process_memory import keep_flat
-from ..live.thread_priority import Priority, allow_return
-from ..selection import Selection, incident_selection, selection_of
-from .console import DONE, WRONG, no_kafka, refuse
-from .values import chosen_definitions
+from ...complaints import complain, reason_of
+from ...engine import Engine
+from ...installation import install_command, own_version
+from ...live.capture import capabilities, interfaces
+from ...live.capture.packet_source import Capture, open_capture
+from ...live.governor import Governor
+from ...live.monitor import Monitor
+from ...live.notices import Notices
+from ...live.process_memory import keep_flat
+from ...live.thread_priority import Priority, allow_return
+from ...selection import Selection, incident_selection, selection_of
+from ..console import discard_output, no_kafka, refuse
+from ..exit_codes import DONE, WRONG
+from ..values import chosen_definitions
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ..live.screen.recent_exchanges import Recent
+    from ...live.screen.recent_exchanges import Recent
 
 #: Percent of one core that a monitor uses, unless that drops packets.
 USUAL_SHARE = 33.0
@@ -47,8 +48,9 @@ SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 GONE = (errno.EPIPE, errno.EIO)
 
 
-def live(options: argparse.Namespace) -> int:
-    """Run `kafkatap live`; return its exit code."""
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    gc.enable()  # `kafkatap.__main__` turned it off while modules were imported
     store.verbose = options.verbose > 0
     if options.list_interfaces:
         print("\n".join([*interfaces.names(), interfaces.ANY]))
@@ -96,7 +98,7 @@ def _watch(
     handlers: list[Any],
     notices: Notices,
 ) -> int:
-    from ..live.screen.recent_exchanges import Recent
+    from ...live.screen.recent_exchanges import Recent
 
     handlers.append(monitor.reset)
     if options.duration:
@@ -112,7 +114,7 @@ def _watch(
             monitor.sinks.append(recent)
             _with_screen(monitor, recent, stop, options, notices)
         else:
-            from ..live.screen.plain_lines import Plain
+            from ...live.screen.plain_lines import Plain
 
             lines = sys.stderr if options.json else sys.stdout
             monitor.sinks.append(Plain(monitor, options.interval, lines, options.utc))
@@ -135,7 +137,7 @@ def _with_screen(
     monitor: Monitor, recent: Recent, stop: Event, options: argparse.Namespace, notices: Notices
 ) -> None:  # fmt: skip
     """Run the monitor in a new thread and the screen in this one, until one of them ends."""
-    from ..live.screen.app import run_screen
+    from ...live.screen.app import run_screen
 
     failed: list[BaseException] = []
 
@@ -165,7 +167,7 @@ def _wants_screen(options: argparse.Namespace) -> bool:
     if find_spec("textual") is None:
         complain(f"the screen needs textual ({install_command('live')}); these are lines instead")
         return False
-    from ..live.screen.terminal import moves_cursor
+    from ...live.screen.terminal import moves_cursor
 
     if not moves_cursor():
         complain("this terminal shows no screen (TERM is dumb, or not set); these are lines instead")
@@ -188,7 +190,7 @@ def _outputs(
     """Add the requested sinks to the monitor. Return the functions to call at the end."""
     closing: list[Any] = []
     if options.write_pcap:
-        from ..live.recording.recorder import Recorder
+        from ...live.recording.recorder import Recorder
 
         monitor.sinks.append(Recorder(
             options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
@@ -196,23 +198,23 @@ def _outputs(
             links=capture.links, counters=capture.counters, notify=notify,
         ))  # fmt: skip
     if options.write_parquet:
-        from ..live.export.parquet_files import ParquetLog
+        from ...live.export.parquet_files import ParquetLog
 
         monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, notify=notify))
     if options.prometheus or options.otlp:
-        from ..live.export.metrics import Metrics
+        from ...live.export.metrics import Metrics
 
         metrics = Metrics(options.series)
         monitor.sinks.append(metrics)
         if options.prometheus:
-            from ..live.export.prometheus_server import serve
+            from ...live.export.prometheus_server import serve
 
             server = serve(metrics, monitor, options.prometheus)
             closing.append(server.close)
             if not options.prometheus[1]:  # any port that is free
                 complain(f"metrics are at http://{endpoint(*server.address[:2])}/metrics")
         if options.otlp:
-            from ..live.export.otlp_exporter import export
+            from ...live.export.otlp_exporter import export
 
             collector = None if options.otlp == "auto" else options.otlp
             closing.append(export(metrics, monitor, collector, options.otlp_interval, notify).close)
@@ -246,9 +248,9 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
     return DONE
 
 
-def discard_output() -> None:
+def discard_all_output() -> None:
     """Discard all further output, also that of the interpreter's last flush."""
-    drop_output()
+    discard_output()
     os.dup2(1, 2)
 
 
