@@ -493,7 +493,7 @@ def test_a_full_disk_is_told_once_and_leaves_whole_records(samples: Path, tmp_pa
     recorder = Recorder(tmp_path / "x.pcap", on=condition(on) if on else None, notify=told.append)
     with no_file_larger_than(700_000):
         record(tmp_path / "in.pcap", recorder)
-    assert sum("the capture goes on" in text for text in told) == 1
+    assert sum("the capture continues" in text for text in told) == 1
     files = [f for f in tmp_path.glob("x*") if f.stat().st_size]
     assert files
     for file in files:
@@ -508,7 +508,7 @@ def test_incidents_that_a_full_disk_leaves_out_do_not_begin(samples: Path, tmp_p
     with no_file_larger_than(100):
         record(tmp_path / "in.pcap", recorder)
     assert recorder.incidents > 6
-    assert [text.rpartition(": ")[2] for text in told[:-1]] == ["packets are not recorded; the capture goes on"]
+    assert [text.rpartition(": ")[2] for text in told[:-1]] == ["packets are not recorded; the capture continues"]
     assert told[-1] == f"{recorder.incidents} incidents were not recorded"
     assert list(tmp_path.glob("x-*")) == []
 
@@ -536,8 +536,8 @@ def test_a_folder_that_vanishes_is_told_once_and_tried_again(samples: Path, tmp_
     folder.mkdir()
     steps(1000)
     monitor.finish()
-    assert len([text for text in told if "the capture goes on" in text]) == 1
-    gone = next(n for n, text in enumerate(told) if "the capture goes on" in text)
+    assert len([text for text in told if "the capture continues" in text]) == 1
+    gone = next(n for n, text in enumerate(told) if "the capture continues" in text)
     first = next(n for n, text in enumerate(told[gone:], gone) if "ends" in text)
     assert not any("begins" in text for text in told[gone:first])
     assert list(folder.iterdir())
