@@ -83,7 +83,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.follow and options.finish:
         raise ValueError("--follow waits for more captures, --finish says that there will be none: choose one of them")
     if options.checkpoint is not None and (options.master or "").startswith("sc://"):
-        raise ValueError("captures that keep arriving cannot be read through Spark Connect (run it where Spark runs)")
+        raise ValueError("captures that keep arriving cannot be read through Spark Connect (run the command beside Spark)")
     if STANDARD_INPUT in options.captures:
         raise ValueError("standard input (-) cannot be cut into tasks (save it to a file first)")
     if options.checkpoint is None:  # with a checkpoint, captures may arrive later

@@ -84,7 +84,7 @@ def drive(site: Path, capture: Path, work: Path, **session: Any) -> dict[str, An
     done = subprocess.run(
         [sys.executable, "-P", DRIVER, json.dumps({"capture": str(capture), **session})],
         env=environment | {"PYTHONPATH": str(site), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
-        cwd=work, capture_output=True, text=True, timeout=240, check=False, stdin=subprocess.DEVNULL,
+        cwd=work, capture_output=True, text=True, timeout=400, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
