@@ -18,7 +18,7 @@ from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_
 
 from ..complaints import complain, name_of
 from ..engine import Engine
-from ..passes.records import RecordReader, RecordSelection, may_read_twice
+from ..passes.selected_records import RecordReader, RecordSelection, can_read_twice
 from ..selection import selection_of
 from .console import (
     DAMAGED,
@@ -61,7 +61,7 @@ def _reader(options: argparse.Namespace, watch: Callable[[int], bool]) -> Record
     definitions = chosen_definitions(options)
     # --topic selects single records: an exchange may hold those of other topics too.
     selection = selection_of(argparse.Namespace(**{**vars(options), "topic": None}), definitions)
-    if selection.expression is not None and not may_read_twice(options.captures):
+    if selection.expression is not None and not can_read_twice(options.captures):
         raise ValueError("what is piped in can be filtered by --topic, --from and --to alone (save it to a file first)")
     wanted = RecordSelection(selection, _topic_test(options.topic))
     make_engine = partial(Engine, ports=options.port or (), definitions=definitions, max_frame=options.max_frame)

@@ -73,7 +73,7 @@ def report(options: argparse.Namespace) -> int:
     if not found:
         complain(no_kafka(context))
     elif not result.heading.rows[0][HEADING_REQUESTS]:
-        complain(f"no request is left with {selection.text}")
+        complain(f"no request matches {selection.text}")
     try:
         _write(options, result)
         _write_files(options, result)
@@ -86,13 +86,13 @@ def report(options: argparse.Namespace) -> int:
         complain("interrupted: not all files were written")
         return INTERRUPTED
     if run.interrupted:
-        complain("interrupted: the report is of what was read until then")
+        complain("interrupted: the report covers only what was read before")
         return INTERRUPTED
     return DONE if found and not run.damaged else DAMAGED
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    """What would fail after a long run is to fail before it."""
+    """Check the outputs before the run, so that a long run does not fail at its end."""
     if options.plots:
         from importlib.util import find_spec
 
@@ -101,12 +101,12 @@ def _check_outputs(options: argparse.Namespace) -> None:
     for folder in (options.csv, options.plots, options.parquet):
         if folder:
             if os.path.exists(folder) and not os.path.isdir(folder):
-                raise ValueError(f"{folder} is no directory")
+                raise ValueError(f"{folder} is not a directory")
             os.makedirs(folder, exist_ok=True)
 
 
 def _write(options: argparse.Namespace, result: Report) -> None:
-    """The report on standard output. That its reader went away (`| head`) is no reason not to write the files."""
+    """Print the report. If its reader has gone (`| head`), the files are still written."""
     try:
         if options.json:
             from kafkatap.reports.rendering.json_report import write_json
@@ -126,19 +126,19 @@ def _write_files(options: argparse.Namespace, result: Report) -> None:
     if options.csv:
         from kafkatap.reports.rendering.csv_report import write_csv
 
-        _told(write_csv(result, Path(options.csv)), options.csv)
+        _complain_written(write_csv(result, Path(options.csv)), options.csv)
     if options.plots:
         from kafkatap.reports.rendering.plots import write_plots
 
-        _told(write_plots(result, Path(options.plots), options.utc), options.plots)
+        _complain_written(write_plots(result, Path(options.plots), options.utc), options.plots)
 
 
-def _told(written: list[Path], folder: str) -> None:
+def _complain_written(written: list[Path], folder: str) -> None:
     names = ", ".join(p.name for p in written)
-    complain(f"wrote {names} to {folder}" if written else f"no plot is in {folder}: there is nothing to show")
+    complain(f"wrote {names} to {folder}" if written else f"wrote no plot to {folder}: there is no data to plot")
 
 
 def _write_parquet(folder: str, kept: list[Batch], run: Run, context: Context) -> None:
     from ..parquet import write_tables
 
-    _told(write_tables(Path(folder), kept, run, context), folder)
+    _complain_written(write_tables(Path(folder), kept, run, context), folder)

@@ -18,9 +18,12 @@ from kafkatap.kernels import store
 from ..captures.pipes import is_pipe
 from ..complaints import complain, name_of
 from ..engine import Engine
-from ..passes.message_index import Survey, survey
-from ..passes.messages import Collector, LiveTopics, Message, read_messages, stream_messages, streaming_engine
-from ..passes.node_names import NodeFinder
+from ..passes.message import Message
+from ..passes.message_collector import MessageCollector
+from ..passes.message_index import MessageIndex, index_messages
+from ..passes.messages import read_messages, stream_messages, streaming_engine
+from ..passes.node_names import NodeNames
+from ..passes.topic_names import TopicNames
 from ..run import Run
 from ..selection import selection_of
 from ..show.printing import Printer, make_printer
@@ -70,38 +73,38 @@ class _Task:
         self.must_stream = options.stream or any(map(is_pipe, options.captures))
         self.directions = _DIRECTIONS[options.only]
 
-    def collector(self, survey: Survey | None) -> Collector:
-        wanted = None if survey is None else survey.order
-        return Collector(wanted, with_frames=Printer.needs_frames(self.options), definitions=self.definitions)
+    def collector(self, index: MessageIndex | None) -> MessageCollector:
+        ids = None if index is None else index.ids
+        return MessageCollector(ids, with_frames=Printer.needs_frames(self.options), definitions=self.definitions)
 
     def in_two_passes(self) -> int:
         options = self.options
         with interrupts() as stop, progress(options) as drawn:
-            found = survey(
+            index = index_messages(
                 options.captures,
                 self.make_engine,
-                nodes=NodeFinder(self.definitions),
+                nodes=NodeNames(self.definitions),
                 selection=self.selection,
                 directions=self.directions,
                 first=options.number,
                 last=options.tail,
                 watch=lambda done: drawn(done) or bool(stop),
             )
-        if found.run.interrupted:
+        if index.run.interrupted:
             return INTERRUPTED
-        printer = make_printer(options, Known(found.topic_names, found.nodes), self.definitions)
-        told = printer.print_all(read_messages(found, self.make_engine, self.collector(found)))
-        if told < found.found and sys.stderr.isatty():
-            complain(f"{told:,} of {found.found:,} messages shown")
-        return self.finish(found.run, told)
+        printer = make_printer(options, Known(index.topic_names, index.node_names), self.definitions)
+        told = printer.print_all(read_messages(index, self.make_engine, self.collector(index)))
+        if told < index.total and sys.stderr.isatty():
+            complain(f"{told:,} of {index.total:,} messages shown")
+        return self.finish(index.run, told)
 
     def in_one_pass(self) -> int:
         options = self.options
-        collector, nodes = self.collector(None), NodeFinder(self.definitions)
+        collector, nodes = self.collector(None), NodeNames(self.definitions)
         engine = streaming_engine(self.make_engine, collector, nodes, self.selection)
         with interrupts() as stop:
             run = Run(options.captures, engine, watch=lambda done: bool(stop))
-            printer = make_printer(options, Known(LiveTopics(engine), nodes.found), self.definitions)
+            printer = make_printer(options, Known(TopicNames(engine), nodes.names), self.definitions)
             messages = self.chosen(stream_messages(run, collector, self.selection))
             told = printer.print_all(takewhile(lambda _: not stop, messages))
         return INTERRUPTED if stop else self.finish(run, told)

@@ -1,6 +1,6 @@
 """`kafkatap spark`: a job over many captures, from options to tables, reports and a summary.
 
-Wrong options are refused before Spark starts, because a session takes seconds.
+Options are checked before Spark starts, because a session takes seconds.
 """
 
 from __future__ import annotations
@@ -67,33 +67,33 @@ def spark(options: argparse.Namespace) -> int:
 
 
 def _ended(options: argparse.Namespace, code: int) -> int:
-    """Report tables that are published in part; return the exit code."""
+    """Report tables that are published in part. Return the exit code."""
     with suppress(OSError):
         if is_half_published(options.out):
-            complain(f"{options.out} is published in part: the next run with this --out finishes it first")
+            complain(f"{options.out} is published in part; the next run with this --out completes it first")
     return code
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raise errors before Spark starts that would otherwise be raised after."""
+    """Check the options before Spark starts."""
     if find_spec("pyspark") is None:
         raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}")
     if options.checkpoint is None and (options.follow or options.finish):
-        raise ValueError("--follow and --finish need --checkpoint DIR, which stores what was read")
+        raise ValueError("--follow and --finish need --checkpoint DIR")
     if options.follow and options.finish:
-        raise ValueError("--follow waits for more captures, --finish says that there will be none: choose one of them")
+        raise ValueError("--follow waits for more captures, and --finish ends without; use one of them")
     if options.checkpoint is not None and (options.master or "").startswith("sc://"):
-        raise ValueError("captures that keep arriving cannot be read through Spark Connect (run the command beside Spark)")
+        raise ValueError("--checkpoint does not work with Spark Connect (run it where Spark runs)")
     if STANDARD_INPUT in options.captures:
-        raise ValueError("standard input (-) cannot be cut into tasks (save it to a file first)")
-    if options.checkpoint is None:  # with a checkpoint, captures may arrive later
+        raise ValueError("standard input (-) cannot be split into tasks (save it to a file first)")
+    if options.checkpoint is None:  # with a checkpoint, captures can come later
         found = expand(options.captures)
         if options.verbose:
             complain(f"{len(found):,} captures")
     folder = Folder(options.out)
     folder.make()
     with locked(folder, "none"):
-        pass  # no other run writes to it; the job locks it again
+        pass  # fails if another run writes to it; the job takes its own lock
 
 
 def _run(options: argparse.Namespace, definitions: Definitions | None, selection: Selection) -> JobResult:
@@ -147,7 +147,7 @@ def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOpt
 
 
 def _write(options: argparse.Namespace, result: JobResult) -> None:
-    """The report on standard output."""
+    """Print the report."""
     if result.report is None:
         return
     if options.json:
@@ -163,21 +163,21 @@ def _write(options: argparse.Namespace, result: JobResult) -> None:
 
 
 def _conclude(options: argparse.Namespace, result: JobResult, selection: Selection) -> int:
-    """Print damage, notes and the summary; return the exit code."""
+    """Print damage, notes and a summary. Return the exit code."""
     for sentence in [*result.damage, *result.notes]:
         complain(sentence)
     for line in summary(result, options.out):
         complain(line)
     found = result.has_kafka or options.checkpoint is not None
     if not found:
-        complain("no Kafka found in these captures (if its connections began before them, --port may help)")
+        complain("no Kafka found in these captures (if its connections started before them, try --port)")
     elif selection and not result.tables.get("exchanges", 0) and options.checkpoint is None:
         complain(f"no request is left with {selection.text}")
     return DONE if found and not result.damage else DAMAGED
 
 
 def summary(result: JobResult, out: str) -> list[str]:
-    """The result of a job in two lines."""
+    """A summary of a job, in two lines."""
     rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items() if name in PARTITIONED)
     part = f" ({share(result.bytes_shuffled / result.bytes_read)})" if result.bytes_read else ""
     return [
@@ -187,8 +187,8 @@ def summary(result: JobResult, out: str) -> list[str]:
 
 
 def _refuse_lines(text: str) -> int:
-    """Print an error in one line, and advice in further lines."""
-    reason, *advice = text.splitlines() or ["the job failed, and Spark gives no reason"]
+    """Print an error: the first line is the reason, and other lines are advice."""
+    reason, *advice = text.splitlines() or ["the job failed, and Spark reports no reason"]
     complain(reason)
     for line in advice:
         print(safe(line), file=sys.stderr)

@@ -164,7 +164,7 @@ class Monitor:
 
     def _add_provisional(self, now: int) -> None:
         """Count the requests that will most likely end without an answer, now and not when they end."""
-        whole = self.engine.foretell(now - ANSWERED_ALL_THE_SAME)
+        whole = self.engine.provisional_rows(now - ANSWERED_ALL_THE_SAME)
         if whole is None:
             return
         for batch in self._selected(whole):

@@ -1,4 +1,4 @@
-"""Final rows of exchanges of which provisional rows were counted before (`Engine.foretell`).
+"""Final rows of exchanges of which provisional rows were counted before (`Engine.provisional_rows`).
 
 Most end as foretold, and count no more. Where a response came all the same, the final row counts, and what its
 provisional row had counted is subtracted.

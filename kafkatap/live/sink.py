@@ -28,8 +28,10 @@ class Sink:
         """Finished rows; the arrays may be kept."""
 
     def add_provisional(self, batch: Batch, engine: Engine) -> None:
-        """Rows of requests that will most likely end without an answer (`Engine.foretell`), each once. Their final rows
-        come later, through `batch`."""
+        """Rows of requests that will most likely end without an answer (`Engine.provisional_rows`), each once.
+
+        Their final rows come later, through `add_batch`.
+        """
 
     def add_health(self, rows: Mapping[str, Array]) -> None:
         """What came new of the brokers' connections in the last second: `broker_health.VALUES` by broker."""

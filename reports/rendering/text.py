@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from .. import units
-from ..model import Column, Report, Table, Value, as_number
+from ..model import Column, Report, ReportTable, Value, as_number
 
 Span = tuple[str, str]  #: text and a rich style ("" for plain)
 Line = list[Span]
@@ -54,7 +54,7 @@ def render_text(
         yield from render_table(table, width, top, utc, whole)
 
 
-def render_table(table: Table, width: int, top: int, utc: bool, whole: bool = False) -> Iterator[Line]:
+def render_table(table: ReportTable, width: int, top: int, utc: bool, whole: bool = False) -> Iterator[Line]:
     """The lines of one table: title, columns that fit, most important rows, notes."""
     if not table.rows:
         yield [(table.title, "bold"), (f": {table.empty}", "")]
@@ -92,7 +92,7 @@ def render_table(table: Table, width: int, top: int, utc: bool, whole: bool = Fa
             yield [(part, "dim")]
 
 
-def _chosen_rows(table: Table, top: int) -> list[tuple[Value, ...]]:
+def _chosen_rows(table: ReportTable, top: int) -> list[tuple[Value, ...]]:
     """The first `top` rows, or the rows with the largest values in `chosen_by`, in the order of the table."""
     if table.chosen_by is None:
         return table.rows[:top]
@@ -101,7 +101,7 @@ def _chosen_rows(table: Table, top: int) -> list[tuple[Value, ...]]:
     return [table.rows[n] for n in sorted(most)]
 
 
-def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:
+def _heading(table: ReportTable, width: int, utc: bool) -> Iterator[Line]:
     h = dict(zip((c.name for c in table.columns), table.rows[0], strict=True))
     first, last = h["first"], h["last"]
     facts: list[tuple[str, str]] = []
@@ -150,11 +150,11 @@ def _cell_text(value: Value) -> str:
     return units.joined(value) if isinstance(value, tuple) else str(value)
 
 
-def _has_values(table: Table, i: int) -> bool:
+def _has_values(table: ReportTable, i: int) -> bool:
     return any(row[i] not in (None, 0, False, ()) for row in table.rows)
 
 
-def _clock_form(table: Table, rows: Sequence[tuple[Value, ...]]) -> tuple[int, bool]:
+def _clock_form(table: ReportTable, rows: Sequence[tuple[Value, ...]]) -> tuple[int, bool]:
     """(Digits of the seconds, whether times have a date)."""
     times = [row[i] for i, c in enumerate(table.columns) if c.kind == "time" for row in rows]
     known = [t for t in times if isinstance(t, int)]
@@ -185,7 +185,7 @@ def _cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> s
 
 
 def _fit(
-    table: Table, columns: list[int], texts: dict[int, list[str]], width: int, whole: bool
+    table: ReportTable, columns: list[int], texts: dict[int, list[str]], width: int, whole: bool
 ) -> tuple[list[int], list[int]]:
     """The shown columns and their widths. Columns of the highest rank go first, then texts are cut, unless `whole`."""
     shown = columns
@@ -229,12 +229,12 @@ def _pad(text: str, width: int, column: Column, last: bool = False) -> str:
     return text if last else text + space
 
 
-def _joined(table: Table, shown: list[int], parts: list[str], widths: list[int]) -> str:
+def _joined(table: ReportTable, shown: list[int], parts: list[str], widths: list[int]) -> str:
     padded = [_pad(p, w, table.columns[i]) for i, p, w in zip(shown, parts, widths, strict=True)]
     return _GAP.join(padded).rstrip()
 
 
-def _style(column: Column, value: Value, table: Table, row: tuple[Value, ...]) -> str:
+def _style(column: Column, value: Value, table: ReportTable, row: tuple[Value, ...]) -> str:
     if column.name == "verdict":
         return _VERDICTS.get(str(value), "")
     if value is None or value == 0:

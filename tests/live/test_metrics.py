@@ -21,7 +21,7 @@ from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.model import Report, Table
+from kafkatap.reports.model import Report, ReportTable
 
 from .metered import Metered, sums
 
@@ -41,7 +41,7 @@ def report(seen: Metered) -> Report:
     return build_report(seen.monitor.windows.start, seen.monitor.context())
 
 
-def rows(table: Table) -> list[dict[str, object]]:
+def rows(table: ReportTable) -> list[dict[str, object]]:
     return [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
 
 

@@ -202,7 +202,7 @@ def test_urls(text, url):
     "text", ["", "collector:4317", "grpc://collector:4317", "http://", "http://host:0", "http://[::1"]
 )
 def test_no_urls(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="is no URL of a collector"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a URL of a collector"):
         parse_collector(text)
 
 

@@ -33,54 +33,56 @@ KEYS_INSIDE = (
 
 HELP = """\
 Keys
-  1 2 3 4       all by API, client, topic, broker; also tab, left and right
+  1 2 3 4       rows by API, client, topic or broker; also tab, left, right
   5             the connections of each broker
   w             window: the last 10 s, the last minute, since the start
   s  < >        sort by the next column; by the one to the left or right
-  r             the other way round
-  /             only rows that hold a text; enter keeps it, esc clears it
-  up down       choose a row; also j k, page up, page down, home, end
-  enter         open it: what it is made of, connections, last messages
-                enter on a message: all that is known of it
-  tab           on to the next part of what was opened
-  l             the last messages of the chosen row
+  r             reverse the order
+  /             show rows that contain a text; enter keeps it, esc clears it
+  up down       select a row; also j k, page up, page down, home, end
+  enter         open the row: its parts, its connections, its last messages
+                enter on a message: all about it
+  tab           the next part of an open row
+  l             the last messages of the selected row
   esc           back; also backspace
-  p  space      hold the screen still, all of it; counting goes on
-  z             start the counts anew
-  q             end, with the report
+  p  space      hold the screen still; counting continues
+  z             reset the counts
+  q             end and print the report
 
 Columns
-  req/s         requests a second
-  p50  p99      the broker's own time, from the request's last byte (or from
-                when the broker could begin) to the response's first byte
-  (1.02 s)      in brackets: the requests wait for data or for other members
-                (Fetch, JoinGroup, SyncGroup), which does not make a broker
-                slow; rows with other requests show the times of those
-  total p99     from the request's first byte to the response's last one
+  req/s         requests per second
+  p50  p99      broker time: from the request's last byte (or from when the
+                broker could start) to the response's first byte
+  (1.02 s)      in brackets: requests that wait for data or for other members
+                (Fetch, JoinGroup, SyncGroup). That does not mean a slow
+                broker. Rows with other requests show the times of those
+  total p99     from the request's first byte to the response's last byte
   throttled     responses with throttle_time_ms above zero
-  quota         what requests waited on the wire because of quotas, summed
+  thr.wait      throttle wait: time that requests waited on the wire because
+                of quotas, summed
   unans.        requests without a response
-  err/s, error  error codes a second, at any level of the responses, and the
-                most frequent one
-  in/s  out/s   bytes of requests and of responses a second
+  failed        exchanges whose response has an error code
+  codes/s       error codes per second, at any level of the responses
+  error code    the most frequent error code
+  in/s  out/s   bytes of requests and of responses per second
 
 Connections (5)
-  open          connections that are there now
+  open          open connections
   opened        handshakes in the window
-  refused       a RST answered the SYN: nothing listens there
-  no answer     SYNs that nothing answered for a second
+  refused       connections that a RST refused: nothing listens there
+  no answer     SYNs without an answer for a second
   resets        connections that a RST ended
-  retrans.      packets that were sent again, by either end
-  zero win.     packets that say that the receiver has no room
-  rtt           mean round trip of the handshakes
+  retrans.      retransmitted packets of either end
+  zero win.     packets with a zero window: the receiver has no room
+  rtt           mean round trip time of the handshakes
 
 Head
-  drops         packets that the kernel dropped, not taken in time
-  level         full: all is decoded; no topics: of bodies only error codes
-                and throttling; headers only: requests, responses and their
-                times; paused: in turns nothing
+  drops         packets that the kernel dropped
+  level         full: everything is decoded; no topics: of bodies only error
+                codes and throttle times; headers only: requests, responses
+                and their times; paused: some turns read nothing
   waiting       requests that have no response yet
-  encrypted     the part of the traffic that is TLS: nothing can be read
+  encrypted     share of the traffic that is TLS, which cannot be decoded
 """
 
 

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import EXCHANGE, NO_INT32, NO_TIME, ORPHAN_RESPONSE, OUTCOMES, RESULT, WAITS
+from kafkatap.dissector.dtypes import (
+    EXCHANGE,
+    EXCHANGE_STRINGS,
+    NO_INT32,
+    NO_TIME,
+    ORPHAN_RESPONSE,
+    OUTCOMES,
+    RESULT,
+    WAITS,
+)
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Array, Batch, as_results, endpoint, uuid_text
 from kafkatap.reports.counting.counts import rows_of
@@ -157,8 +166,8 @@ class Recent(Sink):
         new = [(rows, name, _renumbered(rows[name], look_up, own)) for rows, name, look_up, own in tables]
         for rows, name, column in new:
             rows[name] = column
-        for rows, name in ((e, "client_software"), (e, "client_software_version"), (r, "name")):
-            rows[name] = -1  # nobody asks for these
+        for rows, name in (*((e, name) for name in EXCHANGE_STRINGS if name != "client_id"), (r, "name")):
+            rows[name] = -1  # the screen does not show these
         self._strings, self._addresses = list(strings), list(addresses)
 
     def frozen(self) -> Recent:

@@ -68,7 +68,7 @@ class SplitTables:
         source: LocatedSplit | None,
         received: int,
     ) -> None:
-        from kafkatap.dissector.programs.program import load_programs
+        from kafkatap.dissector.programs.loading import load_programs
 
         self._options = options
         self._table = table
