@@ -39,8 +39,8 @@ def check(spark: SparkSession, paths: list[str], split_size: int, out: Path) -> 
 
 def _compare(found: dict[str, pa.Table], paths: list[str]) -> None:
     wanted = {name: to_microseconds(table) for name, table in local(paths, records=True).items()}
-    told = differences(compared(found), compared(wanted))
-    assert not told, "\n".join(told)
+    lines = differences(compared(found), compared(wanted))
+    assert not lines, "\n".join(lines)
 
 
 def test_a_sample_in_files_and_splits(spark: SparkSession, samples: Path, tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def _held(engine: SplitEngine) -> int:
     return int(engine.assembler.directions["held"][1])
 
 
-#: Fields of each table that do not matter to what comes later: numbers and places of this engine alone, counts, what is
-#: known twice, and what is told of a connection in its own row (which each part of it tells for itself).
+#: Fields of each table on which later packets do not depend: numbers and places of this engine, counts, facts that
+#: another field has too, and columns of the row of a connection.
 NOT_STATE = {
     "connections": {
         "serial", "requests", "head", "not_kafka_since", "waiting_first", "waiting_last", "waiting_count",
@@ -291,7 +291,7 @@ def test_what_is_handed_over_is_known_again() -> None:
 
 
 def test_a_syn_sent_again_is_no_new_connection() -> None:
-    """Long after the handshake, in a split that did not see it: told by the sequence numbers that were handed over."""
+    """Long after the handshake, in a split that did not see it: recognised by the sequence numbers of the history."""
     segments = pipelined(20, depth=0)
     key = engine_after(segments).assembler.flow_keys()[0]
     history = engine_after(segments[:-6]).state_of(0).history

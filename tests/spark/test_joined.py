@@ -217,8 +217,8 @@ def frames_in_records(count: int = 24) -> list[Segment]:
 
 
 def test_a_capture_inside_of_a_capture(tmp_path: Path) -> None:
-    """Splits that begin in values which are captures themselves; the search for their first record is told that it
-    lies in there as well, and each split before them puts that right."""
+    """Splits begin inside values that are captures themselves. Also where the search for the first record is misled to
+    a record in there, the split before corrects it."""
     talk = KafkaTalk(mss=60_000, acks=False)
     talk.tcp.open()
     say(talk, 4)
