@@ -66,7 +66,7 @@ def test_all_options() -> None:
         (["a"], "required: --out"), (["--out", "t"], "required: CAPTURES"),
         (["a", "--out", "t", "--split-size", "0"], "is not a size above zero"),
         (["a", "--out", "t", "--split-size", "64x"], "is not a size above zero"),
-        (["a", "--out", "t", "--conf", "spark.a"], "is no setting"),
+        (["a", "--out", "t", "--conf", "spark.a"], "is not a setting"),
         (["a", "--out", "t", "--by", "x"], "invalid choice"),
     ],
 )  # fmt: skip
@@ -109,7 +109,7 @@ def test_help_imports_nothing_heavy() -> None:
     [
         (["missing.pcap"], "missing.pcap: there is no such file, and no folder with captures"),
         (["*.pcap"], "*.pcap: no file matches"),
-        (["-"], "standard input (-) cannot be cut into tasks (save it to a file first)"),
+        (["-"], "standard input (-) cannot be split into tasks (save it to a file first)"),
         ([str(SAMPLE), "--definitions", "nowhere"], "nowhere: no such file or directory"),
         ([str(SAMPLE), "--archive", "a.tgz"], "a.tgz: there is no such archive (python -m kafkatap.spark.pack makes "
          "one)"),
