@@ -111,7 +111,7 @@ def moved(array: np.ndarray[Any, Any], used: int) -> np.ndarray[Any, Any]:
 
 
 def joined(parts: Sequence[np.ndarray[Any, Any]], dtype: Any) -> np.ndarray[Any, Any]:
-    """All records in one array. They are copied as bytes, because numpy copies records field by field."""
+    """All records in one array, copied as bytes: numpy copies records field by field."""
     if not parts:
         return np.zeros(0, dtype)
     return np.concatenate([as_bytes(np.ascontiguousarray(p)) for p in parts]).view(dtype)

@@ -32,26 +32,27 @@ def build_report(
     """The report of a run's counts.
 
     `by`: api, client, broker, version or topic. `curves`: also make the curves that plots need. `selected`: the
-    selection in words, for the heading.
+    selection's options as the user wrote them; None: everything is selected.
     """
     check_by(by)
     counts.finish()
     detail = errors(counts, context)
     undecoded = not_decoded(counts, context)
+    people = clients(counts, context)
     return Report(
-        heading=heading(counts, context, selected),
+        heading=heading(counts, context, len(people.rows), selected),
         tables=(
             latency(counts, context, by),
             throttle(counts, context),
             error_totals(detail),
             detail,
-            clients(counts, context),
+            people,
             timeline(counts, context, timeline_rows),
             undecoded,
             files(context),
         ),
         ledger=ledger(context),
-        warnings=(*loss_warnings(context), *not_decoded_warnings(undecoded)),
+        warnings=(*loss_warnings(context, None if selected is None else counts), *not_decoded_warnings(undecoded)),
         curves=latency_curves(counts, context, by) if curves else Curves(),
     )
 

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from kafkatap.commands.options import build_parser, completion_script
+from kafkatap.commands.command_parser import build_parser
+from kafkatap.commands.completion.command import completion_script
 from kafkatap.commands.values import parse_duration, parse_when
 from kafkatap.reports.literals import Moment, read_moment
 from kafkatap.selection import api_keys
@@ -118,7 +119,7 @@ def test_completion(shell: str) -> None:
 
 def test_help_is_light() -> None:
     code = (
-        "import sys\nfrom kafkatap.commands.options import build_parser\n"
+        "import sys\nfrom kafkatap.commands.command_parser import build_parser\n"
         "try: build_parser().parse_args(['report', '--help'])\nexcept SystemExit: pass\n"
         "heavy = {'numpy', 'numba', 'rich', 'pyarrow', 'pandas', 'matplotlib', 'shtab'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"

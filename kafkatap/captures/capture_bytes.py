@@ -9,7 +9,7 @@ import io
 import os
 from typing import Any, BinaryIO, Protocol, cast
 
-from kafkatap.reassembly.errors import CaptureError
+from kafkatap.reassembly.errors import CaptureError, NotACapture
 
 from .decompression import Decompressor, open_decompressor
 from .pipes import Pipe, is_pipe
@@ -27,6 +27,22 @@ class ByteSource(Protocol):
     def progress(self) -> int: ...
     def readinto(self, view: memoryview) -> int: ...
     def close(self) -> None: ...
+
+
+class UnreadableBytes:
+    """In place of the bytes of a capture that cannot be opened."""
+
+    bytes_read = progress = 0
+    compression = ""
+
+    def __init__(self, error: OSError) -> None:
+        self._reason = (error.strerror or str(error)).lower()
+
+    def readinto(self, view: memoryview) -> int:
+        raise NotACapture(f"cannot be opened: {self._reason}", 0)
+
+    def close(self) -> None:
+        pass
 
 
 class CaptureBytes:

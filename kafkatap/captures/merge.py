@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 
+from .capture_bytes import UnreadableBytes
 from .capture_reader import BLOCK_SIZE, CaptureReader, count_packets
 from .pipes import is_pipe
 
@@ -21,14 +22,14 @@ PIPE_PACKETS = 1_000_000_000
 def merge_captures(paths: Sequence[str], block_size: int = BLOCK_SIZE) -> Iterator[tuple[CaptureReader, int]]:
     """Yield (reader, end): reader.packets[reader.position:end] come next in time. The caller sets `position` to `end`.
 
-    At its end each capture is yielded once more with end == position: its report is complete then. OSError where a file
-    cannot be opened.
+    At its end each capture is yielded once more with end == position: its report is complete then. Of several captures,
+    one that cannot be opened is damaged. OSError where the only one cannot be opened, or one is not there.
     """
     waiting: list[_Waiting] = []
     finished: list[CaptureReader] = []
     for order, path in enumerate(paths):
         keep = is_pipe(path) or len(paths) == 1
-        reader = CaptureReader(path, block_size if keep else 65_536)
+        reader = _opened(path, block_size if keep else 65_536, alone=len(paths) == 1)
         if not reader.fill():
             finished.append(reader)
             reader.close()
@@ -44,6 +45,17 @@ def merge_captures(paths: Sequence[str], block_size: int = BLOCK_SIZE) -> Iterat
         yield from merge.runs()
     finally:  # also where the caller stops early
         merge.close()
+
+
+def _opened(path: str, block_size: int, alone: bool) -> CaptureReader:
+    try:
+        return CaptureReader(path, block_size)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if alone:
+            raise
+        return CaptureReader(path, block_size, UnreadableBytes(error))
 
 
 #: A capture that has packets: (time of the first one, place in `paths`, reader or None, path).

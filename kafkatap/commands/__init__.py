@@ -1,12 +1,14 @@
-"""The commands of `kafkatap`: from options to output and an exit code.
+"""The commands of `kafkatap`, a folder each, and what they share.
 
-report, show, records, apis, live, spark  one module for each command; its function returns the exit code
-options         the parsers and help of all commands
-live_options    the options of `kafkatap live`
-command_parser  the class of these parsers
-values          parse the values of options: times, durations, APIs, brokers, ports
-console         what commands share on a terminal: Ctrl-C, the progress bar, exit codes, complaints about captures
-progress        the progress bar
+Every command has the same shape, so that its help imports nothing heavy:
 
-No other package imports from here. `options` and `values` import nothing heavy, so that help appears at once.
+NAME/arguments    `add_arguments(parser)`, DESCRIPTION, EXAMPLES
+NAME/command      `run(options)`: does the work and returns the exit code
+
+command_parser    `COMMANDS`, and the parser of the whole command line
+shared_options    options that several commands share: captures, selection, appearance
+values            values of options: times, durations, sizes, APIs, brokers, ports
+exit_codes        DONE, DAMAGED, WRONG, INTERRUPTED
+console           what commands share on a terminal: readable captures, Ctrl-C, refusals
+progress          the progress bar
 """

@@ -18,8 +18,12 @@ from ..captures.paths import find_captures
 from ..captures.pipes import STANDARD_INPUT, Interrupted, Pipe, is_pipe
 from ..captures.storage import is_uri
 from ..complaints import complain, reason_of
+from .exit_codes import WRONG
 
-DONE, DAMAGED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+def discard_output() -> None:
+    """Discard the rest of standard output, so that the interpreter's last flush cannot fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def refuse(error: ValueError | OSError) -> int:
@@ -37,6 +41,8 @@ def advice_on(file: FileReport, where: str = "in the report") -> str:
     if file.fatal:
         if "first" in damage:
             return ""
+        if "cannot be opened" in damage:
+            return _SUDO if "permission" in damage else ""
         if "empty" in damage or "cut short" in damage:
             return "; is it still being written, or was it copied in part?"
         return "; use a pcap or pcapng file (also .gz or .zst)"
@@ -45,8 +51,14 @@ def advice_on(file: FileReport, where: str = "in the report") -> str:
     return f"; {packets} {where}{advice}"
 
 
+_SUDO = " (captures made by root can often be read by root alone: sudo)"
+
+
 def readable_captures(named: list[str], command: str = "report") -> list[str]:
-    """The named captures, with expanded folders and globs. ValueError or OSError for a path that cannot be read."""
+    """The named captures, with expanded folders and globs.
+
+    ValueError or OSError if none can be opened, or if one does not exist. Nothing is read before.
+    """
     if named.count(STANDARD_INPUT) > 1:
         raise ValueError("standard input (-) can be read only once")
     captures = find_captures(named)
@@ -60,9 +72,13 @@ def readable_captures(named: list[str], command: str = "report") -> list[str]:
             try:
                 os.close(os.open(path, os.O_RDONLY))
             except PermissionError:
-                raise ValueError(
-                    f"{path}: permission denied (captures by root are often readable only by root; use sudo)"
-                ) from None
+                if len(captures) == 1:
+                    raise ValueError(f"{path}: permission denied{_SUDO}") from None
+            except FileNotFoundError:
+                raise
+            except OSError:
+                if len(captures) == 1:
+                    raise
     return captures
 
 

@@ -69,7 +69,8 @@ GROUP_COLUMNS = len(GROUP_VALUES)
 TIMELINE_VALUES = {
     "requests": SUM,
     "answered": SUM,
-    "unanswered": SUM,  # including response_lost
+    "unanswered": SUM,
+    "response_lost": SUM,
     "failed_exchanges": SUM,
     "error_codes": SUM,
     "throttled": SUM,
@@ -78,7 +79,8 @@ TIMELINE_VALUES = {
     "broker_max": MAX,
 }
 (
-    T_REQUESTS, T_ANSWERED, T_UNANSWERED, T_FAILED, T_ERROR_CODES, T_THROTTLED, T_THROTTLE_WAIT, T_BYTES, T_BROKER_MAX,
+    T_REQUESTS, T_ANSWERED, T_UNANSWERED, T_LOST, T_FAILED, T_ERROR_CODES, T_THROTTLED, T_THROTTLE_WAIT, T_BYTES,
+    T_BROKER_MAX,
 ) = range(len(TIMELINE_VALUES))  # fmt: skip
 TIMELINE_COLUMNS = len(TIMELINE_VALUES)
 
@@ -162,8 +164,8 @@ def add_exchanges(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Add exchanges from `start` on to groups (g) and timeline (t), and note the values of their histograms.
 
-    Write the group row and timeline row of each exchange. Return the number of exchanges, or the
-    index of the first one for which space may be short.
+    Write the group row and timeline row of each exchange. Return the number of exchanges, or the index of the first one
+    for which space may be short.
     """
     g_space = len(g_values) // GROUP_COLUMNS
     t_space = len(t_values) // TIMELINE_COLUMNS
@@ -207,8 +209,10 @@ def add_exchanges(  # type: ignore[no-untyped-def]
                 broker = e.broker_ns
                 t_values[t + T_BROKER_MAX] = max(t_values[t + T_BROKER_MAX], broker)
                 _add_bucket(t_noted, t_noted_used, interval, M_BROKER, broker)
-        elif e.outcome == UNANSWERED or e.outcome == LOST:
+        elif e.outcome == UNANSWERED:
             t_values[t + T_UNANSWERED] += 1
+        elif e.outcome == LOST:
+            t_values[t + T_LOST] += 1
     return len(exchanges)
 
 

@@ -47,21 +47,29 @@ def render_text(
     for warning in report.warnings:
         for n, part in enumerate(textwrap.wrap(units.safe(warning), max(width - 2, 20), break_on_hyphens=False)):
             yield [("  " if n else "! ", "bold yellow"), (part, "yellow")]
+    first = _heading_value(report.heading, "first")
     for table in (*report.tables, report.ledger):
         if len(table.rows) < table.shown_from:
             continue
         yield []
-        yield from render_table(table, width, top, utc, whole)
+        yield from render_table(table, width, top, utc, whole, first if isinstance(first, int) else None)
 
 
-def render_table(table: ReportTable, width: int, top: int, utc: bool, whole: bool = False) -> Iterator[Line]:
-    """The lines of one table: title, columns that fit, most important rows, notes."""
+def _heading_value(heading: ReportTable, name: str) -> Value:
+    return heading.rows[0][next(i for i, c in enumerate(heading.columns) if c.name == name)]
+
+
+def render_table(
+    table: ReportTable, width: int, top: int, utc: bool, whole: bool = False, first: int | None = None
+) -> Iterator[Line]:
+    """The lines of one table: title, columns that fit, most important rows, notes. `first`: the time of the capture's
+    first packet."""
     if not table.rows:
         yield [(table.title, "bold"), (f": {table.empty}", "")]
         return
     yield [(table.title, "bold")]
     rows = table.rows if table.whole or not top else _chosen_rows(table, top)
-    digits, date = _clock_form(table, rows)
+    digits, date = _clock_form(table, rows, first, utc)
     cells: list[list[str]] = []
     columns = [i for i, c in enumerate(table.columns) if c.rank < 9 and (c.rank == 0 or _has_values(table, i))]
     texts = {i: [_cell(table.columns[i], row[i], utc, digits, date) for row in rows] for i in columns}
@@ -154,13 +162,16 @@ def _has_values(table: ReportTable, i: int) -> bool:
     return any(row[i] not in (None, 0, False, ()) for row in table.rows)
 
 
-def _clock_form(table: ReportTable, rows: Sequence[tuple[Value, ...]]) -> tuple[int, bool]:
-    """(Digits of the seconds, whether times have a date)."""
+def _clock_form(
+    table: ReportTable, rows: Sequence[tuple[Value, ...]], first: int | None, utc: bool
+) -> tuple[int, bool]:  # fmt: skip
+    """(Digits of the seconds, whether times have a date). A time without a date is on the day of the first packet, so
+    that --from and --to accept every time as it is printed."""
     times = [row[i] for i, c in enumerate(table.columns) if c.kind == "time" for row in rows]
     known = [t for t in times if isinstance(t, int)]
     whole = all(t % units.SECOND == 0 for t in known)
-    several = bool(known) and max(known) // (86400 * units.SECOND) != min(known) // (86400 * units.SECOND)
-    return (0 if whole else 3), several and max(known) - min(known) > 12 * 3600 * units.SECOND
+    days = {units.clock(t, utc, 0, True)[:10] for t in (known if first is None else [first, *known])}
+    return (0 if whole else 3), len(days) > 1
 
 
 def _cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> str:

@@ -33,12 +33,12 @@ COLUMNS = (
     Column("error_codes", "error codes", "count", "non-zero error codes in the responses"),
     Column("brokers", "brokers", "texts", "address and port of each broker, most requests first"),
     Column("broker_count", "brokers", "count", "number of brokers"),
-    Column("client_count", "clients", "count", "distinct client_ids"),
+    Column("client_count", "clients", "count", "rows of the table of clients: client_id, address and software"),
 )
 
 
-def heading(counts: ReportCounts, context: Context, selected: str | None = None) -> ReportTable:
-    """One row. `selected`: the selection of this report as the user wrote it."""
+def heading(counts: ReportCounts, context: Context, clients: int, selected: str | None = None) -> ReportTable:
+    """One row. `clients`: how many the table of clients has. `selected`: the selection as the user wrote it."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
     requests = counts.groups.value_rows()[:, :4].sum(axis=1)
     totals = counts.groups.value_rows()[:, [tally.V_FAILED, tally.V_ERROR_CODES]].sum(axis=0).tolist()
@@ -59,7 +59,7 @@ def heading(counts: ReportCounts, context: Context, selected: str | None = None)
         sum(drops) if drops else None, connections.total("connections"),
         *(connections.of_protocol(p) for p in (P_KAFKA, P_TLS, P_FOREIGN)),
         context.encrypted_share, selected, int(requests.sum()), *totals, tuple(brokers), len(brokers),
-        len(set(c["client_id"][requests > 0].tolist())),
+        clients,
     )  # fmt: skip
     return ReportTable("heading", "Capture", COLUMNS, [row], whole=True)
 

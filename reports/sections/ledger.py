@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from kafkatap.dissector.dtypes import OUTCOMES
+
 from .. import units
 from ..batch import Context
 from ..counting.connection_counts import connection_totals
+from ..counting.counts import ReportCounts
 from ..model import Column, ReportTable, Value
 
 COLUMNS = (
@@ -55,6 +58,11 @@ _DUPLICATES = (
     "{n} packet{s} {are} also in an earlier file. Duplicates look like retransmissions, so no verdict uses "
     "retransmissions."
 )
+#: The parts of the ledger that exchanges fall into, by outcome.
+_OUTCOME_PARTS = (
+    ("requests", "answered"), ("requests", "no_reply_expected"), ("requests", "unanswered"),
+    ("requests", "response_lost"), ("responses", "orphan"),
+)  # fmt: skip
 #: A warning for each part that is a loss.
 _SENTENCES = {
     ("requests", "unanswered"): "{n} request{s} {have} no response in this capture.",
@@ -96,8 +104,12 @@ def ledger(context: Context) -> ReportTable:
     return ReportTable("ledger", "Ledger", COLUMNS, rows, notes, whole=True)
 
 
-def loss_warnings(context: Context) -> tuple[str, ...]:
-    """Warnings: one sentence for each loss, damage or unread part."""
+def loss_warnings(context: Context, selected: ReportCounts | None = None) -> tuple[str, ...]:
+    """Warnings: one sentence for each loss, damage or unread part.
+
+    `selected`: the counts of a selection. Then requests and responses are those that are selected, and sentences on
+    bytes and packets say that they are about the whole capture.
+    """
     warnings: list[str] = []
     if context.interrupted:
         until = "" if context.last is None else f" (packets up to {units.iso(context.last)})"
@@ -109,6 +121,17 @@ def loss_warnings(context: Context) -> tuple[str, ...]:
             warnings.append(f"{f.path}: {_sentence('{n} packet{s} {were} dropped during capture.', f.drops)}")
         if f.duplicates:
             warnings.append(f"{f.path}: {_sentence(_DUPLICATES, f.duplicates)}")
+    if selected is None:
+        return (*warnings, *_capture_warnings(context, frozenset()))
+    totals = selected.groups.value_rows()[:, : len(OUTCOMES)].sum(axis=0).tolist()
+    outcomes = dict(zip(_OUTCOME_PARTS, totals, strict=True))
+    warnings += [_sentence(_SENTENCES[part], n) for part, n in outcomes.items() if part in _SENTENCES and n]
+    return (*warnings, *(f"Whole capture: {text}" for text in _capture_warnings(context, frozenset(outcomes))))
+
+
+def _capture_warnings(context: Context, without: frozenset[tuple[str, str]]) -> list[str]:
+    """Sentences on packets, bytes and messages of the whole capture, `without` some parts of the ledger."""
+    warnings: list[str] = []
     connections = connection_totals(context)
     gaps = connections.total("gap_bytes")
     if gaps:
@@ -124,13 +147,13 @@ def loss_warnings(context: Context) -> tuple[str, ...]:
     for section, parts in context.ledger.items():
         for part, count in parts.items():
             template = _SENTENCES.get((section, part), "")
-            if template and count:
+            if template and count and (section, part) not in without:
                 warnings.append(_sentence(template, count))
     if context.encrypted_share >= 0.005:
         warnings.append(
             f"{units.share(context.encrypted_share)} of the payload is encrypted (TLS) and cannot be decoded."
         )
-    return tuple(warnings)
+    return warnings
 
 
 def _sentence(template: str, n: int) -> str:

@@ -18,7 +18,14 @@ COLUMNS = (
     Column("start", "time", "time", "start of the interval"),
     Column("requests", "requests", "count", "requests that began in it"),
     Column("answered", "answered", "count", "requests with a response", 1),
-    Column("unanswered", "un-\nanswered", "count", "requests without a response, or whose response was lost", 1),
+    Column("unanswered", "un-\nanswered", "count", "requests without a response", 1),
+    Column(
+        "response_lost",
+        "response\nlost",
+        "count",
+        "requests whose response was lost in a gap, or came after the capture",
+        1,
+    ),
     Column("failed_exchanges", "failed", "count", "exchanges whose response has a non-zero error code"),
     Column("error_codes", "error\ncodes", "count", "non-zero error codes in their responses", 1),
     Column("throttled", "throttled", "count", "responses with throttle_time_ms above zero"),
@@ -50,7 +57,7 @@ WITHOUT_WAITS = "without Fetch, JoinGroup and SyncGroup"
 LONG_POLLS = "without long polls."
 
 #: Values of the timeline that a row shows as they are.
-_COUNTED = ("requests", "answered", "unanswered", "failed_exchanges", "error_codes", "throttled")
+_COUNTED = ("requests", "answered", "unanswered", "response_lost", "failed_exchanges", "error_codes", "throttled")
 #: Round intervals, seconds.
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800)
 #: Empty intervals get a row as long as the timeline has at most this many rows.
@@ -95,7 +102,7 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> ReportTa
     out: list[tuple[Value, ...]] = []
     for t in shown:
         if t not in found:
-            out.append((t * interval, 0, 0, 0, 0, 0, 0, 0, 0, None, None, None, 0))
+            out.append((t * interval, *(0 for _ in _COUNTED), 0, 0, None, None, None, 0))
             continue
         i = found[t]
         at = prompt_row.get(t, -1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkatap.commands.apis import Api, known_apis, ranges, schema
+from kafkatap.commands.apis.command import Api, known_apis, ranges, schema
 from kafkatap.dissector.kafka.releases import RELEASES
 from kafkatap.dissector.layouts.catalog import forget_names, load_api
 from kafkatap.dissector.layouts.history import changes_in

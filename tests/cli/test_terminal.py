@@ -18,7 +18,7 @@ import pytest
 
 from kafkatap import run as run_module
 from kafkatap.__main__ import main
-from kafkatap.commands import report as cli
+from kafkatap.commands.report import command as cli
 from kafkatap.engine import Engine
 from tests.support.captures import read_bytes
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.commands import live as command
+from kafkatap.commands.live import command
 from kafkatap.engine import Engine
 from kafkatap.kernels import store
 from kafkatap.kernels.decorator import kernel_mode
@@ -264,7 +264,7 @@ def test_an_interface_goes_down_and_comes_back(by_scapy: bool) -> None:
         send(veth.near, frames(1))
         pumped.until(frames(1))
         network.ip("link", "set", veth.far, "down")
-        pumped.until(f"{veth.far}: network is down; packets are taken again once it is back")
+        pumped.until(f"{veth.far}: network is down; packets are captured again once it is back")
         network.ip("link", "set", veth.far, "up")
         pumped.until(f"{veth.far} is up again")
         send(veth.near, frames(2))

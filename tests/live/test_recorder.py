@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import kafkatap
 from kafkatap.captures.capture_reader import CaptureReader
-from kafkatap.commands.options import build_parser
+from kafkatap.commands.command_parser import build_parser
 from kafkatap.engine import Engine, engine_for
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor

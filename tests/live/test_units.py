@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from kafkatap.commands.options import build_parser
+from kafkatap.commands.command_parser import build_parser
 from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 

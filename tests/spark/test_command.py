@@ -15,8 +15,9 @@ import pytest
 
 import kafkatap.spark as kafkatap_spark
 from kafkatap.__main__ import main
-from kafkatap.commands.options import build_parser, completion_script
-from kafkatap.commands.spark import summary
+from kafkatap.commands.command_parser import build_parser
+from kafkatap.commands.completion.command import completion_script
+from kafkatap.commands.spark.command import summary
 from kafkatap.installation import install_command
 from kafkatap.reports.tables import TABLES
 from kafkatap.spark.job_result import JobResult

@@ -21,9 +21,9 @@ from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
 from kafkatap.reports.model import Column, ReportTable, Value
 from kafkatap.reports.rendering.text import Line, render_table, write_lines
 
-from ..installation import own_version
-from ..selection import api_keys
-from .values import chosen_definitions
+from ...installation import own_version
+from ...selection import api_keys
+from ..values import chosen_definitions
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -119,10 +119,10 @@ def ranges(versions: Sequence[int]) -> str:
 # ---------------------------------------------------------------- the command
 
 
-def apis(options: argparse.Namespace) -> int:
-    """Carry out `kafkatap apis`; return its exit code."""
-    from ..complaints import complain, reason_of
-    from .console import DONE, WRONG
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    from ...complaints import complain, reason_of
+    from ..exit_codes import DONE, WRONG
 
     try:
         definitions = chosen_definitions(options)

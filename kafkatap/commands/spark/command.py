@@ -14,33 +14,34 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.kernels import store
 from kafkatap.reports.units import safe, share, size
 
-from ..analysis import UnreadableCaptureError
-from ..captures.pipes import STANDARD_INPUT
-from ..captures.storage import expand
-from ..complaints import complain
-from ..installation import install_command, own_version
-from ..selection import Selection, selection_of
-from ..spark.cluster.interrupts import interruptible
-from ..spark.cluster.java import SetupError
-from ..spark.job_result import DamagedInput, JobResult, Watch
-from ..spark.output.folders import Folder
-from ..spark.output.locks import locked
-from ..spark.output.publish import PARTITIONED, is_half_published
-from ..spark.stages import watching
-from .console import DAMAGED, DONE, INTERRUPTED, WRONG, refuse
-from .options import LINES
-from .values import chosen_definitions
+from ...analysis import UnreadableCaptureError
+from ...captures.pipes import STANDARD_INPUT
+from ...captures.storage import expand
+from ...complaints import complain
+from ...installation import install_command, own_version
+from ...selection import Selection, selection_of
+from ...spark.cluster.interrupts import interruptible
+from ...spark.cluster.java import SetupError
+from ...spark.job_result import DamagedInput, JobResult, Watch
+from ...spark.output.folders import Folder
+from ...spark.output.locks import locked
+from ...spark.output.publish import PARTITIONED, is_half_published
+from ...spark.stages import watching
+from ..console import refuse
+from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
+from ..values import chosen_definitions
+from .arguments import LINES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ..spark.splits.task_rows import ReadOptions
+    from ...spark.splits.task_rows import ReadOptions
 
 
-def spark(options: argparse.Namespace) -> int:
-    """Carry out `kafkatap spark`; return its exit code."""
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
     store.verbose = options.verbose > 0
     try:
         definitions = chosen_definitions(options)
@@ -60,7 +61,7 @@ def spark(options: argparse.Namespace) -> int:
     except Exception as error:
         if not _is_spark_s(error):
             raise
-        from ..spark.cluster.failures import explain
+        from ...spark.cluster.failures import explain
 
         return _ended(options, _refuse_lines(explain(error)))
     return _conclude(options, result, selection)
@@ -99,7 +100,7 @@ def _check(options: argparse.Namespace) -> None:
 def _run(options: argparse.Namespace, definitions: Definitions | None, selection: Selection) -> JobResult:
     from pyspark.sql import SparkSession
 
-    from ..spark.cluster.session import open_session
+    from ...spark.cluster.session import open_session
 
     running = SparkSession.getActiveSession()
     session = running or open_session(
@@ -121,9 +122,9 @@ def _job(
     selection: Selection,
     watch: Watch,
 ) -> JobResult:
-    from ..spark.cluster.executors import require_package
-    from ..spark.job import run_job
-    from ..spark.splits.task_rows import ReadOptions
+    from ...spark.cluster.executors import require_package
+    from ...spark.job import run_job
+    from ...spark.splits.task_rows import ReadOptions
 
     require_package(session)
     reading = ReadOptions(tuple(options.port or ()), definitions, options.records, selection=selection)
@@ -136,7 +137,7 @@ def _job(
 
 
 def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOptions) -> JobResult:
-    from ..spark.stream import STREAM_SPLIT_SIZE, StreamOptions, run_stream
+    from ...spark.stream import STREAM_SPLIT_SIZE, StreamOptions, run_stream
 
     split_size = min(options.split_size, STREAM_SPLIT_SIZE)
     stream = StreamOptions(options.out, options.checkpoint, split_size, reading, options.strict)

@@ -16,23 +16,13 @@ from kafkatap.dissector.records import batches
 from kafkatap.kernels import store
 from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_lines
 
-from ..complaints import complain, name_of
-from ..engine import Engine
-from ..passes.selected_records import RecordReader, RecordSelection, can_read_twice
-from ..selection import selection_of
-from .console import (
-    DAMAGED,
-    DONE,
-    INTERRUPTED,
-    WRONG,
-    advice_on,
-    interrupts,
-    no_kafka,
-    progress,
-    readable_captures,
-    refuse,
-)
-from .values import chosen_definitions
+from ...complaints import complain, name_of
+from ...engine import Engine
+from ...passes.selected_records import RecordReader, RecordSelection, can_read_twice
+from ...selection import selection_of
+from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
+from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
+from ..values import chosen_definitions
 
 #: Bytes of a key or value on a line for people, unless --max-bytes says otherwise.
 LINE_BYTES = 256
@@ -40,8 +30,8 @@ LINE_BYTES = 256
 _WRITTEN = 1 << 16
 
 
-def records(options: argparse.Namespace) -> int:
-    """Carry out `kafkatap records`; return its exit code."""
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
     store.verbose = options.verbose > 0
     try:
         options.captures = readable_captures(options.captures, "records")

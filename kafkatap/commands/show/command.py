@@ -15,38 +15,28 @@ from itertools import islice, takewhile
 
 from kafkatap.kernels import store
 
-from ..captures.pipes import is_pipe
-from ..complaints import complain, name_of
-from ..engine import Engine
-from ..passes.message import Message
-from ..passes.message_collector import MessageCollector
-from ..passes.message_index import MessageIndex, index_messages
-from ..passes.messages import read_messages, stream_messages, streaming_engine
-from ..passes.node_names import NodeNames
-from ..passes.topic_names import TopicNames
-from ..run import Run
-from ..selection import selection_of
-from ..show.printing import Printer, make_printer
-from ..show.viewing import Known
-from .console import (
-    DAMAGED,
-    DONE,
-    INTERRUPTED,
-    WRONG,
-    advice_on,
-    interrupts,
-    no_kafka,
-    progress,
-    readable_captures,
-    refuse,
-)
-from .values import chosen_definitions
+from ...captures.pipes import is_pipe
+from ...complaints import complain, name_of
+from ...engine import Engine
+from ...passes.message import Message
+from ...passes.message_collector import MessageCollector
+from ...passes.message_index import MessageIndex, index_messages
+from ...passes.messages import read_messages, stream_messages, streaming_engine
+from ...passes.node_names import NodeNames
+from ...passes.topic_names import TopicNames
+from ...run import Run
+from ...selection import selection_of
+from ...show.printing import Printer, make_printer
+from ...show.viewing import Known
+from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
+from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
+from ..values import chosen_definitions
 
 _DIRECTIONS = {None: (0, 1), "requests": (0,), "responses": (1,)}
 
 
-def show(options: argparse.Namespace) -> int:
-    """Carry out `kafkatap show`; return its exit code."""
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
     store.verbose = options.verbose > 1
     try:
         task = _Task(options)

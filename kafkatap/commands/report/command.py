@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from pathlib import Path
@@ -14,32 +15,24 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
 from kafkatap.reports.sections import heading
 
-from ..__main__ import drop_output
-from ..captures.pipes import is_pipe
-from ..complaints import complain, name_of, reason_of
-from ..engine import engine_for
-from ..installation import install_command, own_version
-from ..run import Run
-from ..selection import selection_of
-from .console import (
-    DAMAGED,
-    DONE,
-    INTERRUPTED,
-    WRONG,
-    advice_on,
-    interrupts,
-    no_kafka,
-    progress,
-    readable_captures,
-    refuse,
-)
-from .values import chosen_definitions
+from ...captures.pipes import is_pipe
+from ...complaints import complain, name_of, reason_of
+from ...engine import engine_for
+from ...installation import install_command, own_version
+from ...run import Run
+from ...selection import selection_of
+from ..console import advice_on, discard_output, interrupts, no_kafka, progress, readable_captures, refuse
+from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
+from ..values import chosen_definitions
 
 HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
 
 
-def report(options: argparse.Namespace) -> int:
-    """Carry out `kafkatap report`; return its exit code."""
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    if not gc.isenabled():  # by `kafkatap.__main__`, while modules were imported
+        gc.freeze()
+        gc.enable()
     store.verbose = options.verbose > 0
     try:
         definitions = chosen_definitions(options)
@@ -119,7 +112,7 @@ def _write(options: argparse.Namespace, result: Report) -> None:
             write_text(result, sys.stdout, top=options.top, utc=options.utc, color=color)
         sys.stdout.flush()
     except BrokenPipeError:
-        drop_output()
+        discard_output()
 
 
 def _write_files(options: argparse.Namespace, result: Report) -> None:
@@ -139,6 +132,6 @@ def _complain_written(written: list[Path], folder: str) -> None:
 
 
 def _write_parquet(folder: str, kept: list[Batch], run: Run, context: Context) -> None:
-    from ..parquet import write_tables
+    from ...parquet import write_tables
 
     _complain_written(write_tables(Path(folder), kept, run, context), folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import os
 import shlex
 import signal
@@ -20,35 +21,36 @@ from kafkatap.kernels import store
 from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
 
-from ..__main__ import drop_output
-from ..complaints import complain, reason_of
-from ..engine import Engine
-from ..installation import install_command, own_version
-from ..live.capture import capabilities, interfaces
-from ..live.capture.packet_source import Capture, open_capture
-from ..live.governor import Governor
-from ..live.monitor import Monitor
-from ..live.notices import Notices
-from ..live.process_memory import keep_flat
-from ..live.thread_priority import Priority, allow_return
-from ..selection import Selection, incident_selection, selection_of
-from .console import DONE, WRONG, no_kafka, refuse
-from .values import chosen_definitions
+from ...complaints import complain, reason_of
+from ...engine import Engine
+from ...installation import install_command, own_version
+from ...live.capture import capabilities, interfaces
+from ...live.capture.packet_source import Capture, open_capture
+from ...live.governor import Governor
+from ...live.monitor import Monitor
+from ...live.notices import Notices
+from ...live.process_memory import keep_flat
+from ...live.thread_priority import Priority, allow_return
+from ...selection import Selection, incident_selection, selection_of
+from ..console import discard_output, no_kafka, refuse
+from ..exit_codes import DONE, WRONG
+from ..values import chosen_definitions
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ..live.screen.recent_exchanges import Recent
+    from ...live.screen.recent_exchanges import Recent
 
-#: Percent of one core that a monitor takes, if it can without losing packets.
+#: Percent of one core that a monitor uses, unless that drops packets.
 USUAL_SHARE = 33.0
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-#: What a write says whose reader went away: a pipe that was closed, a terminal that was hung up.
+#: Error numbers of a write without a reader: a closed pipe, a terminal that hung up.
 GONE = (errno.EPIPE, errno.EIO)
 
 
-def live(options: argparse.Namespace) -> int:
-    """Carry out `kafkatap live`; return its exit code."""
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    gc.enable()  # `kafkatap.__main__` turned it off while modules were imported
     store.verbose = options.verbose > 0
     if options.list_interfaces:
         print("\n".join([*interfaces.names(), interfaces.ANY]))
@@ -79,7 +81,7 @@ def live(options: argparse.Namespace) -> int:
             return _watch(options, monitor, capture, incident, stop, handlers, notices)
     except OSError as error:
         if error.errno in GONE:
-            print_no_more()
+            discard_output()
             return DONE
         complain(reason_of(error))
         return WRONG
@@ -96,7 +98,7 @@ def _watch(
     handlers: list[Any],
     notices: Notices,
 ) -> int:
-    from ..live.screen.recent_exchanges import Recent
+    from ...live.screen.recent_exchanges import Recent
 
     handlers.append(monitor.reset)
     if options.duration:
@@ -112,7 +114,7 @@ def _watch(
             monitor.sinks.append(recent)
             _with_screen(monitor, recent, stop, options, notices)
         else:
-            from ..live.screen.plain_lines import Plain
+            from ...live.screen.plain_lines import Plain
 
             lines = sys.stderr if options.json else sys.stdout
             monitor.sinks.append(Plain(monitor, options.interval, lines, options.utc))
@@ -124,8 +126,8 @@ def _watch(
 
 
 def _governor(options: argparse.Namespace, best: int) -> Governor:
-    """A limit that was asked for is kept, even where that loses packets; the one that nobody asked for is not.
-    `best`: the niceness in need."""
+    """The governor. It enforces `--max-cpu` even if that drops packets, but not its default. `best`: the niceness while
+    packets wait."""
     asked_for = options.max_cpu is not None
     share = options.max_cpu if asked_for else USUAL_SHARE
     return Governor(share / 100 or None, options.topics, strict=asked_for, priority=Priority(best))
@@ -134,8 +136,8 @@ def _governor(options: argparse.Namespace, best: int) -> Governor:
 def _with_screen(
     monitor: Monitor, recent: Recent, stop: Event, options: argparse.Namespace, notices: Notices
 ) -> None:  # fmt: skip
-    """The monitor in a thread of its own, the screen in this one, until either ends."""
-    from ..live.screen.app import run_screen
+    """Run the monitor in a new thread and the screen in this one, until one of them ends."""
+    from ...live.screen.app import run_screen
 
     failed: list[BaseException] = []
 
@@ -165,7 +167,7 @@ def _wants_screen(options: argparse.Namespace) -> bool:
     if find_spec("textual") is None:
         complain(f"the screen needs textual ({install_command('live')}); these are lines instead")
         return False
-    from ..live.screen.terminal import moves_cursor
+    from ...live.screen.terminal import moves_cursor
 
     if not moves_cursor():
         complain("this terminal shows no screen (TERM is dumb, or not set); these are lines instead")
@@ -174,7 +176,7 @@ def _wants_screen(options: argparse.Namespace) -> bool:
 
 
 def _engine(options: argparse.Namespace, selections: list[Selection], definitions: Definitions | None) -> Engine:
-    """An engine that decodes what the report and these selections need."""
+    """An engine that decodes the fields of the report and of these selections."""
     needed = [selection.engine_options for selection in selections]
     options.topics |= any(each.all_results for each in needed)
     probes = [inspector for each in needed for inspector in each.inspectors]
@@ -185,10 +187,10 @@ def _outputs(
     options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Selection | None,
     notify: Callable[[str], None],
 ) -> list[Any]:  # fmt: skip
-    """Sinks that were asked for; what is to be called at the end."""
+    """Add the requested sinks to the monitor. Return the functions to call at the end."""
     closing: list[Any] = []
     if options.write_pcap:
-        from ..live.recording.recorder import Recorder
+        from ...live.recording.recorder import Recorder
 
         monitor.sinks.append(Recorder(
             options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
@@ -196,23 +198,23 @@ def _outputs(
             links=capture.links, counters=capture.counters, notify=notify,
         ))  # fmt: skip
     if options.write_parquet:
-        from ..live.export.parquet_files import ParquetLog
+        from ...live.export.parquet_files import ParquetLog
 
         monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, notify=notify))
     if options.prometheus or options.otlp:
-        from ..live.export.metrics import Metrics
+        from ...live.export.metrics import Metrics
 
         metrics = Metrics(options.series)
         monitor.sinks.append(metrics)
         if options.prometheus:
-            from ..live.export.prometheus_server import serve
+            from ...live.export.prometheus_server import serve
 
             server = serve(metrics, monitor, options.prometheus)
             closing.append(server.close)
             if not options.prometheus[1]:  # any port that is free
                 complain(f"metrics are at http://{endpoint(*server.address[:2])}/metrics")
         if options.otlp:
-            from ..live.export.otlp_exporter import export
+            from ...live.export.otlp_exporter import export
 
             collector = None if options.otlp == "auto" else options.otlp
             closing.append(export(metrics, monitor, collector, options.otlp_interval, notify).close)
@@ -220,7 +222,7 @@ def _outputs(
 
 
 def _report(options: argparse.Namespace, monitor: Monitor) -> int:
-    """The report on all since the start. That its reader is gone (a session that was dropped) is no matter."""
+    """Print the report since the start. Its reader may be gone, as after a dropped session."""
     context = monitor.context()
     result = build_report(monitor.windows.start, context, by=options.by, selected=selection_of(options).text)
     try:
@@ -242,20 +244,20 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
         if monitor.forgotten:
             complain(f"the {monitor.forgotten:,} connections that ended first are not among the connections above")
     except OSError:
-        print_no_more()
+        discard_output()
     return DONE
 
 
-def print_no_more() -> None:
-    """Let all that is left to say go nowhere, the interpreter's last flush too."""
-    drop_output()
+def discard_all_output() -> None:
+    """Discard all further output, also that of the interpreter's last flush."""
+    discard_output()
     os.dup2(1, 2)
 
 
 @contextmanager
 def signals(stop: Event) -> Iterator[list[Any]]:
-    """Until the end, signals that ask for it set `stop`; SIGUSR1 calls what the list holds. A second Ctrl-C ends at
-    once."""
+    """Until the end of the block, SIGNALS set `stop`, and SIGUSR1 calls the functions in the list. A second Ctrl-C ends
+    at once."""
     on_usr1: list[Any] = []
 
     def end(number: int, _: Any) -> None:
@@ -287,8 +289,8 @@ def _stop_after(seconds: float, stop: Event) -> None:
 
 
 def _kept_capabilities(options: argparse.Namespace) -> set[int]:
-    """What is needed while packets are read. Taking them from open sockets, and binding these to an interface that was
-    made anew, needs nothing; root may need a capability for files that belong to others, or for a low port."""
+    """The capabilities that are needed while packets are read. Reading open sockets, and binding them to an interface
+    that was created again, needs none. Root may need one for files of other users, or for a low port."""
     places = [options.write_pcap and Path(options.write_pcap).parent, options.write_parquet]
     kept = capabilities.to_write(Path(place) for place in places if place)
     kept |= capabilities.to_read(capabilities.installation())
@@ -298,7 +300,7 @@ def _kept_capabilities(options: argparse.Namespace) -> set[int]:
 
 
 def _be_nice(nice: int) -> int:
-    """Add to the niceness; returns what it was."""
+    """Add to the niceness; return the one before."""
     before = os.nice(0)
     allow_return()
     try:
@@ -309,7 +311,7 @@ def _be_nice(nice: int) -> int:
 
 
 def _refuse_without_capability() -> int:
-    """Two commands that mend it."""
+    """Print two commands that grant the capability."""
     run = sys.argv if os.access(sys.argv[0], os.X_OK) else [sys.executable, *sys.orig_argv[1:]]
     complain("capturing needs the capability CAP_NET_RAW. Either run it as root, or give it to this Python once:")
     complain(f"  {shlex.join(['sudo', *run])}")

@@ -1,0 +1,1 @@
+"""`kafkatap apis`: its options in `arguments`, its run in `command`."""

@@ -1,0 +1,1 @@
+"""`kafkatap completion`: its options in `arguments`, its run in `command`."""

@@ -1,0 +1,3 @@
+"""The exit codes of commands; `kafkatap --help` lists their meaning."""
+
+DONE, DAMAGED, WRONG, INTERRUPTED = 0, 1, 2, 130

@@ -1,0 +1,1 @@
+"""`kafkatap live`: its options in `arguments`, its run in `command`."""

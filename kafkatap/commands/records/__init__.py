@@ -1,0 +1,1 @@
+"""`kafkatap records`: its options in `arguments`, its run in `command`."""

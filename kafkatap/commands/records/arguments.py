@@ -1,0 +1,53 @@
+"""The options of `kafkatap records`."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..shared_options import (
+    EXIT_CODES,
+    add_appearance,
+    add_captures,
+    add_max_frame,
+    add_reading,
+    add_selection,
+    add_verbose,
+)
+from ..values import parse_count
+
+DESCRIPTION = "Show the records in Produce requests and Fetch responses, which may be confidential."
+EXAMPLES = (
+    """\
+examples:
+  kafkatap records capture.pcap
+  kafkatap records --topic 'orders*' -n 20 --max-bytes 80 capture.pcap
+  kafkatap records --json capture.pcap | jq 'select(.value.form == "json").value.data'
+  kafkatap records --api Produce --values hex ring/*.pcap.gz
+  kafkatap records --parquet records.parquet capture.pcap
+
+"""
+    + EXIT_CODES
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to the command's parser."""
+    add_captures(parser)
+    what = parser.add_argument_group("what is shown")
+    add_selection(what)
+    what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N records")
+    add_reading(what)
+    add_max_frame(what)
+    how = parser.add_argument_group("how it is shown")
+    how.add_argument("--values", choices=("auto", "utf8", "json", "hex", "base64", "none"), default="auto",
+                     help="how keys and values are written: as JSON, text or bytes, whichever fits (auto); always as "
+                     "one of these; or not at all (none)")  # fmt: skip
+    how.add_argument("--max-bytes", type=parse_count, metavar="N",
+                     help="at most N bytes of each key and value (default: 256 on lines, all with --json)")  # fmt: skip
+    add_appearance(how)
+    add_verbose(how)
+    instead = parser.add_argument_group("other forms").add_mutually_exclusive_group()
+    instead.add_argument("--json", action="store_true", help="one JSON object a line")
+    instead.add_argument("--parquet", metavar="FILE_OR_DIR",
+                         help="write a Parquet file with all columns and whole values, and nothing to standard "
+                         "output")  # fmt: skip

@@ -1,0 +1,1 @@
+"""`kafkatap report`: its options in `arguments`, its run in `command`."""

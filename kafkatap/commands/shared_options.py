@@ -1,0 +1,108 @@
+"""Options that several commands share. Nothing heavy is imported to show them."""
+
+from __future__ import annotations
+
+import argparse
+
+from .values import parse_apis, parse_broker, parse_frame_size, parse_port, parse_when
+
+EXIT_CODES = """\
+exit codes:
+  0    done
+  1    done, but something was damaged or lost, or no Kafka was found
+  2    wrong call, or nothing readable
+  130  interrupted (the output covers what was read until then)
+"""
+
+#: What the latency is broken down by.
+BREAKDOWNS = ("api", "client", "broker", "version", "topic")
+BY_HELP = "break the latency down further (default: by API alone)"
+TOP_HELP = "rows of each table as text; 0 shows all (default: 12)"
+VERBOSE_HELP = "write more about the run to standard error"
+
+
+def add_captures(command: argparse.ArgumentParser) -> None:
+    """The captures, for every command that reads them."""
+    command.add_argument(
+        "captures", nargs="+", metavar="CAPTURE",
+        help="pcap or pcapng files, also .gz and .zst; folders and globs; pipes (- for standard input). Packets of "
+        "several captures are put in time order",
+    )  # fmt: skip
+
+
+class _Filter(argparse.Action):
+    """An expression, which the command parses. The value `help` prints what an expression can compare."""
+
+    def __call__(self, parser: argparse.ArgumentParser, space: argparse.Namespace, value: object, *_: object) -> None:
+        if value == "help":
+            from kafkatap.reports.expressions.names import help_text
+
+            print(help_text())
+            parser.exit()
+        setattr(space, self.dest, value)
+
+
+def add_selection(group: argparse._ArgumentGroup, times: bool = True) -> None:
+    """The options of a `Selection`. `times`: a time window too."""
+    group.add_argument("-f", "--filter", metavar="EXPRESSION", action=_Filter,
+                       help="only exchanges that match, such as 'api == Fetch and latency > 50ms'; --filter help lists "
+                       "what an expression can compare")  # fmt: skip
+    if times:
+        group.add_argument("--from", dest="start", type=parse_when, metavar="TIME",
+                           help="only exchanges that begin at TIME or later, as reports print it: 15:10:39.5, "
+                           "'2026-11-21 15:10:39.5'; or +10s after the first packet, or seconds since the "
+                           "epoch")  # fmt: skip
+        group.add_argument("--to", dest="end", type=parse_when, metavar="TIME",
+                           help="only exchanges that begin before TIME")  # fmt: skip
+    group.add_argument("--client", action="append", metavar="NAME",
+                       help="only this client_id or client address; * and ? are wildcards: 'billing-*'; may be "
+                       "repeated")  # fmt: skip
+    group.add_argument("--topic", action="append", metavar="NAME",
+                       help="only exchanges on this topic (name or id); * and ? are wildcards: 'orders.*'; may be "
+                       "repeated")  # fmt: skip
+    group.add_argument("--broker", action="append", metavar="ADDRESS[:PORT]", type=parse_broker,
+                       help="only this broker: 10.0.0.1, 10.0.0.1:9092, or :9092 for a port on any address; may be "
+                       "repeated")  # fmt: skip
+    group.add_argument("--api", action="append", type=parse_apis, metavar="NAMES",
+                       help="only these APIs, by name or key: Fetch,Produce or 0,1; may be repeated")  # fmt: skip
+
+
+def add_definitions(group: argparse._ArgumentGroup) -> None:
+    """The option --definitions, for every command that decodes or names messages (see `chosen_definitions`)."""
+    group.add_argument(
+        "--definitions", metavar="DIR",
+        help="read a newer Kafka: a folder of its message definitions (.json), laid over the built-in ones",
+    )  # fmt: skip
+
+
+def add_reading(group: argparse._ArgumentGroup) -> None:
+    """How captures are read."""
+    group.add_argument("--port", action="append", type=parse_port, metavar="PORT",
+                       help="hint that brokers listen on PORT; Kafka is found on any port without it")  # fmt: skip
+    add_definitions(group)
+
+
+def add_max_frame(group: argparse._ArgumentGroup) -> None:
+    """How large a message may be to be decoded whole."""
+    group.add_argument("--max-frame", type=parse_frame_size, metavar="SIZE",
+                       help="decode messages up to SIZE whole, and only the first 64 KiB of larger ones "
+                       "(default: 100m, the largest that brokers accept)")  # fmt: skip
+
+
+def add_appearance(group: argparse._ArgumentGroup) -> None:
+    """What a terminal shows."""
+    group.add_argument("--utc", action="store_true",
+                       help="show and read times in UTC instead of local time")  # fmt: skip
+    add_color(group)
+    group.add_argument("--no-progress", dest="progress", action="store_false", help="no progress bar on standard error")
+
+
+def add_color(group: argparse._ArgumentGroup) -> None:
+    """When output has colours."""
+    group.add_argument("--color", choices=("auto", "always", "never"), default="auto",
+                       help="colours: on a terminal (auto; NO_COLOR turns them off), always, or never")  # fmt: skip
+
+
+def add_verbose(group: argparse._ArgumentGroup) -> None:
+    """How much a command says about its run."""
+    group.add_argument("-v", "--verbose", action="count", default=0, help=VERBOSE_HELP)

@@ -1,0 +1,1 @@
+"""`kafkatap show`: its options in `arguments`, its run in `command`."""

@@ -1,0 +1,51 @@
+"""The options of `kafkatap show`."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..shared_options import EXIT_CODES, add_appearance, add_captures, add_max_frame, add_reading, add_selection
+from ..values import parse_count
+
+DESCRIPTION = "Show the requests and responses of one or many captures in time order."
+EXAMPLES = (
+    """\
+examples:
+  kafkatap show capture.pcap | less -S
+  kafkatap show -f 'api == Produce and error != NONE' capture.pcap
+  kafkatap show -v -n 2 --api Metadata capture.pcap
+  kafkatap show -f 'latency > 200ms and topic ~ "^orders"' --from +30s ring/*.pcap.zst
+  kafkatap show --json --client billing capture.pcap | jq .body
+  tcpdump -w - port 9092 | kafkatap show -
+
+"""
+    + EXIT_CODES
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to the command's parser."""
+    add_captures(parser)
+    what = parser.add_argument_group("what is shown")
+    add_selection(what)
+    what.add_argument("--only", choices=("requests", "responses"), help="only one side of the exchanges")
+    what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N messages")
+    what.add_argument("--tail", type=parse_count, metavar="N", help="only the last N messages")
+    add_reading(what)
+    add_max_frame(what)
+    what.add_argument("--stream", action="store_true",
+                      help="read once and show each message as it comes (as for pipes); a topic id has a name only "
+                      "after that name was seen")  # fmt: skip
+    how = parser.add_argument_group("how it is shown")
+    how.add_argument("-v", "--verbose", action="count", default=0,
+                     help="whole messages: all fields, with their offsets in the frame")  # fmt: skip
+    how.add_argument("-x", "--hex", action="store_true", help="also the bytes of each message")
+    how.add_argument("--json", action="store_true", help="one JSON object a line, with the body")
+    how.add_argument("--brief", action="store_true", help="with --json: without the body")
+    how.add_argument("--records", action="store_true",
+                     help="also the records in messages: keys, values and headers, which may be "
+                     "confidential")  # fmt: skip
+    how.add_argument("--show-secrets", action="store_true",
+                     help="also passwords, tokens and keys (SASL, SCRAM, delegation tokens, confidential "
+                     "settings)")  # fmt: skip
+    add_appearance(how)

@@ -1,0 +1,1 @@
+"""`kafkatap spark`: its options in `arguments`, its run in `command`."""

@@ -1,0 +1,84 @@
+"""The options of `kafkatap spark`."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..shared_options import BREAKDOWNS, BY_HELP, TOP_HELP, add_appearance, add_reading, add_selection, add_verbose
+from ..values import parse_count, parse_duration, parse_setting, parse_size
+
+#: The value of --progress: progress as lines. True and False are those of a terminal.
+LINES = "lines"
+
+DESCRIPTION = (
+    "Decode captures on Spark, write the tables as folders of Parquet, and report what they add up to. A second run "
+    "overwrites what the first one wrote. A run that fails leaves the tables as they were."
+)
+EXAMPLES = """\
+examples:
+  kafkatap spark captures/ --out tables
+  kafkatap spark 'captures/2026-11-*/*.pcap.zst' --out tables --records
+  kafkatap spark 's3://captures/broker-*/**/*.pcapng' --out s3://tables/kafka --master spark://head:7077
+  kafkatap spark captures/ --out tables --json | jq .reports.latency
+  spark-submit --master yarn "$(python -m kafkatap.spark --path)" hdfs:///captures --out hdfs:///tables
+
+exit codes:
+  0    done
+  1    done, but something was damaged or lost, or no Kafka was found
+  2    wrong call, nothing readable, or the job failed: nothing is published
+  130  interrupted: nothing is published
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to the command's parser."""
+    parser.add_argument(
+        "captures", nargs="+", metavar="CAPTURES",
+        help="files, folders and globs (in quotes: * ? [...] **), local or s3://, gs://, hdfs://; pcap or pcapng, "
+        "also .gz and .zst",
+    )  # fmt: skip
+    what = parser.add_argument_group("what is written")
+    what.add_argument("--out", required=True, metavar="DIR",
+                      help="folder of the tables, partitioned by date, hour and broker; local or s3://, gs://, "
+                      "hdfs://; partitions of other captures stay")  # fmt: skip
+    what.add_argument("--records", action="store_true",
+                      help="also the records that were produced and fetched, which may be confidential")  # fmt: skip
+    what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
+    what.add_argument("--strict", action="store_true",
+                      help="publish nothing if a capture is damaged (default: publish what could be read)")  # fmt: skip
+    add_selection(what)
+    add_reading(what)
+    _add_arriving(parser.add_argument_group("captures that keep arriving"))
+    where = parser.add_argument_group("where it runs")
+    where.add_argument("--master", metavar="URL",
+                       help="local[*] (all cores of this machine, the default), spark://HOST:PORT, yarn, "
+                       "k8s://..., or sc://HOST:PORT for Spark Connect")  # fmt: skip
+    where.add_argument("--split-size", type=parse_size, default=64 << 20, metavar="SIZE",
+                       help="size of the splits; compressed captures are not split (default: 64m)")  # fmt: skip
+    where.add_argument("--archive", metavar="FILE",
+                       help="the archive of python -m kafkatap.spark.pack, for executors that lack "
+                       "kafkatap")  # fmt: skip
+    where.add_argument("--conf", action="append", type=parse_setting, metavar="KEY=VALUE",
+                       help="a setting of Spark, such as spark.executor.memory=4g; may be repeated")  # fmt: skip
+    where.add_argument("--log", metavar="FILE", help="write Spark's own log to FILE (default: nowhere)")
+    how = parser.add_argument_group("how it is shown")
+    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
+    add_appearance(how)
+    how.add_argument("--progress", action="store_const", const=LINES,
+                     help="write progress as lines to standard error, also where that is no terminal")  # fmt: skip
+    add_verbose(how)
+    how.add_argument("--json", action="store_true", help="write the whole report as JSON to standard output")
+
+
+def _add_arriving(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--checkpoint", metavar="DIR",
+                       help="keep in DIR what was read and what is open. Each run reads the captures that came since "
+                       "the last one, adds their rows, and ends")  # fmt: skip
+    group.add_argument("--follow", action="store_true",
+                       help="with --checkpoint: wait for more captures until Ctrl-C")  # fmt: skip
+    group.add_argument("--finish", action="store_true",
+                       help="with --checkpoint: no more captures will come; end what is open, and report on "
+                       "all")  # fmt: skip
+    group.add_argument("--quiet", type=parse_duration, default=60_000_000_000, metavar="TIME",
+                       help="with --checkpoint: the newest capture of a series is complete when nothing was written "
+                       "to it for TIME (default: 60s)")  # fmt: skip
