@@ -196,7 +196,8 @@ def topic_ids() -> list[Segment]:
 
 
 def in_the_middle() -> list[Segment]:
-    """Connections whose SYN was not captured, to a broker that another one tells of, and to one that is not told of."""
+    """Connections whose SYN was not captured, to a broker that another connection shows, and to one
+    that none shows."""
     one = KafkaTalk(client=("10.0.0.3", 9_500), step_ns=300_000)
     add_exchanges(one, 12)
     two = KafkaTalk(client=("10.0.0.4", 46_000), time_ns=one.time_ns + 7 * MS)
