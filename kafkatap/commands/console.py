@@ -55,8 +55,10 @@ _SUDO = " (captures made by root can often be read by root alone: sudo)"
 
 
 def readable_captures(named: list[str], command: str = "report") -> list[str]:
-    """The captures that are named, folders and globs expanded. ValueError or OSError where none can be opened or one is
-    not there, before anything is read."""
+    """The named captures, with expanded folders and globs.
+
+    ValueError or OSError if none can be opened, or if one does not exist. Nothing is read before.
+    """
     if named.count(STANDARD_INPUT) > 1:
         raise ValueError("standard input (-) can be read only once")
     captures = find_captures(named)

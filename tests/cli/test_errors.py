@@ -158,3 +158,29 @@ def test_damage_is_told_however_few_are_asked_for(captures: Path, command: str, 
     for number in ("0", "1", "100000") if (command, name) == ("show", "cut.pcap") else ("1",):
         done = kafkatap(command, "-n", number, name, cwd=captures)
         assert (done.code, done.err) == (whole.code, whole.err), number
+
+
+def test_a_capture_that_cannot_be_opened_does_not_cost_the_others(captures: Path, tmp_path: Path) -> None:
+    good, loop = captures / "whole.pcap", tmp_path / "loop.pcap"
+    loop.symlink_to(loop)
+    for command in ("report", "show", "records"):
+        both = kafkatap(command, good, loop)
+        assert both.code == 1
+        assert "loop.pcap: cannot be opened: too many levels of symbolic links" in both.err
+        assert both.out
+        assert kafkatap(command, loop).code == 2
+        assert kafkatap(command, loop, loop.with_name("none.pcap")).code == 2
+    assert "empty" not in kafkatap("report", good, loop).err
+
+
+def test_warnings_are_about_what_is_selected(samples: Path) -> None:
+    capture = samples / "apache-4.3.pcap.zst"
+    whole, nobody, one = (
+        json.loads(kafkatap("report", "--json", *options, capture).out)["warnings"]
+        for options in ((), ("--client", "nobody"), ("-f", "outcome == unanswered and exchange == 1513"))
+    )
+    assert "15 requests have no response in this capture." in whole
+    assert not any("no response" in text for text in nobody)
+    assert "1 request has no response in this capture." in one
+    others = [text for text in whole if "no response" not in text]
+    assert nobody == [f"Whole capture: {text}" for text in others]

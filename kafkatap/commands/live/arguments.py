@@ -16,18 +16,17 @@ from ..shared_options import (
 )
 from ..values import parse_collector, parse_count, parse_duration, parse_listen, parse_percent, parse_size
 
-DESCRIPTION = "Watch the Kafka traffic of network interfaces while packets arrive."
+DESCRIPTION = "Watch the Kafka traffic of network interfaces while it happens."
 EXAMPLES = """\
 examples:
   kafkatap live                                   all interfaces, a screen like top's
-  kafkatap live -i eth0 port 9092                 one interface, with a filter as tcpdump has them
+  kafkatap live -i eth0 port 9092                 one interface, with a capture filter as in tcpdump
   kafkatap live -i eth0 --plain --interval 10s    a log line every ten seconds
   kafkatap live --prometheus :9464                metrics on http://127.0.0.1:9464/metrics
   kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s and not long_poll'
   kafkatap live --write-parquet tables --duration 1h
 
-keys on the screen: ? shows them. SIGUSR1 starts the counts anew; SIGINT (Ctrl-C), SIGTERM and SIGHUP end it with a
-report.
+Press ? on the screen for its keys. SIGUSR1 resets the counts. SIGINT (Ctrl-C), SIGTERM and SIGHUP end it with a report.
 
 exit codes:
   0    done
@@ -41,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="capture filter in tcpdump's syntax (default: tcp); other packets are not read")  # fmt: skip
     where = parser.add_argument_group("packets")
     where.add_argument("-i", "--interface", action="append", metavar="IFACE",
-                       help="network interface; any for all (the default); may be repeated")  # fmt: skip
-    where.add_argument("-D", "--list-interfaces", action="store_true", help="list the interfaces and end")
+                       help="network interface, or any for all (the default); repeatable")  # fmt: skip
+    where.add_argument("-D", "--list-interfaces", action="store_true", help="list the interfaces")
     where.add_argument("--buffer-size", type=parse_size, default=256 << 20, metavar="SIZE",
                        help="memory of the kernel's packet buffer (default: 256m)")  # fmt: skip
     where.add_argument("--promiscuous", action="store_true",
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--duration", type=parse_duration, metavar="DURATION", help="end after DURATION")
     how.add_argument("--by", choices=BREAKDOWNS, default="api", help="in the report at the end: " + BY_HELP)
     how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
-    how.add_argument("--no-report", dest="report", action="store_false", help="no report at the end")
+    how.add_argument("--no-report", dest="report", action="store_false", help="no final report")
     how.add_argument("--json", action="store_true",
                      help="write the report at the end as JSON to standard output; lines go to standard "
                      "error")  # fmt: skip

@@ -248,7 +248,7 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
     return DONE
 
 
-def print_no_more() -> None:
+def discard_all_output() -> None:
     """Discard all further output, also that of the interpreter's last flush."""
     discard_output()
     os.dup2(1, 2)
