@@ -22,7 +22,7 @@ from kafkatap.spark.splits.split_engine import SplitEngine
 from tests.spark.join_talks import pipelined
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import Segment, encode, lose
-from tests.wire.kafkatalk import API_VERSIONS, METADATA, KafkaTalk, say
+from tests.wire.kafkatalk import API_VERSIONS, METADATA, KafkaTalk, add_exchanges
 
 
 def engine_after(segments: list[Segment], **options: Any) -> SplitEngine:
@@ -42,12 +42,12 @@ def busy_state() -> SplitEngine:
     one direction's FIN before the close."""
     talk = KafkaTalk(mss=100)
     talk.tcp.open()
-    asked = talk.ask(API_VERSIONS, 3, 1, ClientSoftwareName="app-lib", ClientSoftwareVersion="7")
-    talk.answer(asked)
-    say(talk, 3, first=2)
-    first, second = talk.ask(METADATA, 4, 50), talk.ask(METADATA, 4, 51)
-    talk.answer(first)
-    talk.answer(second, Topics=[{"Name": "orders-" * 8} for _ in range(20)])
+    asked = talk.request(API_VERSIONS, 3, 1, ClientSoftwareName="app-lib", ClientSoftwareVersion="7")
+    talk.respond(asked)
+    add_exchanges(talk, 3, first=2)
+    first, second = talk.request(METADATA, 4, 50), talk.request(METADATA, 4, 51)
+    talk.respond(first)
+    talk.respond(second, Topics=[{"Name": "orders-" * 8} for _ in range(20)])
     lost = len(talk.segments) - 4
     return engine_after(lose(talk.segments, lost))
 
@@ -55,8 +55,8 @@ def busy_state() -> SplitEngine:
 def searching_state() -> SplitEngine:
     """Connection 0: begun in the middle of a request, a part of another one after it."""
     talk = KafkaTalk(mss=60)
-    talk.ask(METADATA, 4, 50, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
-    talk.ask(METADATA, 4, 51, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
+    talk.request(METADATA, 4, 50, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
+    talk.request(METADATA, 4, 51, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
     return engine_after([s for s in talk.segments if s.payload][2:-4])
 
 
@@ -100,10 +100,11 @@ NOT_STATE = {
     "links": {"connection", "next", "partitions", "answers_at_once", "name", "provisional"},
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
+        "request_problem",  # tested below
         # not known before there is an answer
         "response_first", "response_last", "response_packet_first", "response_packet_last", "response_bytes",
         "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
-        "throttle_time_ms", "response_status", "long_poll",
+        "throttle_time_ms", "response_status", "long_poll", "response_problem", "response_problem_at",
         # its ends, set when it is finished
         "client_ip", "client_port", "broker_ip", "broker_port",
     },
@@ -193,6 +194,10 @@ def _software_of_waiting(engine: SplitEngine) -> None:
     engine.dissector.exchanges["client_software"][_waiting(engine)] = -1
 
 
+def _problem_of_waiting(engine: SplitEngine) -> None:
+    engine.dissector.exchanges["request_problem"][_waiting(engine)] = engine.dissector.strings.number_of(b"Topics[0]")
+
+
 def _group_of_waiting(engine: SplitEngine) -> None:
     engine.dissector.links["name"][_waiting(engine)] = engine.dissector.strings.number_of(b"group")
 
@@ -233,8 +238,8 @@ def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [_held_byte, _buffered_byte, _muted, _software, _client_id, _mechanism, _software_of_waiting, _group_of_waiting,
-     _lost_since, _acked, _fin, _round_trip],
+    [_held_byte, _buffered_byte, _muted, _software, _client_id, _mechanism, _software_of_waiting, _problem_of_waiting,
+     _group_of_waiting, _lost_since, _acked, _fin, _round_trip],
 )  # fmt: skip
 def test_a_digest_takes_in_what_lies_beside_the_tables(change: Change) -> None:
     engine = busy_state()

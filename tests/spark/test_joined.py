@@ -33,7 +33,7 @@ from tests.spark.join_support import (
 from tests.spark.join_talks import TALKS, busy, encrypted, foreign, large, lossy, pipelined
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, write_capture
 from tests.support.tcp import Segment, encode, merge, shake
-from tests.wire.kafkatalk import FETCH, METADATA, PRODUCE, KafkaTalk, request, response, say
+from tests.wire.kafkatalk import FETCH, METADATA, PRODUCE, KafkaTalk, add_exchanges, request, response
 
 SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2", "live-4.3")
 
@@ -200,18 +200,18 @@ def frames_in_records(count: int = 24) -> list[Segment]:
     """Records that hold Kafka frames, at the starts of segments too: requests, and responses to what was asked."""
     talk = KafkaTalk(mss=400, client_id="app")
     talk.tcp.open()
-    say(talk, 2)
+    add_exchanges(talk, 2)
     for n in range(10, 10 + count):
         if n % 2:
             inside = b"".join(request(METADATA, 4, k, Topics=[{"Name": "no"}]) for k in range(n - 3, n + 4))
             pieces = [{"Index": 0, "Records": inside * 6}]
-            asked = talk.ask(PRODUCE, 3, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": pieces}])
-            talk.answer(asked, Responses=[{"Name": "t", "PartitionResponses": [{"Index": 0}]}])
+            asked = talk.request(PRODUCE, 3, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": pieces}])
+            talk.respond(asked, Responses=[{"Name": "t", "PartitionResponses": [{"Index": 0}]}])
         else:
-            asked = talk.ask(FETCH, 4, n)
+            asked = talk.request(FETCH, 4, n)
             inside = b"".join(response(FETCH, 4, n) for _ in range(40))
             found = [{"PartitionIndex": 0, "Records": inside}]
-            talk.answer(asked, Responses=[{"Topic": "t", "Partitions": found}])
+            talk.respond(asked, Responses=[{"Topic": "t", "Partitions": found}])
     talk.tcp.close()
     return talk.segments
 
@@ -221,11 +221,11 @@ def test_a_capture_inside_of_a_capture(tmp_path: Path) -> None:
     a record in there, the split before corrects it."""
     talk = KafkaTalk(mss=60_000, acks=False)
     talk.tcp.open()
-    say(talk, 4)
+    add_exchanges(talk, 4)
     inside = pcap_bytes(encode(pipelined(60)), nanoseconds=True)
     for n in range(10, 13):
         pieces = [{"Index": 0, "Records": inside}]
-        talk.ask(PRODUCE, 3, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": pieces}])
+        talk.request(PRODUCE, 3, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": pieces}])
     path = write(tmp_path / "bait.pcap", talk.segments)
     data = path.read_bytes()
     assert data.endswith(inside)
