@@ -10,13 +10,13 @@ EXIT_CODES = """\
 exit codes:
   0    done
   1    done, but something was damaged or lost, or no Kafka was found
-  2    wrong call, or nothing readable
+  2    wrong options, or nothing readable
   130  interrupted (the output covers what was read until then)
 """
 
 #: What the latency is broken down by.
 BREAKDOWNS = ("api", "client", "broker", "version", "topic")
-BY_HELP = "break the latency down further (default: by API alone)"
+BY_HELP = "latency by API, and also by this (default: by API only)"
 TOP_HELP = "rows of each table as text; 0 shows all (default: 12)"
 VERBOSE_HELP = "write more about the run to standard error"
 
@@ -71,7 +71,7 @@ def add_definitions(group: argparse._ArgumentGroup) -> None:
     """The option --definitions, for every command that decodes or names messages (see `chosen_definitions`)."""
     group.add_argument(
         "--definitions", metavar="DIR",
-        help="read a newer Kafka: a folder of its message definitions (.json), laid over the built-in ones",
+        help="read a newer Kafka: a folder of its message definitions (.json), added to the built-in ones",
     )  # fmt: skip
 
 

@@ -276,11 +276,11 @@ def _integers(part: pa.Table, name: str, form: _CountedTable) -> Array:
     return numbers
 
 
-def _coarsen(keys: Array, intervals: Array, shortest: int, asked: int | None) -> int:
+def _coarsen(keys: Array, intervals: Array, shortest: int, chosen: int | None) -> int:
     """Renumber the intervals of `keys` by the longest interval of all. Return that interval, ns."""
     coarsest = max([shortest, *np.unique(intervals).tolist()])
-    if asked is not None and coarsest != asked:
-        raise ValueError(f"counts: rows by {coarsest} ns cannot be counted by {asked} ns")
+    if chosen is not None and coarsest != chosen:
+        raise ValueError(f"counts: rows by {coarsest} ns cannot be counted by {chosen} ns")
     if (intervals <= 0).any() or (coarsest % intervals).any():
         raise ValueError(f"counts: not all intervals fit into {coarsest} ns")
     keys[:, 0] //= coarsest // intervals

@@ -60,7 +60,7 @@ class ReportCounts:
         """Add a batch. The caller may reuse its arrays."""
         exchanges, results = batch.exchanges, batch.results
         if self.by_topic and batch.topics is not None:
-            results = _with_asked(exchanges, results, batch.topics)
+            results = _with_requested_topics(exchanges, results, batch.topics)
         if len(exchanges) >= GATHER:
             self._add(exchanges, results)
             return
@@ -242,13 +242,13 @@ class ReportCounts:
         return strings[strings >= 0], addresses[addresses >= 0]
 
 
-def _with_asked(exchanges: Array, results: Array, topics: Array) -> Array:
+def _with_requested_topics(exchanges: Array, results: Array, topics: Array) -> Array:
     """RESULT rows, plus one row for each topic of a request without a response."""
     alone = exchanges["exchange"][np.isin(exchanges["outcome"], (NO_REPLY_EXPECTED, UNANSWERED, RESPONSE_LOST))]
-    asked = np.flatnonzero(np.isin(topics["exchange"], alone)) if len(alone) else alone
-    if not len(asked):
+    requested = np.flatnonzero(np.isin(topics["exchange"], alone)) if len(alone) else alone
+    if not len(requested):
         return results
-    rows = as_results(taken(topics, asked))
+    rows = as_results(taken(topics, requested))
     rows["topic_id"][rows["topic"] >= 0] = -1  # a topic with a name counts by name, as in responses
     return np.concatenate((as_bytes(results), as_bytes(rows))).view(RESULT)
 

@@ -138,10 +138,10 @@ class _View:
             return self._of_errors(atom)
         found = np.zeros(len(exchanges), bool)
         found[owner[self.condition.on_rows(atom, results, self.names)]] = True
-        asked = self.batch.topics
-        if atom.name.asked and asked is not None and len(asked):
-            at = rows_of(exchanges["exchange"], asked["exchange"])
-            passed = self.condition.on_rows(atom, asked, self.names) & (at >= 0)
+        requested = self.batch.topics
+        if atom.name.in_requests and requested is not None and len(requested):
+            at = rows_of(exchanges["exchange"], requested["exchange"])
+            passed = self.condition.on_rows(atom, requested, self.names) & (at >= 0)
             found[at[passed]] = True
         return found
 

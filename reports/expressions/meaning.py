@@ -201,15 +201,15 @@ class _Resolver:
         return ExpressionError(f"{item.op} is for {wanted}, {item.name} is {kind}", self.text, at, at + len(item.op))
 
     def _opaque(self, item: tree.Comparison, fields: Fields) -> ExpressionError:
-        """A field that is no single value: what it holds is named."""
+        """The error for a field that is not a single value."""
         info = fields.infos[0]
         if info.type == "struct":
             return ExpressionError(
-                f"{item.name} has fields of its own: compare one of those, or give the name alone (there is any)",
+                f"{item.name} is a struct: compare one of its fields, or use the name alone (true if there is any)",
                 self.text, item.at, item.at + len(item.name),
             )  # fmt: skip
         return ExpressionError(
-            f"{item.name} holds bytes: only whether it is there can be asked, by its name alone",
+            f"{item.name} contains bytes: you can only test its presence, with the name alone",
             self.text, item.at, item.at + len(item.name),
         )  # fmt: skip
 

@@ -1,6 +1,6 @@
-"""What can be compared: every column of the tables `exchanges` and `results`, and short names for what is asked most.
+"""The names in expressions: short names, and every column of the tables `exchanges` and `results`.
 
-A name's kind says which values it can be compared with:
+The kind of a name determines its values:
 
 number    1, 0x10, 1_000                    size      bytes: 1000, 64KiB, 1MB
 duration  50ms, 1.5 s (`unit`: ns of the column's unit; None: ns, and a bare number is refused)
@@ -24,18 +24,21 @@ from . import exchange_columns as c
 from .exchange_columns import ReadColumn, Spelling
 
 MS = 1_000_000
-#: Whose values a name has: an exchange's, its results', those of its results with an error code (0 where there is
-#: none), or those of fields of its messages.
+#: The source of a name's values: the exchange, its results, its error codes (0 if it has none), or fields of its
+#: messages.
 EXCHANGE, RESULT, ERRORS, FIELD = "exchange", "result", "errors", "field"
 _NO_WORDS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Name:
-    """`parts`: its columns, any of which may fulfil a comparison, each with how its numbers are spelled (None: they are
-    what they are). `words`: numbers by the words that stand for them. `apis`: the only ones where it is not null.
-    `asked`: what requests ask for counts too. `role`: of the fields that a FIELD gathers. `spell`: a text as the
-    column spells it; ValueError for one that it never holds."""
+    """A name in expressions.
+
+    `parts`: its columns; one match is enough. Each has a function that returns the texts of a number, or None for plain
+    numbers. `words`: numbers by their names. `apis`: the only APIs in which it has a value. `in_requests`: values in
+    requests count, too. `role`: the role of its fields (FIELD). `spell`: converts a text to the form in the column;
+    ValueError for a text that cannot be there.
+    """
 
     name: str
     kind: str
@@ -45,7 +48,7 @@ class Name:
     unit: int | None = 1
     words: Mapping[str, int] = field(default_factory=lambda: _NO_WORDS)
     apis: frozenset[int] | None = None
-    asked: bool = False
+    in_requests: bool = False
     role: str | None = None
     spell: Callable[[str], str] | None = None
 
@@ -143,8 +146,9 @@ def _result_names() -> list[Name]:
     natural = c.natural
     return [
         Name("topic", "text", "a topic of the request or the response, by name or id",
-             ((c.topic, c.string_text), (partial(natural, "topic_id"), c.id_text)), per=RESULT, asked=True),
-        Name("topic_id", "text", "id of a topic", ((partial(natural, "topic_id"), c.id_text),), per=RESULT, asked=True),
+             ((c.topic, c.string_text), (partial(natural, "topic_id"), c.id_text)), per=RESULT, in_requests=True),
+        Name("topic_id", "text", "id of a topic", ((partial(natural, "topic_id"), c.id_text),), per=RESULT,
+             in_requests=True),
         Name("partition", "number", "a partition in the response",
              ((partial(c.optional, "partition", r.NO_INT32), None),), per=RESULT),
         Name("error_code", "error", "an error code of the response, including 0 (NONE)",

@@ -67,7 +67,7 @@ def text_of(literal: Literal, name: Name, text: str) -> str:
 
 
 def pattern_of(literal: Literal, text: str) -> re.Pattern[str]:
-    """A value as a regular expression: as it stands between its quotes."""
+    """A value as a regular expression, unchanged from between its quotes."""
     if literal.kind not in ("string", "word", "number", "address"):
         raise ExpressionError("~ compares with a regular expression in quotes", text, literal.at, literal.end)
     if len(literal.source) > LONGEST_PATTERN:
@@ -76,7 +76,7 @@ def pattern_of(literal: Literal, text: str) -> re.Pattern[str]:
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what a later Python may read otherwise
+            warnings.simplefilter("ignore")  # about syntax that a later Python may change
             return re.compile(literal.source)
     except (re.error, RecursionError, OverflowError) as error:
         place = (getattr(error, "pos", None) or 0) + literal.at + (literal.kind == "string")
@@ -110,7 +110,7 @@ def _unit(unit: str, units: Mapping[str, int], literal: Literal, name: Name, tex
     if unit in DURATIONS or unit.lower() in SIZES:
         raise _wrong(literal, name, text)
     known = "ns us ms s m h d" if units is DURATIONS else "B kB KiB MB MiB GB GiB"
-    raise ExpressionError(f"{unit} is no unit (there are {known})", text, at, literal.end)
+    raise ExpressionError(f"{unit} is not a unit (known are {known})", text, at, literal.end)
 
 
 def _wrong(literal: Literal, name: Name, text: str) -> ExpressionError:

@@ -65,7 +65,7 @@ def ids(run: Run) -> Callable[..., list[tuple[int, str]]]:
 
     def found(*arguments: str | Path) -> list[tuple[int, str]]:
         code, out, err = run("--json", "--brief", *arguments)
-        assert (code, err) == (0, "") or "no message is left" in err
+        assert (code, err) == (0, "") or "no message matches" in err
         return [(m["exchange"], m["direction"]) for m in map(json.loads, out.splitlines())]
 
     return found
@@ -274,7 +274,7 @@ def test_nothing_left(run: Run) -> None:
     for way in ([], ["--stream"]):
         code, out, err = run("-f", "latency > 1h", "--api", "Fetch", *way, SMALL)
         assert (code, out) == (0, "")
-        assert err == "kafkatap: no message is left with --api Fetch --filter 'latency > 1h'\n"
+        assert err == "kafkatap: no message matches --api Fetch --filter 'latency > 1h'\n"
         code, out, err = run("-n", "0", *way, SMALL)
         assert (code, out, err) == (0, "", "")
 

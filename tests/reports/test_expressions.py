@@ -200,7 +200,7 @@ def test_topics_that_requests_ask_for_count() -> None:
         ("request.MaxWaitM > 5", "MaxWaitM", "did you mean MaxWaitMs"),
         ("request.Partition.ErrorCod == 5", "Partition.ErrorCod", "no request has a field"),
         ("Ftch.request.MaxWaitMs > 5", "Ftch", "did you mean Fetch"),
-        ("request.Topics == 5", "request.Topics", "has fields of its own"),
+        ("request.Topics == 5", "request.Topics", "is a struct"),
         ("request.AuthBytes == 5", "request.AuthBytes", "holds bytes"),
         ("request.MaxWaitMs == orders", "orders", "a duration such as 50ms"),
         ("request == 3", "request", "a field of the request is missing"),

@@ -338,7 +338,7 @@ def schema() -> dict[str, Any]:
         **_object(
             schema_version=({"const": SCHEMA_VERSION}, "changes when a field goes, or comes to mean something else"),
             kafkatap=("string", "version of kafkatap that wrote this"),
-            release=("string?", "the release that was asked for"),
+            release=("string?", "the release of --release"),
             apis=(_list(api), "ascending by key"),
         ),
     }

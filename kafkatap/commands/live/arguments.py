@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     parser.add_argument("expression", nargs="*", metavar="FILTER",
                       help="capture filter in tcpdump's syntax (default: tcp); other packets are not read")  # fmt: skip
-    where = parser.add_argument_group("where packets come from")
+    where = parser.add_argument_group("packets")
     where.add_argument("-i", "--interface", action="append", metavar="IFACE",
                        help="network interface, or any for all (the default); repeatable")  # fmt: skip
     where.add_argument("-D", "--list-interfaces", action="store_true", help="list the interfaces")
@@ -48,13 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="also packets for other hosts, as on a mirror port")  # fmt: skip
     where.add_argument("--scapy", action="store_true",
                        help="capture through scapy, which is slow (default where there is no AF_PACKET)")  # fmt: skip
-    what = parser.add_argument_group("what counts")
+    what = parser.add_argument_group("selection")
     add_selection(what, times=False)
     what.add_argument("--no-topics", dest="topics", action="store_false",
                       help="decode only failed results, not topics: half the work")  # fmt: skip
     add_reading(what)
     add_max_frame(what)
-    how = parser.add_argument_group("how it is shown")
+    how = parser.add_argument_group("output")
     how.add_argument("--plain", action="store_true",
                      help="one line per interval instead of the screen (default without a terminal)")  # fmt: skip
     how.add_argument("--interval", type=parse_duration, default=10_000_000_000, metavar="DURATION",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--utc", action="store_true", help="show and read times in UTC instead of local time")
     add_color(how)
     add_verbose(how)
-    _add_outputs(parser.add_argument_group("other forms"))
+    _add_outputs(parser.add_argument_group("other output"))
     manners = parser.add_argument_group("limits")
     manners.add_argument("--max-cpu", type=parse_percent, metavar="PERCENT",
                          help="at most PERCENT of one core: above that, less is decoded, and output says so (default: "

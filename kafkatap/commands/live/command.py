@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
             return _watch(options, monitor, capture, incident, stop, handlers, notices)
     except OSError as error:
         if error.errno in GONE:
-            discard_output()
+            discard_all_output()
             return DONE
         complain(reason_of(error))
         return WRONG
@@ -244,7 +244,7 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
         if monitor.forgotten:
             complain(f"the {monitor.forgotten:,} connections that ended first are not among the connections above")
     except OSError:
-        discard_output()
+        discard_all_output()
     return DONE
 
 

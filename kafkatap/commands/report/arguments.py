@@ -18,7 +18,7 @@ from ..shared_options import (
 )
 from ..values import parse_count, parse_duration
 
-DESCRIPTION = "Report what the Kafka traffic of one or many captures adds up to."
+DESCRIPTION = "Report latency, throttling, error codes, clients and a timeline of one or more captures."
 EXAMPLES = (
     """\
 examples:
@@ -37,7 +37,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     add_captures(parser)
-    what = parser.add_argument_group("what is reported")
+    what = parser.add_argument_group("selection")
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     add_selection(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
@@ -45,11 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       "(default: what fits a screen)")  # fmt: skip
     add_reading(what)
     add_max_frame(what)
-    how = parser.add_argument_group("how it is shown")
+    how = parser.add_argument_group("output")
     how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
     add_appearance(how)
     add_verbose(how)
-    also = parser.add_argument_group("other forms")
+    also = parser.add_argument_group("other output")
     also.add_argument("--json", action="store_true", help="write the whole report as JSON to standard output")
     also.add_argument("--csv", metavar="DIR", help="also write each report as a CSV file to DIR")
     also.add_argument("--plots", metavar="DIR", help="also write plots as SVG and PNG to DIR (needs matplotlib)")

@@ -7,7 +7,7 @@ import argparse
 from ..shared_options import EXIT_CODES, add_appearance, add_captures, add_max_frame, add_reading, add_selection
 from ..values import parse_count
 
-DESCRIPTION = "Show the requests and responses of one or many captures in time order."
+DESCRIPTION = "List the requests and responses of one or more captures in time order."
 EXAMPLES = (
     """\
 examples:
@@ -26,7 +26,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     add_captures(parser)
-    what = parser.add_argument_group("what is shown")
+    what = parser.add_argument_group("selection")
     add_selection(what)
     what.add_argument("--only", choices=("requests", "responses"), help="only one side of the exchanges")
     what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N messages")
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--stream", action="store_true",
                       help="read once and show each message as it comes (as for pipes); a topic id has a name only "
                       "after that name was seen")  # fmt: skip
-    how = parser.add_argument_group("how it is shown")
+    how = parser.add_argument_group("output")
     how.add_argument("-v", "--verbose", action="count", default=0,
                      help="whole messages: all fields, with their offsets in the frame")  # fmt: skip
     how.add_argument("-x", "--hex", action="store_true", help="also the bytes of each message")

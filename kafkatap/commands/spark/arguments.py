@@ -11,8 +11,8 @@ from ..values import parse_count, parse_duration, parse_setting, parse_size
 LINES = "lines"
 
 DESCRIPTION = (
-    "Decode captures on Spark, write the tables as folders of Parquet, and report what they add up to. A second run "
-    "overwrites what the first one wrote. A run that fails leaves the tables as they were."
+    "Decode captures on Spark, write the tables as folders of Parquet, and print the report. A second run "
+    "replaces the rows of the first. A run that fails leaves the tables unchanged."
 )
 EXAMPLES = """\
 examples:
@@ -25,7 +25,7 @@ examples:
 exit codes:
   0    done
   1    done, but something was damaged or lost, or no Kafka was found
-  2    wrong call, nothing readable, or the job failed: nothing is published
+  2    wrong options, nothing readable, or the job failed: nothing is published
   130  interrupted: nothing is published
 """
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files, folders and globs (in quotes: * ? [...] **), local or s3://, gs://, hdfs://; pcap or pcapng, "
         "also .gz and .zst",
     )  # fmt: skip
-    what = parser.add_argument_group("what is written")
+    what = parser.add_argument_group("input and tables")
     what.add_argument("--out", required=True, metavar="DIR",
                       help="folder of the tables, partitioned by date, hour and broker; local or s3://, gs://, "
                       "hdfs://; partitions of other captures stay")  # fmt: skip
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--conf", action="append", type=parse_setting, metavar="KEY=VALUE",
                        help="a setting of Spark, such as spark.executor.memory=4g; may be repeated")  # fmt: skip
     where.add_argument("--log", metavar="FILE", help="write Spark's own log to FILE (default: nowhere)")
-    how = parser.add_argument_group("how it is shown")
+    how = parser.add_argument_group("output")
     how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
     add_appearance(how)
     how.add_argument("--progress", action="store_const", const=LINES,
