@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    """What would fail after a long run is to fail before it."""
+    """Fail before a long run where its outputs would fail after it."""
     if options.plots:
         from importlib.util import find_spec
 
@@ -99,7 +99,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 
 def _write(options: argparse.Namespace, result: Report) -> None:
-    """The report on standard output. That its reader went away (`| head`) is no reason not to write the files."""
+    """Write the report to standard output. If its reader is gone (`| head`), files are written all the same."""
     try:
         if options.json:
             from kafkatap.reports.rendering.json_report import write_json
@@ -119,14 +119,14 @@ def _write_files(options: argparse.Namespace, result: Report) -> None:
     if options.csv:
         from kafkatap.reports.rendering.csv_report import write_csv
 
-        _told(write_csv(result, Path(options.csv)), options.csv)
+        _announce(write_csv(result, Path(options.csv)), options.csv)
     if options.plots:
         from kafkatap.reports.rendering.plots import write_plots
 
-        _told(write_plots(result, Path(options.plots), options.utc), options.plots)
+        _announce(write_plots(result, Path(options.plots), options.utc), options.plots)
 
 
-def _told(written: list[Path], folder: str) -> None:
+def _announce(written: list[Path], folder: str) -> None:
     names = ", ".join(p.name for p in written)
     complain(f"wrote {names} to {folder}" if written else f"no plot is in {folder}: there is nothing to show")
 
@@ -134,4 +134,4 @@ def _told(written: list[Path], folder: str) -> None:
 def _write_parquet(folder: str, kept: list[Batch], run: Run, context: Context) -> None:
     from ...parquet import write_tables
 
-    _told(write_tables(Path(folder), kept, run, context), folder)
+    _announce(write_tables(Path(folder), kept, run, context), folder)

@@ -1,7 +1,7 @@
-"""`kafkatap show`: every message in order of time, one line each, or whole.
+"""`kafkatap show`: every message in time order, one line each, or whole.
 
-Files are read twice: once for what is asked for and what topics are called, once to tell it. What cannot be read twice
-(a pipe), or is not to be (`--stream`), is told as it comes.
+Files are read twice. The first pass finds the selected messages and the names of topics; the second one prints them.
+Pipes, and files with `--stream`, are read once, and messages are printed as they come.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class _Task:
         self.directions = _DIRECTIONS[options.only]
 
     def collector(self, survey: Survey | None) -> Collector:
-        wanted = None if survey is None else survey.order
-        return Collector(wanted, with_frames=Printer.needs_frames(self.options), definitions=self.definitions)
+        order = None if survey is None else survey.order
+        return Collector(order, with_frames=Printer.needs_frames(self.options), definitions=self.definitions)
 
     def in_two_passes(self) -> int:
         options = self.options
@@ -80,10 +80,10 @@ class _Task:
         if found.run.interrupted:
             return INTERRUPTED
         printer = make_printer(options, Known(found.topic_names, found.nodes), self.definitions)
-        told = printer.print_all(read_messages(found, self.make_engine, self.collector(found)))
-        if told < found.found and sys.stderr.isatty():
-            complain(f"{told:,} of {found.found:,} messages shown")
-        return self.finish(found.run, told)
+        shown = printer.print_all(read_messages(found, self.make_engine, self.collector(found)))
+        if shown < found.found and sys.stderr.isatty():
+            complain(f"{shown:,} of {found.found:,} messages shown")
+        return self.finish(found.run, shown)
 
     def in_one_pass(self) -> int:
         options = self.options
@@ -92,31 +92,31 @@ class _Task:
         with interrupts() as stop:
             run = Run(options.captures, engine, watch=lambda done: bool(stop))
             printer = make_printer(options, Known(LiveTopics(engine), nodes.found), self.definitions)
-            messages = self.chosen(stream_messages(run, collector, self.selection))
-            told = printer.print_all(takewhile(lambda _: not stop, messages))
-        return INTERRUPTED if stop else self.finish(run, told)
+            messages = self.shown_messages(stream_messages(run, collector, self.selection))
+            shown = printer.print_all(takewhile(lambda _: not stop, messages))
+        return INTERRUPTED if stop else self.finish(run, shown)
 
-    def chosen(self, messages: Iterable[Message]) -> Iterator[Message]:
-        """What the options ask for, of messages as they come."""
+    def shown_messages(self, messages: Iterable[Message]) -> Iterator[Message]:
+        """The messages that --only, -n and --tail leave, as they come."""
         options = self.options
-        passed = (m for m in messages if (m.id & 1) in self.directions)
+        found = (m for m in messages if (m.id & 1) in self.directions)
         if options.number is not None:
-            return islice(passed, options.number)
-        return iter(deque(passed, options.tail)) if options.tail is not None else passed
+            return islice(found, options.number)
+        return iter(deque(found, options.tail)) if options.tail is not None else found
 
-    def finish(self, run: Run, told: int) -> int:
-        """Say what is to be said of the captures; the exit code."""
+    def finish(self, run: Run, shown: int) -> int:
+        """Warn of damaged captures; return the exit code."""
         for file in run.damaged:
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'shown')}")
         if run.files and all(file.fatal for file in run.files):
             return WRONG
-        if 0 in (self.options.number, self.options.tail):  # nothing was asked for; one pass has then read nothing
+        if 0 in (self.options.number, self.options.tail):  # no message is wanted; one pass has read nothing then
             return DAMAGED if run.damaged else DONE
         context = run.context()
         found = any(context.ledger["requests"].values())
-        if not found and not told:
+        if not found and not shown:
             complain(no_kafka(context))
-        elif not told:
+        elif not shown:
             only = [f"--only {self.options.only}"] if self.options.only else []
             complain(f"no message is left with {' '.join([*filter(None, [self.selection.text]), *only])}")
         return DONE if found and not run.damaged else DAMAGED
