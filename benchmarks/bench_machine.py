@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
+from kafkatap.dissector.programs.compiler import compile_programs
 from kafkatap.dissector.programs.machine import JOB, ROWS, SCRATCH_SIZE, TAPE, decode_frames
 from kafkatap.dissector.programs.profiles import PROFILES
-from kafkatap.dissector.programs.program import compile_programs
 from tests.support.messages import encode_message, generate_message
 
 Body = tuple[int, int, int, bytes]  #: api_key, version, direction, bytes

@@ -66,6 +66,16 @@ def run_child(command: list[str]) -> tuple[float, int]:
     return seconds, usage.ru_maxrss * 1024
 
 
+def run_rounds(contenders: Sequence[Contender], rounds: int) -> None:
+    """Run each contender once per round, and add its results."""
+    for number in range(rounds):
+        for contender in contenders:
+            seconds, peak = contender.run()
+            contender.seconds.append(seconds)
+            contender.peak_bytes = max(contender.peak_bytes, peak)
+        print(f"{Path(sys.argv[0]).stem}: round {number + 1} of {rounds} done", file=sys.stderr)
+
+
 def read_plainly(path: Path) -> tuple[float, int]:
     """Read a file into one buffer of 4 MiB: wall seconds, and 0 for its memory."""
     buffer = bytearray(BUFFER)
@@ -181,12 +191,7 @@ def measure(path: Path, folder: Path, options: argparse.Namespace) -> str:
         contenders.append(Contender("plain sequential read", lambda: read_plainly(path)))
         read_plainly(path)
         run_child([*ours, str(path)])
-        for round_ in range(options.runs):
-            for contender in contenders:
-                seconds, peak = contender.run()
-                contender.seconds.append(seconds)
-                contender.peak_bytes = max(contender.peak_bytes, peak)
-            print(f"bench_report: round {round_ + 1} of {options.runs} done", file=sys.stderr)
+        run_rounds(contenders, options.runs)
     finally:
         for path_ in left_over:
             path_.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench_report import MIB, Contender, run_child
+from bench_report import MIB, Contender, run_child, run_rounds
 
 
 def first_line(command: list[str]) -> tuple[float, int]:
@@ -63,12 +63,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         rows = contenders(command, str(options.capture), folder)
         rows[0].run()
-        for round_ in range(options.runs):
-            for row in rows:
-                seconds, peak = row.run()
-                row.seconds.append(seconds)
-                row.peak_bytes = max(row.peak_bytes, peak)
-            print(f"bench_show: round {round_ + 1} of {options.runs} done", file=sys.stderr)
+        run_rounds(rows, options.runs)
     ours = statistics.median(rows[0].seconds)
     print(f"{options.capture.name}: {options.capture.stat().st_size / 1e6:,.0f} MB, median of {options.runs} runs\n")
     print("| whole process | wall time | beside report | peak memory |\n|---|---|---|---|")

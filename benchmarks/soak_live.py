@@ -138,11 +138,11 @@ def main() -> None:
             now = time.perf_counter()
             rate = (monitor.engine.packets - shown) / (now - last)
             shown, last = monitor.engine.packets, now
-            told = monitor.engine.dissector
-            serials = int(monitor.engine.assembler.connections["serial"].max())
+            engine = monitor.engine
+            serials = int(engine.assembler.connections["serial"].max())
             print(
-                f"| {shown:,} | {serials:,} | {monitor.status.connections:,} | {told.names_used[0]:,} "
-                f"| {len(monitor.engine.addresses):,} | {monitor.status.memory >> 20} MiB | {rate:,.0f} |",
+                f"| {shown:,} | {serials:,} | {monitor.status.connections:,} | {len(engine.strings):,} "
+                f"| {len(engine.addresses):,} | {monitor.status.memory >> 20} MiB | {rate:,.0f} |",
                 flush=True,
             )
     monitor.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,32 @@ from kafkatap.kernels.table import SlotTable
 from .dtypes import RESULT
 from .exchanges import BODIES_STATE, TOPIC_NAME, Bodies, collect_fields
 from .framing.tables import Tables
+from .problems import ProblemFinder, note_problems
 from .programs.machine import SCRATCH_SIZE, TAPE, decode_frames
 from .programs.program import Programs
 from .results import CONTEXT, EXCHANGE_TOPIC, PRODUCE_PARTITION, RESULTS_STATE, Results, collect_results
 from .strings import StringTable
 
 Array = np.ndarray[Any, Any]
+#: Malformed messages between two reservations of strings.
+_PROBLEMS_AT_ONCE = 4_096
 
 
 class BodyDecoder:
     """Runs `bodies` over all bodies of a drain, and `details` over responses with error codes; or `details` over all
-    bodies. Jobs point at programs of `framed`, the programs that framing works with."""
+    bodies. Jobs point at programs of `framed`, the programs that framing works with. `load_whole` loads the programs of
+    the EVERYTHING profile, which name the field of a malformed message."""
 
-    def __init__(self, framed: Programs, bodies: Programs, details: Programs, strings: StringTable) -> None:
+    def __init__(
+        self,
+        framed: Programs,
+        bodies: Programs,
+        details: Programs,
+        load_whole: Callable[[], Programs],
+        strings: StringTable,
+    ) -> None:
         self.bodies, self.details = bodies, details
+        self._problems = ProblemFinder(load_whole)
         self.topic_names: dict[int, int] = {}  # string number of a topic's id -> that of its name
         self.tape: Array = untouched(1 << 16, TAPE)
         self.scratch: Array = np.zeros(SCRATCH_SIZE, np.int64)
@@ -69,6 +82,7 @@ class BodyDecoder:
         self._reserve(t, t.jobs[:count], rows)
         self._bodies_state[0].max_frame = t.state[0].max_frame
         collect_fields(self._arrays(t, t.jobs, programs), count)
+        self._note_problems(t, programs, count)
         names = self._topic_names[: self._bodies_state[0].topic_names]
         if len(names):
             self.topic_names.update(zip(names["topic_id"].tolist(), names["topic"].tolist(), strict=True))
@@ -83,6 +97,14 @@ class BodyDecoder:
         rows = self._run(self.details, t, jobs, len(jobs))
         self._reserve(t, jobs, rows)
         self._collect_results(t, jobs, len(jobs), False)
+
+    def _note_problems(self, t: Tables, programs: Programs, count: int) -> None:
+        """Note where the malformed messages of t.jobs[:count] are malformed."""
+        failed = self._problems.failed_jobs(t.jobs[:count], programs)
+        for first in range(0, len(failed), _PROBLEMS_AT_ONCE):
+            some = failed[first : first + _PROBLEMS_AT_ONCE]
+            self._strings.reserve(len(some), len(some) * self._problems.templates.longest)
+            note_problems(self._arrays(t, some, programs), self._problems.arrays, len(some))
 
     def _choose(self, programs: Array, jobs: Array, count: int) -> None:
         """Point jobs at other programs for the same messages. A program that runs first keeps its place, so a job may

@@ -10,7 +10,7 @@ runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from kafkatap.kernels.table import Column, SlotTable, Table
 from . import expiry
 from .connection_state import NAMES, ConnectionFacts, facts_of, set_facts, state_of, waiting_slots
 from .decoding import BodyDecoder
-from .dtypes import EXCHANGE, MAX_FRAME, RESULT
+from .dtypes import EXCHANGE, EXCHANGE_STRINGS, MAX_FRAME, RESULT
 from .exchanges import NEEDED_BY_ALL
 from .framing.buffers import BufferPool
 from .framing.chunks import read_chunks
@@ -73,7 +73,8 @@ class Dissector:
     """Kafka's side of the engine.
 
     `programs` decode the bodies. `details` (the RESULTS profile) decode responses with error codes, or every body if
-    `all_results` is set. `inspectors` see the messages of each drain. `apis`: of other APIs than these only `head` is
+    `all_results` is set. `load_whole` loads the programs of the EVERYTHING profile, which name the field at which a
+    message is malformed. `inspectors` see the messages of each drain. `apis`: of other APIs than these only `head` is
     decoded, which suffices for right rows of these. `max_frame`: of a larger frame (with its size field) only the first
     64 KiB are decoded; its status is then `too_large`.
 
@@ -84,6 +85,7 @@ class Dissector:
         self,
         programs: Programs,
         details: Programs,
+        load_whole: Callable[[], Programs],
         all_results: bool = False,
         inspectors: Sequence[Inspector] = (),
         apis: frozenset[int] | None = None,
@@ -99,7 +101,7 @@ class Dissector:
             bodies, details = (each.only_for(apis | NEEDED_BY_ALL, head) for each in (programs, details))
             is_head_only = (bodies.index != programs.index) & head.short_heads()
             self._index = np.where(is_head_only, programs.index | HEAD_ONLY, programs.index)
-        self._decoder = BodyDecoder(programs, bodies, details, self.strings)
+        self._decoder = BodyDecoder(programs, bodies, details, load_whole, self.strings)
         self._connections = Table(256, connections=CONNECTION, streams=Column(STREAM, 2))
         self._segments = SlotTable(4_096, segments=SEGMENT)
         self._exchanges = SlotTable(65_536, exchanges=EXCHANGE, links=LINK, marks=np.uint64)
@@ -196,7 +198,7 @@ class Dissector:
         everywhere = slice(None)
         columns: list[tuple[Array, str, Any]] = [
             *((self.connections, name, everywhere) for name in NAMES),
-            *((self.exchanges, name, is_open) for name in ("client_id", "client_software", "client_software_version")),
+            *((self.exchanges, name, is_open) for name in EXCHANGE_STRINGS),
             (self.links, "name", is_open),
             *((self._decoder.partitions["partitions"], name, everywhere) for name in ("topic", "topic_id")),
         ]

@@ -56,6 +56,10 @@ EXCHANGE = record_dtype(
     ("client_id", "i4"),
     ("client_software", "i4"),
     ("client_software_version", "i4"),
+    ("request_problem", "i4"),  # path of the field at which a malformed request could not be decoded further
+    ("response_problem", "i4"),
+    ("request_problem_at", "i4"),  # place of that field in the frame, or of trailing bytes; NO_INT32: decoded well
+    ("response_problem_at", "i4"),
     ("correlation_id", "i4"),
     ("throttle_time_ms", "i4"),  # NO_INT32: that version has no such field, or there is no readable response
     ("max_wait_ms", "i4"),  # NO_INT32 where the request has none
@@ -68,6 +72,9 @@ EXCHANGE = record_dtype(
     ("response_status", "u1"),
     ("long_poll", "u1"),  # 1: a Fetch that waited out its max_wait_ms (broker_ns holds that wait)
 )
+
+#: Columns that are numbers of strings.
+EXCHANGE_STRINGS = ("client_id", "client_software", "client_software_version", "request_problem", "response_problem")
 
 RESULT_KINDS = ("response", "topic", "partition", "group", "resource", "other")
 KIND_RESPONSE, KIND_TOPIC, KIND_PARTITION, KIND_GROUP, KIND_RESOURCE, KIND_OTHER = range(6)
@@ -86,6 +93,8 @@ RESULT = record_dtype(
     ("error_code", "i2"),
     ("kind", "u1"),
 )
+#: Columns that are numbers of strings.
+RESULT_STRINGS = ("topic", "topic_id", "name")
 
 #: The non-zero error codes of a response, ascending by code within an exchange.
 ERROR_COUNT = record_dtype(("exchange", "i8"), ("count", "i4"), ("code", "i2"))

@@ -1,7 +1,7 @@
-"""Looking at messages while their bytes are there: what the dissector shows to whoever asks for more than its rows.
+"""Inspectors: they see each message while its bytes are there.
 
-A frame's bytes lie in the block that it came with and are gone after a drain. An inspector sees every message of the
-drain once, before its exchange is finished, and takes a copy of what it wants to keep.
+The bytes of a frame lie in the block that it came with, and are gone after a drain. An inspector sees every message of
+the drain once, before its exchange is finished, and copies the bytes that it keeps.
 """
 
 from __future__ import annotations
@@ -11,22 +11,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kafkatap.kernels.arrays import taken
+
 from .programs.program import Programs
+from .programs.tape import decode_jobs
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """The messages of one drain, in the order in which they were framed.
+    """The messages of one drain, in the order of their frames.
 
-    `jobs` (JOB): one a message; `frame` is slot * 2 + direction (0 request, 1 response), `at`:`end` the captured bytes
-    of its body (behind a request's client_id or a response's correlation_id), `limit` the end that its size declares;
-    `program` is one of `programs`, or -1 where the layouts know no such body, for orphan responses, and for bare SASL
-    tokens, whose body is the token. `rows` (EXCHANGE) and `links` (LINK) by slot: what is known so far of the exchange,
-    which is all of a request's part, and of a response everything but its times told apart. `buffers` (uint8): block,
-    held bytes, pool; a job's `source` says which. `marks` (uint64) by slot: bits that inspectors set, 0 at first; they
-    arrive with the finished exchange.
+    `jobs` (JOB), one a message: `frame` is slot * 2 + direction (0 request, 1 response). `at`:`end` are the captured
+    bytes of the body, behind a request's client_id or a response's correlation_id; `limit` is the end that the frame's
+    size declares. `program` is one of `programs`. It is -1 for bodies without a layout, for orphan responses, and for
+    bare SASL tokens, whose body is the token.
+
+    `rows` (EXCHANGE) and `links` (LINK), by slot: the exchanges as far as they are known. Of a request everything is
+    known, of a response everything but its durations. `buffers` (uint8): block, held bytes, pool; a job's `source` is
+    an index of it. `marks` (uint64), by slot: bits for inspectors to set, 0 at first; finished exchanges carry them.
     """
 
     jobs: Array
@@ -36,8 +40,20 @@ class Frames:
     buffers: tuple[Array, Array, Array]
     marks: Array
 
+    def decode(self, programs: Programs, numbers: Array | None = None) -> tuple[Array, Array]:
+        """Decode messages once more, by programs of another profile: copies of their jobs, and the tape.
+
+        `numbers` are the messages (int64); by default those that have a program. A job without a program has no rows.
+        """
+        program = programs.same_as(self.programs, self.jobs["program"])
+        if numbers is None:
+            numbers = np.flatnonzero(program >= 0)
+        jobs = taken(self.jobs, numbers)
+        jobs["program"] = program[numbers]
+        return jobs, decode_jobs(programs, jobs, self.buffers)
+
 
 class Inspector(Protocol):
-    """Looks at each drain's messages. The arrays belong to the dissector: nothing of them may be kept."""
+    """Sees each drain's messages. The arrays belong to the dissector; an inspector keeps none of them."""
 
     def look(self, frames: Frames) -> None: ...

@@ -9,7 +9,23 @@ UnreadableCaptureError   what it raises when none of the captures can be read
 __version__              the version that is installed
 
 The parts: `kernels` (compiled functions over arrays), `reassembly` (captures to TCP streams), `dissector` (streams to
-Kafka exchanges), `reports` (exchanges to reports); this package puts them together. Nothing is imported until asked.
+Kafka exchanges), `reports` (exchanges to reports). This package joins them:
+
+engine     packets in, finished exchanges out: `assembly`, then the dissector; `endpoints`, `open_topics` and
+           `ended_connections` hold parts of its state
+captures/  find, open and read captures
+run        captures through the engine
+selection  which exchanges the user selected
+passes/    selected messages and records
+show/      messages as lines, trees and JSON
+analysis   the library; parquet, partitions: its tables as files
+live/      packets from interfaces
+spark/     many captures on Spark
+commands/  the command line; complaints, installation: its errors and advice
+
+kernel_modules names the modules with compiled kernels.
+
+`import kafkatap` loads none of them: each is imported at its first use.
 """
 
 from __future__ import annotations

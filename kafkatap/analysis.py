@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.model import Report
 
-    from .passes.messages import Message
+    from .passes.message import Message
     from .run import Run
     from .show.viewing import Known
 
@@ -100,20 +100,20 @@ class Analysis:
     def records(self) -> pa.Table:
         import pyarrow as pa
 
-        from kafkatap.dissector.programs.program import load_programs
+        from kafkatap.dissector.programs.loading import load_programs
         from kafkatap.dissector.records.record_inspector import RecordCollector
         from kafkatap.reports.record_table import empty_table, numbered_table, with_names
 
-        from .passes.message_index import named_topics
-        from .passes.records import chunks_of
+        from .passes.selected_records import record_chunks
+        from .passes.topic_names import topic_names
 
         collector = RecordCollector(load_programs("records", self._definitions))
         run = self._run(all_results=False, inspectors=[collector])
-        tables = [numbered_table(chunk) for chunk in chunks_of(run, collector)]
+        tables = [numbered_table(chunk) for chunk in record_chunks(run, collector)]
         self._check(run)
         if not tables:
             return empty_table()
-        table = with_names(pa.concat_tables(tables), collector.topics, named_topics(run.engine), run.engine.strings)
+        table = with_names(pa.concat_tables(tables), collector.topics, topic_names(run.engine), run.engine.strings)
         if not self.selection:
             return table
         import pyarrow.compute as pc
@@ -121,9 +121,11 @@ class Analysis:
         return table.filter(pc.is_in(table["exchange"], self.exchanges["exchange"].combine_chunks()))
 
     def record_tables(self) -> Iterator[pa.Table]:
-        """The table `records` in pieces, so that a large capture needs no large memory. Captures that are files are
-        read twice, so that topic ids have names; of pipes those that were told before their records are."""
-        from .passes.records import RecordReader, RecordSelection
+        """Yield the table `records` in parts, so that a large capture needs no large memory.
+
+        Files are read twice, so that topic ids have names. In a pipe an id has a name only if it came before.
+        """
+        from .passes.selected_records import RecordReader, RecordSelection
 
         self._read_once()
         reader = RecordReader(self.captures, self._engine, self._definitions, RecordSelection(self.selection))
@@ -131,49 +133,53 @@ class Analysis:
         self._check(reader.run)
 
     def messages(self, *, body: bool = True, records: bool = False, secrets: bool = False) -> Iterator[dict[str, Any]]:
-        """Every request and response, in order of time, as `kafkatap show --json` gives them (docs/show.schema.json).
+        """Yield selected requests and responses in time order, as `kafkatap show --json` prints them (docs/json.md).
 
-        `body` False: without header and body. `records`: the records in bodies too; `secrets`: what is hidden otherwise
-        (SASL tokens, passwords, keys). Captures that are files are read twice, so that ids have names. Pipes are read
-        once: messages come as they are read, and ids have names once these were seen.
+        `body` False: without header and body. `records`: with the records in bodies. `secrets`: with SASL tokens,
+        passwords and keys, which are hidden by default. Files are read twice, so that ids have names. Pipes are read
+        once: messages come as they are read, and an id has a name only if the name came before.
         """
         from .show.message_json import message_json
         from .show.viewing import MessageViewer
 
-        known, made = self._streamed(body) if self._has_pipes else self._surveyed(body)
+        known, made = self._streamed(body) if self._has_pipes else self._indexed(body)
         viewer = MessageViewer(known, self._definitions, secrets, records, self._max_frame) if body else None
         for message in made:
             yield message_json(message, known.topics, viewer)
 
-    def _surveyed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
-        """The messages of captures that are read twice, and what numbers in them are called."""
-        from .passes.message_index import survey
-        from .passes.messages import Collector, read_messages
-        from .passes.node_names import NodeFinder
+    def _indexed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
+        """The messages of captures that are read twice, and the names of topics and nodes."""
+        from .passes.message_collector import MessageCollector
+        from .passes.message_index import index_messages
+        from .passes.messages import read_messages
+        from .passes.node_names import NodeNames
         from .show.viewing import Known
 
-        found = survey(self.captures, self._engine, nodes=NodeFinder(self._definitions), selection=self.selection)
-        self._check(found.run)
-        collector = Collector(found.order, with_frames, self._definitions)
-        return Known(found.topic_names, found.nodes), read_messages(found, self._engine, collector)
+        nodes = NodeNames(self._definitions)
+        index = index_messages(self.captures, self._engine, nodes=nodes, selection=self.selection)
+        self._check(index.run)
+        collector = MessageCollector(index.ids, with_frames, self._definitions)
+        return Known(index.topic_names, index.node_names), read_messages(index, self._engine, collector)
 
     def _streamed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
-        """The same of captures that are read once; what numbers are called is known as far as they are read."""
-        from .passes.messages import Collector, LiveTopics, stream_messages, streaming_engine
-        from .passes.node_names import NodeFinder
+        """The same for captures that are read once. The names grow while the messages are read."""
+        from .passes.message_collector import MessageCollector
+        from .passes.messages import stream_messages, streaming_engine
+        from .passes.node_names import NodeNames
+        from .passes.topic_names import TopicNames
         from .run import Run
         from .show.viewing import Known
 
         self._read_once()
-        nodes, selection = NodeFinder(self._definitions), self.selection
-        collector = Collector(None, with_frames, self._definitions)
+        nodes, selection = NodeNames(self._definitions), self.selection
+        collector = MessageCollector(None, with_frames, self._definitions)
         run = Run(self.captures, streaming_engine(self._engine, collector, nodes, selection))
 
         def made() -> Iterator[Message]:
             yield from stream_messages(run, collector, selection)
             self._check(run)
 
-        return Known(LiveTopics(run.engine), nodes.found), made()
+        return Known(TopicNames(run.engine), nodes.names), made()
 
     @cached_property
     def context(self) -> Context:

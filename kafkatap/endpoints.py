@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import new_numbers, taken, untouched
+from kafkatap.kernels.arrays import new_numbers, taken
+from kafkatap.kernels.table import Column, Table
 
 Array = np.ndarray[Any, Any]
 
@@ -19,20 +20,22 @@ class Endpoints:
         self.addresses: list[str] = []
         self._numbers: dict[tuple[int, int], int] = {}
         #: Row 2 * connection + (1 if end b is the client): address and port of the client, then of the broker.
-        self._ends = np.zeros((2 * connections, 4), np.int32)
+        self._table = Table(connections, ends=Column(np.int32, 8))
 
     def begin(self, connections: int, started: Array, flows: Array) -> None:
         """Add connections that began: their numbers and FLOW rows. `connections`: rows in the table of connections."""
-        if len(self._ends) < 2 * connections:
-            ends = untouched(8 * connections, np.int32).reshape(-1, 4)
-            ends[: len(self._ends)] = self._ends
-            self._ends = ends
+        self._table.reserve(connections)
+        ends = self._ends
         for end, column in (("a", 0), ("b", 2)):
             numbers = self._numbered(flows[f"{end}_high"], flows[f"{end}_low"])
             for swapped in (0, 1):
                 at = (column + 2 * swapped) % 4
-                self._ends[2 * started + swapped, at] = numbers
-                self._ends[2 * started + swapped, at + 1] = flows[f"{end}_port"]
+                ends[2 * started + swapped, at] = numbers
+                ends[2 * started + swapped, at + 1] = flows[f"{end}_port"]
+
+    @property
+    def _ends(self) -> Array:
+        return self._table["ends"].reshape(-1, 4)
 
     def of(self, connections: Array, swapped: Array) -> Array:
         """int32 (n, 4): address number and port of the client, then of the broker. `swapped`: end b is the client."""
@@ -45,12 +48,13 @@ class Endpoints:
         """
         needed = np.zeros(len(self.addresses) + 1, bool)
         needed[kept] = True
-        ends = self._ends[: 2 * len(open_)]
-        needed[ends[np.repeat(open_, 2)[: len(ends)]][:, (0, 2)]] = True
+        ends = self._ends
+        there = ends[: 2 * len(open_)]
+        needed[there[np.repeat(open_, 2)[: len(there)]][:, (0, 2)]] = True
         needed[-1] = False
         numbers = new_numbers(needed)
         for column in (0, 2):
-            self._ends[:, column] = numbers[self._ends[:, column]]
+            ends[:, column] = numbers[ends[:, column]]
         self.addresses[:] = [self.addresses[n] for n in np.flatnonzero(needed).tolist()]
         self._numbers = {address: int(numbers[n]) for address, n in self._numbers.items() if needed[n]}
         return numbers

@@ -6,6 +6,7 @@ KERNEL_MODULES = (
     "kafkatap.dissector.framing.chunks",
     "kafkatap.dissector.expiry",
     "kafkatap.dissector.exchanges",
+    "kafkatap.dissector.problems",
     "kafkatap.dissector.results",
     "kafkatap.dissector.strings",
     "kafkatap.dissector.times",

@@ -8,6 +8,7 @@ import numpy as np
 
 from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels.arrays import as_bytes, taken
+from kafkatap.kernels.table import Table
 
 Array = np.ndarray[Any, Any]
 _SMALLEST = 4_096
@@ -21,55 +22,53 @@ class OpenTopics:
     """
 
     def __init__(self) -> None:
-        self._rows = np.zeros(_SMALLEST, EXCHANGE_TOPIC)
-        self._numbers = np.zeros(_SMALLEST, np.int64)  # of their exchanges
-        self._waits = np.zeros(_SMALLEST, bool)
+        self._table = Table(_SMALLEST, rows=EXCHANGE_TOPIC, exchanges=np.int64, waits=np.bool_)
         self._count = 0
-        self._taken = 0
+        self._removed = 0
 
     def add(self, rows: Array) -> None:
         """Add rows whose exchanges are no earlier than those of the rows before."""
         end = self._count + len(rows)
-        if end > len(self._rows):
-            self._resize(end - self._taken)
+        if end > len(self._table):
+            self._drop_removed(end - self._removed)
             end = self._count + len(rows)
-        as_bytes(self._rows[self._count : end])[:] = as_bytes(rows)
-        self._numbers[self._count : end] = rows["exchange"]
-        self._waits[self._count : end] = True
+        as_bytes(self._table["rows"][self._count : end])[:] = as_bytes(rows)
+        self._table["exchanges"][self._count : end] = rows["exchange"]
+        self._table["waits"][self._count : end] = True
         self._count = end
 
     def look(self, exchanges: Array) -> Array:
-        """Copies of the rows of these exchanges (int64, each once), in ascending order."""
-        return taken(self._rows, self._places(exchanges))
+        """Return copies of the rows of these exchanges (int64, each once), in ascending order."""
+        return taken(self._table["rows"], self._places(exchanges))
 
     def take(self, exchanges: Array) -> Array:
         """Remove and return the rows of these exchanges (int64, each once), in ascending order."""
         at = self._places(exchanges)
-        found = taken(self._rows, at)
-        self._waits[at] = False
-        self._taken += len(at)
-        if self._taken == self._count:
-            self._count = self._taken = 0
-        elif 2 * self._taken > self._count > _SMALLEST:
-            self._resize(self._count - self._taken)
+        found = taken(self._table["rows"], at)
+        self._table["waits"][at] = False
+        self._removed += len(at)
+        if self._removed == self._count:
+            self.clear()
+        elif 2 * self._removed > self._count > _SMALLEST:
+            self._drop_removed(self._count - self._removed)
         return found
 
     def _places(self, exchanges: Array) -> Array:
         """The places of the rows of these exchanges, without those that were removed."""
-        numbers = self._numbers[: self._count]
+        numbers = self._table["exchanges"][: self._count]
         wanted = np.sort(exchanges)
         first = np.searchsorted(numbers, wanted)
         lengths = np.searchsorted(numbers, wanted, side="right") - first
         total = int(lengths.sum())
         within = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         at = np.repeat(first, lengths) + within
-        places: Array = at[self._waits[at]]
+        places: Array = at[self._table["waits"][at]]
         return places
 
     @property
     def rows(self) -> Array:
         """Copies of all rows that are not removed."""
-        return taken(self._rows, np.flatnonzero(self._waits[: self._count]))
+        return taken(self._table["rows"], self._waiting())
 
     def replace(self, rows: Array) -> None:
         """Replace all rows by these, of the same exchanges."""
@@ -77,14 +76,14 @@ class OpenTopics:
         self.add(rows)
 
     def clear(self) -> None:
-        self._count = self._taken = 0
+        self._count = self._removed = 0
 
-    def _resize(self, needed: int) -> None:
+    def _waiting(self) -> Array:
+        """Return the places of all rows that are not removed."""
+        return np.flatnonzero(self._table["waits"][: self._count])
+
+    def _drop_removed(self, needed: int) -> None:
         """Drop the removed rows and make room for twice `needed` rows."""
-        kept = self.rows
-        size = max(_SMALLEST, 2 * needed)
-        self._rows = np.zeros(size, EXCHANGE_TOPIC)
-        self._numbers = np.zeros(size, np.int64)
-        self._waits = np.zeros(size, bool)
-        self.clear()
-        self.add(kept)
+        kept = self._waiting()
+        self._table.keep(kept, max(_SMALLEST, 2 * needed))
+        self._count, self._removed = len(kept), 0

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
+from .assembly import Assembled
 from .captures.capture_reader import BLOCK_SIZE, FileReport
-from .captures.duplicates import DuplicateCounter
+from .captures.duplicate_counter import DuplicateCounter
 from .captures.merge import merge_captures
 from .captures.readahead import read_ahead
-from .engine import Assembled, Engine
+from .engine import Engine
 
 #: A run calls it once a block with the bytes of files read so far. True ends the run.
 Watch = Callable[[int], bool]
@@ -78,14 +79,14 @@ class Run:
             if end > reader.position:
                 if self._duplicates is not None:
                     self._duplicates.add(reader, end)
-                for part in self.engine.assemble(reader.buffer, reader.packets, reader.position, end):
+                for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, end):
                     yield done, part
                 reader.position = end
             else:
                 yield done, None
             if self.interrupted:
                 break
-        for part in self.engine.assemble_rest():
+        for part in self.engine.assembly.end_all():
             yield done, part
 
     @property

@@ -28,11 +28,11 @@ from kafkatap.reports.literals import Moment
 if TYPE_CHECKING:
     from kafkatap.dissector.inspection import Inspector
     from kafkatap.dissector.layouts.overlay import Definitions
-    from kafkatap.dissector.layouts.schema import Message
+    from kafkatap.dissector.layouts.schema import MessageLayout
     from kafkatap.reports.expressions import Condition, Expression
     from kafkatap.reports.expressions.meaning import Node
 
-    Messages = Mapping[tuple[int, int], Message]
+    Messages = Mapping[tuple[int, int], MessageLayout]
 
 Array = np.ndarray[Any, Any]
 
@@ -213,7 +213,7 @@ class Selector:
 
         Where topics are compared by name, an exchange on a topic of which only the id is known waits until the end.
         """
-        from kafkatap.reports.expressions.columns import unnamed_topics
+        from kafkatap.reports.expressions.exchange_columns import unnamed_topics
 
         held: list[Batch] = []
         for batch in batches:
@@ -291,7 +291,7 @@ def _nodes(
     from kafkatap.reports.addresses import canonical_broker
     from kafkatap.reports.expressions.meaning import ColumnAtom
     from kafkatap.reports.expressions.names import NAMES
-    from kafkatap.reports.expressions.verdicts import Numbers, Test, Texts
+    from kafkatap.reports.expressions.verdicts import MatchedTexts, Numbers, Test
 
     found: list[tuple[str, Test]] = []
     if apis:
@@ -299,9 +299,9 @@ def _nodes(
     for name, globs in (("client", clients), ("topic", topics)):
         if globs:
             pattern = "|".join(fnmatch.translate(glob) for glob in globs)
-            found.append((name, Texts(pattern=re.compile(rf"\A(?:{pattern})", re.DOTALL))))
+            found.append((name, MatchedTexts(pattern=re.compile(rf"\A(?:{pattern})", re.DOTALL))))
     if brokers:
-        found.append(("broker", Texts(frozenset(map(canonical_broker, brokers)))))
+        found.append(("broker", MatchedTexts(frozenset(map(canonical_broker, brokers)))))
     return [ColumnAtom(NAMES[name], test) for name, test in found]
 
 
@@ -341,7 +341,7 @@ def _as_written(parts: Iterable[tuple[str, str | None]]) -> str | None:
 
 def _began(exchanges: Array) -> Array:
     """When exchanges began, int64 ns: with the request's first byte, an orphan response with its own."""
-    from kafkatap.reports.expressions.columns import began_at
+    from kafkatap.reports.expressions.exchange_columns import began_at
 
     return began_at(exchanges)
 

@@ -1,4 +1,7 @@
-"""Growable arrays of records. Kernels never allocate: they stop and say what is full, and Python grows it here."""
+"""Arrays that grow, and arrays that use memory only where they are written.
+
+Kernels never allocate. A kernel stops and returns which array is full, and Python grows it with these functions.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,22 @@ from typing import Any
 
 import numpy as np
 
-#: From this size on, numpy asks for huge pages, and so does `untouched`.
+#: From this size on, numpy requests huge pages, and so does `untouched`.
 _HUGE = 4 << 20
 #: From this size on, `zeros` are `untouched`.
 _LARGE = 64 << 10
-#: How much `moved` copies at once.
+#: How many bytes `moved` copies at once.
 _STEP = 2 << 20
 
 
 class _Pages(mmap.mmap):
-    """Anonymous memory that takes none before it is written."""
+    """Anonymous memory, which the system provides page by page when it is written."""
 
 
 def untouched(count: int, dtype: Any) -> np.ndarray[Any, Any]:
-    """`count` zeroed items that take memory and time only where they are used, for tables that few inputs fill.
+    """Return `count` zeroed items that use memory and time only where they are written.
 
-    numpy's zeros are so only at first: once large arrays were freed, malloc serves the next ones from what it keeps,
-    and clears them whole.
+    `np.zeros` does so only at first: once large arrays were freed, malloc reuses their memory and clears it whole.
     """
     size = count * np.dtype(dtype).itemsize
     pages = _Pages(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
@@ -40,8 +42,10 @@ def zeros(count: int, dtype: Any) -> np.ndarray[Any, Any]:
 
 
 def drop_pages(array: np.ndarray[Any, Any], first: int, end: int) -> None:
-    """Give the memory of bytes first:end of an `untouched` array back to the system, as far as it is whole pages; they
-    read as zeros then. Where that cannot be done nothing is."""
+    """Return the whole pages within bytes first:end of an `untouched` array to the system. They read as zeros then.
+
+    Does nothing for other arrays, or if the system cannot do it.
+    """
     pages = array
     while isinstance(pages, np.ndarray):
         pages = pages.base  # type: ignore[assignment]
@@ -55,32 +59,34 @@ def drop_pages(array: np.ndarray[Any, Any], first: int, end: int) -> None:
 
 
 def as_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The same memory as bytes: numpy copies records field by field, twenty times slower."""
+    """Return a view of an array as bytes: records are copied twenty times faster so, as numpy copies each field."""
     return array.view(np.uint8)
 
 
 def taken(array: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy of array[rows], each row copied as a whole. Records, or the rows of a two-dimensional array."""
+    """Return a copy of array[rows], of records or of the rows of a two-dimensional array. Each row is copied whole."""
     whole = np.dtype((np.void, array.dtype.itemsize * (array.shape[1] if array.ndim == 2 else 1)))
     picked: np.ndarray[Any, Any] = array.view(whole)[rows].view(array.dtype)
     return picked
 
 
 def new_numbers(kept: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Numbers for what is kept (bool (n,)), in the same order: int64 (n,), -1 for what is not."""
+    """Return new numbers for the items that are kept (bool (n,)), in the same order: int64 (n,), -1 for the others."""
     numbers = np.full(len(kept), -1, np.int64)
     numbers[kept] = np.arange(np.count_nonzero(kept))
     return numbers
 
 
 def copied(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy of a contiguous array of records."""
+    """Return a copy of a contiguous array of records."""
     return as_bytes(array).copy().view(array.dtype)
 
 
 def grown(array: np.ndarray[Any, Any], needed: int = 0, used: int | None = None) -> np.ndarray[Any, Any]:
-    """A copy at least twice as long (and at least `needed`), the rest zeroed. `used`: how many items are worth copying
-    (None: all)."""
+    """Return a copy at least twice as long (and at least `needed`), the rest zeroed.
+
+    `used`: copy only that many leading items (None: all).
+    """
     size = max(2 * len(array), needed, 16)
     whole = size * array.dtype.itemsize
     bigger = untouched(size, array.dtype) if whole >= _HUGE else np.zeros(size, dtype=array.dtype)
@@ -90,8 +96,10 @@ def grown(array: np.ndarray[Any, Any], needed: int = 0, used: int | None = None)
 
 
 def moved(array: np.ndarray[Any, Any], used: int) -> np.ndarray[Any, Any]:
-    """An array of bytes twice as long with the first `used` of an `untouched` one. That one's memory is given back
-    meanwhile, so both together never take more than it did. What reads as zeros takes none."""
+    """Return an array of bytes twice as long with the first `used` bytes of an `untouched` one.
+
+    The memory of the old array is freed on the way, so both together never use more than it did. Zeros use none.
+    """
     bigger = untouched(2 * len(array), np.uint8)
     for first in range(0, used, _STEP):
         end = min(first + _STEP, used)
@@ -102,15 +110,8 @@ def moved(array: np.ndarray[Any, Any], used: int) -> np.ndarray[Any, Any]:
     return bigger
 
 
-def linked_free_list(array: np.ndarray[Any, Any], first: int, head: int) -> int:
-    """Chain rows first… of an array with a `next` field into a free list in front of `head`; return the new head."""
-    array["next"][first:-1] = np.arange(first + 1, len(array), dtype=array.dtype["next"])
-    array["next"][-1] = head
-    return first
-
-
 def joined(parts: Sequence[np.ndarray[Any, Any]], dtype: Any) -> np.ndarray[Any, Any]:
-    """All records in one array. They are copied as bytes, as numpy copies records field by field."""
+    """All records in one array, copied as bytes: numpy copies records field by field."""
     if not parts:
         return np.zeros(0, dtype)
     return np.concatenate([as_bytes(np.ascontiguousarray(p)) for p in parts]).view(dtype)

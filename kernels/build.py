@@ -1,7 +1,7 @@
-"""Fill a kernel store: `python -m kafkatap.kernels.build FOLDER MODULE ...` (run by `store`, as a child).
+"""Fill a kernel store: `python -m kafkatap.kernels.build FOLDER MODULE ...` (`store` runs it as a child process).
 
-Each kernel is a task of its own, the longest first, over some processes. They are forked from one
-that has imported numba and the modules.
+Each kernel is a task, the longest first, for a pool of processes. They are forked from one that has imported numba and
+the modules.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pathlib import Path
 from .declarations import Helper, KernelSource, machine_words
 from .store import object_digest
 
-#: Processes that compile at once.
+#: The most processes that compile at once.
 MOST = 4
 
 
 def kernels_of(module: str) -> list[KernelSource]:
-    """The kernels that a module defines, in the order of their definition."""
+    """Return the kernels that a module defines, in the order of their definition."""
     values = vars(importlib.import_module(module)).values()
     return [v for v in values if isinstance(v, KernelSource) and v.__module__ == module]
 
 
 def work(kernel: KernelSource) -> int:
-    """How much there is to compile: the bytes of bytecode of a kernel and of all helpers that it reaches."""
+    """Return how much there is to compile: the bytes of bytecode of a kernel and of all helpers that it reaches."""
     seen = set()
     open_ = [kernel.function]
     while open_:
@@ -59,7 +59,7 @@ def build_kernel(task: tuple[str, str, str]) -> tuple[str, dict[str, object]]:
 
 
 def _cores() -> int:
-    """The cores that this process may use, up to MOST: each process takes some 200 MiB."""
+    """Return the cores that this process may use, up to MOST: each process uses some 200 MiB."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(usable, MOST)
 
@@ -70,7 +70,7 @@ def build(folder: Path, modules: list[str], processes: int | None = None) -> Non
 
     kernels = sorted((k for m in modules for k in kernels_of(m)), key=work, reverse=True)
     tasks = [(str(folder), k.__module__, k.__name__) for k in kernels]
-    gc.disable()  # the collector would look through numba's trees again and again: a fifth of the time
+    gc.disable()  # the collector would walk numba's trees again and again: a fifth of the time
     gc.freeze()
     processes = min(processes or _cores(), len(tasks))
     if processes > 1:

@@ -1,11 +1,11 @@
-"""Keyed hashes for the tables that traffic fills.
+"""Keyed hashes for tables whose keys come from the traffic.
 
-A hash is a chain of `mix` steps, one for each 32 bits of the key. Each multiplies by a secret odd number and folds the
-high half of the product into the low one, so that regular keys (sequential ports, neighbouring addresses) spread over a
-table, and nobody who does not know the seed can make keys collide. No answer depends on the seed: tables hold whole
-keys, and their order of rows is the order of first appearance.
+A hash is a chain of `mix` steps, one for each 32 bits of the key. Each step multiplies by a secret odd number and folds
+the high half of the product into the low half. So regular keys (sequential ports, neighbouring addresses) spread over a
+table, and nobody who does not know the seed can make keys collide. No result depends on the seed: tables hold whole
+keys, and their rows are in order of first appearance.
 
-Products stay below 2^63, so plain Python and compiled code give the same hashes.
+Products stay below 2^63, so plain Python and compiled code return the same hashes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .declarations import helper
 
 
 def new_seed() -> int:
-    """A seed for a table, int64: 31 bits to begin with above a multiplier of 31 bits that is odd and large."""
+    """Return a seed for a table, int64: a start value of 31 bits above an odd multiplier of 31 bits, which is large."""
     number = int.from_bytes(os.urandom(8), "little") >> 2
     return (number >> 31) << 31 | (number & 0x3FFFFFFF) | 0x40000001
 
 
 @helper
 def hash_start(seed):  # type: ignore[no-untyped-def]
-    """The hash of nothing."""
+    """Return the hash of an empty key."""
     return seed >> 31
 
 
@@ -42,7 +42,7 @@ def mix64(h, word, seed):  # type: ignore[no-untyped-def]
 
 @helper
 def spread(h):  # type: ignore[no-untyped-def]
-    """A finished hash: 30 bits of which each depends on all of `h`, so that a table may use the lowest."""
+    """Return the finished hash: 30 bits. Each depends on all of `h`, so a table may use the lowest ones."""
     product = (h ^ (h >> 15)) * 0x2C1B3C6D
     product = (product ^ (product >> 12) ^ (product >> 32)) & 0xFFFFFFFF
     return (product ^ (product >> 15)) & 0x3FFFFFFF

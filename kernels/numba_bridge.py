@@ -1,12 +1,12 @@
-"""All that touches numba: types for signatures, dispatchers for helpers, object code for the store.
+"""The only module that uses numba: types for signatures, dispatchers for helpers, object code for the store.
 
-Helpers are `Helper` objects in ordinary processes. A kernel refers to them by its module's globals, so what is
-compiled is a copy of the function whose globals hold numba dispatchers in their place. Pinned to numba's minor version;
-the store's key holds that version too.
+Helpers are `Helper` objects in ordinary processes. A kernel refers to them by its module's globals. So the compiler
+gets a copy of the function whose globals hold numba dispatchers in their place. The code fits one minor version of
+numba, and the store's key includes that version.
 
-numba makes of every function that another one calls a finished object with wrappers for Python and C. Helpers are only
-ever called from kernels, so all of that would be thrown away: `_inner_functions_only` leaves them as LLVM modules, to
-be optimised and translated once, within their kernel. It cuts the build to a third.
+numba turns every function that another one calls into a finished object with wrappers for Python and C. Helpers are
+only called from kernels, so nobody would use those. `_inner_functions_only` leaves helpers as LLVM modules, which are
+optimised and translated once, within their kernel. It cuts the build to a third.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from numba.extending import intrinsic
 from .declarations import ArgType, Helper, KernelSource, is_array_tuple, tuple_args
 from .hints import prefetch
 
-#: What is compiled in one thread must not see what `_inner_functions_only` does to numba for another one.
+#: Only one thread may compile while `_inner_functions_only` changes numba.
 _one_at_a_time = threading.RLock()
 #: Without reference counts (`_nrt`): kernels allocate nothing, and counting costs tens of ns for each call of a helper.
 _OPTIONS = {
@@ -59,12 +59,12 @@ def _prefetch(typing: Any, array: Any, at: Any) -> Any:
     return types.none(array, types.intp), generate
 
 
-#: What is compiled in place of a function of ours, by that function.
+#: The dispatcher that is compiled in place of a function.
 _dispatchers: dict[Callable[..., Any], Any] = {prefetch.function: _prefetch}
 
 
 def _compiled_globals(function: FunctionType) -> FunctionType:
-    """The same function, seeing numba dispatchers where its module has helpers."""
+    """Return the same function with numba dispatchers in place of its module's helpers."""
     replaced = dict(function.__globals__)
     for name in function.__code__.co_names:
         value = replaced.get(name)
@@ -103,6 +103,23 @@ def _inner_functions_only(outer: str) -> Iterator[None]:
         yield from _inner_only(outer)
 
 
+def _hide_linked_functions(library: Any) -> None:
+    """Have the optimiser see that nobody else calls the functions that are linked into a kernel.
+
+    It then drops arguments that they do not read. A tuple of arrays is some 150 words, which each call would copy.
+    """
+    optimize = library._optimize_final_module
+    own = {function.name for function in library._final_module.functions}
+
+    def optimize_hidden() -> None:
+        for function in library._final_module.functions:
+            if not function.is_declaration and function.name not in own:
+                function.linkage = "internal"
+        optimize()
+
+    library._optimize_final_module = optimize_hidden
+
+
 def _inner_only(outer: str) -> Iterator[None]:
     library = codegen.CPUCodeLibrary
     context = cpu.CPUContext
@@ -110,6 +127,7 @@ def _inner_only(outer: str) -> Iterator[None]:
 
     def finalize_some(self: Any) -> None:
         if self.name == outer:
+            _hide_linked_functions(self)
             finalize(self)
             return
         linked: set[Any] = set()
@@ -125,7 +143,9 @@ def _inner_only(outer: str) -> Iterator[None]:
             return get_executable(self, library, fndesc, env)
         library._ensure_finalized()
         never_called: list[Any] = []
-        return never_called.append  # numba keeps an inner function by its entry, a builtin: any one of its own will do
+        return (
+            never_called.append
+        )  # numba identifies an inner function by its entry, a builtin: any object of its own will do
 
     library.finalize, context.get_executable = finalize_some, get_executable_some
     try:
@@ -139,7 +159,7 @@ def _outer_name(kernel: KernelSource) -> str:
 
 
 def compile_here(kernel: KernelSource) -> Callable[..., int]:
-    """Compile a kernel in this process and give what calls it."""
+    """Compile a kernel in this process and return a function that calls it."""
     name = _outer_name(kernel)
     names = ", ".join(f"a{i}" for i in range(len(kernel.args)))
     namespace: dict[str, Any] = {"kernel": _dispatcher(kernel.function)}
@@ -157,7 +177,7 @@ def compile_here(kernel: KernelSource) -> Callable[..., int]:
 def object_code(kernel: KernelSource) -> tuple[str, bytes]:
     """Compile a kernel as a C function; return its symbol and its object file.
 
-    The C function takes (pointer, length) for each array and an int64 for each scalar, and returns an int64.
+    The C function has (pointer, length) for each array and an int64 for each scalar as parameters. It returns an int64.
     """
     parameters: list[str] = []
     ctypes_args: list[Any] = []

@@ -1,15 +1,15 @@
 """The kernel store: kernels compiled once, kept as object code, and loaded in later runs without importing numba.
 
 `use(modules)` names the modules whose kernels belong together. The store is a folder whose name is a hash of the
-sources that those kernels can reach, of numba's, llvmlite's and Python's versions and of the CPU. Where it is
-missing, a child process builds it (said once on standard error); where it cannot be built, written or trusted, `load`
-answers None and kernels run through numba in this process.
+sources that those kernels can reach, of the versions of numba, llvmlite and Python, and of the CPU. If the folder is
+missing, a child process builds it, and says so on standard error. If it cannot be built, written or trusted, `load`
+returns None, and kernels are compiled by numba in this process.
 
-A damaged folder is built anew. A copy of the package may bring its kernels compiled (`ship`): where they are of these
-sources and this CPU runs them, no folder of the user is looked at.
+A damaged folder is built again. A copy of the package may bring compiled kernels along (`ship`). If those are of the
+same sources and this CPU can run them, the store uses them and no folder of the user.
 
-Trust: what lies there is native code. Its parent must belong to the effective user and be closed to others (0700), or
-it is refused. Files are written whole in a new folder, which is then renamed into place, under a lock.
+Trust: the folder holds native code. Its parent must belong to the effective user and be closed to others (0700), or the
+store does not use it. Files are written to a new folder, which is then renamed into place, under a lock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from .declarations import ArgType, KernelSource, is_array_tuple, kernel_mode, single_args, tuple_args
 
-#: Names of numba's run-time that object code mentions where kernels never come (they raise and allocate nothing).
+#: Functions of numba's run-time that object code refers to but never calls: kernels raise and allocate nothing.
 _NEVER_CALLED = (
     "NRT_Free",
     "NRT_MemInfo_call_dtor",
@@ -45,7 +45,7 @@ _NEVER_CALLED = (
     "numba_do_raise",
 )
 
-#: Reference counts of arrays that own nothing (all that come in are such): nothing to do, any harmless function will.
+#: Functions for reference counts. The arrays of kernels own nothing, so any harmless function can replace these.
 _NOTHING_TO_DO = ("NRT_incref", "NRT_decref")
 
 _modules: tuple[str, ...] = ()
@@ -53,25 +53,24 @@ _lock = threading.Lock()
 _objects: _Objects | None = None
 _usable = True
 _rebuilt = False
-#: Whether to say why the store is not used.
+#: Whether to print why the store is not used.
 verbose = False
 
 
 def use(modules: Sequence[str]) -> None:
-    """Say which modules hold the kernels that are built and kept together. Asked before the first kernel is called."""
+    """Set the modules whose kernels are built and kept together. Call it before the first kernel."""
     global _modules
     _modules = tuple(modules)
 
 
 def prepare() -> None:
-    """Build the store now if it has to be built, rather than when the first kernel is called: where work will not
-    wait."""
+    """Build the store now if it is missing, rather than at the first call of a kernel."""
     if kernel_mode() == "store":
         open_folder()
 
 
 def cache_root() -> Path:
-    """The folder in which the store is kept: KAFKATAP_CACHE, else in the user's cache folder."""
+    """Return the folder in which the store is kept: KAFKATAP_CACHE, or one in the user's cache folder."""
     named = os.environ.get("KAFKATAP_CACHE")
     if named:
         return Path(named)
@@ -80,8 +79,11 @@ def cache_root() -> Path:
 
 
 def _open_root() -> Path:
-    """`cache_root`, made if need be. Without a home that can be written, as users of clusters often are, and unless
-    KAFKATAP_CACHE names a place: a folder of this user's in that for temporary files."""
+    """Return `cache_root`, created if it is missing.
+
+    If it cannot be written, and KAFKATAP_CACHE is not set, return a folder of this user among the temporary files:
+    users of clusters often have no home.
+    """
     try:
         root = cache_root()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,7 +98,7 @@ def _open_root() -> Path:
 
 
 def _sources(modules: Sequence[str]) -> list[Path]:
-    """All Python files beside the kernels' modules, and this package's own: what a kernel can reach."""
+    """Return all Python files in the folders of the kernels' modules and of this package: what a kernel can reach."""
     folders = {Path(__file__).parent}
     for name in modules:
         spec = importlib.util.find_spec(name)
@@ -106,7 +108,7 @@ def _sources(modules: Sequence[str]) -> list[Path]:
 
 
 def _compiler() -> Iterator[Path]:
-    """The files that tell the versions of numba and llvmlite (importlib.metadata takes 20 ms to read them)."""
+    """Yield the files with the versions of numba and llvmlite (importlib.metadata needs 20 ms to read them)."""
     for name in ("numba", "llvmlite"):
         spec = importlib.util.find_spec(name)
         for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -114,7 +116,7 @@ def _compiler() -> Iterator[Path]:
 
 
 def key() -> str:
-    """The name of this store: changes with the sources, the compiler, the interpreter and the CPU."""
+    """Return the name of this store. It changes with the sources, the compiler, the interpreter and the CPU."""
     return _key(_modules, os.environ.get("KAFKATAP_BOUNDSCHECK", ""))
 
 
@@ -131,17 +133,17 @@ def _digest(files: Sequence[Path], words: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-#: Where a copy of the package has the kernels that came with it.
+#: The folder of the kernels that came with a copy of the package.
 SHIPPED = Path(__file__).parent / "compiled"
 
 
 def made_for(modules: Sequence[str], features: Sequence[str]) -> dict[str, Any]:
-    """What kernels that are shipped fit: these sources, this kind of machine, a CPU with these features."""
+    """Return what shipped kernels need: these sources, this kind of machine, a CPU with these features."""
     return {"sources": _digest(_sources(modules), modules), "machine": os.uname().machine, "features": list(features)}
 
 
 def shipped() -> Path | None:
-    """The folder of kernels that came with this copy of the package, where they can be used here."""
+    """Return the folder of the kernels that came with this copy of the package, or None if they do not fit."""
     return SHIPPED if (SHIPPED / "made-for.json").exists() and _shipped_fit(_modules) else None
 
 
@@ -168,7 +170,7 @@ def _cpu() -> str:
 
 
 def trusted(folder: Path) -> bool:
-    """Whether a folder belongs to the effective user and is closed to everybody else."""
+    """Return whether a folder belongs to the effective user and is closed to everybody else."""
     status = folder.lstat()
     return status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0 and not folder.is_symlink()
 
@@ -179,7 +181,7 @@ def _note(text: str, always: bool = False) -> None:
 
 
 def open_folder(build: bool = True) -> Path | None:
-    """The store's folder, built if need be; None where that cannot be done."""
+    """Return the store's folder, built if it is missing; None if it cannot be built."""
     try:
         came_with_it = shipped()
         if came_with_it is not None:
@@ -191,7 +193,7 @@ def open_folder(build: bool = True) -> Path | None:
 
 
 def built(modules: Sequence[str], **settings: str) -> Path | None:
-    """A folder of kernels compiled with settings of numba's, kept beside the store; None if none can be kept."""
+    """Return a folder of kernels compiled with numba's `settings`, kept beside the store; None if none can be kept."""
     words = (*modules, sys.version, os.uname().machine, *(f"{name}={value}" for name, value in settings.items()))
     return _kept(_digest((*_sources(modules), *_compiler()), words), modules, settings)
 
@@ -227,7 +229,7 @@ def _build(folder: Path, modules: Sequence[str], settings: dict[str, str]) -> No
 
 
 def compile_into(folder: Path, modules: Sequence[str], **settings: str) -> None:
-    """Compile the kernels of some modules into a folder, in a child process. `settings`: numba's, NUMBA_CPU_NAME ..."""
+    """Compile the kernels of some modules into a folder, in a child process. `settings`: numba's, NUMBA_CPU_NAME …"""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
     environment["OPENBLAS_NUM_THREADS"] = "1"  # the child forks
     subprocess.run(
@@ -241,14 +243,14 @@ def compile_into(folder: Path, modules: Sequence[str], **settings: str) -> None:
 
 
 def _forget_old(folder: Path) -> None:
-    """Keep this store and the three newest others; an upgrade should not fill a home directory."""
+    """Keep this store and the three newest others, so that upgrades do not fill a home directory."""
     others = [p for p in folder.parent.iterdir() if p.is_dir() and p != folder]
     for old in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True)[3:]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 class _Objects:
-    """The objects of a store's folder, each checked against its digest and linked when its kernel is asked for."""
+    """The objects of a store's folder. Each is checked against its digest and linked when its kernel is loaded."""
 
     def __init__(self, folder: Path) -> None:
         import llvmlite.binding as llvm
@@ -264,7 +266,7 @@ class _Objects:
         self._imports |= dict.fromkeys(_NOTHING_TO_DO, ctypes.cast(libc.labs, ctypes.c_void_p).value)
 
     def link(self, name: str) -> Callable[..., int]:
-        """The C function of a kernel; raises ValueError where its object is not what was written."""
+        """Return the C function of a kernel. Raises ValueError if its object has changed since it was written."""
         import llvmlite.binding as llvm
 
         entry = self._index[name]
@@ -282,12 +284,12 @@ class _Objects:
 
 
 def object_digest(code: bytes) -> str:
-    """What the index notes of an object: native code that was damaged on disk would end the process when it is run."""
+    """Return the digest of an object for the index. Native code that was damaged on disk would crash the process."""
     return hashlib.blake2b(code, digest_size=16).hexdigest()
 
 
 def load(kernel: KernelSource) -> Callable[..., int] | None:
-    """What runs this kernel from the store, or None where the store does not have it."""
+    """Return the function that runs this kernel from the store, or None if the store does not have it."""
     if kernel.__module__ not in _modules:
         return None
     with _lock:
@@ -296,7 +298,7 @@ def load(kernel: KernelSource) -> Callable[..., int] | None:
 
 
 def _linked(name: str) -> Callable[..., int] | None:
-    """A kernel's function. A damaged store is built anew, once."""
+    """Return a kernel's function. A damaged store is built again, once."""
     global _objects, _usable
     while _usable:
         folder = _objects.folder if _objects is not None else open_folder()
@@ -323,19 +325,19 @@ def _linked(name: str) -> Callable[..., int] | None:
 
 
 class _Known(NamedTuple):
-    """An array that was given to a kernel before, and what the kernel gets for it."""
+    """An array that was passed to a kernel before, and its pointer and length."""
 
     array: weakref.ref[Any]
     kind: Any
     flat: tuple[int, int]  # pointer, length
 
 
-#: By id() of the array. To ask numpy for a pointer costs 1 to 17 µs, for dozens of arrays in each call.
+#: By id() of the array. numpy needs 1 to 17 µs for a pointer, and each call has dozens of arrays.
 _known: dict[int, _Known] = {}
 
 
 def _pointer(array: Any, kind: Any, name: str) -> tuple[int, int]:
-    """Pointer and length of an array that has to be of dtype `kind`; noted for the array's life."""
+    """Return the pointer and length of an array of dtype `kind`, and keep them for the array's life."""
     if array.dtype != kind or not array.flags.c_contiguous or array.ndim != 1:
         raise TypeError(f"{name}: needs a contiguous 1-D array of {kind}, not {array.dtype}")
     flat = (array.ctypes.data, array.shape[0])
@@ -351,7 +353,7 @@ def _pointer(array: Any, kind: Any, name: str) -> tuple[int, int]:
 
 
 def _caller(kernel: KernelSource, function: Callable[..., int]) -> Callable[..., int]:
-    """A Python function that turns arrays into (pointer, length) pairs, checking each dtype."""
+    """Return a Python function that checks the dtypes of arrays and turns them into (pointer, length) pairs."""
     declared = kernel.args
     name = kernel.__name__
     has_tuples = any(is_array_tuple(arg) for arg in declared)

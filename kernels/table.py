@@ -100,12 +100,14 @@ class Table:
         self.grow(rows, used)
         return True
 
-    def move(self, rows: Array, to: int = 0) -> None:
-        """Copy the rows numbered `rows` (ints) to the places `to`, `to` + 1, … in that order."""
+    def keep(self, rows: Array, size: int) -> None:
+        """Keep only the rows numbered `rows` (ints), in that order from row 0 on, with room for `size` rows."""
         for name, column in self._columns.items():
             array = self._arrays[name]
-            whole = array.view(np.dtype((np.void, column.width * array.itemsize)))
-            whole[to : to + len(rows)] = whole[rows]
+            whole = np.dtype((np.void, column.width * array.itemsize))
+            self._arrays[name] = zeros(max(size, 1) * column.width, array.dtype)
+            self._arrays[name].view(whole)[: len(rows)] = array.view(whole)[rows]
+        self._fill(len(rows))
 
     def _fill(self, first: int) -> None:
         """Set the rows from `first` on, which are zero, to their columns' fill."""

@@ -1,14 +1,26 @@
 """From captured bytes to TCP streams in sequence space. Knows link layers, IP and TCP, and not one word of Kafka.
 
-rows        the arrays that go in and out: packets, segments, connections, chunks
-pcap        kernels that split classic pcap blocks into packets
-pcapng      the same for pcapng, with its interfaces and statistics
-boundaries  kernels that find where records begin in the middle of a capture
-scanner     one capture's bytes in, PACKET rows out, whatever its format
-headers     kernel: packets to TCP segments, each with its flow
-listeners   which ends answer SYNs
-streams     kernel: segments to in-order chunks and gaps, by connection and direction
-assembler   the tables that those kernels work on, grown when they ask for it
+dtypes            the arrays that go in and out: packets, segments, connections, chunks
+errors            what can be wrong with a capture
 
-Nothing here opens a file: bytes come in as numpy arrays, chunks go out with their positions in those arrays.
+pcap              splits classic pcap blocks into packets
+pcapng            splits pcapng blocks into packets, with their interfaces and statistics
+scanner           one capture's bytes in, PACKET rows out, in any format
+boundaries        finds where records begin in the middle of a capture
+afpacket          reads the packets of a Linux packet ring in place
+pcap_writer       packets to the bytes of capture files
+duplicates        counts packets that several captures have
+
+headers           packets to TCP segments, each with its flow
+flows             the table of 4-tuples
+listeners         the ends that answer SYNs
+streams           segments to in-order chunks and gaps, by connection and direction
+connection_rules  which connection a segment belongs to, when it begins and when it is over
+held_segments     segments that wait behind a gap
+stream_tables     the tables of these kernels, as one argument
+connection_state  the state of one connection as plain values; how a connection is resumed
+assembler         owns the tables, runs the kernels, and grows what is full
+
+A direction's row is 2 * connection + direction. Nothing here opens a file: bytes come in as numpy arrays, and chunks go
+out with their positions in those arrays.
 """

@@ -180,11 +180,6 @@ class Assembler:
         return self._flows.rows[: len(self._flows)]
 
     @property
-    def flow_table(self) -> FlowTable:
-        """The table of flows, with its hash."""
-        return self._flows
-
-    @property
     def held(self) -> Array:
         """HELD rows, by the numbers in `DIRECTION.held` and `HELD.next`."""
         return self._held["held"]
@@ -262,11 +257,6 @@ class Assembler:
         directions = taken(self.directions, (2 * connections[:, None] + (0, 1)).reshape(-1))
         streams.detach(connections.astype(np.int32), self._tables)
         return rows, directions
-
-    @property
-    def listener_table(self) -> ListenerTable:
-        """The table of listeners, with its hash."""
-        return self._listeners
 
     @property
     def listeners(self) -> Array:

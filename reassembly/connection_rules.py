@@ -39,7 +39,7 @@ def close_connection(t, c, ts):  # type: ignore[no-untyped-def]
     state.closed += 1
 
 
-@helper
+@inlined
 def is_over(t, c):  # type: ignore[no-untyped-def]
     """Return whether connection `c` is over because so many others came after it."""
     row = t.connections[c]
@@ -122,7 +122,7 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
     return c
 
 
-@helper
+@inlined
 def _begins_connection(t, c, segment):  # type: ignore[no-untyped-def]
     """Return whether a segment begins a new connection on the 4-tuple of connection `c`."""
     row = t.connections[c]

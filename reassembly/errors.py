@@ -1,9 +1,9 @@
-"""What can be wrong with a capture.
+"""The errors of captures.
 
-CaptureError            the base: says where (byte offset) and what
+CaptureError            the base: a message and a byte offset
 ├── NotACapture         the first bytes are of no known capture format
 ├── EmptyCapture        there are no bytes at all
-└── DamagedCapture      a record that cannot be one; what came before it was read
+└── DamagedCapture      a record is damaged; the records before it were read
     └── TruncatedCapture    the capture ends inside of a record
 """
 
@@ -28,7 +28,7 @@ class EmptyCapture(CaptureError):
 
 
 class DamagedCapture(CaptureError):
-    """A record that cannot be one; what came before it was read."""
+    """A record is damaged. The records before it were read."""
 
 
 class TruncatedCapture(DamagedCapture):

@@ -11,7 +11,7 @@ from collections import namedtuple
 import numpy as np
 
 from kafkatap.kernels import kernel
-from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.table import release_row, rows_in_use, take_row
 
 from .dtypes import CHUNK_GAP, FROM_HELD, ROW_OPEN
@@ -124,7 +124,7 @@ def skip_overdue_gaps(t, number, ts):  # type: ignore[no-untyped-def]
         skip_gap(t, number, ts)
 
 
-@helper
+@inlined
 def skip_gaps_beyond_bounds(t, ts):  # type: ignore[no-untyped-def]
     """Skip the oldest gaps while all connections together hold too much."""
     state = t.state[0]

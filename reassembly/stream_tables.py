@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.decorator import helper, record_dtype
+from kafkatap.kernels.decorator import inlined, record_dtype
 from kafkatap.kernels.readers import signed32
 from kafkatap.kernels.table import rows_in_use, rows_left
 
@@ -50,13 +50,13 @@ class StreamTables(NamedTuple):
     chunks: Annotated[Array, CHUNK]
 
 
-@helper
+@inlined
 def chunks_full(t):  # type: ignore[no-untyped-def]
     """Return whether the chunks of one segment may not fit: all that is held, a start, segments and gaps between."""
     return t.state[0].chunks + 2 * rows_in_use(t.free_held) + 8 > t.chunks.shape[0]
 
 
-@helper
+@inlined
 def full_table(t, wire):  # type: ignore[no-untyped-def]
     """Return which table has no room for the worst that a segment of `wire` bytes can need, or ASSEMBLED."""
     if chunks_full(t):
@@ -72,7 +72,7 @@ def full_table(t, wire):  # type: ignore[no-untyped-def]
     return ASSEMBLED
 
 
-@helper
+@inlined
 def add_chunk(t, kind, number, ts, packet):  # type: ignore[no-untyped-def]
     """Add a chunk of direction `number` and return its row."""
     state = t.state[0]
@@ -91,7 +91,7 @@ def add_chunk(t, kind, number, ts, packet):  # type: ignore[no-untyped-def]
     return chunk
 
 
-@helper
+@inlined
 def add_data(t, number, source, payload):  # type: ignore[no-untyped-def]
     """Emit `payload` as the next bytes of direction `number`."""
     chunk = add_chunk(t, CHUNK_DATA, number, payload.ts, payload.packet)
@@ -105,7 +105,7 @@ def add_data(t, number, source, payload):  # type: ignore[no-untyped-def]
     stream.cut_bytes += payload.wire - payload.captured
 
 
-@helper
+@inlined
 def distance(stream, seq):  # type: ignore[no-untyped-def]
     """Return the stream bytes from the next expected one to `seq`: signed, at most 2^31."""
     return signed32((seq - stream.base_seq - stream.next) & 0xFFFFFFFF)

@@ -47,7 +47,7 @@ from .stream_tables import (
 FAR = 1 << 30
 
 
-@helper
+@inlined
 def _count_segment(t, c, stream, segment):  # type: ignore[no-untyped-def]
     """Count a segment in the rows of its connection and direction."""
     row = t.connections[c]
@@ -64,7 +64,7 @@ def _count_segment(t, c, stream, segment):  # type: ignore[no-untyped-def]
         stream.zero_windows += 1
 
 
-@helper
+@inlined
 def _note_start(t, c, stream, segment):  # type: ignore[no-untyped-def]
     """Note a SYN, and the sequence number from which the stream's bytes are counted."""
     if segment.tcp_flags & SYN:
@@ -82,7 +82,7 @@ def _note_start(t, c, stream, segment):  # type: ignore[no-untyped-def]
         stream.started = 1
 
 
-@helper
+@inlined
 def _acknowledge(t, c, number, segment):  # type: ignore[no-untyped-def]
     """Note what a segment of direction `number` acknowledges of the other one."""
     row = t.connections[c]
@@ -94,11 +94,11 @@ def _acknowledge(t, c, number, segment):  # type: ignore[no-untyped-def]
         acked = other.next + distance(other, segment.ack)
         if acked > other.acked and acked - other.next < FAR:
             other.acked = acked
-        if segment.wire > 0:
+        if segment.wire > 0 and other.held >= 0:
             skip_acked_gaps(t, number ^ 1, segment.ts)
 
 
-@helper
+@inlined
 def _payload_seq(segment):  # type: ignore[no-untyped-def]
     """Return the sequence number of a segment's first payload byte."""
     return (segment.seq + 1) & 0xFFFFFFFF if segment.tcp_flags & SYN else segment.seq
@@ -137,7 +137,7 @@ def _add_payload(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
         hold(t, buf, number, payload)
 
 
-@helper
+@inlined
 def _note_close(t, c, number, segment):  # type: ignore[no-untyped-def]
     """Close the connection if a segment resets it, or ends its second direction."""
     row = t.connections[c]
@@ -173,8 +173,9 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
             _acknowledge(t, c, number, segment)
         if segment.wire > 0:
             _add_payload(t, buf, c, number, segment)
-        skip_overdue_gaps(t, 2 * c, segment.ts)
-        skip_overdue_gaps(t, 2 * c + 1, segment.ts)
+        for waiting in range(2 * c, 2 * c + 2):
+            if t.directions[waiting].held >= 0:
+                skip_overdue_gaps(t, waiting, segment.ts)
         skip_gaps_beyond_bounds(t, segment.ts)
         _note_close(t, c, number, segment)
     return i

@@ -5,7 +5,7 @@ so that a laptop, a live monitor and a Spark job print the same numbers.
 
 Rooms, in the order of the data:
 
-expressions/    filter expressions: parse them, check them, apply them to batches
+expressions/    filter expressions: parse and check them, and apply them to batches
 counting/       add exchanges to counts; merge counts; roll them up to the rows of a report
 sections/       one module for each section of a report: latency, throttle, clients, timeline and so on
 rendering/      a report as text, JSON, CSV or plots; records as lines
@@ -13,7 +13,8 @@ rendering/      a report as text, JSON, CSV or plots; records as lines
 Modules between the rooms:
 
 batch           the input: `Batch` (rows) and `Context` (names, connections, files, ledger)
-filters         the selected part of the traffic: time window, clients, brokers, APIs, topics
+literals        read numbers, durations, sizes and times
+addresses       read addresses and ports
 build           `build_report`: the report of a run, from counts and context
 model           `Report`, `Table`, `Column`: a report before rendering
 units           format numbers and times, escape texts

@@ -1,23 +1,23 @@
-"""Addresses of brokers and clients as users write them."""
+"""Read addresses of brokers and clients in options and expressions."""
 
 from __future__ import annotations
 
 
 def split_broker(text: str) -> tuple[str, int]:
-    """(address or "", port or -1) of a broker; ValueError where the text is neither."""
+    """(address or "", port or -1) of a broker; ValueError for anything else."""
     if text.startswith("["):
         address, bracket, rest = text[1:].partition("]")
         port = rest[1:] if rest.startswith(":") else ""
         if not bracket or (rest and not port):
-            raise ValueError(f"{text!r} is no address and port")
+            raise ValueError(f"{text!r} is not an address and port")
     elif text.count(":") == 1:
         address, _, port = text.partition(":")
     else:
         address, port = text, ""
     if not (address or port) or (text.endswith(":") and text.count(":") == 1):
-        raise ValueError(f"{text!r} is no address and port")
+        raise ValueError(f"{text!r} is not an address and port")
     if port and (not port.isdigit() or not 0 < int(port) < 65536):
-        raise ValueError(f"{port!r} is no port number")
+        raise ValueError(f"{port!r} is not a port number")
     return canonical_address(address) if address else "", int(port) if port else -1
 
 

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 #: Columns of rows, and of the keys of counts, that hold numbers of strings, and of addresses.
 STRING_COLUMNS = frozenset((
     "client_id", "client_software", "client_software_version", "software", "software_version", "sasl_mechanism",
-    "topic", "topic_id", "name",
+    "topic", "topic_id", "name", "request_problem", "response_problem",
 ))  # fmt: skip
 ADDRESS_COLUMNS = frozenset(("client_ip", "broker_ip"))
 

@@ -1,6 +1,6 @@
-"""Values as users write them, in options and in filter expressions: numbers with units, times, texts.
+"""Read values in options and filter expressions: numbers with units, times, texts.
 
-Nothing heavy is imported here, so that the command line can read its options with it.
+This module imports nothing heavy, because the command line reads its options with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def read_number(text: str) -> tuple[Decimal, str]:
-    """The number and its unit: `1_000`, `0x2F`, `-1`, `1.5ms`, `1.5 ms`. ValueError where there is no number."""
+    """The number and its unit: `1_000`, `0x2F`, `-1`, `1.5ms`, `1.5 ms`. ValueError for anything else."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise ValueError(f"{text} is no number")
@@ -37,7 +37,7 @@ def read_number(text: str) -> tuple[Decimal, str]:
 
 
 def read_duration(text: str) -> int:
-    """`500ms`, `10 s`, `1.5m`, `3m 24s`; a bare number is seconds. Nanoseconds; ValueError where the text is none."""
+    """`500ms`, `10 s`, `1.5m`, `3m 24s` in nanoseconds. A bare number is seconds. ValueError for anything else."""
     parts = [(m[1], m[2], m.end()) for m in _DURATION.finditer(text)]
     whole = _DURATION.sub("", text)
     if not parts or whole.strip() or (len(parts) > 1 and not all(unit for _, unit, _ in parts)):
@@ -46,7 +46,7 @@ def read_duration(text: str) -> int:
 
 
 def exact(value: Decimal) -> int | float:
-    """As an int where it is one."""
+    """The value as an int if it is whole, or else as a float."""
     return int(value) if value == value.to_integral_value() else float(value)
 
 
@@ -62,8 +62,8 @@ def undo_escapes(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time as a user wrote it. `ns` counts from the epoch, from the capture's first packet (`after_first`), or from
-    midnight on the day of the first packet (`of_day`) in a zone: `offset` seconds east of UTC, None for local time."""
+    """A time in an option or expression. `ns` counts from the epoch, from the first packet (`after_first`), or from
+    midnight on the day of the first packet (`of_day`). `offset`: seconds east of UTC, or None for local time."""
 
     ns: int
     after_first: bool = False
@@ -77,7 +77,7 @@ class Moment:
         return not (self.after_first or self.of_day)
 
     def at(self, first: int) -> int:
-        """Nanoseconds since the epoch, for a capture whose first packet came at `first`."""
+        """Nanoseconds since the epoch. `first`: the time of the capture's first packet."""
         if self.after_first:
             return first + self.ns
         return _midnight(first, self.offset, self.ns) if self.of_day else self.ns
@@ -89,7 +89,7 @@ _ZONE = re.compile(r"(.*\d)\s*(Z|[A-Za-z]{3,5}|[+-]\d\d(?::?\d\d)?)", re.ASCII)
 
 
 def read_moment(text: str, utc: bool = False) -> Moment:
-    """A time in any form that reports print. ValueError where the text is none.
+    """Read a time in any form that reports print. ValueError for anything else.
 
     `+10s`                    after the first packet of the capture
     `15:10`, `15:10:39.5`     that time on the day of the first packet
@@ -120,7 +120,7 @@ def _read_clock(plain: str, text: str, utc: bool) -> Moment:
     zone = _ZONE.fullmatch(plain) if ":" in plain or "T" in plain else None
     if zone is not None:
         plain, offset = zone[1], _offset(zone[2], offset)
-    # datetime holds microseconds; all digits of the fraction are added by hand.
+    # datetime has microseconds only, so the fraction is added separately.
     fraction = _FRACTION.fullmatch(plain)
     plain, digits = (fraction[1], fraction[2]) if fraction else (plain, "")
     rest = int(digits.ljust(9, "0")[:9])
@@ -141,7 +141,7 @@ def _read_clock(plain: str, text: str, utc: bool) -> Moment:
 
 
 def _offset(zone: str, default: int | None) -> int | None:
-    """Seconds east of UTC of a zone as written, None for local time."""
+    """Seconds east of UTC of a zone, or None for local time."""
     if zone[0] in "+-":
         digits = zone[1:].replace(":", "").ljust(4, "0")
         seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
@@ -154,7 +154,7 @@ def _offset(zone: str, default: int | None) -> int | None:
 
 
 def _midnight(first: int, offset: int | None, of_day: int) -> int:
-    """A time of day, as ns since the epoch, on the day of the time `first`."""
+    """A time of day on the day of `first`, as ns since the epoch."""
     from datetime import UTC, datetime, timedelta, timezone
 
     zone = None if offset is None else timezone(timedelta(seconds=offset))

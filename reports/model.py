@@ -41,7 +41,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """One table of a report.
 
     `notes`: sentences below the table. `column_notes`: (column name, sentence), shown only with that column.
@@ -63,20 +63,20 @@ class Table:
 
     def __repr__(self) -> str:
         rows = f"{len(self.rows):,} row{'' if len(self.rows) == 1 else 's'}"
-        return f"<Table {self.name}: {rows} of {len(self.columns)} columns>"
+        return f"<ReportTable {self.name}: {rows} of {len(self.columns)} columns>"
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """A whole report. `warnings`: sentences on what was lost, damaged or not decoded."""
 
-    heading: Table
-    tables: tuple[Table, ...]
-    ledger: Table
+    heading: ReportTable
+    tables: tuple[ReportTable, ...]
+    ledger: ReportTable
     warnings: tuple[str, ...]
     curves: Curves
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> ReportTable:
         """One of the tables, the heading or the ledger, by name. KeyError for an unknown name."""
         tables = {t.name: t for t in (self.heading, *self.tables, self.ledger)}
         if name not in tables:

@@ -65,7 +65,7 @@ def numbered_table(chunk: Chunk) -> Any:
         "batch": masked(batch["number"], "int32"),
         "magic": masked(magic, "int8", ~has_magic),
         "codec": _codecs(batch["codec"], ~has_magic),
-        "offset": masked(x["offset"], "int64", x["offset"] == b.UNTOLD),
+        "offset": masked(x["offset"], "int64", x["offset"] == b.UNKNOWN_NUMBER),
         "offset_is_relative": masked(part["fetch"] == 0, "bool"),
         "timestamp": _times(x["timestamp"], magic),
         "timestamp_type": words(TIMESTAMP_TYPES, (attributes & b.LOG_APPEND_TIME) != 0, magic < 1),

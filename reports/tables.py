@@ -76,7 +76,11 @@ EXCHANGES = _columns(
     "throttle_time_ms int32?",
     f"errors {LIST_ERRORS}",
     "request_status string?",
+    "request_problem string?",
+    "request_problem_at int32?",
     "response_status string?",
+    "response_problem string?",
+    "response_problem_at int32?",
     "acks int16?",
     "max_wait_ms int32?",
     "min_bytes int32?",
@@ -302,7 +306,7 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
         "errors": _error_lists(e["exchange"], errors),
         "topics": _topic_lists(e["exchange"], results, texts),
     }
-    for name in ("client_id", "client_software", "client_software_version"):
+    for name in r.EXCHANGE_STRINGS:
         columns[name] = texts.string(e[name])
     for name in ("request_first", "request_last", "response_first", "response_last"):
         columns[name] = masked(e[name], TIME, e[name] == r.NO_TIME)
@@ -314,7 +318,7 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
         columns[name] = masked(e[name], "int64", e[name] == 0)
     for name in ("request_bytes", "response_bytes"):
         columns[name] = masked(e[name], "int64", e[name] < 0)
-    for name in ("max_wait_ms", "min_bytes"):
+    for name in ("max_wait_ms", "min_bytes", "request_problem_at", "response_problem_at"):
         columns[name] = masked(e[name], "int32", e[name] == r.NO_INT32)
     return _table(EXCHANGES, columns, e)
 

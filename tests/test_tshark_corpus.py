@@ -13,9 +13,9 @@ import pytest
 from kafkatap import analyze
 from kafkatap.dissector.dtypes import MALFORMED
 from kafkatap.dissector.layouts.catalog import load_messages
-from kafkatap.dissector.layouts.reference import decode_message
 from kafkatap.dissector.layouts.schema import Field, Struct
 from tests.support.captures import read_bytes
+from tests.support.reference import decode_message
 from tests.support.wireshark import TSHARK, Framed, Place, Shown, read_framed, read_shown
 
 pytestmark = pytest.mark.skipif(TSHARK is None, reason="needs tshark")

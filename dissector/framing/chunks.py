@@ -105,7 +105,7 @@ def _buffer_rest(t, stream, part, taken):  # type: ignore[no-untyped-def]
     return rest < part.length - taken
 
 
-@helper
+@inlined
 def _read_part(t, c, d, stream, part):  # type: ignore[no-untyped-def]
     """Read the frames of a part, and add the rest to the search buffer if sync is lost.
 
@@ -126,6 +126,12 @@ def _read_part(t, c, d, stream, part):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _read_any_part(t, c, d, stream, part):  # type: ignore[no-untyped-def]
+    """`_read_part` for unusual parts, so that it is compiled twice and not once for each call."""
+    return _read_part(t, c, d, stream, part)
+
+
+@helper
 def _read_buffer(t, c, d, stream):  # type: ignore[no-untyped-def]
     """Read a search buffer that starts with a frame. Return whether bytes are missing behind it."""
     number = np.int64(stream.segments_first)
@@ -142,7 +148,7 @@ def _read_buffer(t, c, d, stream):  # type: ignore[no-untyped-def]
         part = _segment_part(t, segment, base)
         following = np.int64(segment.next)
         release_row(t.free_segments, number)
-        is_broken = _read_part(t, c, d, stream, part) or is_broken
+        is_broken = _read_any_part(t, c, d, stream, part) or is_broken
         number = following
     if capacity >= 0:
         defer_place(t, base, capacity)
@@ -205,7 +211,7 @@ def _read_stream(t, c, d, part, is_final):  # type: ignore[no-untyped-def]
         _resync_stream(t, c, d, stream, is_final)
         if part.length == 0 or stream.mode != STREAM_IN_SYNC:
             return
-    is_broken = _read_part(t, c, d, stream, part)
+    is_broken = _read_any_part(t, c, d, stream, part)
     if part.is_gap == 0:
         _resync_stream(t, c, d, stream, is_broken)
 
@@ -290,6 +296,11 @@ def _read_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
             if _count_unknown(connection, chunk):
                 connection.head = chunk.packet
         return
+    if stream.mode == STREAM_IN_SYNC and not is_gap:  # the usual case
+        is_broken = _read_part(t, c, d, stream, part)
+        if stream.mode != STREAM_IN_SYNC:
+            _resync_stream(t, c, d, stream, is_broken)
+        return
     if is_gap:
         stream.losses += 1
         if stream.mode == STREAM_AT_START:
@@ -311,7 +322,7 @@ def _read_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
             _read_stream(t, c, held_back, nothing, is_gap)
 
 
-@helper
+@inlined
 def _missing_room(t, c, chunk):  # type: ignore[no-untyped-def]
     """What has to grow before a chunk is read (FULL_*): nothing grows while it is.
 

@@ -81,6 +81,10 @@ def _clear_exchange(x):  # type: ignore[no-untyped-def]
     x.client_id = -1
     x.client_software = -1
     x.client_software_version = -1
+    x.request_problem = -1
+    x.response_problem = -1
+    x.request_problem_at = NO_INT32
+    x.response_problem_at = NO_INT32
     x.correlation_id = 0
     x.throttle_time_ms = NO_INT32
     x.max_wait_ms = NO_INT32

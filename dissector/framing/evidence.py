@@ -13,7 +13,7 @@ import numpy as np
 from kafkatap.kernels.decorator import helper
 
 from ..dtypes import MALFORMED, NO_INT16, OK, TRAILING_BYTES
-from ..programs.machine import ERROR_AT, run_program
+from ..programs.machine import ERROR_AT, NO_ROWS, run_program
 from .cursor import Cursor, i2, left
 from .headers import (
     LONGEST_FRAME,
@@ -99,7 +99,7 @@ def body_status(t, frame, header, is_request, starts_chunk):  # type: ignore[no-
     frame_end = frame.at + frame_size(frame)
     captured_end = min(frame.end, frame_end)
     status = run_program(
-        frame.buf, header.body, captured_end, frame_end, t.code, header.program, t.tape, 0, 0, 0, t.scratch
+        frame.buf, header.body, captured_end, frame_end, t.code, header.program, t.tape, NO_ROWS, 0, t.scratch
     )
     if is_request and api_key(frame) == PRODUCE:
         acks = acks_of(Cursor(frame.buf, header.body, captured_end), api_version(frame))

@@ -130,7 +130,7 @@ def drop_contradicted_frame(t, c, d, stream, part):  # type: ignore[no-untyped-d
         t.counts[0].resyncs += 1
 
 
-@helper
+@inlined
 def _finish_frame(t, c, d, stream, frame):  # type: ignore[no-untyped-def]
     """Read the header of a whole frame. The next byte of the stream starts another one."""
     if is_request_stream(t, c, d):
@@ -196,6 +196,26 @@ def _continue_frame(t, c, d, stream, part, taken):  # type: ignore[no-untyped-de
     return count
 
 
+@helper
+def _frame_in_part(stream, part, taken):  # type: ignore[no-untyped-def]
+    """The current frame, which lies behind the first `taken` bytes of a part."""
+    at = part.at + taken
+    return Frame(
+        part.buf, at, at + stream.kept, at + stream.frame_size, part.source, stream.first, part.ts, stream.packet_first,
+        part.packet,
+    )  # fmt: skip
+
+
+@helper
+def _frame_in_buffer(t, stream, part):  # type: ignore[no-untyped-def]
+    """The current frame, which lies in the stream's buffer and ends in a part."""
+    at = stream.buffer
+    return Frame(
+        t.pool, at, at + stream.used, at + stream.frame_size, np.int64(SOURCE_POOL), stream.first, part.ts,
+        stream.packet_first, part.packet,
+    )  # fmt: skip
+
+
 @inlined
 def read_frames(t, c, d, stream, part):  # type: ignore[no-untyped-def]
     """Read a part of a stream in sync. Return how many bytes of it were read; fewer than all if sync was lost."""
@@ -206,31 +226,22 @@ def read_frames(t, c, d, stream, part):  # type: ignore[no-untyped-def]
             moved = _begin_frame(t, c, d, stream, part, taken)
         elif stream.frame_size == 0 and part.end - part.at - taken < min(SIZE - stream.passed, part.length - taken):
             moved = np.int64(SYNC_LOST)
-        if moved > 0:
-            at = part.at + taken
-            frame = Frame(
-                part.buf, at, at + stream.kept, at + moved, part.source, stream.first, part.ts, stream.packet_first,
-                part.packet,
-            )  # fmt: skip
-            stream.frame_bytes += moved
-            _finish_frame(t, c, d, stream, frame)
-            forget_frame(stream)
-        elif moved == 0:
+        frame = _frame_in_part(stream, part, taken)
+        if moved == 0:
             moved = _continue_frame(t, c, d, stream, part, taken)
-            if moved != SYNC_LOST and stream.passed == stream.frame_size:
-                at = stream.buffer
-                frame = Frame(
-                    t.pool, at, at + stream.used, at + stream.frame_size, np.int64(SOURCE_POOL), stream.first, part.ts,
-                    stream.packet_first, part.packet,
-                )  # fmt: skip
-                stream.frame_bytes += stream.seen
-                _finish_frame(t, c, d, stream, frame)
-                defer_buffer(t, stream)
-                forget_frame(stream)
+            frame = _frame_in_buffer(t, stream, part)
+        elif moved > 0:
+            stream.seen = moved
+            stream.passed = moved
         if moved == SYNC_LOST:
             lose_frame(t, stream)
             stream.mode = STREAM_RESYNC
             t.counts[0].resyncs += 1
             break
+        if stream.passed == stream.frame_size:
+            stream.frame_bytes += stream.seen
+            _finish_frame(t, c, d, stream, frame)
+            defer_buffer(t, stream)
+            forget_frame(stream)
         taken += moved
     return taken

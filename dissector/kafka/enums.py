@@ -1,7 +1,7 @@
-"""What numbers in messages are called: Kafka's enums, and which field carries which.
+"""Names of numbers in messages: Kafka's enums, and the fields that carry them.
 
-The names are enums.tsv: enum, number, name (of booleans 0 and 1), as of Kafka 4.3. Most fields are told by their name
-alone, the same in every API; those in `_AT` by API and path. A number outside of its enum has no name.
+The names are in enums.tsv: enum, number, name (for booleans 0 and 1), as of Kafka 4.3. The name of a field determines
+its enum in every API, except for the fields of `_AT`. A number outside of its enum has no name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .error_codes import error_codes
 
 _TABLE = Path(__file__).with_name("enums.tsv")
 
-#: Enum by a field's last name. ErrorCode stands for every name that ends so, ApiKey for `catalog`'s names.
+#: Enum by a field's last name. ErrorCode is for every name that ends so; ApiKey uses the names of `catalog`.
 _NAMED = {
     "AcceptedCompressionTypes": "CompressionType",
     "AcknowledgeTypes": "AcknowledgeType",
@@ -59,10 +59,10 @@ _AT = {
     (31, REQUEST, "Filters.ResourceTypeFilter"): "ResourceType",
     (31, RESPONSE, "FilterResults.MatchingAcls.ResourceType"): "ResourceType",
 }
-#: Enum by the name of a layout that lies in bytes, and path.
+#: Enum by the name of a layout in byte fields, and path.
 _IN_LAYOUTS = {("ControlRecordTypeSchema", "Type"): "ControlRecordType"}
 _WHOLE = ("bool", "int8", "int16", "int32", "int64")
-#: The bits of an int32 that lists allowed operations are numbers of AclOperation; this value: they were not asked for.
+#: The bits of a set of operations are numbers of AclOperation. This value: the request did not want them.
 _NOT_ASKED = -(2**31)
 _LAST_TIME = 253_402_300_799_999  # ms: the end of the year 9999
 
@@ -91,7 +91,7 @@ def enum_of(api_key: int, direction: int, path: str, type_name: str) -> str | No
 
 
 def enum_in_layout(layout: str, path: str) -> str | None:
-    """The same for a field of a layout that lies in a byte field (`nested`)."""
+    """The same for a field of a layout in byte fields."""
     return _IN_LAYOUTS.get((layout, path))
 
 
@@ -103,7 +103,7 @@ def names_of(enum: str) -> Mapping[int, str]:
 
 
 def enum_name(enum: str, number: int) -> str:
-    """The name of one number; "" where it has none."""
+    """The name of one number, or ""."""
     return names_of(enum).get(number, "")
 
 
@@ -113,9 +113,9 @@ def is_operations(path: str, type_name: str) -> bool:
 
 
 def operations_text(bits: int) -> str:
-    """The operations of a set of them: "READ, DESCRIBE"; "not asked for", "none"."""
+    """The names of a set of operations: "READ, DESCRIBE"; "not requested", "none"."""
     if bits == _NOT_ASKED:
-        return "not asked for"
+        return "not requested"
     known = enums()["AclOperation"]
     return ", ".join(known.get(bit, f"bit {bit}") for bit in range(32) if bits >> bit & 1) or "none"
 
@@ -129,7 +129,7 @@ def is_time(path: str, type_name: str) -> bool:
 
 
 def time_text(ms: int) -> str:
-    """`2026-11-21T15:10:39.392Z`; "" for what is no time after the epoch."""
+    """`2026-11-21T15:10:39.392Z`; "" for a number that is no time after the epoch."""
     if not 0 < ms <= _LAST_TIME:
         return ""
     return f"{datetime.fromtimestamp(ms // 1000, UTC).isoformat()[:19]}.{ms % 1000:03}Z"

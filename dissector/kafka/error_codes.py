@@ -1,4 +1,4 @@
-"""Kafka's error codes: names, and whether a client may try again.
+"""Kafka's error codes: their names, and whether a client may retry.
 
 The table is error_codes.tsv: code, name, retriable; codes -1 to 133 as of Kafka 4.3.
 """

@@ -1,7 +1,7 @@
-"""Which Kafka release knows which (api_key, version). The table is releases.tsv: 31 releases from 0.8.2 to 4.3.
+"""The (api_key, version) pairs that each Kafka release supports. The table is releases.tsv: 31 releases, 0.8.2 to 4.3.
 
-A release "knows" a version when its own client classes can speak it as a stable one. Between-broker requests of 0.8.2
-are counted from 0.8.2, though only its broker could speak them. KIP-896 removed old versions in 4.0.
+A release supports a version if its client classes have it as a stable one. Requests between brokers of 0.8.2 count from
+0.8.2, though only brokers had them. KIP-896 removed old versions in 4.0.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ def _known() -> dict[tuple[int, int], tuple[str, str]]:
 
 
 def known_since(api_key: int, version: int) -> str | None:
-    """The first release that knows this version; None when no release does (unstable ones, and what is newer)."""
+    """The first release that supports this version; None for unstable and newer versions."""
     entry = _known().get((api_key, version))
     return entry[0] if entry else None
 
 
 def removed_in(api_key: int, version: int) -> str | None:
-    """The release that dropped this version ("4.0"); None while the newest still knows it, or none ever did."""
+    """The release that removed this version ("4.0"); None if the newest release supports it, or none ever did."""
     entry = _known().get((api_key, version))
     return (entry[1] or None) if entry else None
 
 
 def speaks(release: str, api_key: int, version: int) -> bool:
-    """Whether a release of `RELEASES` knows this version."""
+    """Whether a release of `RELEASES` supports this version."""
     since, gone = known_since(api_key, version), removed_in(api_key, version)
     at = _numbers(release)
     return since is not None and _numbers(since) <= at and (gone is None or at < _numbers(gone))
 
 
 def oldest_release_for(pairs: Iterable[tuple[int, int]]) -> str:
-    """The oldest release that a client which speaks all these (api_key, version) pairs can be of.
+    """The oldest release with all these (api_key, version) pairs; "" if there is none.
 
-    Pairs that no release knows are passed over; "" when none is left.
+    Pairs that no release supports are ignored.
     """
     since = {known_since(api_key, version) for api_key, version in pairs} - {None}
     return max((release for release in since if release), key=_numbers, default="")

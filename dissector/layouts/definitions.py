@@ -1,7 +1,7 @@
 """Kafka's own message definitions (JSON with // comments) read into the model of `schema`.
 
-With these a newer Kafka can be read before the project knows it. What such a file says of defaults, documentation and
-code generation is passed over. A message without valid versions (an API that Kafka removed) gives nothing.
+With them a user can decode a newer Kafka than the built-in layouts. Defaults, documentation and options for code
+generation are ignored. A message without valid versions, of an API that Kafka removed, has no layout.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from .notation import clip, parse_range
-from .schema import FIXED_WIDTHS, NO_VERSIONS, REQUEST, RESPONSE, VARIABLE_TYPES, Field, Message, Struct, Versions
+from .schema import FIXED_WIDTHS, NO_VERSIONS, REQUEST, RESPONSE, VARIABLE_TYPES, Field, MessageLayout, Struct, Versions
 
 #: Strings are matched so that a // inside one stays.
 _STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -25,7 +24,7 @@ _ENTITY_ROLES = {
     "transactionalId": "transactional_id",
     "brokerId": "broker_id",
 }
-#: Fields that have a role though no definition says so, by name and type.
+#: Roles of fields without an entity type, by name and type.
 _NAMED_ROLES = {
     ("Index", "int32"): "partition",
     ("Partition", "int32"): "partition",
@@ -48,18 +47,12 @@ class DefinitionError(ValueError):
     """A text that is not one of Kafka's message definitions."""
 
 
-def read_definitions(folder: str | Path) -> dict[tuple[int, int], Message]:
-    """All definitions of a folder of .json files, by (api_key, direction)."""
-    paths = sorted(Path(folder).glob("*.json"))
-    return load_definitions({path.name: path.read_bytes() for path in paths})
-
-
-def load_definitions(texts: Mapping[str, str | bytes]) -> dict[tuple[int, int], Message]:
+def load_definitions(texts: Mapping[str, str | bytes]) -> dict[tuple[int, int], MessageLayout]:
     """The requests and responses among `texts` (name of the source → text, bytes are UTF-8), by (api_key, direction).
 
-    DefinitionError names the source that is malformed, and says what is wrong there.
+    DefinitionError names a malformed source and the error in it.
     """
-    messages: dict[tuple[int, int], Message] = {}
+    messages: dict[tuple[int, int], MessageLayout] = {}
     for source, text in texts.items():
         try:
             message = load_definition(text if isinstance(text, str) else text.decode("utf-8"))
@@ -74,8 +67,8 @@ def load_definitions(texts: Mapping[str, str | bytes]) -> dict[tuple[int, int], 
     return messages
 
 
-def load_definition(text: str) -> Message | None:
-    """One definition; None where it is no request or response, or has no valid versions."""
+def load_definition(text: str) -> MessageLayout | None:
+    """One definition; None if it is no request or response, or has no valid versions."""
     definition = json.loads(_STRING_OR_COMMENT.sub(lambda match: match[1] or "", text))
     if definition["type"] not in _DIRECTIONS:
         return None
@@ -90,8 +83,8 @@ def load_definition(text: str) -> Message | None:
     return replace(message, name=message.name.removesuffix(suffix))
 
 
-def load_data_definition(text: str) -> Message | None:
-    """A definition of what lies in a byte field ("type": "data"), under the key 0; None where it is another."""
+def load_data_definition(text: str) -> MessageLayout | None:
+    """A definition of a layout in byte fields ("type": "data"), with the key 0; None for another type."""
     definition = json.loads(_STRING_OR_COMMENT.sub(lambda match: match[1] or "", text))
     if definition["type"] != "data":
         return None
@@ -99,13 +92,13 @@ def load_data_definition(text: str) -> Message | None:
     return replace(message, has_header=False)
 
 
-def _load(definition: dict[str, Any], direction: int, versions: Versions, api_key: int) -> Message:
+def _load(definition: dict[str, Any], direction: int, versions: Versions, api_key: int) -> MessageLayout:
     name = definition["name"]
     flexible = clip(_versions(definition.get("flexibleVersions", "none")), versions)
     shared = {struct["name"]: struct for struct in definition.get("commonStructs", ())}
     loader = _Loader(direction, versions, shared)
     body = Struct(name, loader.fields(definition.get("fields", ())))
-    return Message(api_key, name, direction, versions, flexible, body)
+    return MessageLayout(api_key, name, direction, versions, flexible, body)
 
 
 def _versions(text: str) -> Versions:
@@ -154,7 +147,7 @@ class _Loader:
 
 
 def role_of(name: str, type_name: str, is_array: bool, entity_type: str | None, direction: int) -> str | None:
-    """The role of a field by its entity type, or else by its name and type; None for most fields."""
+    """The role of a field by its entity type, or by its name and type; None for most fields."""
     if entity_type in _ENTITY_ROLES:
         return _ENTITY_ROLES[entity_type]
     if direction == RESPONSE and type_name == "int16" and name.endswith("ErrorCode"):

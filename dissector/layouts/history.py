@@ -1,17 +1,17 @@
-"""What came and what went with a version of a message, by its layout."""
+"""The fields that a version of a message added, removed or changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from .schema import Field, Message, Struct
+from .schema import Field, MessageLayout, Struct
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A field as one version has it. `type`: as the notation writes it ("[]FetchTopic?", "int32"); `tag`: its number
-    in the tag section, None where it has a place of its own."""
+    """A field in one version. `type` is in the notation ("[]FetchTopic?", "int32"). `tag` is its number in the tag
+    section, or None."""
 
     type: str
     tag: int | None = None
@@ -19,20 +19,20 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The fields of one version against those of the version before, by path ("Topics.Partitions.Partition").
-    `whole`: there is none before, so that `added` are all of its fields."""
+    """The fields of one version compared with the version before, by path ("Topics.Partitions.Partition"). `whole`:
+    there is no version before, so `added` are all fields."""
 
     added: Mapping[str, Entry]
     removed: tuple[str, ...]
-    changed: Mapping[str, Entry]  # another type, nullable or not any more, tagged: as it is now
+    changed: Mapping[str, Entry]  # its type, nullability or tag; as it is now
     whole: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
 
 
-def changes_in(message: Message, version: int) -> Changes:
-    """What is new in a version; of a message's first version all of its fields are."""
+def changes_in(message: MessageLayout, version: int) -> Changes:
+    """The changes in a version; of the first version all fields."""
     now = dict(_entries(message.body, version, ""))
     whole = version - 1 not in message.versions
     before = {} if whole else dict(_entries(message.body, version - 1, ""))
@@ -45,7 +45,7 @@ def changes_in(message: Message, version: int) -> Changes:
 
 
 def _entries(struct: Struct, version: int, prefix: str) -> Iterator[tuple[str, Entry]]:
-    """Every field that a version has, in the order of the layout."""
+    """The fields of a version, in the order of the layout."""
     for item in struct.fields:
         if version in item.versions:
             path = prefix + item.name

@@ -14,11 +14,11 @@ One file holds one API, both directions (messages/001_Fetch.kmsg):
     response 0-18 flexible 12+
       ThrottleTimeMs int32 1+ @throttle_time_ms
 
-- `api KEY NAME` comes first. `request` and `response` give the message's versions, and the flexible ones if any.
-- A field is `Name type versions` and then marks; two spaces of indentation a level; fields stand in wire order.
+- `api KEY NAME` comes first. `request` and `response` have the message's versions, and the flexible ones if any.
+- A field is `Name type versions` and then marks; two spaces of indentation a level; fields are in wire order.
 - Types: the names of `schema.FIXED_WIDTHS` and `schema.VARIABLE_TYPES`; a capitalised name is a struct, whose fields
   are indented below it; `[]` before a type makes it an array.
-- `?` after a type: null may stand there in all versions of the field; `?7+`: only in versions 7 and later.
+- `?` after a type: the field may be null in all versions; `?7+`: only in versions 7 and later.
 - Versions: `3+` (to the message's last), `3-5` or `3`. A range with an end must lie within the message's versions.
 - Marks: `tag N` (the field lies in the tag section), `tag N 3+` (only in these versions), `@role` (`schema.ROLES`),
   `flexible=none` (its length stays an int16 or int32 in flexible versions).
@@ -47,7 +47,7 @@ from .schema import (
     ROLES,
     VARIABLE_TYPES,
     Field,
-    Message,
+    MessageLayout,
     Struct,
     Versions,
 )
@@ -88,7 +88,7 @@ def clip(versions: Versions, bounds: Versions) -> Versions:
     return both if both else NO_VERSIONS
 
 
-def parse_api(text: str, source: str = "<text>") -> tuple[Message, ...]:
+def parse_api(text: str, source: str = "<text>") -> tuple[MessageLayout, ...]:
     """The messages of one file, requests first as written. NotationError names `source` and the line."""
     number = 0
     try:
@@ -97,7 +97,7 @@ def parse_api(text: str, source: str = "<text>") -> tuple[Message, ...]:
         if not lines or lines[0].depth or lines[0].words[0] != "api" or len(lines[0].words) != 3:
             raise ValueError("the first line must be: api KEY NAME")
         api_key, name = int(lines[0].words[1]), lines[0].words[2]
-        messages: list[Message] = []
+        messages: list[MessageLayout] = []
         position = 1
         while position < len(lines):
             number = lines[position].number
@@ -114,12 +114,12 @@ def parse_api(text: str, source: str = "<text>") -> tuple[Message, ...]:
         raise NotationError(f"{source}, line {number}: {error}") from None
 
 
-def parse_data(text: str, source: str = "<text>") -> tuple[Message, ...]:
+def parse_data(text: str, source: str = "<text>") -> tuple[MessageLayout, ...]:
     """The layouts of one file of `data` blocks; the place in it is each one's api_key. NotationError as `parse_api`."""
     number = 0
     try:
         lines = list(_lines(text))
-        layouts: list[Message] = []
+        layouts: list[MessageLayout] = []
         position = 0
         while position < len(lines):
             number = lines[position].number
@@ -136,7 +136,7 @@ def parse_data(text: str, source: str = "<text>") -> tuple[Message, ...]:
 
 
 class _LineError(ValueError):
-    """A ValueError that knows its line."""
+    """A ValueError with its line."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
@@ -164,7 +164,7 @@ class _Direction:
         self.shared_at: dict[str, int] = {}
         self.shared: dict[str, Struct | None] = {}  # None while it is being read: a struct within itself
 
-    def parse(self) -> tuple[Message, int]:
+    def parse(self) -> tuple[MessageLayout, int]:
         head = self.lines[self.start].words
         is_data = head[0] == "data"
         if is_data:
@@ -186,7 +186,7 @@ class _Direction:
         direction = _DIRECTIONS[head[0]]
         suffix = "" if is_data else "Request" if direction == REQUEST else "Response"
         struct = Struct(self.name + suffix, body)
-        message = Message(self.api_key, self.name, direction, self.versions, flexible, struct, not is_data)
+        message = MessageLayout(self.api_key, self.name, direction, self.versions, flexible, struct, not is_data)
         return message, self.end
 
     def _fields(self, parent: int) -> tuple[Field, ...]:
@@ -272,14 +272,14 @@ class _Direction:
         return struct
 
 
-def render_api(messages: Iterable[Message]) -> str:
+def render_api(messages: Iterable[MessageLayout]) -> str:
     """One file: the api line and each message in turn. All are of one API."""
     messages = list(messages)
     head = f"api {messages[0].api_key} {messages[0].name}\n"
     return "\n".join([head, *(render_message(message) for message in messages)])
 
 
-def render_message(message: Message) -> str:
+def render_message(message: MessageLayout) -> str:
     """One direction, from its `request` or `response` line on, or one `data` block."""
     word = "request" if message.direction == REQUEST else "response"
     if not message.has_header:
@@ -312,13 +312,13 @@ def _structs(struct: Struct) -> Iterator[Struct]:
                     pending.append(field.struct)
 
 
-def _range(versions: Versions, message: Message) -> str:
+def _range(versions: Versions, message: MessageLayout) -> str:
     if versions.high == message.versions.high:
         return f"{versions.low}+"
     return str(versions.low) if versions.low == versions.high else f"{versions.low}-{versions.high}"
 
 
-def _render_fields(struct: Struct, message: Message, shared: set[Struct], depth: int) -> Iterator[str]:
+def _render_fields(struct: Struct, message: MessageLayout, shared: set[Struct], depth: int) -> Iterator[str]:
     for field in struct.fields:
         type_name = field.struct.name if field.struct else field.type
         words = [field.name, ("[]" if field.is_array else "") + type_name, _range(field.versions, message)]

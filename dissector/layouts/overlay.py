@@ -1,11 +1,11 @@
 """A folder of Kafka's own definitions laid over the built-in layouts.
 
-Where both have a version of a message the folder's layout stands: it was pointed at on purpose, and a version that was
-not yet stable may have changed. Versions that only the built-in layout has stay, as long as they follow on those of the
-folder without a gap. The result is one `Message` for each (api_key, direction) over all its versions, like any other.
+If both have a version of a message, the folder's layout wins: the user pointed at it, and a version that was not yet
+stable may have changed. Versions that only the built-in layout has stay if no gap separates them from the folder's.
+The result is one `MessageLayout` for each (api_key, direction), over all versions of the message.
 
-A layout is put together field by field. A field of the same name and kind in both becomes one; one that changed its
-kind, or its place, becomes two that exist in different versions, the built-in one under a name of its own (`TopicV0`).
+Layouts are merged field by field. A field of the same name and kind in both becomes one. A field that changed its kind
+or its place becomes two that exist in different versions; the built-in one gets a name of its own (`TopicV0`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .catalog import built_in_names, load_messages
-from .schema import NO_VERSIONS, Field, Message, Struct, Versions
-
-if TYPE_CHECKING:
-    from ..programs.program import Programs
+from .schema import NO_VERSIONS, Field, MessageLayout, Struct, Versions
 
 #: Where the definitions lie in Kafka's sources.
 _IN_KAFKA = Path("clients/src/main/resources/common/message")
@@ -30,12 +26,12 @@ _IN_KAFKA = Path("clients/src/main/resources/common/message")
 
 @dataclass(frozen=True)
 class Definitions:
-    """A folder's definitions: texts by file name, read once. `digest` changes with their content alone."""
+    """A folder's definitions: texts by file name, read once. `digest` changes with their content only."""
 
     folder: str
     texts: Mapping[str, bytes] = field(repr=False)
-    #: Programs by profile, as `program.load_programs` made them.
-    programs: dict[str, Programs] = field(default_factory=dict, repr=False, compare=False)
+    #: Results that others derive from the definitions, by name: they live as long as these do.
+    derived: dict[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -47,9 +43,9 @@ class Definitions:
         return found.hexdigest()
 
     @cached_property
-    def own(self) -> dict[tuple[int, int], Message]:
-        """What the folder alone says, by (api_key, direction). DefinitionError names the file that is malformed."""
-        from .definitions import DefinitionError, load_definitions  # here: what is kept needs none of it
+    def own(self) -> dict[tuple[int, int], MessageLayout]:
+        """The layouts of the folder alone, by (api_key, direction). DefinitionError names a malformed file."""
+        from .definitions import DefinitionError, load_definitions  # kept programs need none of it
 
         try:
             found = load_definitions(self.texts)
@@ -62,7 +58,7 @@ class Definitions:
         return found
 
     @cached_property
-    def messages(self) -> dict[tuple[int, int], Message]:
+    def messages(self) -> dict[tuple[int, int], MessageLayout]:
         """The built-in layouts with the folder's laid over them, by (api_key, direction)."""
         return lay_over(load_messages(), self.own)
 
@@ -72,31 +68,24 @@ class Definitions:
         return {key: message.name for (key, _), message in self.own.items() if key not in built_in_names()}
 
 
-def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
-    """Read and check a folder of Kafka's .json definitions, and learn the names of the APIs that are new in it.
-
-    OSError where it cannot be read, DefinitionError where it holds no definitions, or a malformed one.
-    """
+def read_folder(folder: str | os.PathLike[str]) -> Definitions:
+    """The .json files of a folder, not parsed yet. OSError if they cannot be read."""
     texts = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.suffix == ".json"}
-    definitions = Definitions(str(folder), texts)
-    from ..programs.program import load_programs  # here: what only lists layouts needs no arrays
-
-    load_programs("summary", definitions)
-    return definitions
+    return Definitions(str(folder), texts)
 
 
 def lay_over(
-    built_in: Mapping[tuple[int, int], Message], own: Mapping[tuple[int, int], Message]
-) -> dict[tuple[int, int], Message]:
-    """Both together, by (api_key, direction); where both have a version the layout of `own` stands."""
+    built_in: Mapping[tuple[int, int], MessageLayout], own: Mapping[tuple[int, int], MessageLayout]
+) -> dict[tuple[int, int], MessageLayout]:
+    """Both together, by (api_key, direction). If both have a version, the layout of `own` wins."""
     together = {**built_in, **own}
     for key in built_in.keys() & own.keys():
         together[key] = lay_message_over(built_in[key], own[key])
     return together
 
 
-def lay_message_over(old: Message, new: Message) -> Message:
-    """`new`, and those versions of `old` that it lacks and that it follows on. The name is the old one's."""
+def lay_message_over(old: MessageLayout, new: MessageLayout) -> MessageLayout:
+    """`new` with the versions of `old` that are next to its own. The name is that of `old`."""
     low, high = new.versions.low, new.versions.high
     while low - 1 in old.versions:
         low -= 1
@@ -107,11 +96,13 @@ def lay_message_over(old: Message, new: Message) -> Message:
     flexible = _range((frozenset(old.flexible) & kept) | frozenset(new.flexible))
     if flexible is None:
         return replace(new, name=old.name)
-    return Message(new.api_key, old.name, new.direction, versions, flexible, _lay_struct(old.body, new.body, kept))
+    return MessageLayout(
+        new.api_key, old.name, new.direction, versions, flexible, _lay_struct(old.body, new.body, kept)
+    )
 
 
 def _range(versions: Iterable[int]) -> Versions | None:
-    """A set of versions as a range; None where there is a gap in it."""
+    """A set of versions as a range; None if it has a gap."""
     found = sorted(versions)
     if not found:
         return NO_VERSIONS
@@ -119,10 +110,10 @@ def _range(versions: Iterable[int]) -> Versions | None:
 
 
 def _lay_struct(old: Struct, new: Struct, kept: frozenset[int]) -> Struct:
-    """The fields of both, each in the order of its own layout; `kept`: the versions that `old` speaks for."""
+    """The fields of both, each in the order of its own layout. `kept` are the versions that come from `old`."""
     places = {item.name: place for place, item in enumerate(new.fields)}
     fields: list[Field] = []
-    done = 0  # how many of the new fields stand in `fields`
+    done = 0  # new fields that are in `fields`
     for item in old.fields:
         if not kept & frozenset(item.versions):
             continue
@@ -137,7 +128,7 @@ def _lay_struct(old: Struct, new: Struct, kept: frozenset[int]) -> Struct:
 
 
 def _lay_field(old: Field, new: Field, kept: frozenset[int]) -> Field | None:
-    """One field over the versions of both; None where they are not of one kind."""
+    """One field over the versions of both; None if they are of different kinds."""
     if (old.type, old.is_array, old.flexible) != (new.type, new.is_array, new.flexible):
         return None
     tagged_alike = old.tag == new.tag or old.tag < 0 or new.tag < 0
@@ -157,7 +148,7 @@ def _lay_field(old: Field, new: Field, kept: frozenset[int]) -> Field | None:
 
 
 def _alone(item: Field, kept: frozenset[int], renamed: bool) -> list[Field]:
-    """A field of the built-in layout for the kept versions alone, as one field for each unbroken run of them."""
+    """A field of the built-in layout in the kept versions: one field for each range of versions."""
     fields: list[Field] = []
     for run in _runs(kept & frozenset(item.versions)):
         name = f"{item.name}V{run.low}" if renamed or fields else item.name
@@ -173,7 +164,7 @@ def _within(versions: Versions, bounds: Versions) -> Versions:
 
 
 def _runs(versions: frozenset[int]) -> list[Versions]:
-    """Unbroken ranges, ascending."""
+    """Ranges without gaps, ascending."""
     found: list[Versions] = []
     for version in sorted(versions):
         if found and found[-1].high == version - 1:

@@ -1,7 +1,7 @@
-"""The model of Kafka's message layouts: what the notation and Kafka's own definitions are read into.
+"""The model of Kafka's message layouts. The notation and Kafka's own definitions are parsed into it.
 
-A `Message` is one direction of one API over all its versions. Its `Struct`s hold `Field`s in wire order, each with the
-versions in which it exists. Nothing here reads files, bytes or text.
+A `MessageLayout` is one direction of one API over all its versions. Its `Struct`s hold `Field`s in wire order, each
+with the versions in which it exists. This module reads no files, bytes or text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIXED_WIDTHS = {
 #: Types with a length before their bytes. `records` is laid out as `bytes` is.
 VARIABLE_TYPES = ("string", "bytes", "records")
 
-#: Roles a field can have beyond its type: what it names or means, the same in every API.
+#: Roles of fields: what they name or mean, the same in every API.
 ROLES = (
     "topic_name",
     "topic_id",
@@ -66,9 +66,9 @@ OPEN = 32767
 class Field:
     """One field: `type` is a name of FIXED_WIDTHS or VARIABLE_TYPES, or "struct" (then `struct` is set).
 
-    An array has `is_array`; its elements are of `type`. `tagged` are the versions in which the field lies in the tag
-    section under number `tag`. `nullable` are the versions in which null may stand (for an array: the array itself).
-    `flexible` False means that a string stays int16-prefixed even in flexible versions (client_id of the header).
+    If `is_array` is set, the elements are of `type`. `tagged` are the versions in which the field lies in the tag
+    section under number `tag`. `nullable` are the versions in which the field, or the whole array, may be null.
+    `flexible` False: the length of a string is an int16 even in flexible versions (client_id of the header).
     """
 
     name: str
@@ -92,11 +92,8 @@ class Struct:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One direction of one API: key, name ("Fetch"), all versions, those that are flexible, and the body's layout.
-
-    `header_version` gives the request or response header's version for each message version.
-    """
+class MessageLayout:
+    """One direction of one API: key, name ("Fetch"), all versions, the flexible ones, and the layout of the body."""
 
     api_key: int
     name: str
@@ -104,14 +101,21 @@ class Message:
     versions: Versions
     flexible: Versions
     body: Struct
-    #: False of layouts that lie in byte fields: no header before them, and `api_key` is only a place in a list.
+    #: False for layouts in byte fields: they have no header, and `api_key` is only a place in a list.
     has_header: bool = True
 
     def header_version(self, version: int) -> int:
-        """Kafka's rule: requests 1 (flexible 2, ControlledShutdown v0 0), responses 0 (flexible 1, ApiVersions 0)."""
+        """The version of the header before a message of this version.
+
+        Kafka's rule: requests 1 (flexible 2, ControlledShutdown v0 0), responses 0 (flexible 1, ApiVersions 0).
+        """
         if not self.has_header:
             return 0
         flexible = version in self.flexible
         if self.direction == REQUEST:
             return 0 if self.api_key == 7 and version == 0 else 1 + flexible
         return 0 if self.api_key == 18 else int(flexible)
+
+    def has_header_tags(self, version: int) -> bool:
+        """Whether the header before this message ends with a tag section."""
+        return self.header_version(version) == (2 if self.direction == REQUEST else 1)

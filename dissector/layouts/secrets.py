@@ -1,8 +1,8 @@
-"""Which fields of which messages hold secrets: the one place that says so, for everything that shows values.
+"""The fields that hold secrets. All code that shows values decides by this module.
 
-A field is named by its API, direction and path of names ("Upsertions.Salt"). What a configuration's value holds is told
-by the configuration's name beside it, or by the broker's own mark; where that mark was not read the value is secret.
-Payload that nobody should meet by chance (the metrics that clients push) is treated alike.
+A field is identified by its API, direction and path of names ("Upsertions.Salt"). A configuration's value is secret
+by the name of the configuration, or by the broker's mark; without the mark it is secret too. The metrics that clients
+push are treated as secrets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .schema import REQUEST, RESPONSE
 
-#: (api_key, direction, path) of fields that are secret whatever they hold.
+#: (api_key, direction, path) of fields that are always secret.
 SECRET_FIELDS = frozenset(
     (
         (36, REQUEST, "AuthBytes"),
@@ -30,8 +30,8 @@ SECRET_FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Values that are secret because of what stands beside them: the `value` of a configuration by its `name`; `flag`
-    is the broker's mark. With `inner`, what the mark covers as well: the values of these elements."""
+    """The field `value` of a configuration is secret by its `name` or by `flag`, the broker's mark. The mark covers the
+    values of the elements of `inner`, too."""
 
     value: str
     name: str = "Name"
@@ -57,7 +57,7 @@ GUARDS = {
     },
 }
 
-#: APIs of whose bytes none are shown that the layouts do not explain: those above, and those that carry such messages.
+#: APIs whose bytes without a layout are not shown: those above, and those that carry such messages.
 CAREFUL_APIS = frozenset(api_key for api_key, _, _ in (*SECRET_FIELDS, *GUARDS)) | {17, 58}
 
 _VERSION = re.compile(r"V\d+(?=\.|$)")
@@ -68,30 +68,30 @@ _SECRET_NAME = re.compile(
 
 
 def is_secret_field(api_key: int, direction: int, path: str) -> bool:
-    """Whether a field is secret whatever it holds. `path`: names from the body, dotted.
+    """Whether a field is always secret. `path`: names from the body, with dots.
 
-    Where definitions of two Kafkas differ, a field may carry the version of the older layout in its name (`overlay`).
+    If the definitions of two Kafkas differ, a field may have the version of the older layout in its name (`overlay`).
     """
     return (api_key, direction, _VERSION.sub("", path)) in SECRET_FIELDS
 
 
 def guard_of(api_key: int, direction: int, path: str) -> Guard | None:
-    """The guard of a struct, if it has one. `path`: names from the body, dotted."""
+    """The guard of a struct, or None. `path`: names from the body, with dots."""
     return GUARDS.get((api_key, direction, _VERSION.sub("", path)))
 
 
 def is_guarded_field(api_key: int, direction: int, path: str) -> bool:
-    """Whether a field may be secret, by what stands beside it."""
+    """Whether a guard decides if a field is secret."""
     struct, _, name = _VERSION.sub("", path).rpartition(".")
     guard = guard_of(api_key, direction, struct)
     return guard is not None and guard.value == name
 
 
 def may_be_secret(api_key: int, direction: int, path: str) -> bool:
-    """Whether a field is not to be compared with, printed, or otherwise told without being asked for by name."""
+    """Whether a field may be secret, so that it is neither compared nor printed unless the user names it."""
     return is_secret_field(api_key, direction, path) or is_guarded_field(api_key, direction, path)
 
 
 def is_secret_name(name: str | None) -> bool:
-    """Whether a configuration of this name may hold a secret ("ssl.keystore.password"); so does one without a name."""
+    """Whether a configuration with this name may be secret ("ssl.keystore.password"). One without a name may be."""
     return name is None or _SECRET_NAME.search(name) is not None

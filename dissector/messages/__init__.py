@@ -1,1 +1,1 @@
-"""The layouts of Kafka's messages as data: one .kmsg file for each API, in the notation of `dissector.notation`."""
+"""The layouts of Kafka's messages as data: one .kmsg file for each API, in the notation of `layouts.notation`."""

@@ -1,6 +1,6 @@
 """Layouts to programs: every version of every message, for a profile.
 
-The version's conditions are folded away, and runs of unwanted fields of fixed size become part of the next instruction.
+A program has no conditions on versions. Runs of unwanted fields of fixed size become part of the next instruction.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..layouts.schema import FIXED_WIDTHS, REQUEST, Field, Message, Struct
+from ..layouts.schema import FIXED_WIDTHS, REQUEST, Field, MessageLayout, Struct
 from . import machine as m
 from .fields import HEADER_TAGS, TAGS, FieldTable, number_fields
 from .profiles import Profile
 from .program import KEYS, VERSIONS, Programs
 from .roles import R_ERROR_CODE
 
-#: The largest need of one instruction; longer runs of unwanted fields are split.
+#: The most bytes that one instruction needs; longer runs of unwanted fields are split.
 _LARGEST_NEED = (1 << 22) - 1
 
 _FIXED_OPS = {
@@ -32,7 +32,7 @@ _FIXED_OPS = {
 }
 
 
-def compile_messages(messages: Mapping[tuple[int, int], Message], profile: Profile) -> Programs:
+def compile_programs(messages: Mapping[tuple[int, int], MessageLayout], profile: Profile) -> Programs:
     """Compile every version of every message. ValueError names the message that cannot be compiled."""
     table = number_fields(messages)
     index = np.full(2 * KEYS * VERSIONS, -1, np.int32)
@@ -51,14 +51,16 @@ def compile_messages(messages: Mapping[tuple[int, int], Message], profile: Profi
     return Programs(np.array(code, np.int32), index, roles, profile.name, table)
 
 
-def _label(message: Message, version: int) -> str:
+def _label(message: MessageLayout, version: int) -> str:
     return f"{message.name}{'Request' if message.direction == REQUEST else 'Response'} v{version}"
 
 
 class _Compiler:
-    """Writes the program of one version. `skip` are unwanted bytes that the next instruction is to take along."""
+    """Writes the program of one version. `skip` counts unwanted bytes that the next instruction has to skip."""
 
-    def __init__(self, code: list[int], message: Message, version: int, table: FieldTable, profile: Profile) -> None:
+    def __init__(
+        self, code: list[int], message: MessageLayout, version: int, table: FieldTable, profile: Profile
+    ) -> None:
         self.code, self.message, self.version, self.profile = code, message, version, profile
         self.table = table
         self.flexible = version in message.flexible
@@ -74,11 +76,11 @@ class _Compiler:
         self.write(m.OP_END)
 
     def header(self) -> None:
-        if self.message.header_version(self.version) == (2 if self.message.direction == REQUEST else 1):
+        if self.message.has_header_tags(self.version):
             self.tags({}, "", self.id(HEADER_TAGS))
 
     def compile_head(self) -> None:
-        """Only as far as the last wanted field."""
+        """Compile the body up to the last wanted field."""
         present = self.present(self.message.body)
         wanted = [place for place, item in enumerate(present) if self.gives_rows(item, item.name)]
         if wanted:
@@ -93,7 +95,7 @@ class _Compiler:
         return self.table.find[self.message.api_key, self.message.direction, path]
 
     def write(self, op: int, need: int = 0, a: int = -1, b: int = 0, c: int = 0) -> int:
-        """Append an instruction; return where `land` finds it."""
+        """Append an instruction; return its place for `land`."""
         while self.skip + need > _LARGEST_NEED:
             step = min(self.skip, _LARGEST_NEED)
             self.skip -= step
@@ -113,7 +115,7 @@ class _Compiler:
             self.code[at + 2] |= distance << 8
 
     def flush(self) -> None:
-        """Skip now what waits to be skipped: a jump is to land here."""
+        """Write the pending skip, so that a jump can land here."""
         if self.skip:
             self.write(m.OP_SKIP)
 
@@ -210,11 +212,11 @@ class _Compiler:
         return self.profile.wanted(self.table[number], self.version)
 
     def is_sparse(self, number: int) -> bool:
-        """Whether this field gives a row only where it is not 0."""
+        """Whether this field has a row only if it is not 0."""
         return not self.profile.zero_errors and self.table[number].role == R_ERROR_CODE
 
     def gives_rows(self, item: Field, path: str, sparse: bool = True) -> bool:
-        """Whether anything of this field, or inside of it, gives rows; `sparse` False: rows of its own in any case."""
+        """Whether this field, or one inside of it, has rows; with `sparse` False, rows for every value."""
         number = self.id(path)
         if self.wants(number) and (sparse or not self.is_sparse(number)):
             return True
@@ -227,7 +229,7 @@ class _Compiler:
         return any(self.gives_rows(inner, f"{path}.{inner.name}", sparse) for inner in self.present(item.struct))
 
     def width(self, item: Field) -> tuple[int, bool]:
-        """The least number of bytes of one value (one element, if an array), and whether it never takes more."""
+        """The least number of bytes of one value, or of one element of an array, and whether it is always this many."""
         if item.struct is not None:
             return self.struct_width(item.struct)
         if item.type in FIXED_WIDTHS:

@@ -8,7 +8,7 @@ from .program import Programs
 #: Names of the operations by number ("array_c").
 OP_NAMES = {value: name[3:].lower() for name, value in vars(m).items() if name.startswith("OP_")}
 _JUMPS = frozenset((m.OP_ARRAY_32, m.OP_ARRAY_C, m.OP_NULLABLE_STRUCT, m.OP_TAGS, m.OP_TAG_NEXT))
-#: What c means.
+#: The meaning of c.
 _COUNTED = {
     m.OP_ARRAY_32: "least",
     m.OP_ARRAY_C: "least",
@@ -20,7 +20,7 @@ _FLAGS = ((m.NULLABLE, "nullable"), (m.ROW, "row"), (m.AHEAD, "ahead"))
 
 
 def disassemble(programs: Programs, api_key: int, version: int, direction: int) -> str:
-    """A program, one instruction a line: place, operation, bytes needed, field, flags, where it jumps to, count."""
+    """A program, one instruction a line: place, operation, bytes needed, field, flags, target of the jump, count."""
     start = programs.find(api_key, version, direction)
     if start < 0:
         raise KeyError(f"no program for api_key {api_key} version {version} direction {direction}")

@@ -1,8 +1,8 @@
-"""All fields of all messages, numbered: what a row of the tape is about, and what a field means (its role).
+"""All fields of all messages by number, with their roles. A row of the tape has the number of its field.
 
-A field's id depends on the messages alone, not on what a profile wants: the ids of two profiles compiled from the same
-messages are the same. An array has two ids: of its elements, and after it of the array as a whole (path `Topics#`).
-Every struct of a message with flexible versions has one for the tags that no field claims.
+A field's id depends only on the messages: all profiles compiled from the same messages have the same ids. An array has
+two ids: one for its elements, and the next one for the array as a whole (path `Topics#`). In a message with flexible
+versions each struct has an id for its unknown tags.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..layouts.schema import REQUEST, RESPONSE, Field, Message, Struct
+from ..layouts.schema import REQUEST, RESPONSE, Field, MessageLayout, Struct
 from .roles import (
     R_ACKS,
     R_API_KEY,
@@ -33,19 +33,18 @@ from .roles import (
     ROLE_NAMES,
 )
 
-#: What a row with this field holds. VALUE: the field itself, or one element of an array of plain values. ELEMENT: an
-#: array's element that is a struct (value: its index). COUNT: an array (length: its count, -1 null). STRUCT: a struct
-#: outside of arrays (length -1: null). TAG: a tag that the schema does not know (value: offset of its number, length:
-#: of number, size and content).
+#: Contents of a field's rows. VALUE: the field itself, or one element of an array of plain values. ELEMENT: a struct in
+#: an array (value: its index). COUNT: an array (length: its count, -1 null). STRUCT: a struct outside of arrays (length
+#: -1: null). TAG: an unknown tag (value: offset of its number, length: of number, size and content).
 KINDS = ("value", "element", "count", "struct", "tag")
 K_VALUE, K_ELEMENT, K_COUNT, K_STRUCT, K_TAG = range(5)
 
 PRODUCE, FETCH, SASL_HANDSHAKE, API_VERSIONS, SHARE_FETCH = 0, 1, 17, 18, 78
-#: Last name of the id of unknown tags; the header's tag section has one of its own.
+#: Last name of the id of unknown tags. The header's tag section has an id of its own.
 TAGS = "unknown tags"
 HEADER_TAGS = "header tags"
 
-#: Roles that hang on one field of one message: (api_key, direction, path).
+#: Roles of single fields: (api_key, direction, path).
 _AT = {
     (PRODUCE, REQUEST, "Acks"): R_ACKS,
     (PRODUCE, RESPONSE, "Responses.PartitionResponses.BaseOffset"): R_BASE_OFFSET,
@@ -61,7 +60,7 @@ _AT = {
 }
 #: Roles by a field's name and type, in responses.
 _OFFSETS = ("Offset", "CommittedOffset", "LowWatermark", "EndOffset", "StartOffset")
-#: Strings that name what an error code beside them is about, where no other role does.
+#: Strings that name the subject of an error code beside them, without another role.
 _ENTITIES = ("Key", "User", "Feature", "LogDir", "Name", "EntityName")
 
 
@@ -100,13 +99,13 @@ class FieldTable:
         return iter(self.fields)
 
 
-def number_fields(messages: Mapping[tuple[int, int], Message]) -> FieldTable:
-    """Give every field of every message its id, in the order of (api_key, direction) and of the layouts."""
+def number_fields(messages: Mapping[tuple[int, int], MessageLayout]) -> FieldTable:
+    """Number the fields of all messages, in the order of (api_key, direction) and of the layouts."""
     fields: list[FieldInfo] = []
     find: dict[tuple[int, int, str], int] = {}
 
     def add(
-        message: Message, path: str, type_name: str, kind: int, role: int, element: int, inner: tuple[str, ...]
+        message: MessageLayout, path: str, type_name: str, kind: int, role: int, element: int, inner: tuple[str, ...]
     ) -> int:
         number = len(fields)
         key = (message.api_key, message.direction, path)
@@ -115,7 +114,7 @@ def number_fields(messages: Mapping[tuple[int, int], Message]) -> FieldTable:
         fields.append(FieldInfo(number, *key[:2], message.name, path, type_name, kind, role, element, inner))
         return number
 
-    def walk(message: Message, struct: Struct, prefix: str, element: int, inner: tuple[str, ...]) -> None:
+    def walk(message: MessageLayout, struct: Struct, prefix: str, element: int, inner: tuple[str, ...]) -> None:
         for item in struct.fields:
             path, names = prefix + item.name, (*inner, item.name)
             kind = K_VALUE if item.struct is None else (K_ELEMENT if item.is_array else K_STRUCT)
@@ -136,7 +135,7 @@ def number_fields(messages: Mapping[tuple[int, int], Message]) -> FieldTable:
     return FieldTable(tuple(fields), find)
 
 
-def role_of(message: Message, path: str, item: Field, struct: Struct) -> int:
+def role_of(message: MessageLayout, path: str, item: Field, struct: Struct) -> int:
     """The role number of one field (R_NONE for most)."""
     if item.struct is not None:
         return R_NONE

@@ -1,14 +1,14 @@
-"""The machine: one loop that walks message bodies by their programs and writes what is wanted of them onto the tape.
+"""The machine: one loop that runs programs over message bodies and writes the wanted fields onto the tape.
 
 An instruction is four int32: the operation and, above its lowest byte, how many bytes it needs (`op | need << 8`), then
-a, b and c. Before any operation runs, the machine checks in one place that the bytes it needs are there; unwanted
-fields of fixed size are nothing but a larger need of the instruction that follows. Only lengths, counts and tags that
-come from the message itself are checked where they are used.
+a, b and c. Before any operation the machine checks in one place that the bytes it needs are there. Unwanted fields of
+fixed size only enlarge the need of the next instruction. Lengths, counts and tags from the message itself are checked
+where they are used.
 
 Termination: every pass of an array's loop reads at least the element's least size, and count x least size is bounded by
-the bytes left when the array is entered; every tag takes two bytes or more, and their number is bounded likewise.
+the bytes left when the array is entered; every tag has at least two bytes, and their number is bounded likewise.
 
-Indices in the loop are made unsigned where they are used: for a signed one numba also allows for counting from the end.
+The loop casts indices to unsigned, since numba has to wrap negative ones.
 
 Jumps are relative to the instruction that follows. `b` holds flags in its lowest byte and a jump's distance above it.
 """
@@ -40,7 +40,7 @@ JOB = record_dtype(
 )
 
 #: One row. Integers, bools (0, 1) and the bits of a float64 are in `value`; for strings, bytes and uuids it is the
-#: offset in the job's buffer and `length` their length (-1 null). `fields.KINDS` says what other rows hold.
+#: offset in the job's buffer, and `length` their length (-1 null). `fields.KINDS` has the contents of other rows.
 TAPE = record_dtype(
     ("value", "i8"),
     ("frame", "i4"),
@@ -56,18 +56,29 @@ TAPE = record_dtype(
     OP_BYTES_16, OP_BYTES_32, OP_BYTES_C, OP_ARRAY_32, OP_ARRAY_C, OP_FIXED_32, OP_FIXED_C,
 ) = range(25)  # fmt: skip
 
-#: Flags of b. OPEN (of OP_END): what follows is not looked at.
+#: Flags of b. OPEN (of OP_END): more bytes may follow.
 NULLABLE, ROW, AHEAD, OPEN = 1, 2, 4, 8
 
-#: Places in `scratch`: what a run gives besides its status, then the stack.
-ROWS, ERROR_AT, ERROR_FIELD, NULLS = range(4)
-STACK, LEVEL, MAX_DEPTH = 8, 4, 16
+#: Places in `scratch`: the results of a run besides its status, then the stack.
+#: A run that fails also writes its reason, the two numbers of that reason, the bytes left, and the top of the stack.
+(
+    ROWS, ERROR_AT, ERROR_FIELD, NULLS, ERROR_REASON, ERROR_AMOUNT, ERROR_DETAIL, ERROR_LEFT, ERROR_LEVEL,
+) = range(9)  # fmt: skip
+STACK, LEVEL, MAX_DEPTH = 12, 4, 16
 SCRATCH_SIZE = STACK + LEVEL * MAX_DEPTH
-#: Places in one level of the stack: what is left to do, where to go on, and what to go back to.
+#: Places in one level of the stack: how many elements or tags are left, the first instruction of the loop, the value
+#: to restore behind it, and the number of the current element (-1 in a tag section).
 LEFT, BODY, SAVED, INDEX = range(4)
+
+#: Why a run failed. SHORT: AMOUNT bytes do not fit. VARINT: a varint of more than 32 bits. LENGTH: a length of AMOUNT.
+#: COUNT: AMOUNT elements of at least DETAIL bytes do not fit. TAG: the AMOUNT bytes of tag DETAIL do not fit. OVER:
+#: AMOUNT bytes are left in a tag.
+E_SHORT, E_VARINT, E_LENGTH, E_COUNT, E_TAG, E_OVER = range(6)
 
 #: A run's status when the tape has no row left.
 TAPE_FULL = -1
+#: The first row of a run that only checks a body.
+NO_ROWS = -1
 
 
 @helper
@@ -85,11 +96,28 @@ def long_varint(buf, at, stop):  # type: ignore[no-untyped-def]
 
 
 @helper
-def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):  # type: ignore[no-untyped-def]
+def _fail(scratch, status, reason, amount, detail):  # type: ignore[no-untyped-def]
+    """Note why a run fails; return `status`."""
+    scratch[ERROR_REASON] = reason
+    scratch[ERROR_AMOUNT] = amount
+    scratch[ERROR_DETAIL] = detail
+    return np.int64(status)
+
+
+@helper
+def _fail_in_varint(scratch, found, at, limit):  # type: ignore[no-untyped-def]
+    """The same where `long_varint` found no varint; `at` is the place that run_program stops at."""
+    if found == -16:
+        return _fail(scratch, MALFORMED, E_VARINT, 0, 0)
+    return _fail(scratch, MALFORMED if at >= limit else INCOMPLETE, E_SHORT, 1, 0)
+
+
+@helper
+def run_program(buf, at, end, limit, code, pc, tape, row, frame, scratch):  # type: ignore[no-untyped-def]
     """Walk the body at buf[at:end] of a frame that ends at `limit`; return its status, or TAPE_FULL.
 
-    Rows go to tape[row:] where `emit` is 1; with 0 the body is only checked. scratch[ROWS] is the next free row then;
-    [ERROR_AT], [ERROR_FIELD] and [NULLS] as in JOB, the place absolute.
+    Rows go to tape[row:], and scratch[ROWS] is the next free row then; with NO_ROWS the body is only checked. A run
+    that fails fills scratch[ERROR_AT] (a place in `buf`) to [ERROR_LEVEL].
     """
     at = np.int64(at)
     start = at
@@ -111,11 +139,11 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
         op = word & 255
         at += word >> 8
         if at > stop:
-            status = np.int64(MALFORMED if at > limit else INCOMPLETE)
+            status = _fail(scratch, MALFORMED if at > limit else INCOMPLETE, E_SHORT, word >> 8, 0)
             at -= word >> 8
             break
         pc += 4
-        out = np.int64(-1)  # the field of the row that this instruction gives, if any
+        out = np.int64(-1)  # the field of this instruction's row, if it has one
         value = np.int64(0)
         length = np.int64(0)
         opens = False
@@ -131,7 +159,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                     n = long_varint(buf, at - 1, stop)
                     if n < 0:
                         at = at - 1 if n == -16 else at - 2 - n
-                        status = np.int64(MALFORMED if n == -16 or at >= limit else INCOMPLETE)
+                        status = _fail_in_varint(scratch, n, at, limit)
                         break
                     width = n >> 32
                     at += width - 1
@@ -143,7 +171,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
             if n < 0:
                 if n < -1:
                     at -= width
-                    status = np.int64(MALFORMED)
+                    status = _fail(scratch, MALFORMED, E_LENGTH, n, 0)
                     break
                 if bits & NULLABLE == 0:
                     nulls += 1
@@ -160,20 +188,20 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                         out = field
                     at += n
                 elif at + n > limit:
-                    status = np.int64(MALFORMED)
+                    status = _fail(scratch, MALFORMED, E_SHORT, n, 0)
                     break
                 else:
-                    status = np.int64(INCOMPLETE)
+                    status = _fail(scratch, INCOMPLETE, E_SHORT, n, 0)
                     if bits & AHEAD == 0 or bits & ROW == 0:
                         break
                     out = field
             else:
                 if n * extra > limit - at:
-                    status = np.int64(MALFORMED)
+                    status = _fail(scratch, MALFORMED, E_COUNT, n, extra)
                     break
                 if op >= OP_FIXED_32:
                     if at + n * extra > stop:
-                        status = np.int64(INCOMPLETE)
+                        status = _fail(scratch, INCOMPLETE, E_SHORT, n * extra, 0)
                         break
                     at += n * extra
                 elif n == 0:
@@ -210,20 +238,21 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                 n = long_varint(buf, at - 1, stop)
                 if n < 0:
                     at = at - 1 if n == -16 else at - 2 - n
-                    status = np.int64(MALFORMED if n == -16 or at >= limit else INCOMPLETE)
+                    status = _fail_in_varint(scratch, n, at, limit)
                     break
                 at += (n >> 32) - 1
                 n &= 0xFFFFFFFF
             if n == 0:
                 pc += bits >> 8
             elif 2 * n > limit - at:
-                status = np.int64(MALFORMED)
+                status = _fail(scratch, MALFORMED, E_COUNT, n, 2)
                 break
             else:
                 sp += LEVEL
                 scratch[np.uintp(sp + LEFT)] = n
                 scratch[np.uintp(sp + BODY)] = pc
                 scratch[np.uintp(sp + SAVED)] = limit
+                scratch[np.uintp(sp + INDEX)] = -1
         elif op == OP_TAG_NEXT:
             left = scratch[np.uintp(sp + LEFT)]
             if left == 0:
@@ -235,19 +264,19 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                 tag = long_varint(buf, at, stop)
                 if tag < 0:
                     at = at if tag == -16 else at - 1 - tag
-                    status = np.int64(MALFORMED if tag == -16 or at >= limit else INCOMPLETE)
+                    status = _fail_in_varint(scratch, tag, at, limit)
                     break
                 at += tag >> 32
                 tag &= 0xFFFFFFFF
                 n = long_varint(buf, at, stop)
                 if n < 0:
                     at = at if n == -16 else at - 1 - n
-                    status = np.int64(MALFORMED if n == -16 or at >= limit else INCOMPLETE)
+                    status = _fail_in_varint(scratch, n, at, limit)
                     break
                 at += n >> 32
                 n &= 0xFFFFFFFF
                 if n > limit - at:
-                    status = np.int64(MALFORMED)
+                    status = _fail(scratch, MALFORMED, E_TAG, n, tag)
                     break
                 target = np.int64(-1)
                 for k in range(np.int64(code[np.uintp(pc - 1)])):
@@ -258,7 +287,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                     limit = at + n
                     stop = min(captured, limit)
                 elif at + n > stop:
-                    status = np.int64(INCOMPLETE)
+                    status = _fail(scratch, INCOMPLETE, E_SHORT, n, 0)
                     break
                 else:
                     at += n
@@ -268,7 +297,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
                         length = at - value
         elif op == OP_TAG_END:
             if at != limit:
-                status = np.int64(MALFORMED)
+                status = _fail(scratch, MALFORMED, E_OVER, limit - at, 0)
                 break
             limit = scratch[np.uintp(sp + SAVED)]
             stop = min(captured, limit)
@@ -312,7 +341,7 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
         elif op == OP_UINT16:
             out = field
             value = be16(buf, at - 2)
-        if out >= 0 and emit != 0:
+        if out >= 0 and row >= 0:
             if row >= room:
                 status = np.int64(TAPE_FULL)
                 break
@@ -329,6 +358,8 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, emit, scratch):
     scratch[ROWS] = row
     scratch[ERROR_AT] = -1 if status == OK else at
     scratch[ERROR_FIELD] = -1 if status == OK else field
+    scratch[ERROR_LEFT] = (limit if status == MALFORMED else stop) - at
+    scratch[ERROR_LEVEL] = sp
     scratch[NULLS] = nulls
     return status
 
@@ -353,7 +384,7 @@ def decode_frames(code, jobs, n_jobs, first_job, block, held, pool, tape, scratc
         source = np.int64(job.source)
         buf = block if source == 0 else (held if source == 1 else pool)
         status = run_program(
-            buf, job.at, job.end, job.limit, code, np.int64(job.program), tape, row, job.frame, 1, scratch
+            buf, job.at, job.end, job.limit, code, np.int64(job.program), tape, row, job.frame, scratch
         )
         if status == TAPE_FULL:
             scratch[ROWS] = row

@@ -35,10 +35,11 @@ from .roles import (
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """`wanted` says which ids give rows in which version; elements of arrays give rows too where anything inside of
-    them is wanted. Without `zero_errors` an error code gives a row only where it is not 0, and an array of which only
-    error codes are wanted gives none for its elements. With `head` a program ends after the last wanted field of the
-    body, and what follows is not looked at.
+    """A selection of fields for the tape. `wanted` decides by field and version which fields have rows.
+
+    An array element has a row, too, if anything inside of it is wanted. Without `zero_errors` an error code has a row
+    only if it is not 0; an array with no other wanted field has no rows for its elements. With `head` a program ends
+    behind the last wanted field of the body.
     """
 
     name: str
@@ -55,7 +56,7 @@ _PLACES = frozenset(
     (R_TOPIC_NAME, R_TOPIC_ID, R_PARTITION, R_GROUP_ID, R_TRANSACTIONAL_ID, R_RESOURCE_NAME, R_ENTITY_NAME, R_RECORDS,
      R_BASE_OFFSET, R_HIGH_WATERMARK, R_OFFSET_OTHER, R_MEMBER_ID)
 )  # fmt: skip
-#: Responses that tell topic ids with their names: the first version that does, and the path of the topics, by api_key.
+#: Responses with topic ids beside their names, by api_key: the first such version, and the path of the topics.
 _TOPIC_NAMES = {3: (10, "Topics."), 19: (7, "Topics.")}
 #: Messages with record batches: (api_key, direction).
 CARRY_RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
@@ -82,13 +83,13 @@ _LINE = _PLACES | {R_THROTTLE_TIME_MS, R_ERROR_CODE, R_ACKS}
 
 
 def _in_line(field: FieldInfo, version: int) -> bool:
-    """What one line can say of a message: what it names, its errors, and the plain values at its top."""
+    """The fields for one line of `show`: names, error codes, and the plain values at the top."""
     if field.kind != K_VALUE or field.type == "bytes":
         return False
     return field.role in _LINE or field.element < 0
 
 
-#: Responses that tell which address each broker has, by api_key.
+#: Responses with the addresses of brokers, by api_key.
 _NODES = {
     3: ("Brokers.NodeId", "Brokers.Host", "Brokers.Port"),
     60: ("Brokers.BrokerId", "Brokers.Host", "Brokers.Port"),
@@ -110,11 +111,11 @@ SUMMARY = Profile("summary", _in_summary, zero_errors=False)
 RESULTS = Profile("results", _in_results)
 LINE = Profile("line", _in_line, zero_errors=False)
 NODES = Profile("nodes", _in_nodes)
-#: What a message tells about others of its connection: a broker that throttles is not to be timed meanwhile.
+#: The throttle time alone: it matters for the other exchanges of the connection.
 HEAD = Profile("head", lambda f, version: f.role == R_THROTTLE_TIME_MS and f.direction == RESPONSE, head=True)
 EVERYTHING = Profile("everything", lambda field, version: True)
-#: Only whether a body is well-formed.
+#: No rows: only the status of a body.
 NOTHING = Profile("nothing", lambda field, version: False)
-#: Where records lie, of the messages that carry them.
+#: The places of records, in the messages that carry them.
 RECORDS = Profile("records", _in_records)
 PROFILES = {profile.name: profile for profile in (SUMMARY, RESULTS, HEAD, LINE, NODES, EVERYTHING, NOTHING, RECORDS)}

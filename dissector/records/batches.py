@@ -1,9 +1,9 @@
 """Record batches and message sets: their rows, and the kernel that walks `records` fields.
 
-All bytes lie in one array, the arena: the fields as they came, then what was decompressed of them. `walk_batches` gives
-a BATCH row for each batch of magic 2 and for each message of magic 0 and 1 at the top level; Python checks their CRCs
-and decompresses; `record_reader.read_records` gives a RECORD row for each record, and where a batch cannot be read
-(further) one that says why. Both stop when a table is full and go on from there.
+All bytes lie in one array, the arena: the fields as they came, then their decompressed bytes. `walk_batches` makes a
+BATCH row for each batch of magic 2 and for each message of magic 0 and 1 at the top level. Python checks CRCs and
+decompresses. `record_reader.read_records` makes a RECORD row for each record, and one with the reason if a batch
+cannot be read to its end. Both stop when a table is full, and continue in the next call.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be16, be32, be64, signed16, signed32
 
-#: What became of a batch or record. PARTIAL: the broker cut it at the response's size, which is usual. NESTED: a
-#: compressed message within a compressed one.
+#: Statuses of batches and records. PARTIAL: the broker cut it at the response's size, as usual. NESTED: a compressed
+#: message within a compressed one.
 RECORD_STATUSES = (
     "ok", "partial", "not_captured", "malformed", "trailing_bytes", "corrupt", "too_large", "unknown_codec",
     "unknown_magic", "nested",
@@ -24,8 +24,8 @@ RECORD_STATUSES = (
     OK, PARTIAL, NOT_CAPTURED, MALFORMED, TRAILING_BYTES, CORRUPT, TOO_LARGE, UNKNOWN_CODEC, UNKNOWN_MAGIC, NESTED,
 ) = range(len(RECORD_STATUSES))  # fmt: skip
 
-#: An offset, a time or a number that is not told.
-UNTOLD = -(2**63)
+#: An unknown offset, time or number.
+UNKNOWN_NUMBER = -(2**63)
 
 CRC_WRONG, CRC_RIGHT, CRC_UNCHECKED = range(3)
 
@@ -56,7 +56,7 @@ BATCH = record_dtype(
     ("end", "i8"),  # of what is there of it
     ("body", "i8"),  # its records, decompressed; -1: nothing to read. Of an uncompressed message: the message
     ("body_end", "i8"),
-    ("base_offset", "i8"),  # of a message its offset; UNTOLD
+    ("base_offset", "i8"),  # of a message its offset; UNKNOWN_NUMBER
     ("first_timestamp", "i8"),  # ms
     ("max_timestamp", "i8"),  # of a message its timestamp
     ("producer_id", "i8"),
@@ -68,7 +68,7 @@ BATCH = record_dtype(
     ("number", "i4"),  # within the exchange
     ("attributes", "i2"),
     ("producer_epoch", "i2"),
-    ("magic", "i1"),  # -1: not told
+    ("magic", "i1"),  # -1: unknown
     ("codec", "u1"),
     ("status", "u1"),
     ("crc_state", "u1"),
@@ -76,8 +76,8 @@ BATCH = record_dtype(
 
 #: One record, or (status not OK) the place where a batch ends to be readable. Lengths: -1 null.
 RECORD = record_dtype(
-    ("offset", "i8"),  # UNTOLD
-    ("timestamp", "i8"),  # ms; UNTOLD
+    ("offset", "i8"),  # UNKNOWN_NUMBER
+    ("timestamp", "i8"),  # ms; UNKNOWN_NUMBER
     ("key_at", "i8"),
     ("value_at", "i8"),
     ("key_length", "i4"),
@@ -105,9 +105,9 @@ def _clear_batch(batch, part_number, part, at):  # type: ignore[no-untyped-def]
     batch.end = part.end
     batch.body = -1
     batch.body_end = -1
-    batch.base_offset = UNTOLD
-    batch.first_timestamp = UNTOLD
-    batch.max_timestamp = UNTOLD
+    batch.base_offset = UNKNOWN_NUMBER
+    batch.first_timestamp = UNKNOWN_NUMBER
+    batch.max_timestamp = UNKNOWN_NUMBER
     batch.producer_id = -1
     batch.crc = 0
     batch.records = 0

@@ -1,12 +1,12 @@
-"""Decompression of record batches, with a bound on what comes out.
+"""Decompression of record batches, with a limit on the size of the result.
 
-Each codec is a generator of pieces, none longer than what is left of the bound and one byte; `decompress` adds them up
-and gives up once they pass it. So nothing that a batch declares of itself (a content size, a snappy length) is believed
-before it is compared with the bound. What came before a failure is kept: the records in it can still be read.
+Each codec is a generator of pieces, none of which exceeds the rest of the limit by more than one byte. `decompress`
+joins them and stops above the limit. So the sizes that a batch declares are never trusted. The pieces before a failure
+are kept, since their records can be read.
 
 Dialects: gzip in several members or as bare zlib; snappy as one raw block or in xerial's framing (a magic, two
-versions, then blocks with their sizes); lz4 frames, in message sets of magic 0 with a header checksum that was taken
-over too many bytes (KIP-57), and the older legacy frames; zstd in several frames (KIP-110).
+versions, then blocks with their sizes); lz4 frames, in message sets of magic 0 with a header checksum over too many
+bytes (KIP-57), and the older legacy frames; zstd in several frames (KIP-110).
 
 The libraries are imported by the first batch that needs them.
 """
@@ -28,15 +28,15 @@ DONE, CORRUPT, TOO_LARGE, UNKNOWN = range(4)
 MIB = 1 << 20
 #: Pieces begin small, as most batches are, and grow to this.
 _LARGEST_PIECE = MIB
-#: A gzip stream of more members than this is one that was made to be slow; so is one of more snappy or lz4 blocks,
-#: unless they are of this many bytes on average. Writers take 1 KiB and more.
+#: More gzip members than this are refused as an attack, and so are more snappy or lz4 blocks of fewer bytes than
+#: _BLOCK on average. Real writers use 1 KiB and more.
 _MEMBERS = 1_000
 _BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a batch may decompress to: `ratio` times its size, though at least `floor`, and never above `absolute`."""
+    """The limit on the decompressed size of a batch: `ratio` times its size, at least `floor`, at most `absolute`."""
 
     absolute: int = 64 * MIB
     ratio: int = 4_096
@@ -48,18 +48,18 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """`data`: what was decompressed, also where `problem` is CORRUPT; nothing where it is TOO_LARGE or UNKNOWN."""
+    """`data` is the decompressed part, also if `problem` is CORRUPT; empty if it is TOO_LARGE or UNKNOWN."""
 
     data: bytes | bytearray
     problem: int = DONE
 
 
 class Corrupt(Exception):
-    """Bytes that the codec cannot be fed with. Never leaves this module."""
+    """The bytes are corrupt. Never leaves this module."""
 
 
 def decompress(codec: int, magic: int, data: Buffer, bounds: Bounds) -> Unpacked:
-    """Decompress a batch's records, or the value of a message of magic 0 or 1. Raises nothing, whatever the bytes."""
+    """Decompress a batch's records, or the value of a message of magic 0 or 1. It never raises."""
     unpack = _UNPACK.get(codec)
     if unpack is None:
         return Unpacked(b"", UNKNOWN)
@@ -82,7 +82,7 @@ def decompress(codec: int, magic: int, data: Buffer, bounds: Bounds) -> Unpacked
 
 
 def _piece_sizes(first: int, limit: int) -> Iterator[int]:
-    """How much to ask for, again and again: all of it together is one byte more than the limit."""
+    """The sizes of pieces to request: together one byte more than the limit."""
     size = max(4_096, min(4 * first, _LARGEST_PIECE))
     left = limit + 1
     while left > 0:
@@ -182,7 +182,7 @@ def _lz4(data: memoryview, magic: int, limit: int) -> Iterator[bytes]:
 
 
 def _with_header_checksum(data: memoryview) -> memoryview:
-    """A frame whose header checksum is as the lz4 library wants it."""
+    """The frame with a header checksum that the lz4 library accepts."""
     if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
         raise Corrupt
     flags = data[4]

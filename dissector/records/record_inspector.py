@@ -1,9 +1,7 @@
-"""Records of a run: an inspector that takes the `records` fields of Produce requests and Fetch responses, and what
-makes rows of them.
+"""The records of a run: an inspector that copies the `records` fields of messages, and makes rows of them.
 
-`look` only copies: the bytes of a drain's fields go into the arena, their places into a list. `chunks`, called after
-it, walks and decompresses them bit by bit, so that whatever batches decompress to, no more than a chunk of it is held
-at a time (`HELD` and one batch).
+`look` copies the bytes of a drain's fields into the arena. `chunks`, called after it, walks and decompresses them chunk
+by chunk. So only one chunk of decompressed bytes is held at a time (`HELD` and one batch).
 """
 
 from __future__ import annotations
@@ -30,26 +28,26 @@ from .record_reader import read_records
 
 Array = np.ndarray[Any, Any]
 
-#: Decompressed bytes after which a chunk is given.
+#: Decompressed bytes that end a chunk.
 HELD = 16 << 20
-#: Bytes of keys, values and headers of a chunk, as each is held several times until it is written. A single record may
-#: have more than this.
+#: Most bytes of keys, values and headers in a chunk, as each is held several times until it is written. A single record
+#: may have more.
 LARGEST = 16 << 20
 #: Rows of a chunk, at most.
 BATCHES, RECORDS, HEADERS = 1 << 14, 1 << 16, 1 << 17
 
 _STATUS = {DONE: b.OK, CORRUPT: b.CORRUPT, TOO_LARGE: b.TOO_LARGE, UNKNOWN: b.UNKNOWN_CODEC}
 
-#: Whose records are wanted: of the drain's messages (rows of `frames.jobs`, int64) those that are (bool).
+#: Selects messages: for rows of `frames.jobs` (int64) whether their records are collected (bool).
 Choice = Callable[[Frames, Array], Array]
-#: A topic's name and id (16 bytes), as its message gives them.
+#: A topic's name and id (16 bytes) in its message.
 Topic = tuple[bytes | None, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some records. The arrays are good until the next chunk is asked for; `batches` are all that the records name,
-    `topics` by the numbers in `parts`."""
+    """Some records. The arrays are valid until the next chunk. `batches` are those of the records; `topics` are by the
+    numbers in `parts`."""
 
     arena: Array  # uint8
     parts: Array  # PART
@@ -61,7 +59,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Tally:
-    """What was found, in numbers. `batches` by status (`batches.RECORD_STATUSES`)."""
+    """Counts. `batches` by status (`batches.RECORD_STATUSES`)."""
 
     batches: Array
     records: int = 0
@@ -69,8 +67,8 @@ class Tally:
 
 
 class RecordCollector:
-    """An inspector that keeps what `chunks` makes records of. `programs` are of the profile "records"; `choose` leaves
-    messages out, `topic_wanted` topics."""
+    """An inspector that collects record fields, for `chunks`. `programs` are those of the RECORDS profile; `choose`
+    selects messages, `topic_wanted` topics."""
 
     def __init__(
         self,
@@ -128,17 +126,17 @@ class RecordCollector:
         self.take(parts, fields["value"], ends - fields["value"], mine["source"][owners], frames.buffers)
 
     def _fields(self, tape: Array, jobs: Array, buffers: tuple[Array, ...]) -> tuple[Array, Array, Array, Array]:
-        """The tape's rows of records, and of each: its job, the number of its topic, its partition."""
+        """The rows of records fields, and their jobs, numbers of topics, and partitions."""
         roles = self._programs.roles[tape["field"]]
         rows = np.flatnonzero((roles == R_RECORDS) & (tape["length"] > 0))
-        told = np.full(len(tape) + 1, NO_INT32, np.int32)
+        partitions = np.full(len(tape) + 1, NO_INT32, np.int32)
         where = np.flatnonzero(roles == R_PARTITION)
-        told[tape["parent"][where]] = tape["value"][where]
+        partitions[tape["parent"][where]] = tape["value"][where]
         topics = np.full(len(tape) + 1, -1, np.int32)
         where = np.flatnonzero((roles == R_TOPIC_NAME) | (roles == R_TOPIC_ID))
         places = tape["parent"][where]
-        asked = tape["parent"][tape["parent"][rows]]
-        kept = np.isin(places, asked)
+        owners = tape["parent"][tape["parent"][rows]]
+        kept = np.isin(places, owners)
         named = where[kept]
         for place, is_id, at, length, job in zip(
             places[kept].tolist(), (roles[named] == R_TOPIC_ID).tolist(), tape["value"][named].tolist(),
@@ -146,11 +144,11 @@ class RecordCollector:
         ):  # fmt: skip
             text = buffers[jobs["source"][job]][at : at + max(length, 0)].tobytes()
             topics[place] = self._number_of((None, text) if is_id else (text, None))
-        numbers = topics[asked]
+        numbers = topics[owners]
         if self._topic_wanted is not None:
             passing = np.array([*self._passing, True])[numbers]
             rows, numbers = rows[passing], numbers[passing]
-        return taken(tape, rows), tape["frame"][rows], numbers, told[tape["parent"][rows]]
+        return taken(tape, rows), tape["frame"][rows], numbers, partitions[tape["parent"][rows]]
 
     def _number_of(self, topic: Topic) -> int:
         number = self._numbers.get(topic)
@@ -161,8 +159,8 @@ class RecordCollector:
         return number
 
     def take(self, parts: Array, at: Array, length: Array, sources: Array, buffers: tuple[Array, ...]) -> None:
-        """Copy fields into the arena, and note their PART rows, of which this sets the places. The fields: where they
-        lie (int64), in which of the buffers."""
+        """Copy fields into the arena, and keep their PART rows with their places there. `at` (int64) are the places of
+        the fields in the buffers `sources`."""
         target = self._used + np.cumsum(length) - length
         parts["at"], parts["end"] = target, target + length
         self._room(int(length.sum()))
@@ -179,7 +177,7 @@ class RecordCollector:
             self._arena = bigger
 
     def chunks(self) -> Iterator[Chunk]:
-        """The records of all that was looked at since the last call; to be read to its end."""
+        """The records since the last call. The iterator has to be read to its end."""
         if not self._parts:
             return
         parts = np.concatenate([p.view(np.uint8) for p in self._parts]).view(b.PART)
@@ -194,7 +192,7 @@ class RecordCollector:
         self._used = 0
 
     def _unpack(self, parts: Array, batches: Array) -> Iterator[Chunk]:
-        """Check and decompress the batches, and read their records; in several goes where they are large."""
+        """Check and decompress the batches, and read their records; large ones in several steps."""
         field_bytes = self._used
         check_crcs(self._arena.data, batches)
         self.tally.wrong_crc += int(np.count_nonzero(batches["crc_state"] == b.CRC_WRONG))
@@ -209,7 +207,7 @@ class RecordCollector:
         self.tally.batches += np.bincount(batches["status"], minlength=len(b.RECORD_STATUSES))
 
     def _decompress(self, batches: Array, packed: Array) -> int:
-        """Decompress the batches of these numbers, until much is held; return how many."""
+        """Decompress batches by their numbers until HELD bytes are held; return how many."""
         bodies: list[int] = []
         ends: list[int] = []
         statuses: list[int] = []
@@ -221,7 +219,7 @@ class RecordCollector:
             problem, size = unpacked.problem, len(unpacked.data)
             statuses.append(_STATUS[problem])
             ends.append(self._used + size)
-            # Without its end a message set of magic 1 does not tell its offsets, and one of magic 0 is of no more use.
+            # Without its end the offsets of a message set of magic 1 are unknown, and one of magic 0 is useless.
             unread = problem in (TOO_LARGE, UNKNOWN) or (problem == CORRUPT and magic < 2)
             bodies.append(-1 if unread else self._used)
             if self._used + size > len(arena):
@@ -250,7 +248,7 @@ class RecordCollector:
 
 
 def _split(chunk: Chunk) -> Iterator[Chunk]:
-    """A chunk, in halves of halves where what it names is more than `LARGEST` bytes."""
+    """A chunk, split in halves while its keys, values and headers exceed `LARGEST` bytes."""
     records, headers = chunk.records, chunk.headers
     columns = (records["key_length"], records["value_length"], headers["key_length"], headers["value_length"])
     if len(records) == 1 or sum(int(np.maximum(column, 0).sum(dtype=np.int64)) for column in columns) <= LARGEST:

@@ -1,7 +1,7 @@
 """Single records: the kernel that reads the decompressed bodies of batches, and the rows of RECORD and HEADER.
 
-Every length is compared with the end of what encloses it; a record takes at least one byte, so that a batch ends
-whatever count it declares. Sums of offsets and times wrap as Kafka's own do.
+Every length is compared with the end of its enclosing part. A record has at least one byte, so a batch ends whatever
+count it declares. Sums of offsets and times wrap as Kafka's do.
 
 Layouts: Kafka's documentation of record batches, KIP-31 and KIP-32 (magic 1, relative offsets), KIP-98 (magic 2).
 """
@@ -34,11 +34,11 @@ from .batches import (
     RECORD,
     RECORDS,
     TRAILING_BYTES,
-    UNTOLD,
+    UNKNOWN_NUMBER,
     key_and_value,
 )
 
-#: What `_read_record` gives instead of a position.
+#: Results of `_read_record` instead of a position.
 _BAD, _FULL = -1, -2
 
 
@@ -139,7 +139,7 @@ def _read_record(buf, at, limit, batch, record, headers, used):  # type: ignore[
 def _mark(record, batch_number, batch, status):  # type: ignore[no-untyped-def]
     """Make a row that only says what is wrong with a batch from here on."""
     record.offset = batch.base_offset
-    record.timestamp = UNTOLD
+    record.timestamp = UNKNOWN_NUMBER
     record.key_at = 0
     record.value_at = 0
     record.key_length = -1

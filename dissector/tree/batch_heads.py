@@ -1,7 +1,6 @@
-"""The heads of record batches and messages as nodes: what they say of themselves, without what is in them.
+"""The heads of record batches and messages as nodes. The payload behind a head stays hidden.
 
-Where batches begin and end is told by `batches.walk_batches`; the fields stand at fixed places (KIP-98; KIP-32 for
-magic 1). What is behind a head is payload, and stays hidden here.
+`batches.walk_batches` finds the batches. The fields of a head have fixed places (KIP-98; KIP-32 for magic 1).
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from .node import Node
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The fields of a head: their names and types, where they begin, and how `form` reads them."""
+    """The fields of a head: names, types, places and widths. `form` unpacks them; `times` are the places of times."""
 
     form: struct.Struct
     names: tuple[str, ...]
     types: tuple[str, ...]
     starts: tuple[int, ...]
     widths: tuple[int, ...]
-    times: tuple[int, ...]  # which of them are
+    times: tuple[int, ...]
 
 
 _LETTERS = {"int8": "b", "int16": "h", "int32": "i", "uint32": "I", "int64": "q"}
@@ -82,22 +81,22 @@ def view_batches(raw: bytes, offset: int, cut: bool, partial: bool = True) -> li
         made = b.walk_batches(arena, parts, 1, found, state)
         for row in found[:made].tolist():
             end, magic = min(row[_END], len(raw)), row[_MAGIC]
-            told = ""
+            problem = ""
             if row[_STATUS] != b.OK:
-                told = b.RECORD_STATUSES[row[_STATUS]].replace("_", " ")
+                problem = b.RECORD_STATUSES[row[_STATUS]].replace("_", " ")
             elif row[_BODY] >= 0 and crc_of(magic, memoryview(raw)[at:end]) != row[_CRC]:
-                told = "wrong CRC"
-            nodes.append(_view_batch(raw, at, end, offset, len(nodes), magic, told))
+                problem = "wrong CRC"
+            nodes.append(_view_batch(raw, at, end, offset, len(nodes), magic, problem))
             at = end
     return nodes
 
 
-def _view_batch(raw: bytes, at: int, end: int, offset: int, number: int, magic: int, told: str) -> Node:
+def _view_batch(raw: bytes, at: int, end: int, offset: int, number: int, magic: int, problem: str) -> Node:
     name = f"[{number}]"
     head = _HEADS.get(magic)
     count = 0 if head is None else bisect_right(head.starts, end - at) - 1
     if head is None or not count:
-        return Node(name, "batch", offset + at, end - at, n.RAW, end - at, (), "", told or "not a batch")
+        return Node(name, "batch", offset + at, end - at, n.RAW, end - at, (), "", problem or "not a batch")
     there = raw[at : min(end, at + head.form.size)]
     values = head.form.unpack(there.ljust(head.form.size, b"\0"))[:count]
     named = dict(zip(head.names, values, strict=False))
@@ -113,10 +112,10 @@ def _view_batch(raw: bytes, at: int, end: int, offset: int, number: int, magic: 
     place = at + head.starts[count]
     if place < end:
         children.append(Node("Records", "records", offset + place, end - place, n.HIDDEN, end - place))
-    partial = told == b.RECORD_STATUSES[b.PARTIAL]
+    partial = problem == b.RECORD_STATUSES[b.PARTIAL]
     text = _line(named, flags) + (", partial" if partial else "")
     return Node(
-        name, _TYPES[magic], offset + at, end - at, n.BATCH, None, tuple(children), text, "" if partial else told
+        name, _TYPES[magic], offset + at, end - at, n.BATCH, None, tuple(children), text, "" if partial else problem
     )
 
 
@@ -134,16 +133,16 @@ def _flags(attributes: int, magic: int) -> str:
 
 
 def _line(values: dict[str, int], flags: str) -> str:
-    """What one line says of a batch: the fields that were there to be read."""
+    """A batch in one line, by the fields of its head that were captured."""
 
-    def told(name: str, words: str) -> list[str]:
+    def words_of(name: str, words: str) -> list[str]:
         return [words.format(values[name])] if name in values else []
 
     count = values.get("RecordCount")
-    words = told("BaseOffset", "base offset {}") + told("Offset", "offset {}")
+    words = words_of("BaseOffset", "base offset {}") + words_of("Offset", "offset {}")
     words += [] if count is None else [f"{count} record" + ("s" if count != 1 else "")]
     words += [flags] if flags else []
     if values.get("ProducerId", -1) >= 0:
-        words += told("ProducerId", "producer {}") + told("ProducerEpoch", "epoch {}")
-        words += told("BaseSequence", "sequence {}")
-    return ", ".join((*words, *told("Crc", "CRC {:08x}")))
+        words += words_of("ProducerId", "producer {}") + words_of("ProducerEpoch", "epoch {}")
+        words += words_of("BaseSequence", "sequence {}")
+    return ", ".join((*words, *words_of("Crc", "CRC {:08x}")))

@@ -1,7 +1,7 @@
-"""What lies in byte fields: which layout, told by the field and by what stands beside it, and its nodes.
+"""Layouts in byte fields, and their nodes. The field and the fields beside it determine the layout.
 
-The layouts are data/*.kmsg. Bytes are taken for one only where it reads them to their very end (or says, by a version
-that is newer than the layout, that more may follow); else they stay bytes, with a note.
+The layouts are messages/nested/*.kmsg. A layout is accepted only if it decodes the bytes to their end; a version newer
+than the layout may have more bytes. Otherwise the bytes stay bytes, with a note.
 
 Groups: KIP-429, KIP-415 (Connect); Envelope: KIP-590; control records: KIP-98, KIP-595, KIP-630, KIP-853.
 """
@@ -13,32 +13,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..dtypes import OK, TRAILING_BYTES
 from ..layouts.notation import parse_data
-from ..layouts.schema import REQUEST, RESPONSE, Message
-from ..programs.compiler import compile_messages
+from ..layouts.schema import REQUEST, RESPONSE, MessageLayout
+from ..programs.compiler import compile_programs
 from ..programs.profiles import EVERYTHING
 from ..programs.program import Programs
-from ..programs.tape import BodyReader
+from ..programs.tape import Array, BodyReader, as_array
 from . import node as n
 from .node import Node
-from .plans import Plan, make_plan
-from .treewalk import Nested, TreeWalk
-
-if TYPE_CHECKING:
-    from .view import Viewer
+from .plans import FieldPlan, MessagePlan, make_plan
+from .treewalk import Nested, TreeContext, TreeWalk
 
 DATA_FOLDER = Path(__file__).parent.parent / "messages" / "nested"
-#: Layouts in which the version stands as a field of so many bytes; before the others it is an int16 of its own.
+#: Layouts whose version is a field of so many bytes. Before the others the version is an int16 of its own.
 _VERSION_INSIDE = {
     "LeaderChangeMessage": 2, "SnapshotHeaderRecord": 2, "SnapshotFooterRecord": 2, "KRaftVersionRecord": 2,
     "VotersRecord": 2, "StreamsSubscriptionInfo": 4, "StreamsAssignmentInfo": 4,
 }  # fmt: skip
-#: A version so far above the newest known one is none: the bytes are something else.
+#: Bytes with a version so far above the newest known one have another layout.
 _NEWER = 16
-#: Layouts of which only the beginning is known.
+#: Layouts that describe only the beginning of their bytes.
 _BEGINNINGS = ("StreamsSubscriptionInfo", "StreamsAssignmentInfo")
 #: The value of a control record by the type in its key.
 CONTROL_VALUES = {
@@ -52,7 +48,7 @@ _STREAMS = "stream"
 
 
 @cache
-def load_layouts() -> dict[str, Message]:
+def load_layouts() -> dict[str, MessageLayout]:
     """Every layout by its name; `api_key` numbers them."""
     paths = sorted(DATA_FOLDER.glob("*.kmsg"))
     layouts = [layout for path in paths for layout in parse_data(path.read_text(encoding="utf-8"), path.name)]
@@ -61,7 +57,7 @@ def load_layouts() -> dict[str, Message]:
 
 @cache
 def _programs() -> Programs:
-    return compile_messages({(m.api_key, m.direction): m for m in load_layouts().values()}, EVERYTHING)
+    return compile_programs({(m.api_key, m.direction): m for m in load_layouts().values()}, EVERYTHING)
 
 
 @cache
@@ -70,21 +66,47 @@ def _reader() -> BodyReader:
 
 
 @cache
-def _plan(name: str, version: int) -> Plan:
+def _plan(name: str, version: int) -> MessagePlan:
     return make_plan(load_layouts()[name], version, _programs().fields)
 
 
 def decode_nested(name: str, raw: bytes) -> Node | None:
-    """Bytes as the layout of this name ("EndTxnMarker"): a NESTED node whose offsets count from their start; None where
-    it does not read them to the end. KeyError for a layout that is not known."""
-    from .view import Viewer
+    """Decode bytes by the layout of this name ("EndTxnMarker"): a NESTED node with offsets from their start.
 
-    found = decode_layout(Viewer(), name, raw, 0, len(raw))
+    None if the layout does not decode them to their end. KeyError for an unknown layout.
+    """
+    found = decode_layout(LayoutContext(), name, raw, 0, len(raw))
     return None if found is None else Node(name, "bytes", 0, len(raw), n.NESTED, None, found.children, found.text)
 
 
-def decode_layout(viewer: Viewer, name: str, data: bytes, at: int, end: int, protocol: str = "") -> Nested | None:
-    """data[at:end] as a layout; offsets stay those of `data`. `protocol`: of the group, for what lies deeper still."""
+class LayoutContext(TreeContext):
+    """Decodes byte fields that hold a layout of messages/nested. It has no names, and reads no frames in messages."""
+
+    def __init__(self) -> None:
+        self._bytes, self._array = b"", as_array(b"")
+
+    def array_of(self, data: bytes) -> Array:
+        """The bytes as an array for kernels, copied once for all layouts that lie in them."""
+        if data is not self._bytes:
+            self._bytes, self._array = data, as_array(data)
+        return self._array
+
+    def nested(self, walk: TreeWalk, field: FieldPlan, at: int, end: int) -> Nested | None:
+        hook = HOOKS.get((walk.owner, field.path))
+        return None if hook is None else hook(self, walk, at, end)
+
+    def inner_frame(self, data: bytes, at: int, end: int, direction: int) -> Nested | None:
+        """The request or response inside of an Envelope, at data[at:end]."""
+        return None
+
+
+def decode_layout(
+    context: LayoutContext, name: str, data: bytes, at: int, end: int, protocol: str = ""
+) -> Nested | None:
+    """Decode data[at:end] by the layout of this name, or return None if it does not fit. Offsets are those of `data`.
+
+    `protocol`: the group's, for layouts inside of this one.
+    """
     layout = load_layouts()[name]
     width = _VERSION_INSIDE.get(name, 2)
     if end - at < width:
@@ -96,11 +118,11 @@ def decode_layout(viewer: Viewer, name: str, data: bytes, at: int, end: int, pro
     first = at if name in _VERSION_INSIDE else at + width
     plan = _plan(name, used)
     program = _programs().find(layout.api_key, used, layout.direction)
-    rows, status = _reader().read(viewer.array_of(data), program, first, end, end)
+    body = _reader().read(context.array_of(data), program, first, end, end)
     open_ended = version > used or name in _BEGINNINGS
-    if status != OK and not (status == TRAILING_BYTES and open_ended):
+    if body.status != OK and not (body.status == TRAILING_BYTES and open_ended):
         return None
-    walk = TreeWalk(data, rows, first, end, end, viewer, name, plan.careful, lambda: "malformed")
+    walk = TreeWalk(data, body, context, name, plan.careful)
     walk.seen[_PROTOCOL] = protocol
     children = walk.struct(plan.body)
     if first > at:
@@ -110,20 +132,20 @@ def decode_layout(viewer: Viewer, name: str, data: bytes, at: int, end: int, pro
     return Nested(f"{name} v{version}", children)
 
 
-Hook = Callable[["Viewer", TreeWalk, int, int], Nested | None]
-#: What a walk has seen of the group's protocol, handed down to the user data.
+Hook = Callable[[LayoutContext, TreeWalk, int, int], Nested | None]
+#: The group's protocol among the strings of a walk; nested walks inherit it.
 _PROTOCOL = "protocol"
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A member's metadata or assignment; the paths of the strings that tell of what kind it is."""
+    """A member's metadata or assignment, and the paths of the strings that determine its kind."""
 
-    part: int  # 0: what a member says of itself, 1: what it is given
+    part: int  # 0: metadata, 1: assignment
     kind: str
     protocol: str
 
-    def __call__(self, viewer: Viewer, walk: TreeWalk, at: int, end: int) -> Nested | None:
+    def __call__(self, context: LayoutContext, walk: TreeWalk, at: int, end: int) -> Nested | None:
         if at == end:
             return None
         kind, protocol = walk.seen.get(self.kind, ""), walk.seen.get(self.protocol, "")
@@ -133,51 +155,51 @@ class _Group:
             name = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")[self.part]
         else:
             return None
-        return decode_layout(viewer, name, walk.data, at, end, protocol) or Nested(f"not readable as {name}")
+        return decode_layout(context, name, walk.data, at, end, protocol) or Nested(f"not readable as {name}")
 
 
 def _user_data(name: str) -> Hook:
-    def find(viewer: Viewer, walk: TreeWalk, at: int, end: int) -> Nested | None:
+    def find(context: LayoutContext, walk: TreeWalk, at: int, end: int) -> Nested | None:
         if walk.seen.get(_PROTOCOL) != _STREAMS:
             return None
-        return decode_layout(viewer, name, walk.data, at, end)
+        return decode_layout(context, name, walk.data, at, end)
 
     return find
 
 
 def _always(name: str) -> Hook:
-    def find(viewer: Viewer, walk: TreeWalk, at: int, end: int) -> Nested | None:
+    def find(context: LayoutContext, walk: TreeWalk, at: int, end: int) -> Nested | None:
         if at == end:
             return None
-        return decode_layout(viewer, name, walk.data, at, end) or Nested(f"not readable as {name}")
+        return decode_layout(context, name, walk.data, at, end) or Nested(f"not readable as {name}")
 
     return find
 
 
 def _inner_frame(direction: int) -> Hook:
-    def find(viewer: Viewer, walk: TreeWalk, at: int, end: int) -> Nested | None:
-        return viewer.inner_frame(walk.data, at, end, direction)
+    def find(context: LayoutContext, walk: TreeWalk, at: int, end: int) -> Nested | None:
+        return context.inner_frame(walk.data, at, end, direction)
 
     return find
 
 
 def describe_pushed(walk: TreeWalk, raw: bytes) -> str:
-    """What may be said of the metrics in a PushTelemetry request: codec and names."""
-    from .telemetry import describe_metrics  # here: it is rare, and brings the codecs
+    """The codec and the names of the metrics in a PushTelemetry request."""
+    from .telemetry import describe_metrics  # rarely needed, and imports the codecs
 
     return describe_metrics(walk.numbers.get("CompressionType", 0), raw)
 
 
-def _metrics(viewer: Viewer, walk: TreeWalk, at: int, end: int) -> Nested | None:
+def _metrics(context: LayoutContext, walk: TreeWalk, at: int, end: int) -> Nested | None:
     return Nested(describe_pushed(walk, walk.data[at:end]))
 
 
-def _address(viewer: Viewer, walk: TreeWalk, at: int, end: int) -> Nested | None:
+def _address(context: LayoutContext, walk: TreeWalk, at: int, end: int) -> Nested | None:
     raw = walk.data[at:end]
     return Nested(str(ipaddress.ip_address(raw))) if len(raw) in (4, 16) else None
 
 
-#: By the message's (api_key, direction), or the layout's name, and the path of the field.
+#: Hooks by (owner, path of the field). The owner is the (api_key, direction) of a message, or the name of a layout.
 HOOKS: dict[tuple[tuple[int, int] | str, str], Hook] = {
     ((11, REQUEST), "Protocols.Metadata"): _Group(0, "ProtocolType", "Protocols.Name"),
     ((11, RESPONSE), "Members.Metadata"): _Group(0, "ProtocolType", "ProtocolName"),
@@ -194,5 +216,5 @@ HOOKS: dict[tuple[tuple[int, int] | str, str], Hook] = {
     ("ConsumerProtocolAssignment", "UserData"): _user_data("StreamsAssignmentInfo"),
     ("ConnectProtocolMetadata", "Allocation"): _always("ConnectProtocolAssignment"),
 }
-#: Messages whose strings tell what is nested in them.
+#: Messages whose strings determine the layouts nested in them.
 REMEMBERING = frozenset(owner for owner, _ in HOOKS if isinstance(owner, tuple) and owner[0] != 58)

@@ -1,11 +1,11 @@
 """The tree of one message: its nodes, and ways to walk them. Pure data; nothing here reads bytes.
 
-A node covers `length` bytes of its frame from `offset` on (the size field is at 0). Its children lie within it, in
-order and without overlap; what they leave of it are its own bytes: lengths, counts and tag numbers before them, and in
-a flexible struct the 0 behind them that says that there are no tags. So each byte belongs to exactly one node.
+A node covers `length` bytes of its frame from `offset` on; the size field is at 0. Its children lie within it, in order
+and without overlap. The rest of it are its own bytes: lengths, counts and tag numbers before the children, and the 0 of
+an empty tag section behind them. So each byte belongs to exactly one node.
 
-A tagged field's range begins with its tag's number and size. Values are as they are on the wire: int, bool, float, str
-(bytes that are not UTF-8 as surrogates), bytes (of uuids 16).
+A tagged field's range begins with its tag's number and size. Values have the types int, bool, float, str (bytes that
+are not UTF-8 as surrogates) and bytes (16 for uuids).
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from dataclasses import dataclass
 
 Value = int | bool | float | str | bytes | None
 
-#: What a node is. `value` of an ARRAY is its count, of TAGS their number, of those from HIDDEN on a number of bytes.
+#: Kinds of nodes. `value` is the count of an ARRAY or of TAGS, and a number of bytes from HIDDEN on.
 VALUE = "value"  # a plain value
 NULL = "null"
 STRUCT = "struct"
 ARRAY = "array"
 TAGS = "tags"  # a tag section that is not empty: known fields by their names, others as `tag N`
-NESTED = "nested"  # bytes that hold a layout of their own; `text` names it
-BATCH = "batch"  # the head of a record batch or message; `text` tells it in one line
-HIDDEN = "hidden"  # a secret, or payload, that was not asked for
-RECORDS = "records"  # record batches; children where their heads were read
-RAW = "raw"  # bytes of which nothing is known
+NESTED = "nested"  # bytes with a layout of their own; `text` names it
+BATCH = "batch"  # the head of a record batch or message; `text` is its line
+HIDDEN = "hidden"  # a secret or payload that the user did not select
+RECORDS = "records"  # record batches; children if their heads were decoded
+RAW = "raw"  # bytes without a layout
 MISSING = "missing"  # bytes that were not captured
 
 
 @dataclass(slots=True)
 class Node:
-    """One field, element, struct, or stretch of bytes. `text` is what is known of the value beyond itself (an enum's
-    name, a topic's name, a time); `problem` is what is wrong here.
+    """One field, element, struct, or range of bytes. `text` is a meaning of the value (an enum's or topic's name, a
+    time); `problem` describes an error in it.
 
-    Nothing changes a node. It is not frozen all the same: to make one would take four times as long, and a tree has
-    thousands.
+    Nodes do not change. The class is not frozen because that makes construction four times slower, and a tree has
+    thousands of nodes.
     """
 
     name: str
@@ -51,10 +51,6 @@ class Node:
     @property
     def end(self) -> int:
         return self.offset + self.length
-
-    def child(self, name: str) -> Node | None:
-        """The first child of this name."""
-        return next((child for child in self.children if child.name == name), None)
 
 
 def walk(node: Node, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Node]]:
@@ -75,33 +71,6 @@ def has_problem(node: Node) -> bool:
     return False
 
 
-def problems(node: Node) -> list[str]:
-    """All that is wrong in a tree, as `path: problem`."""
-    return [f"{path_text(path)}: {n.problem}" if path else n.problem for path, n in walk(node) if n.problem]
-
-
 def path_text(path: tuple[str, ...]) -> str:
     """`("Body", "Topics", "[0]", "Name")` as `Body.Topics[0].Name`."""
     return ".".join(path).replace(".[", "[")
-
-
-def find(node: Node, *names: str) -> Node | None:
-    """The node that these names lead to."""
-    for name in names:
-        found = node.child(name)
-        if found is None:
-            return None
-        node = found
-    return node
-
-
-def own_bytes(node: Node) -> list[tuple[int, int]]:
-    """The ranges (start, end) of a node that no child covers."""
-    ranges, at = [], node.offset
-    for child in node.children:
-        if child.offset > at:
-            ranges.append((at, child.offset))
-        at = max(at, child.end)
-    if node.end > at:
-        ranges.append((at, node.end))
-    return ranges

@@ -1,8 +1,8 @@
-"""Layouts made ready for the tree: for each version of a message what a walk over the machine's rows has to know.
+"""Plans: the layout of one version of a message, prepared for walks over the machine's rows.
 
-A `StructPlan` lists what lies in a struct, a `FieldPlan` says how one field's rows become a node: the ids of its rows,
-how its value is read, and what may be said of it (an enum's names, a topic's, a broker's address, a time; a secret; a
-layout nested in its bytes). Made once for each (message, version).
+A `StructPlan` lists the fields of a struct. A `FieldPlan` describes how a field's rows become a node: their ids, how
+the value is read, and the source of its name (an enum, a topic, a broker's address, a time). A plan is made once for
+each version of a message.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 
 from ..kafka.enums import enum_in_layout, enum_of, is_operations, is_time, names_of, operations_text, time_text
-from ..layouts.schema import FIXED_WIDTHS, REQUEST, Field, Message, Struct
+from ..layouts.schema import FIXED_WIDTHS, Field, MessageLayout, Struct
 from ..layouts.secrets import CAREFUL_APIS, Guard, guard_of, is_secret_field
 from ..programs.fields import HEADER_TAGS, TAGS, FieldTable
 
 Note = Callable[[int], str]
 
-#: How a scalar's value is made of its row.
+#: How the row of a scalar becomes a value.
 INTEGER, BOOL, FLOAT, UUID, STRING, BYTES, RECORD_SET = range(7)
 _FORMS = {"bool": BOOL, "float64": FLOAT, "uuid": UUID, "string": STRING, "bytes": BYTES, "records": RECORD_SET}
 
-#: What a value may be looked up in.
+#: Names in which a value is looked up.
 TOPICS, BROKERS = "topics", "brokers"
 _LOOKUPS = {("topic_id", "uuid"): TOPICS, ("broker_id", "int32"): BROKERS}
 
 
 @dataclass(frozen=True, slots=True)
 class FieldPlan:
-    """`id` is that of the value's rows, or of an array's elements; `count` of an array as a whole, else -1. A nullable
-    struct has a byte of its own (`marked`). `path` is that of the field, dotted; `note` says what a number means."""
+    """`id` is the field id of the value's rows, or of an array's elements. `count` is the id of an array as a whole, or
+    -1. `marked`: a nullable struct, which has a byte before it. `path` has dots. `note` returns a number's meaning."""
 
     name: str
     type: str
@@ -52,11 +52,11 @@ class FieldPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Numbers and booleans that follow each other: their nodes are made together. Most nodes of a tree are such.
+class ScalarRun:
+    """A run of numbers and booleans, whose nodes are made together. Most nodes of a tree are of this kind.
 
-    `ids` of their rows; of each where it begins from the first one on, and its width; `size` is that of all. `texts`:
-    (place in the run, note) of those of which something is known; a note of None looks up brokers.
+    `ids` are the field ids of their rows, `starts` their offsets from the first one, `size` the bytes of all. `texts`:
+    (place in the run, note) of the values that have names; a note of None looks up brokers.
     """
 
     fields: tuple[FieldPlan, ...]
@@ -72,37 +72,39 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StructPlan:
-    """`parts` are its fields in order, some of them in runs; `tags` is the id of unknown tags, -1 where there is no tag
-    section; `tagged` the known ones by number."""
+    """`parts` are its fields in order, some in runs. `tags` is the id of unknown tags, -1 without a tag section;
+    `tagged` are the known tags by number."""
 
     name: str
-    parts: tuple[FieldPlan | Run, ...]
+    parts: tuple[FieldPlan | ScalarRun, ...]
     tagged: Mapping[int, FieldPlan]
     tags: int
     guard: Guard | None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One version of one message. `header_tags`: the id of a header's unknown tags, -1 where it has no tag section."""
+class MessagePlan:
+    """One version of one message. `header_tags`: the id of the header's unknown tags, -1 without a tag section."""
 
-    message: Message
+    message: MessageLayout
     version: int
     body: StructPlan
     header_tags: int
-    careful: bool  # show no bytes that are not explained
+    careful: bool  # show no bytes without a layout
 
 
-def make_plan(message: Message, version: int, table: FieldTable) -> Plan:
-    """The plan of one version; `table` are the fields of the programs that give the rows."""
+def make_plan(message: MessageLayout, version: int, table: FieldTable) -> MessagePlan:
+    """The plan of one version. `table` has the fields of the programs that decode it."""
     maker = _Maker(message, version, table)
-    has_tags = message.header_version(version) == (2 if message.direction == REQUEST else 1)
+    has_tags = message.has_header_tags(version)
     careful = message.has_header and message.api_key in CAREFUL_APIS
-    return Plan(message, version, maker.struct(message.body, ""), maker.id(HEADER_TAGS) if has_tags else -1, careful)
+    return MessagePlan(
+        message, version, maker.struct(message.body, ""), maker.id(HEADER_TAGS) if has_tags else -1, careful
+    )
 
 
 class _Maker:
-    def __init__(self, message: Message, version: int, table: FieldTable) -> None:
+    def __init__(self, message: MessageLayout, version: int, table: FieldTable) -> None:
         self.message, self.version, self.table = message, version, table
         self.flexible = version in message.flexible
 
@@ -159,8 +161,8 @@ class _Maker:
         return None if names is None else lambda value: names.get(value, "")
 
 
-def _in_runs(fields: Sequence[FieldPlan]) -> tuple[FieldPlan | Run, ...]:
-    parts: list[FieldPlan | Run] = []
+def _in_runs(fields: Sequence[FieldPlan]) -> tuple[FieldPlan | ScalarRun, ...]:
+    parts: list[FieldPlan | ScalarRun] = []
     for alike, group in groupby(fields, _is_of_run):
         some = tuple(group)
         parts += [_run(some)] if alike else some
@@ -171,9 +173,9 @@ def _is_of_run(field: FieldPlan) -> bool:
     return field.count < 0 and field.struct is None and field.form in (INTEGER, BOOL)
 
 
-def _run(fields: tuple[FieldPlan, ...]) -> Run:
+def _run(fields: tuple[FieldPlan, ...]) -> ScalarRun:
     widths = tuple(FIXED_WIDTHS[field.type] for field in fields)
-    return Run(
+    return ScalarRun(
         fields=fields,
         ids=[field.id for field in fields],
         names=tuple(field.name for field in fields),
@@ -193,9 +195,3 @@ def _run(fields: tuple[FieldPlan, ...]) -> Run:
 def float_of(bits: int) -> float:
     """The float64 of these bits."""
     return float(struct.unpack(">d", bits.to_bytes(8, "big", signed=True))[0])
-
-
-__all__ = [
-    "BOOL", "BROKERS", "BYTES", "FLOAT", "INTEGER", "RECORD_SET", "STRING", "TOPICS", "UUID", "FieldPlan", "Plan",
-    "Run", "StructPlan", "float_of", "make_plan",
-]  # fmt: skip

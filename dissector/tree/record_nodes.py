@@ -1,7 +1,7 @@
-"""The records of a `records` field as nodes, below the heads of their batches: what `show --records` asks for.
+"""The records of a `records` field as nodes, below the heads of their batches, for `show --records`.
 
-Keys, values and headers of batches that are not compressed stand where they are in the frame. What was decompressed has
-no place there: it stands at the start of its batch's records, with a length of 0.
+Keys, values and headers of uncompressed batches have their offsets in the frame. Decompressed bytes have no place in
+the frame: their offset is the start of the batch's records, and their length is 0.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .nested import CONTROL_KEY, CONTROL_VALUES, decode_nested
 from .node import Node
 
 Array = np.ndarray[Any, Any]
-Row = dict[str, int]
+RecordFields = dict[str, int]
 
 
 class RecordViewer:
-    """Makes the nodes of a field's batches with their records. `programs`: of the profile "records"."""
+    """Makes the nodes of a field's batches with their records. `programs` are those of the RECORDS profile."""
 
     def __init__(self, programs: Programs) -> None:
         self._collector = RecordCollector(programs)
 
     def __call__(self, raw: bytes, offset: int, cut: bool = False) -> Sequence[Node]:
-        """Nodes for the bytes of a field that start at `offset` of its frame; `cut`: as far as they were captured."""
+        """Nodes for the bytes of a field at `offset` of its frame. `cut`: the capture ends before the field does."""
         heads = view_batches(raw, offset, cut)
         if not heads:
             return heads
@@ -47,7 +47,7 @@ class RecordViewer:
                 number = batch["number"]
                 if row["status"] == b.OK:
                     found = records.setdefault(number, [])
-                    place = _Place(chunk.arena, offset if batch["codec"] == 0 else None, heads[number])
+                    place = _RecordBytes(chunk.arena, offset if batch["codec"] == 0 else None, heads[number])
                     span = _span(place, batch, found[-1].end if found else None)
                     found.append(_record(place, len(found), batch, row, headers, span))
                 else:
@@ -55,10 +55,10 @@ class RecordViewer:
         return [_filled(head, records.get(i, []), problems.get(i, "")) for i, head in enumerate(heads)]
 
 
-def _rows(chunk: Chunk) -> Iterator[tuple[Row, Row, Array]]:
-    """(its batch, the record, its headers) of each record."""
+def _rows(chunk: Chunk) -> Iterator[tuple[RecordFields, RecordFields, Array]]:
+    """The batch, the fields and the headers of each record."""
     names = chunk.records.dtype.names or ()
-    batches: dict[int, Row] = {}
+    batches: dict[int, RecordFields] = {}
     first = 0
     for values in chunk.records.tolist():
         row = dict(zip(names, values, strict=True))
@@ -71,15 +71,15 @@ def _rows(chunk: Chunk) -> Iterator[tuple[Row, Row, Array]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where bytes of the arena stand in the frame: `offset` further; None: nowhere, they were decompressed."""
+class _RecordBytes:
+    """Bytes of the arena, which lie `offset` further in the frame; None: they were decompressed."""
 
     arena: Array
     offset: int | None
     head: Node
 
     def bytes_node(self, name: str, at: int, length: int) -> Node:
-        """A key or a value: text where it is UTF-8, else bytes."""
+        """A key or a value: text if it is UTF-8, else bytes."""
         if length < 0:
             return Node(name, "bytes", self.of(at), 0, n.NULL)
         raw = self.arena[at : at + length].tobytes()
@@ -93,8 +93,8 @@ class _Place:
         return self.head.children[-1].offset if self.offset is None or at < 0 else self.offset + at
 
 
-def _span(place: _Place, batch: Row, previous: int | None) -> tuple[int, int]:
-    """Where a record begins and ends in the frame. Of magic 2 it begins with its size, behind the one before it."""
+def _span(place: _RecordBytes, batch: RecordFields, previous: int | None) -> tuple[int, int]:
+    """Where a record begins and ends in the frame. A record of magic 2 begins with its size."""
     start = place.head.children[-1].offset
     if place.offset is None:
         return start, start
@@ -109,29 +109,31 @@ def _span(place: _Place, batch: Row, previous: int | None) -> tuple[int, int]:
     return start, place.offset + at + 1 + (size >> 1)
 
 
-def _record(place: _Place, number: int, batch: Row, row: Row, headers: Array, span: tuple[int, int]) -> Node:
+def _record(
+    place: _RecordBytes, number: int, batch: RecordFields, row: RecordFields, headers: Array, span: tuple[int, int]
+) -> Node:
     key = place.bytes_node("Key", row["key_at"], row["key_length"])
     value = place.bytes_node("Value", row["value_at"], row["value_length"])
     if row["control"] >= 0 or batch["attributes"] & b.CONTROL:
         key = _control(key, CONTROL_KEY, row["control"])
         value = _control(value, CONTROL_VALUES.get(row["control"], ""), row["control"])
     start, end = span
-    told = []
-    for name, type_name, number_told in (
+    numbers = []
+    for name, type_name, value_of_it in (
         ("Offset", "int64", row["offset"]),
         ("Timestamp", "int64", row["timestamp"]),
         ("Sequence", "int32", row["sequence"]),
     ):
-        if number_told != b.UNTOLD and not (name == "Sequence" and number_told < 0):
-            text = time_text(number_told) if name == "Timestamp" else ""
-            told.append(Node(name, type_name, start, 0, n.VALUE, number_told, (), text))
-    pieces = [key, value]
+        if value_of_it != b.UNKNOWN_NUMBER and not (name == "Sequence" and value_of_it < 0):
+            text = time_text(value_of_it) if name == "Timestamp" else ""
+            numbers.append(Node(name, type_name, start, 0, n.VALUE, value_of_it, (), text))
+    contents = [key, value]
     if len(headers):
-        pieces.append(_headers(place, headers))
-    return Node(f"[{number}]", "Record", start, end - start, n.STRUCT, None, (*told, *pieces))
+        contents.append(_headers(place, headers))
+    return Node(f"[{number}]", "Record", start, end - start, n.STRUCT, None, (*numbers, *contents))
 
 
-def _headers(place: _Place, headers: Array) -> Node:
+def _headers(place: _RecordBytes, headers: Array) -> Node:
     made = []
     for number, (key_at, value_at, key_length, value_length) in enumerate(headers.tolist()):
         key = place.bytes_node("Key", key_at, key_length)
@@ -142,7 +144,7 @@ def _headers(place: _Place, headers: Array) -> Node:
 
 
 def _control(node: Node, layout: str, number: int) -> Node:
-    """A control record's key or value as the layout that its type tells."""
+    """A control record's key or value, decoded by the layout of its type."""
     raw = node.value.encode() if isinstance(node.value, str) else node.value
     found = decode_nested(layout, raw) if layout and isinstance(raw, bytes) else None
     if found is None:
@@ -157,7 +159,7 @@ def _moved(node: Node, by: int) -> Node:
 
 
 def _filled(head: Node, records: list[Node], problem: str) -> Node:
-    """A batch's node with its records in place of the stretch of bytes that they are."""
+    """A batch's node with its records in place of their bytes."""
     problem = head.problem or problem
     last = head.children[-1] if head.children else None
     if last is None or last.kind != n.HIDDEN or not records:

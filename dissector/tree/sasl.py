@@ -1,4 +1,4 @@
-"""SASL tokens: what may be said of them without showing them, by the shape of their bytes; and what is in them.
+"""SASL tokens: a description by the shape of their bytes, which shows nothing of them; and their fields.
 
 PLAIN: RFC 4616; SCRAM: RFC 5802; OAUTHBEARER: RFC 7628; GSSAPI: RFC 4752.
 """
@@ -11,9 +11,9 @@ from .node import Node
 
 
 def describe_token(token: bytes, direction: int, mechanism: str | None = None) -> str:
-    """`PLAIN: user name and password`, `SCRAM: the client's first message`; "" where nothing is known of the bytes.
+    """`PLAIN: user name and password`, `SCRAM: the client's first message`; "" for unknown bytes.
 
-    `mechanism` is what the handshake agreed on, where that was seen. Nothing of the token itself is in the text.
+    `mechanism` is the result of the handshake, if it was captured. The text has nothing of the token itself.
     """
     name = mechanism or _guess(token, direction)
     if not name:
@@ -54,8 +54,8 @@ def _step(token: bytes, direction: int, name: str) -> str:
 
 
 def token_fields(token: bytes, at: int, direction: int, mechanism: str | None = None) -> tuple[Node, ...]:
-    """The fields of a token that starts at `at` of its frame, secrets and all: of PLAIN its three strings, by the names
-    that RFC 4616 gives them; of other mechanisms the message, if it is text; nothing where it is neither."""
+    """The fields of a token at `at` of its frame, secrets included: the three strings of PLAIN by their names in RFC
+    4616; the message of other mechanisms if it is text; otherwise none."""
     name = mechanism or _guess(token, direction)
     names: tuple[str, ...] = ("message",)
     parts = [token]
@@ -65,7 +65,7 @@ def token_fields(token: bytes, at: int, direction: int, mechanism: str | None = 
         return ()
     found: list[Node] = []
     for field, part in zip(names, parts, strict=True):
-        size = len(part) + (1 if found else 0)  # with the 0 that stands before it
+        size = len(part) + (1 if found else 0)  # with the 0 before it
         try:
             found.append(Node(field, "string", at, size, n.VALUE, part.decode()))
         except UnicodeDecodeError:

@@ -1,6 +1,6 @@
-"""What one line can say of a message: what it names, its error codes, the plain values at its top.
+"""The facts of a message for one line: the names in it, its error codes, the plain values at its top.
 
-Read from the rows of one job of the LINE profile. Everything is as it came from the wire; nothing is escaped.
+They come from the rows of one job of the LINE profile. Texts are as on the wire, not escaped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..programs.roles import (
 
 Array = np.ndarray[Any, Any]
 #: A row of the tape as a tuple, in the order of `machine.TAPE`.
-Row = tuple[int, ...]
+TapeRow = tuple[int, ...]
 
 #: The id of a topic that is named instead.
 _NO_ID = bytes(16)
@@ -44,8 +44,8 @@ _OFFSETS = (R_BASE_OFFSET, R_OFFSET_OTHER, R_HIGH_WATERMARK)
 
 
 @dataclass(slots=True)
-class Place:
-    """A topic, or another thing that a message names in an array. `topic_id` where it is named by that alone."""
+class NamedPlace:
+    """A topic or another resource that a message names in an array. `topic_id` if the message has no name for it."""
 
     name: bytes | None = None
     topic_id: bytes | None = None
@@ -55,12 +55,12 @@ class Place:
 
 @dataclass(slots=True)
 class Facts:
-    """`values`: (Kafka's field name, value) of what stands at the top. `errors`: how often by non-zero code. `records`:
-    where each records field lies in the buffer, and its length; None where the message has no such field. `offsets`:
-    base offsets, high watermarks and the like."""
+    """`values`: (Kafka's field name, value) of the fields at the top. `errors`: counts by non-zero code. `records`: the
+    place in the buffer and the length of each records field; None if the message has no such field. `offsets`: base
+    offsets, high watermarks and the like."""
 
     values: list[tuple[str, int | bytes]] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
+    places: list[NamedPlace] = field(default_factory=list)
     errors: Counter[int] = field(default_factory=Counter)
     throttle_time_ms: int | None = None
     records: list[tuple[int, int]] | None = None
@@ -68,17 +68,17 @@ class Facts:
 
 
 class FactReader:
-    """Reads rows of the LINE profile. What each field is to a line is looked up once."""
+    """Reads rows of the LINE profile."""
 
     def __init__(self, programs: Programs) -> None:
         table = programs.fields
         self._uuids = frozenset(number for number, f in enumerate(table) if f.type == "uuid")
         self._kinds = [(f.role, f.kind, f.element < 0, f.type in _TEXTS, f.inner[-1]) for f in table]
 
-    def read(self, rows: Sequence[Row], first: int, buffer: Array) -> Facts:
+    def read(self, rows: Sequence[TapeRow], first: int, buffer: Array) -> Facts:
         """The facts of one message: its rows, whose first is number `first` of the tape, over the bytes of `buffer`."""
         facts = Facts()
-        places: dict[int, Place] = {}
+        places: dict[int, NamedPlace] = {}
         parents: dict[int, int] = {}
         for number, (value, _, parent, length, field_id, _) in enumerate(rows, first):
             role, kind, top, is_text, name = self._kinds[field_id]
@@ -101,7 +101,7 @@ class FactReader:
                 raw = buffer[value : value + length].tobytes()
                 place = self._place(facts, places, parent)
                 if place.is_topic and (place.name if role == R_TOPIC_NAME else place.topic_id) is not None:
-                    place = places[parent] = Place()  # one more in an array of plain names
+                    place = places[parent] = NamedPlace()  # one more in an array of plain names
                     facts.places.append(place)
                 place.is_topic = True
                 if role == R_TOPIC_NAME:
@@ -109,7 +109,7 @@ class FactReader:
                 elif raw != _NO_ID:
                     place.topic_id = raw
             elif not top and role in _NAMES:
-                place = Place(buffer[value : value + length].tobytes())
+                place = NamedPlace(buffer[value : value + length].tobytes())
                 facts.places.append(place)
             elif role in _OFFSETS and not top:
                 facts.offsets.append(value)
@@ -123,14 +123,14 @@ class FactReader:
         return urlsafe_b64encode(found).rstrip(b"=") if field_id in self._uuids else found
 
     @staticmethod
-    def _place(facts: Facts, places: dict[int, Place], parent: int) -> Place:
+    def _place(facts: Facts, places: dict[int, NamedPlace], parent: int) -> NamedPlace:
         place = places.get(parent)
         if place is None:
-            place = places[parent] = Place()
+            place = places[parent] = NamedPlace()
             facts.places.append(place)
         return place
 
-    def _owner(self, facts: Facts, places: dict[int, Place], parents: dict[int, int], parent: int) -> Place:
+    def _owner(self, facts: Facts, places: dict[int, NamedPlace], parents: dict[int, int], parent: int) -> NamedPlace:
         """The topic that a partition belongs to: of the nearest element around it that names one."""
         at = parent
         while at not in places and at >= 0:

@@ -1,7 +1,7 @@
-"""What clients push as their metrics (KIP-714): the names of them, and no values.
+"""The names of the metrics that clients push (KIP-714), without values.
 
-The bytes are OpenTelemetry's MetricsData in protobuf, compressed as the request says. Of protobuf only what leads to
-the names is read: fields of a length, by number.
+The bytes are OpenTelemetry's MetricsData in protobuf, with the compression that the request names. Only the fields that
+lead to the names are parsed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ..records.codecs import CODECS, DONE, NONE, Bounds, decompress
 #: Field numbers from MetricsData down: resource_metrics, scope_metrics, metrics, name.
 _PATH = (1, 2, 2, 1)
 _BOUNDS = Bounds(absolute=4 << 20, floor=1 << 20)
-#: How many names are told, and how many are looked at.
-_TOLD, _MOST = 8, 10_000
+#: The names that are shown, and that are counted.
+_SHOWN, _MOST = 8, 10_000
 
 
 def describe_metrics(codec: int, raw: bytes) -> str:
-    """`zstd, 14 metrics: org.apache.kafka.producer.connection.creation.total, ...`; the codec alone where the bytes
-    cannot be read."""
+    """`zstd, 14 metrics: org.apache.kafka.producer.connection.creation.total, ...`; only the codec if the bytes cannot
+    be decoded."""
     name = CODECS[codec] if 0 <= codec < len(CODECS) else f"codec {codec}"
     word = "not compressed" if codec == NONE else name
     unpacked = decompress(codec, 2, raw, _BOUNDS) if codec != NONE else None
@@ -30,9 +30,9 @@ def describe_metrics(codec: int, raw: bytes) -> str:
         names = list(dict.fromkeys(islice(_names(raw if unpacked is None else bytes(unpacked.data), _PATH), _MOST)))
     except ValueError:
         return word
-    more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     count = f"{len(names)} metric" + ("" if len(names) == 1 else "s")
-    return f"{word}, {count}" + (f": {', '.join(names[:_TOLD])}{more}" if names else "")
+    return f"{word}, {count}" + (f": {', '.join(names[:_SHOWN])}{more}" if names else "")
 
 
 def _names(raw: bytes, path: tuple[int, ...]) -> Iterator[str]:
@@ -46,7 +46,7 @@ def _names(raw: bytes, path: tuple[int, ...]) -> Iterator[str]:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, bytes]]:
-    """(number, content) of the fields that have a length; ValueError where the bytes are no protobuf."""
+    """(number, content) of the fields with a length. ValueError if the bytes are no protobuf."""
     at = 0
     while at < len(raw):
         key, at = _varint(raw, at)

@@ -1,9 +1,9 @@
-"""One walk over the machine's rows of a body, along its plan, into nodes.
+"""One walk over the tape of a body, along its plan, into nodes.
 
-The machine has already checked everything: rows come in the order of the wire, each with the place where its bytes
-end, so a node starts where the one before it ended. Only tag sections give no rows for their counts, numbers and sizes;
-those are read here again, within the same bounds. Where the rows end before the plan does, the field that is missing
-becomes a node with the problem, and the walk is over; nothing is raised whatever the bytes are.
+The machine has already checked everything. Rows come in the order of the wire, each with the place where its bytes
+end, so a node starts where the one before it ends. Tag sections have no rows for their counts, numbers and sizes; the
+walk reads these again, within the same bounds. If the rows end before the plan does, the missing field becomes a node
+with the problem, and the walk stops. A walk never raises, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -11,19 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any
 
 from ..layouts.schema import FIXED_WIDTHS, REQUEST
 from ..layouts.secrets import Guard, is_secret_name
-from ..programs.tape import Rows
+from ..programs.tape import DecodedBody
 from . import node as n
 from .batch_heads import view_batches
 from .node import Node
-from .plans import BOOL, BROKERS, FLOAT, INTEGER, RECORD_SET, STRING, TOPICS, UUID, FieldPlan, Run, StructPlan, float_of
+from .plans import (
+    BOOL,
+    BROKERS,
+    FLOAT,
+    INTEGER,
+    RECORD_SET,
+    STRING,
+    TOPICS,
+    UUID,
+    FieldPlan,
+    ScalarRun,
+    StructPlan,
+    float_of,
+)
 
 #: The nodes of a `records` field: its bytes, their place in the frame, whether the capture ends before they do.
 ReadRecords = Callable[[bytes, int, bool], Sequence[Node]]
-#: Whose record batches are whole; in responses the last one may be cut.
+#: Messages whose record batches are whole; in responses the last one may be cut.
 _PRODUCE = ((0, REQUEST),)
 _NULL = "null where none may be"
 #: Names of the first elements of arrays.
@@ -32,27 +45,40 @@ _ELEMENTS = tuple(f"[{index}]" for index in range(256))
 _VALUES, _NO_CHILDREN = repeat(n.VALUE), repeat(())
 
 
-class Context(Protocol):
-    """What a walk asks for while it goes: names of what it meets, what is nested in bytes, what may be shown."""
+class TreeContext:
+    """What a walk needs beyond the message: names, contents of byte fields, permission to show secrets.
 
-    secrets: bool
-    records: ReadRecords | None
+    This one has none of it. Others override what they can answer.
+    """
 
-    def topic(self, topic_id: bytes) -> str: ...
+    secrets = False
+    records: ReadRecords | None = None
 
-    def broker(self, node_id: int) -> str: ...
+    def topic(self, topic_id: bytes) -> str:
+        """The name of a topic, or ""."""
+        return ""
 
-    def why_missing(self, size: int) -> str: ...
+    def broker(self, node_id: int) -> str:
+        """The address of a broker, or ""."""
+        return ""
 
-    def nested(self, walk: TreeWalk, field: FieldPlan, at: int, end: int) -> Nested | None: ...
+    def why_missing(self, size: int) -> str:
+        """Why bytes of a frame of this size are missing: they were not "captured", or not "read"."""
+        return "captured"
 
-    def secret_text(self, walk: TreeWalk, field: FieldPlan, raw: bytes) -> str: ...
+    def nested(self, walk: TreeWalk, field: FieldPlan, at: int, end: int) -> Nested | None:
+        """The contents of a byte field at data[at:end], if its layout is known."""
+        return None
+
+    def secret_text(self, walk: TreeWalk, field: FieldPlan, raw: bytes) -> str:
+        """A description of a secret that does not reveal it, or ""."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """What was found in a field's bytes: the layout's name and its nodes; or only what may be said of them, and whether
-    they are `secret`."""
+    """The contents of a byte field: the layout's name and its nodes; or a description of the bytes without nodes, and
+    whether they are `secret`."""
 
     text: str
     children: tuple[Node, ...] = ()
@@ -60,21 +86,28 @@ class Nested:
 
 
 class TreeWalk:
-    """Turns `rows` of the body that starts at data[first] into nodes. `captured` is the end of the bytes there are,
-    `limit` the end of the frame; `owner` is (api_key, direction), or the name of a nested layout; `why` tells what
-    ended the rows early; with `remember` strings are kept in `seen`."""
+    """Turns the tape of a body of `data` into nodes.
+
+    `owner` is (api_key, direction), or the name of a nested layout. A `careful` walk hides bytes without a layout. With
+    `remember` the walk keeps strings and numbers by path, for nested layouts that depend on them.
+    """
 
     def __init__(
-        self, data: bytes, rows: Rows, first: int, captured: int, limit: int,
-        context: Context, owner: tuple[int, int] | str, careful: bool, why: Callable[[], str], remember: bool = False,
-    ) -> None:  # fmt: skip
-        self.data, self.captured, self.limit = data, captured, limit
-        self.values, self.lengths, self.fields, self.stops = rows.values, rows.lengths, rows.fields, rows.stops
-        self.context, self.owner, self.careful, self.why = context, owner, careful, why
-        self.remember = remember
-        self.seen: dict[str, str] = {}  # strings by path, where what is nested depends on them
-        self.numbers: dict[str, int] = {}  # the same
-        self.at = first
+        self,
+        data: bytes,
+        body: DecodedBody,
+        context: TreeContext,
+        owner: tuple[int, int] | str,
+        careful: bool,
+        remember: bool = False,
+    ) -> None:
+        self.data, self.captured, self.limit = data, body.captured, body.limit
+        self.values, self.lengths, self.fields, self.stops = body.values, body.lengths, body.fields, body.stops
+        self.problem = body.problem
+        self.context, self.owner, self.careful, self.remember = context, owner, careful, remember
+        self.seen: dict[str, str] = {}
+        self.numbers: dict[str, int] = {}
+        self.at = body.first
         self.next = 0
         self.stopped = False
 
@@ -88,13 +121,13 @@ class TreeWalk:
         return number
 
     def stop(self, name: str, type_name: str, start: int) -> Node:
-        """The node of what should have come now; the walk is over."""
+        """The node of a field without rows; it ends the walk."""
         self.stopped = True
         self.at = start
-        return Node(name, type_name, start, 0, n.RAW, 0, (), "", self.why())
+        return Node(name, type_name, start, 0, n.RAW, 0, (), "", self.problem)
 
     def struct(self, plan: StructPlan) -> tuple[Node, ...]:
-        """All that lies in a struct, its tag section included."""
+        """The nodes of a struct's fields and of its tag section."""
         children: list[Node] = []
         for part in plan.parts:
             if type(part) is FieldPlan:
@@ -109,7 +142,7 @@ class TreeWalk:
             children = guarded(children, plan.guard)
         return tuple(children)
 
-    def run(self, run: Run, into: list[Node]) -> None:
+    def run(self, run: ScalarRun, into: list[Node]) -> None:
         """Numbers and booleans that follow each other."""
         number, at = self.next, self.at
         stop = number + len(run.ids)
@@ -173,7 +206,7 @@ class TreeWalk:
         return Node(field.name, field.type, start, self.at - start, n.ARRAY, count, tuple(children))
 
     def numbers_of(self, field: FieldPlan, type_name: str, count: int, into: list[Node]) -> None:
-        """Elements of an array of numbers; as many as there are rows of."""
+        """The elements of an array of numbers, as many as have rows."""
         number, at, width = self.next, self.at, FIXED_WIDTHS[type_name]
         there = self.fields[number : number + count]
         if there.count(field.id) < count:
@@ -247,10 +280,10 @@ class TreeWalk:
             self.at, self.stopped = end, True
             problem = f"{end - there} of {end - at} bytes were not {self.context.why_missing(self.limit)}"
         whole = self.data[at:there]
-        give = self.context.records
+        read_records = self.context.records
         cut = there < end
-        if give is not None:
-            children = list(give(whole, at, cut))
+        if read_records is not None:
+            children = list(read_records(whole, at, cut))
         else:
             children = view_batches(whole, at, cut, partial=self.owner not in _PRODUCE)
         if cut:
@@ -259,7 +292,7 @@ class TreeWalk:
         return Node(name, "records", start, end - start, n.RECORDS, end - at, tuple(children), "", problem)
 
     def tags(self, known: Mapping[int, FieldPlan], unknown: int, into: list[Node]) -> None:
-        """A tag section: a node where there are any tags in it."""
+        """A tag section, as one node unless it is empty."""
         start = self.at
         if start < min(self.captured, self.limit) and self.data[start] == 0:
             self.at = start + 1
@@ -291,7 +324,7 @@ class TreeWalk:
                 self.stopped = True
                 found = Node(
                     found.name, found.type, start, found.length, found.kind, found.value, found.children, found.text,
-                    self.why(),
+                    self.problem,
                 )  # fmt: skip
             self.limit = outer
             return found
@@ -317,11 +350,11 @@ class TreeWalk:
 
 
 def guarded(children: list[Node], guard: Guard) -> list[Node]:
-    """A struct's nodes with the value hidden where what stands beside it says so."""
+    """A struct's nodes, with the guarded value hidden if its name or flag says that it is secret."""
     found = {child.name: child for child in children}
     name, flag, kind = found.get(guard.name), found.get(guard.flag), found.get("ConfigType")
     named = name.value if name is not None and isinstance(name.value, str) else None
-    # A mark that is there but was not read (the message ends before it) hides, as one that is set does.
+    # If the message ends before the mark, the value is hidden as if the mark were set.
     marked = bool(guard.flag) and (flag is None or flag.value is not False)
     marked = marked or (kind is not None and kind.text == "PASSWORD")
     if not marked and not is_secret_name(named):

@@ -1,10 +1,10 @@
-"""One message as a tree: size, header, body, and whatever of the frame is wrong, missing or left over.
+"""One frame as a tree: size, header, body, and the bytes that are malformed, missing or left over.
 
-Nothing on the wire makes it raise. What cannot be decoded is a node with its size and a problem; the rest is shown all
-the same. The leaves and the own bytes of the nodes together are the frame, each byte once (`node`).
+A view never raises, whatever the bytes are. Undecoded bytes become a node with a problem; the rest of the frame is
+still decoded. The leaves and the own bytes of all nodes are the frame, each byte once (`node`).
 
->>> from kafkatap.dissector.tree.view import view_message
->>> view_message(bytes.fromhex("0000000c 0012 0000 00000001 0002 6d65")).name
+>>> from kafkatap.dissector.tree.view import Viewer
+>>> Viewer().view(bytes.fromhex("0000000c 0012 0000 00000001 0002 6d65")).name
 'ApiVersions request v0'
 """
 
@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
-from ..dtypes import INCOMPLETE, MAX_FRAME, TRAILING_BYTES
+from ..dtypes import MAX_FRAME, TRAILING_BYTES
 from ..layouts.catalog import api_name, load_messages
-from ..layouts.reference import decode_message
-from ..layouts.schema import REQUEST, RESPONSE, Message
-from ..programs.program import Programs, load_programs
+from ..layouts.schema import REQUEST, RESPONSE, MessageLayout
+from ..programs.loading import load_programs
+from ..programs.program import Programs
 from ..programs.tape import Array, BodyReader, as_array
 from . import node as n
-from .nested import HOOKS, REMEMBERING, describe_pushed
+from .nested import REMEMBERING, LayoutContext, describe_pushed
 from .node import Node
-from .plans import FieldPlan, Plan, make_plan
+from .plans import FieldPlan, MessagePlan, make_plan
 from .sasl import describe_token, token_fields
 from .treewalk import Nested, ReadRecords, TreeWalk
 
@@ -33,59 +32,64 @@ _DEEPEST = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """What numbers of a cluster are called: topics by id (16 bytes), broker addresses by node id."""
+class ClusterNames:
+    """Names of a cluster's numbers: topics by id (16 bytes), broker addresses by node id."""
 
     topics: Mapping[bytes, str] = field(default_factory=dict)
     brokers: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a message alone does not tell: the mechanism that SASL agreed on, the (key, version) of the request in the
-    Envelope that a response answers (`enveloped`)."""
+class EarlierFacts:
+    """Facts from earlier messages of the connection: the SASL mechanism, and for the response to an Envelope the
+    (key, version) of the request inside (`enveloped`)."""
 
     mechanism: str | None = None
     enveloped: tuple[int, int] | None = None
 
 
-class Viewer:
-    """Makes trees. `programs` are those of the EVERYTHING profile for `messages`; the built-in ones if not given.
+class Viewer(LayoutContext):
+    """Makes trees. `programs` are those of the EVERYTHING profile for `messages`; by default the built-in ones.
 
-    `secrets`: show what `secrets` hides. `records(raw, offset, cut)`: nodes for the bytes of a `records` field, which
-    start at `offset` of the frame, `cut` where the capture ends before they do; else its batches' heads are shown.
-    `max_frame`: what is missing of a larger frame was not read, rather than not captured.
+    `secrets`: show the fields that `layouts.secrets` hides. `records(raw, offset, cut)` returns nodes for the bytes of
+    a `records` field at `offset` of the frame; `cut` if the capture ends before they do. Without it only the heads of
+    batches are shown. `max_frame`: the missing bytes of a larger frame were not read, rather than not captured.
     """
 
     def __init__(
         self,
         programs: Programs | None = None,
-        messages: Mapping[tuple[int, int], Message] | None = None,
-        names: Names | None = None,
+        messages: Mapping[tuple[int, int], MessageLayout] | None = None,
+        names: ClusterNames | None = None,
         secrets: bool = False,
         records: ReadRecords | None = None,
         max_frame: int = MAX_FRAME,
     ) -> None:
+        super().__init__()
         self.max_frame = max_frame
-        self.names = names or Names()
+        self.names = names or ClusterNames()
         self.secrets = secrets
         self.records = records
         self._messages = messages
         self._programs = programs
         self._reader: BodyReader | None = None
-        self._plans: dict[tuple[int, int, int], Plan | None] = {}
-        self._asked = Asked()
+        self._plans: dict[tuple[int, int, int], MessagePlan | None] = {}
+        self._earlier = EarlierFacts()
         self._depth = 0
-        self._bytes, self._array = b"", as_array(b"")
 
     def view(
-        self, frame: bytes, direction: int = REQUEST, api_key: int = -1, version: int = -1, asked: Asked | None = None
+        self,
+        frame: bytes,
+        direction: int = REQUEST,
+        api_key: int = -1,
+        version: int = -1,
+        earlier: EarlierFacts | None = None,
     ) -> Node:
-        """The tree of a frame: its bytes from the size field on, as far as they were captured.
+        """The tree of a frame: its captured bytes, from the size field on.
 
-        `api_key`, `version`: of a response those of its request, -1 where that is not known; a request tells its own.
+        `api_key`, `version`: for a response those of its request, or -1 if the request is unknown.
         """
-        self._asked, self._depth = asked or Asked(), 0
+        self._earlier, self._depth = earlier or EarlierFacts(), 0
         sized, limit = _size(frame)
         found = _Frame(self, frame, self.array_of(frame), sized.end, len(frame), limit)
         found.children.append(sized)
@@ -97,11 +101,11 @@ class Viewer:
         return Node(found.title or kind, kind, 0, end, n.STRUCT, None, tuple(found.children), found.text)
 
     def why_missing(self, size: int) -> str:
-        """What was not done with the bytes that are missing of a frame of this size."""
+        """Why bytes of a frame of this size are missing: they were not "read", or not "captured"."""
         return "read" if size > self.max_frame else "captured"
 
     def view_token(self, frame: bytes, direction: int, mechanism: str | None = None) -> Node:
-        """The tree of a frame that holds nothing but a SASL token (behind SaslHandshake v0)."""
+        """The tree of a frame that is a bare SASL token, after SaslHandshake v0."""
         sized, limit = _size(frame)
         found = _Frame(self, frame, as_array(b""), sized.end, len(frame), limit)
         found.children.append(sized)
@@ -121,12 +125,12 @@ class Viewer:
         return Node("SASL token", "token", 0, end, n.STRUCT, None, tuple(found.children))
 
     def inner_frame(self, data: bytes, at: int, end: int, direction: int) -> Nested | None:
-        """A frame without its size field at data[at:end]: that of an Envelope."""
+        """The frame inside of an Envelope, which has no size field, at data[at:end]."""
         if at == end:
             return None
         if self._depth >= _DEEPEST:
             return Nested("nested too deeply", secret=True)
-        key, version = self._asked.enveloped or (-1, -1)
+        key, version = self._earlier.enveloped or (-1, -1)
         if direction == RESPONSE and key < 0:
             return Nested("the request inside was not seen", secret=True)
         self._depth += 1
@@ -136,14 +140,8 @@ class Viewer:
         self._depth -= 1
         return Nested(found.title, tuple(found.children))
 
-    def array_of(self, data: bytes) -> Array:
-        """Bytes as kernels take them, copied once for all that lies in them."""
-        if data is not self._bytes:
-            self._bytes, self._array = data, as_array(data)
-        return self._array
-
-    def plan(self, api_key: int, direction: int, version: int) -> Plan | None:
-        """How to walk a message; None for one that the definitions do not have."""
+    def plan(self, api_key: int, direction: int, version: int) -> MessagePlan | None:
+        """The plan of a message; None for a message that the definitions do not have."""
         key = (api_key, direction, version)
         if key not in self._plans:
             message = self.message(api_key, direction)
@@ -151,7 +149,7 @@ class Viewer:
             self._plans[key] = make_plan(message, version, self.reader.programs.fields) if message and known else None
         return self._plans[key]
 
-    def message(self, api_key: int, direction: int) -> Message | None:
+    def message(self, api_key: int, direction: int) -> MessageLayout | None:
         """The layout of one direction of an API, or None."""
         if self._messages is None:
             self._messages = load_messages()
@@ -163,7 +161,7 @@ class Viewer:
             self._reader = BodyReader(self._programs or load_programs("everything"))
         return self._reader
 
-    # What walks ask for (`treewalk.Context`)
+    # The answers of a `TreeContext`
 
     def topic(self, topic_id: bytes) -> str:
         return self.names.topics.get(topic_id, "")
@@ -173,22 +171,21 @@ class Viewer:
 
     def nested(self, walk: TreeWalk, field: FieldPlan, at: int, end: int) -> Nested | None:
         if field.name == "AuthBytes" and not isinstance(walk.owner, str):
-            raw, mechanism = walk.data[at:end], self._asked.mechanism
+            raw, mechanism = walk.data[at:end], self._earlier.mechanism
             text = describe_token(raw, walk.owner[1], mechanism)
             return Nested(text, token_fields(raw, at, walk.owner[1], mechanism))
-        hook = HOOKS.get((walk.owner, field.path))
-        return None if hook is None else hook(self, walk, at, end)
+        return super().nested(walk, field, at, end)
 
     def secret_text(self, walk: TreeWalk, field: FieldPlan, raw: bytes) -> str:
         if isinstance(walk.owner, str):
             return ""
         if field.name == "AuthBytes":
-            return describe_token(raw, walk.owner[1], self._asked.mechanism)
+            return describe_token(raw, walk.owner[1], self._earlier.mechanism)
         return describe_pushed(walk, raw) if field.name == "Metrics" else ""
 
 
 def _size(frame: bytes) -> tuple[Node, int]:
-    """The node of the size field, and where the frame ends by it; -1 where it tells nothing."""
+    """The node of the size field, and the end of the frame; -1 if the size is cut short or negative."""
     if len(frame) < 4:
         return Node("Size", "int32", 0, len(frame), n.RAW, len(frame), (), "", "cut short"), -1
     size = int.from_bytes(frame[:4], "big", signed=True)
@@ -232,7 +229,7 @@ class _Frame:
         self.body(start, direction, api_key, self.answered(direction, api_key, version), message)
 
     def answered(self, direction: int, api_key: int, version: int) -> int:
-        """The version that a response is in: ApiVersions refuses an unknown one in that of version 0 (KIP-511)."""
+        """The version that a response is encoded in: ApiVersions refuses an unknown version in version 0 (KIP-511)."""
         if direction == RESPONSE and api_key == _API_VERSIONS and version > 0:
             error = self.data[self.at : min(self.at + 2, self.captured)]
             if int.from_bytes(error, "big") == _UNSUPPORTED_VERSION:
@@ -240,7 +237,7 @@ class _Frame:
                 return 0
         return version
 
-    def body(self, start: int, direction: int, api_key: int, version: int, message: Message | None) -> None:
+    def body(self, start: int, direction: int, api_key: int, version: int, message: MessageLayout | None) -> None:
         plan = None if message is None else self.viewer.plan(api_key, direction, version)
         if plan is None:
             self.children.append(Node("Header", "struct", start, self.at - start, n.STRUCT, None, tuple(self.header)))
@@ -248,14 +245,10 @@ class _Frame:
             return
         reader = self.viewer.reader
         captured, first = min(self.captured, self.limit), self.at
-        rows, status = reader.read(
-            self.buffer, reader.programs.find(api_key, version, direction), first, captured, self.limit
-        )
-        walk = TreeWalk(
-            self.data, rows, first, captured, self.limit, self.viewer, (api_key, direction), plan.careful,
-            _Reason(plan.message, version, self.data, first, captured, self.limit, status),
-            (api_key, direction) in REMEMBERING,
-        )  # fmt: skip
+        program = reader.programs.find(api_key, version, direction)
+        decoded = reader.read(self.buffer, program, first, captured, self.limit)
+        owner = (api_key, direction)
+        walk = TreeWalk(self.data, decoded, self.viewer, owner, plan.careful, owner in REMEMBERING)
         if plan.header_tags >= 0:
             walk.tags({}, plan.header_tags, self.header)
         self.children.append(Node("Header", "struct", start, walk.at - start, n.STRUCT, None, tuple(self.header)))
@@ -264,7 +257,7 @@ class _Frame:
             fields = walk.struct(plan.body)
             self.children.append(Node("Body", plan.body.name, at, walk.at - at, n.STRUCT, None, fields))
         self.at = walk.at
-        self.trailing = status == TRAILING_BYTES
+        self.trailing = decoded.status == TRAILING_BYTES
 
     def number(self, name: str, width: int) -> int:
         if self.header_end:
@@ -292,13 +285,13 @@ class _Frame:
         self.header.append(Node("ClientId", "string", start, 2 + length, n.VALUE, text))
 
     def cut(self, name: str, type_name: str) -> None:
-        """The header ends, or is malformed, in this field."""
+        """Note that the header ends, or is malformed, in this field."""
         problem = "not captured" if self.limit > self.captured else "malformed: the frame ends in its header"
         self.header.append(Node(name, type_name, self.at, 0, n.RAW, 0, (), "", problem))
         self.header_end = True
 
     def rest(self) -> None:
-        """The bytes behind what was read, to the end of the frame and of what was captured."""
+        """Add nodes for the bytes behind the decoded ones: trailing, undecoded, missing, or behind the frame."""
         captured = min(self.captured, self.limit) if self.limit >= 0 else self.captured
         if self.at < captured:
             count = captured - self.at
@@ -321,40 +314,11 @@ class _Frame:
             )
 
 
-@dataclass(slots=True)
-class _Reason:
-    """Why the machine stopped, in words: the reference decoder knows. Asked for only where it is told."""
-
-    message: Message
-    version: int
-    data: bytes
-    first: int
-    captured: int
-    limit: int
-    status: int
-
-    def __call__(self) -> str:
-        raw = self.data[self.first : self.captured]
-        found = decode_message(self.message, self.version, raw, missing=self.limit - self.captured)
-        word = "cut short" if self.status == INCOMPLETE else "malformed"
-        return f"{word} at byte {self.first + max(found.offset, 0)}, {found.path}: {found.error}"
-
-
-def _not_known(api_key: int, version: int, message: Message | None) -> str:
-    """Why there is no tree of a body."""
+def _not_known(api_key: int, version: int, message: MessageLayout | None) -> str:
+    """The reason why there is no plan for a body."""
     if message is None:
         return "the request was not seen" if api_key < 0 else f"API {api_key} is not in these definitions"
     name, low, high = message.name, message.versions.low, message.versions.high
     if version > high:
         return f"{name} v{version} is newer than these definitions (up to v{high})"
     return f"{name} v{version} is not in these definitions (v{low} to v{high})"
-
-
-@cache
-def _built_in() -> Viewer:
-    return Viewer()
-
-
-def view_message(frame: bytes, direction: int = REQUEST, api_key: int = -1, version: int = -1) -> Node:
-    """`Viewer.view` with the built-in definitions, no names, and no secrets."""
-    return _built_in().view(frame, direction, api_key, version)

@@ -1,15 +1,16 @@
 """Captures: find and open them, decompress them, read them as blocks of packets. No other package opens captures.
 
-paths           the captures that a user names: files, pipes, folders, globs
-storage         files by local path or URI (s3://, gs://, hdfs://), found and opened
-pipes           captures that can be read only once: standard input, named pipes
-decompression   gzip and zstd, up to the byte where they are damaged
-capture_bytes   the decompressed bytes of one file or pipe
-capture_reader  the packets of one capture, block by block, and a report on the capture
-merge           several captures as one sequence of packets in time order
-duplicates      how many packets of each capture another capture holds too
-splits          byte ranges of one capture, each read without those before it
-readahead       a generator in a thread, a few items ahead of its consumer
+paths              the captures that a user names: files, pipes, folders, globs
+storage            files by local path or URI (s3://, gs://, hdfs://), found and opened
+pipes              captures that can be read only once: standard input, named pipes
+decompression      gzip and zstd, up to the byte where they are damaged
+capture_bytes      the decompressed bytes of one file or pipe
+capture_reader     the packets of one capture, block by block, and a report on the capture
+merge              several captures as one sequence of packets in time order
+duplicate_counter  how many packets of each capture another capture holds too
+splits             byte ranges of one capture, each read without those before it
+split_checks       whether the splits of a file fit together, and the sums of their reports
+readahead          a generator in a thread, a few items ahead of its consumer
 
 It knows packets and their times, but not TCP, Kafka, commands or Spark.
 """

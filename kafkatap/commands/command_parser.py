@@ -11,26 +11,26 @@ from .shared_options import EXIT_CODES
 
 #: Every command and its line in `kafkatap --help`. Its folder is beside this module.
 COMMANDS = {
-    "report": "latency, throttling, errors, clients and a timeline of a capture",
-    "show": "every message in time order: one line each, or whole",
-    "records": "the records that were produced and fetched: keys, values, headers",
-    "live": "what happens now on network interfaces: a screen, metrics, recordings",
-    "spark": "tables and reports of many captures, by a Spark job",
-    "apis": "Kafka's protocol: APIs, versions, and the releases that speak them",
+    "report": "report latency, throttling, error codes, clients and a timeline",
+    "show": "list every message in time order, or print it whole",
+    "records": "list the records that were produced and fetched: keys, values, headers",
+    "live": "watch network interfaces: a screen, log lines, metrics, recordings",
+    "spark": "write tables and reports of many captures with a Spark job",
+    "apis": "list the APIs and versions of Kafka's protocol, and its releases",
     "completion": "print the completion script of a shell",
 }
 
 _EXAMPLES = (
     """\
 examples:
-  kafkatap report capture.pcap          latency, throttling, errors, clients, timeline
-  kafkatap show capture.pcap            every request and response, a line each
+  kafkatap report capture.pcap          latency, throttling, error codes, clients, timeline
+  kafkatap show capture.pcap            every request and response, one on a line
   kafkatap records capture.pcap         every record that was produced or fetched
-  kafkatap live -i eth0                 the same while it happens, on a broker's host
-  kafkatap spark captures/ --out DIR    tables and reports of terabytes of captures, from a cluster
-  kafkatap apis                         Kafka's APIs and versions, and the releases that speak them
+  kafkatap live -i eth0                 the same while packets arrive, on a broker's host
+  kafkatap spark captures/ --out DIR    tables and reports of terabytes of captures, on a cluster
+  kafkatap apis                         the APIs and versions of Kafka, and the releases that support them
   kafkatap report --help                all options of the report
-  kafkatap completion bash              completion for this shell
+  kafkatap completion bash              completion script of a shell
 
 """
     + EXIT_CODES
@@ -68,11 +68,11 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser(
         prog="kafkatap",
-        description="See what Kafka clients and brokers really say to each other, from packet captures.",
+        description="Report latency, throttling, error codes and clients of Kafka traffic, from packet captures.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and end")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Command)
     for name, line in COMMANDS.items():
         if only in (None, name):

@@ -36,7 +36,7 @@ def refuse(error: ValueError | OSError) -> int:
 
 
 def advice_on(file: FileReport, where: str = "in the report") -> str:
-    """What to do about a damaged file, as the end of a sentence."""
+    """Advice for a damaged file, as the end of a sentence."""
     damage = file.damage or ""
     if file.fatal:
         if "first" in damage:
@@ -45,18 +45,18 @@ def advice_on(file: FileReport, where: str = "in the report") -> str:
             return _SUDO if "permission" in damage else ""
         if "empty" in damage or "cut short" in damage:
             return "; is it still being written, or was it copied in part?"
-        return "; give it a pcap or pcapng file (also .gz or .zst)"
-    packets = f"the {file.packets:,} packets before that are" if file.packets else "no packet before that could be"
-    advice = "" if "cut short" in damage else " (a repair tool such as pcapfix may save some of the rest)"
+        return "; use a pcap or pcapng file (also .gz or .zst)"
+    packets = f"the {file.packets:,} packets before that are" if file.packets else "no packet before that is"
+    advice = "" if "cut short" in damage else " (a repair tool such as pcapfix can recover some of the rest)"
     return f"; {packets} {where}{advice}"
 
 
-_SUDO = " (captures made by root can often be read by root alone: sudo)"
+_SUDO = " (captures by root are often readable only by root; use sudo)"
 
 
 def readable_captures(named: list[str], command: str = "report") -> list[str]:
-    """The captures that are named, folders and globs expanded. ValueError or OSError where none can be opened or one is
-    not there, before anything is read."""
+    """The named captures, with expanded folders and globs. ValueError or OSError where none can be opened or one is not
+    there, before anything is read."""
     if named.count(STANDARD_INPUT) > 1:
         raise ValueError("standard input (-) can be read only once")
     captures = find_captures(named)
@@ -66,7 +66,7 @@ def readable_captures(named: list[str], command: str = "report") -> list[str]:
                 raise ValueError(
                     f"standard input is a terminal; pipe a capture into it (tcpdump -w - | kafkatap {command} -)"
                 )
-        elif not is_uri(path) and not is_pipe(path):  # a writer would notice that its pipe was opened and closed
+        elif not is_uri(path) and not is_pipe(path):  # opening a pipe would disturb its writer
             try:
                 os.close(os.open(path, os.O_RDONLY))
             except PermissionError:
@@ -82,7 +82,7 @@ def readable_captures(named: list[str], command: str = "report") -> list[str]:
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """A list that is no longer empty once Ctrl-C was pressed; pressed again, it ends at once."""
+    """A list that is not empty after Ctrl-C. A second Ctrl-C ends the run at once."""
     pressed: list[int] = []
 
     def note(number: int, _: Any) -> None:
@@ -101,7 +101,7 @@ def interrupts() -> Iterator[list[int]]:
 
 @contextmanager
 def progress(options: argparse.Namespace) -> Iterator[Any]:
-    """What to call with the bytes read so far: draws a bar on a terminal once the work has taken a while."""
+    """A function to call with the number of bytes read. After a while, it draws a bar on a terminal."""
     if not (options.progress and sys.stderr.isatty()):
         yield lambda done: False
         return
@@ -117,11 +117,11 @@ def progress(options: argparse.Namespace) -> Iterator[Any]:
 
 def no_kafka(context: Context) -> str:
     if not context.packets:
-        return "there are no packets in this input (did the capture's filter let none pass?)"
+        return "this input has no packets (did the capture filter exclude all?)"
     kafka = connection_totals(context).of_protocol(P_KAFKA)
     if kafka:
-        many = "1 connection speaks" if kafka == 1 else f"{kafka:,} connections speak"
-        return f"{many} Kafka, but no whole request is in this input"
+        many = "1 connection uses" if kafka == 1 else f"{kafka:,} connections use"
+        return f"{many} Kafka, but this input has no whole request"
     if context.encrypted_share > 0:
         return "no readable Kafka in this input: its connections are encrypted (TLS)"
-    return "no Kafka found in this input (if its connections began before the capture, --port may help)"
+    return "no Kafka found in this input (if its connections started before the capture, try --port)"

@@ -10,28 +10,18 @@ EXIT_CODES = """\
 exit codes:
   0    done
   1    done, but something was damaged or lost, or no Kafka was found
-  2    wrong call, or nothing readable
-  130  interrupted (the output covers what was read until then)
+  2    wrong options, or nothing readable
+  130  interrupted; everything read so far is reported
 """
 
-#: What the latency is broken down by.
+#: Values of --by.
 BREAKDOWNS = ("api", "client", "broker", "version", "topic")
-BY_HELP = "break the latency down further (default: by API alone)"
-TOP_HELP = "rows of each table as text; 0 shows all (default: 12)"
-VERBOSE_HELP = "write more about the run to standard error"
-
-
-def add_captures(command: argparse.ArgumentParser) -> None:
-    """The captures, for every command that reads them."""
-    command.add_argument(
-        "captures", nargs="+", metavar="CAPTURE",
-        help="pcap or pcapng files, also .gz and .zst; folders and globs; pipes (- for standard input). Packets of "
-        "several captures are put in time order",
-    )  # fmt: skip
+BY_HELP = "latency by API, and also by this (default: by API only)"
+TOP_HELP = "print N rows of each table; 0 for all (default: 12)"
 
 
 class _Filter(argparse.Action):
-    """An expression, which the command parses. The value `help` prints what an expression can compare."""
+    """Store an expression. `help` prints the names, comparisons and values instead."""
 
     def __call__(self, parser: argparse.ArgumentParser, space: argparse.Namespace, value: object, *_: object) -> None:
         if value == "help":
@@ -42,67 +32,72 @@ class _Filter(argparse.Action):
         setattr(space, self.dest, value)
 
 
+def add_captures(command: argparse.ArgumentParser) -> None:
+    """Add the captures, the same for every command that reads them."""
+    command.add_argument(
+        "captures", nargs="+", metavar="CAPTURE",
+        help="pcap or pcapng files, also .gz and .zst; folders and globs; pipes (- for standard input). Several are "
+             "read in the order of their packets",
+    )  # fmt: skip
+
+
 def add_selection(group: argparse._ArgumentGroup, times: bool = True) -> None:
-    """The options of a `Selection`. `times`: a time window too."""
+    """Add the options of the selection, the same for every command. `times`: with --from and --to."""
     group.add_argument("-f", "--filter", metavar="EXPRESSION", action=_Filter,
-                       help="only exchanges that match, such as 'api == Fetch and latency > 50ms'; --filter help lists "
-                       "what an expression can compare")  # fmt: skip
+                       help="only exchanges that match, such as 'api == Fetch and latency > 50ms'; "
+                       "--filter help lists names, comparisons and values")  # fmt: skip
     if times:
         group.add_argument("--from", dest="start", type=parse_when, metavar="TIME",
-                           help="only exchanges that begin at TIME or later, as reports print it: 15:10:39.5, "
-                           "'2026-11-21 15:10:39.5'; or +10s after the first packet, or seconds since the "
-                           "epoch")  # fmt: skip
+                           help="only exchanges that start at TIME or later: 15:10:39, '2026-11-21 15:10:39', seconds "
+                           "since the epoch, or +10s after the first packet")  # fmt: skip
         group.add_argument("--to", dest="end", type=parse_when, metavar="TIME",
-                           help="only exchanges that begin before TIME")  # fmt: skip
+                           help="only exchanges that start before TIME")  # fmt: skip
     group.add_argument("--client", action="append", metavar="NAME",
-                       help="only this client_id or client address; * and ? are wildcards: 'billing-*'; may be "
-                       "repeated")  # fmt: skip
+                       help="only this client_id or client address; * and ? are wildcards: 'billing-*'; "
+                       "repeatable")  # fmt: skip
     group.add_argument("--topic", action="append", metavar="NAME",
-                       help="only exchanges on this topic (name or id); * and ? are wildcards: 'orders.*'; may be "
-                       "repeated")  # fmt: skip
+                       help="only exchanges with this topic (name or id); * and ? are wildcards: 'orders.*'; "
+                       "repeatable")  # fmt: skip
     group.add_argument("--broker", action="append", metavar="ADDRESS[:PORT]", type=parse_broker,
-                       help="only this broker: 10.0.0.1, 10.0.0.1:9092, or :9092 for a port on any address; may be "
-                       "repeated")  # fmt: skip
+                       help="only this broker, such as 10.0.0.1:9092; :PORT for a port on any address; "
+                       "repeatable")  # fmt: skip
     group.add_argument("--api", action="append", type=parse_apis, metavar="NAMES",
-                       help="only these APIs, by name or key: Fetch,Produce or 0,1; may be repeated")  # fmt: skip
+                       help="only these APIs, by name or key, such as Fetch,Produce or 0,1; "
+                       "repeatable")  # fmt: skip
 
 
 def add_definitions(group: argparse._ArgumentGroup) -> None:
-    """The option --definitions, for every command that decodes or names messages (see `chosen_definitions`)."""
+    """Add --definitions, for every command that decodes or names messages (see `chosen_definitions`)."""
     group.add_argument(
         "--definitions", metavar="DIR",
-        help="read a newer Kafka: a folder of its message definitions (.json), laid over the built-in ones",
+        help="read a newer Kafka: add the message definitions (.json) in DIR, from Kafka's sources, to the built-in "
+             "ones",
     )  # fmt: skip
 
 
 def add_reading(group: argparse._ArgumentGroup) -> None:
-    """How captures are read."""
+    """Add --port and --definitions, the same for every command."""
     group.add_argument("--port", action="append", type=parse_port, metavar="PORT",
-                       help="hint that brokers listen on PORT; Kafka is found on any port without it")  # fmt: skip
+                       help="hint: brokers listen on PORT. Kafka is "
+                            "found on any port without it; "
+                       "repeatable")  # fmt: skip
     add_definitions(group)
 
 
 def add_max_frame(group: argparse._ArgumentGroup) -> None:
-    """How large a message may be to be decoded whole."""
+    """Add --max-frame."""
     group.add_argument("--max-frame", type=parse_frame_size, metavar="SIZE",
-                       help="decode messages up to SIZE whole, and only the first 64 KiB of larger ones "
-                       "(default: 100m, the largest that brokers accept)")  # fmt: skip
+                       help="decode only the first 64 KiB of messages larger than SIZE "
+                       "(default: 100m, the largest message that brokers accept)")  # fmt: skip
 
 
 def add_appearance(group: argparse._ArgumentGroup) -> None:
-    """What a terminal shows."""
-    group.add_argument("--utc", action="store_true",
-                       help="show and read times in UTC instead of local time")  # fmt: skip
+    """Add options of the terminal, the same for every command."""
+    group.add_argument("--utc", action="store_true", help="print and read times in UTC instead of local time")
     add_color(group)
-    group.add_argument("--no-progress", dest="progress", action="store_false", help="no progress bar on standard error")
+    group.add_argument("--no-progress", dest="progress", action="store_false", help="no progress bar")
 
 
 def add_color(group: argparse._ArgumentGroup) -> None:
-    """When output has colours."""
     group.add_argument("--color", choices=("auto", "always", "never"), default="auto",
-                       help="colours: on a terminal (auto; NO_COLOR turns them off), always, or never")  # fmt: skip
-
-
-def add_verbose(group: argparse._ArgumentGroup) -> None:
-    """How much a command says about its run."""
-    group.add_argument("-v", "--verbose", action="count", default=0, help=VERBOSE_HELP)
+                       help="use colours on a terminal (auto; NO_COLOR disables them), always, or never")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Values of options: times, durations, APIs, brokers, ports. Nothing heavy is imported to read them."""
+"""Parse values of options: times, durations, APIs, brokers, ports. This module imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def parse_duration(text: str) -> int:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if ns <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration above zero")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration above zero")
     return ns
 
 
 def parse_when(text: str) -> str:
-    """A time as `literals.read_moment` reads it, as written: its zone depends on --utc."""
+    """A time, as text. `literals.read_moment` reads it later, because its zone depends on --utc."""
     from kafkatap.reports.literals import read_moment
 
     try:
@@ -35,22 +35,22 @@ def parse_when(text: str) -> str:
 
 
 def parse_apis(text: str) -> list[str]:
-    """A comma-separated list of API names and keys, as written."""
+    """A comma-separated list of API names and keys."""
     names = [part.strip() for part in text.split(",")]
     if not all(names):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of APIs (such as Fetch,Produce or 0,1)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of APIs (such as Fetch,Produce or 0,1)")
     return names
 
 
 def chosen_definitions(options: argparse.Namespace) -> Definitions | None:
-    """What --definitions names, read and checked, the names of its APIs learned; to be called before a
-    selection is made.
+    """Read and check the folder of --definitions, and learn the names of its APIs. Call this before making a
+    selection.
 
     OSError or ValueError where there is nothing usable.
     """
     from kafkatap.dissector.layouts.catalog import forget_names
 
-    forget_names()  # of an earlier call in this process
+    forget_names()  # names of an earlier call in this process
     if options.definitions is None:
         return None
     from ..engine import open_definitions
@@ -59,21 +59,21 @@ def chosen_definitions(options: argparse.Namespace) -> Definitions | None:
 
 
 def parse_size(text: str) -> int:
-    """`64m`, `512k`, `1.5GiB`; a bare number is bytes. Units are powers of 1024, as Spark has them. Bytes, above 0."""
+    """`64m`, `512k`, `1.5GiB` in bytes, above 0. Units are powers of 1024, as in Spark."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
     from decimal import Decimal
 
     size = int(Decimal(match[1]) * 1024 ** " kmgt".index(match[2] or " ")) if match else 0
     if size <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size above zero (such as 64m, 512k, 1g)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size above zero (such as 64m, 512k, 1g)")
     return size
 
 
 def parse_frame_size(text: str) -> int:
-    """A size of 64 KiB or more: that much is decoded of every message."""
+    """A size of at least 64 KiB, because that much of every message is decoded."""
     size = parse_size(text)
     if size < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is less than 64k, which is decoded of every message")
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 64k, the part of every message that is decoded")
     return size
 
 
@@ -81,31 +81,31 @@ def parse_setting(text: str) -> tuple[str, str]:
     """KEY=VALUE."""
     key, equals, value = text.partition("=")
     if not key.strip() or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is no setting (such as spark.executor.memory=4g)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting (such as spark.executor.memory=4g)")
     return key.strip(), value.strip()
 
 
 def parse_count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
 def parse_port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port number (1 to 65535)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port number (1 to 65535)")
     return int(text)
 
 
 def parse_broker(text: str) -> str:
-    """An address, address:port, [address]:port or :port; kept as written."""
+    """An address, address:port, [address]:port or :port, unchanged."""
     from kafkatap.reports.addresses import split_broker
 
     try:
         split_broker(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(
-            f"{error} (a broker is such as 10.0.0.1, 10.0.0.1:9092, [::1]:9092 or :9092)"
+            f"{error} (use a form such as 10.0.0.1, 10.0.0.1:9092, [::1]:9092 or :9092)"
         ) from None
     return text
 
@@ -114,20 +114,20 @@ def parse_percent(text: str) -> float:
     """`33`, `33%`, `0`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage (such as 33)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage (such as 33)")
     return float(match[1])
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """`:9464`, `9464`, `0.0.0.0:9464`, `[::1]:9464`: (host, port); 127.0.0.1 where none is named."""
+    """`:9464`, `9464`, `0.0.0.0:9464`, `[::1]:9464`: (host, port). The default host is 127.0.0.1."""
     match = re.fullmatch(r"(?:(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:]*):)?(\d{1,5})", text.strip())
     if match is None or int(match[2]) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address to listen on (such as :9464 or 0.0.0.0:9464)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address to listen on (such as :9464 or 0.0.0.0:9464)")
     return (match[1] or "127.0.0.1").strip("[]"), int(match[2])
 
 
 def parse_collector(text: str) -> str:
-    """`http://collector:4318`, with or without a path: the URL for metrics (OTLP over HTTP); `auto` as it is."""
+    """`http://collector:4318`, with or without a path: the URL for metrics (OTLP over HTTP), or `auto`."""
     from urllib.parse import urlsplit
 
     if text == "auto":
@@ -138,5 +138,5 @@ def parse_collector(text: str) -> str:
     except ValueError:
         right = False
     if not right:
-        raise argparse.ArgumentTypeError(f"{text!r} is no URL of a collector (such as http://localhost:4318)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a URL of a collector (such as http://localhost:4318)")
     return text if url.path.strip("/") else f"{text.rstrip('/')}/v1/metrics"

@@ -1,9 +1,9 @@
-"""How each broker's connections do: opened, refused, unanswered, reset, retransmissions, zero windows, round trips.
+"""Connections by broker: opened, refused, unanswered, reset, retransmitted packets, zero windows, round trips.
 
-Reassembly's tables hold all of it by connection, as sums since each began. Once a second `BrokerHealth` reads those of
-the connections that had packets, and adds what came new to the counts of their brokers; connections that end meanwhile
-are read then. A broker here is an end that connections are opened to, also one that nobody answers at any more. Ends
-that turn out to speak something else than Kafka are left out; PROTOCOL_TLS may hide Kafka, and stays.
+The tables of `reassembly` have sums for each connection since it began. Once a second `BrokerHealth` reads the
+connections that had packets, and adds what is new to the counts of their brokers. It reads a connection that ends when
+it ends. A broker here is an end that clients connect to, also one that does not answer. Ends that do not speak Kafka
+are left out. TLS may hide Kafka and is counted.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ COUNTS = (
 )  # fmt: skip
 RTTS = tuple(f"rtt_{bound}" for bound in (*BUCKET_BOUNDS, "more"))
 VALUES = (*COUNTS, *RTTS, "rtt_ns")
-#: ns after which a SYN counts as not answered: clients repeat theirs after one second.
+#: ns after which a SYN counts as unanswered: clients repeat it after one second.
 ANSWER_TIME = SECOND
-#: Brokers of one second, and of all since the start; more are added up under the name OTHER.
+#: Brokers of one second, and since the start, at most. The rest is added up as OTHER.
 MOST, MOST_EVER = 200, 1_000
 OTHER = "(other)"
-#: Seconds of which each is kept by itself.
+#: How many single seconds are kept.
 KEPT = 60
 _BOUNDS_NS = np.array(BUCKET_BOUNDS) * SECOND
-#: What was counted of a connection already: bits, and sums of both directions.
+#: What was counted for a connection already: bits, and sums of both directions.
 _OPENED, _REFUSED, _UNANSWERED, _RESET, _ROUND_TRIP = (1 << n for n in range(5))
-_TOLD = record_dtype(("serial", "i8"), ("sums", "i8", (4,)), ("bits", "u1"))
+_COUNTED = record_dtype(("serial", "i8"), ("sums", "i8", (4,)), ("bits", "u1"))
 _SUMS = ("retransmitted_packets", "zero_windows")
 
 Rows = dict[str, Array]  #: by broker: int64 (VALUES,)
@@ -57,7 +57,7 @@ Rows = dict[str, Array]  #: by broker: int64 (VALUES,)
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """What the connections of one broker did in a window. Round trips are ns, None: none was seen."""
+    """The connections of one broker in a window. `round_trip`: ns, None without a handshake."""
 
     name: str
     protocol: str
@@ -86,7 +86,7 @@ def added(rows: Mapping[str, Array]) -> Array:
 
 
 def round_trips(row: Array) -> int:
-    """How many handshakes' round trips were seen."""
+    """The number of handshakes with a round trip."""
     return int(row[len(COUNTS) : -1].sum())
 
 
@@ -97,19 +97,19 @@ def mean_round_trip(row: Array) -> int | None:
 
 
 class BrokerHealth:
-    """`open`: connections that are there now, by broker. `protocols`: what brokers speak, as far as it is known."""
+    """`open`: open connections by broker. `protocols`: the protocol of each broker, if it is known."""
 
     def __init__(self) -> None:
         self.open: dict[str, int] = {}
         self.protocols: dict[str, int] = {}
-        self._told = np.zeros(256, _TOLD)
-        self._now: Rows = {}  # of the second that has not ended
+        self._counted = np.zeros(256, _COUNTED)
+        self._now: Rows = {}  # of the current second
         self._seconds: deque[Rows] = deque(maxlen=KEPT)
         self._start: Rows = {}
-        self._since = 0  # packets before this time were read
+        self._since = 0  # packets before this time were counted
 
-    def second(self, engine: Engine, now: int) -> Rows:
-        """The counts of the second that ends `now` (ns since the epoch), by broker."""
+    def end_second(self, engine: Engine, now: int) -> Rows:
+        """The counts by broker of the second that ends at `now` (ns since the epoch)."""
         rows = engine.assembler.connections
         used = rows["used"] == 1
         numbers = np.flatnonzero(used & ((rows["last"] >= self._since) | (rows["only_syn"] != 0)))
@@ -126,12 +126,12 @@ class BrokerHealth:
         self._start = _bounded(self._start, MOST_EVER)
         return made
 
-    def ended(self, engine: Engine, numbers: Array, rows: Array, ways: Array) -> None:
-        """Read connections (CONNECTION and, two each, DIRECTION rows) that end now."""
+    def add_ended(self, engine: Engine, numbers: Array, rows: Array, ways: Array) -> None:
+        """Count connections that end now: CONNECTION rows, and two DIRECTION rows each."""
         self._count(engine, numbers, rows, ways, None)
 
-    def last(self, seconds: int | None) -> Rows:
-        """Counts of the last seconds by broker; None: since the start."""
+    def counts(self, seconds: int | None) -> Rows:
+        """Counts by broker of the last seconds; None: since the start."""
         if seconds is None:
             return dict(self._start)
         total: Rows = {}
@@ -140,10 +140,9 @@ class BrokerHealth:
         return total
 
     def rows(self, seconds: int | None) -> list[BrokerRow]:
-        """Every broker that has connections, or had in the last seconds (None: since the start); those with the most
-        failures first."""
+        """Every broker with connections now or in the last seconds (None: since the start), the most failures first."""
         found = {name: np.zeros(len(VALUES), np.int64) for name in self.open if self._may_be_kafka(name)}
-        _add(found, self.last(seconds))
+        _add(found, self.counts(seconds))
         rows = [self._row(name, row) for name, row in found.items()]
         return sorted(rows, key=lambda row: (-row.failed, -row.open, row.name))
 
@@ -159,39 +158,39 @@ class BrokerHealth:
         )  # fmt: skip
 
     def skip(self, seconds: int) -> None:
-        """Seconds went by in which nothing was counted."""
+        """Add so many seconds without counts."""
         self._seconds.extend({} for _ in range(seconds))
 
     def reset(self) -> None:
-        """Start anew."""
+        """Remove all counts."""
         self._start = {}
         self._seconds.clear()
 
     def _count(self, engine: Engine, numbers: Array, rows: Array, ways: Array, now: int | None) -> None:
-        """Add what is new of these connections. `now`: None where they end."""
+        """Add what is new for these connections. `now`: None if they end."""
         client = engine.dissector.connections["client"][numbers].astype(np.int64)
         known = np.flatnonzero(client >= 0)
         numbers, client, rows = numbers[known], client[known], taken(rows, known)
         ways = taken(ways, (2 * known[:, None] + np.stack((client, 1 - client), axis=1)).reshape(-1))
-        if len(self._told) < len(engine.assembler.connections):
-            self._told = grown(self._told, len(engine.assembler.connections))
-        told = taken(self._told, numbers)
-        told[told["serial"] != rows["serial"]] = np.zeros(1, _TOLD)[0]
+        if len(self._counted) < len(engine.assembler.connections):
+            self._counted = grown(self._counted, len(engine.assembler.connections))
+        counted = taken(self._counted, numbers)
+        counted[counted["serial"] != rows["serial"]] = np.zeros(1, _COUNTED)[0]
         sums = np.concatenate([ways[name].reshape(-1, 2) for name in _SUMS], axis=1).astype(np.int64)
         bits = _bits(rows, client, now)
-        new = bits & ~told["bits"]
+        new = bits & ~counted["bits"]
         by_client = (new & _RESET != 0) & (rows["reset_by"] == client)
         by_broker = (new & _RESET != 0) & ~by_client
         round_trip = new & _ROUND_TRIP != 0
         values = np.zeros((len(numbers), len(VALUES)), np.int64)
         for column, found in enumerate((new & _OPENED, new & _REFUSED, new & _UNANSWERED, by_client, by_broker)):
             values[:, column] = found != 0
-        values[:, 5 : len(COUNTS)] = sums - told["sums"]
+        values[:, 5 : len(COUNTS)] = sums - counted["sums"]
         rtts = rows["handshake_rtt_ns"][round_trip]
         values[round_trip, len(COUNTS) + np.searchsorted(_BOUNDS_NS, rtts)] = 1
         values[round_trip, -1] = rtts
-        told["serial"], told["sums"], told["bits"] = rows["serial"], sums, told["bits"] | bits
-        self._told[numbers] = told
+        counted["serial"], counted["sums"], counted["bits"] = rows["serial"], sums, counted["bits"] | bits
+        self._counted[numbers] = counted
         self._add_values(engine, numbers, values)
 
     def _add_values(self, engine: Engine, numbers: Array, values: Array) -> None:
@@ -210,20 +209,20 @@ class BrokerHealth:
         for place, found in sorted(set(zip(of.tolist(), protocols.tolist(), strict=True)), key=lambda pair: -pair[1]):
             name = brokers[place]
             if found != PROTOCOL_UNKNOWN and self.protocols.get(name) != PROTOCOL_KAFKA:
-                self.protocols[name] = found  # Kafka before PROTOCOL_TLS before what is neither
+                self.protocols[name] = found  # prefer Kafka to TLS, and TLS to other protocols
 
     def _may_be_kafka(self, name: str) -> bool:
         return self.protocols.get(name, PROTOCOL_UNKNOWN) in (PROTOCOL_UNKNOWN, PROTOCOL_KAFKA, PROTOCOL_TLS)
 
     def _brokers(self, engine: Engine, numbers: Array) -> tuple[list[str], Array]:
-        """The brokers of connections, and which of them is each one's: int64 (n,)."""
+        """The brokers of connections, and the index of each connection's broker: int64 (n,)."""
         ends = engine.endpoints(numbers).astype(np.int64)
         codes, of = np.unique(ends[:, 2] << 16 | ends[:, 3], return_inverse=True)
         return [endpoint(engine.addresses[code >> 16], code & 0xFFFF) for code in codes.tolist()], of.reshape(-1)
 
 
 def _bits(rows: Array, client: Array, now: int | None) -> Array:
-    """What can be said of connections: uint8 (n,)."""
+    """The bits of connections: uint8 (n,)."""
     asked = (rows["syn_at"] != 0) & (rows["syn_ack_at"] == 0)
     refused = asked & (rows["reset_by"] == 1 - client) & (rows["handshake_rtt_ns"] < 0)
     waited = np.ones(len(rows), bool) if now is None else now - rows["first"] >= ANSWER_TIME
@@ -242,7 +241,7 @@ def _add(total: Rows, rows: Rows) -> None:
 
 
 def _bounded(rows: Rows, most: int) -> Rows:
-    """At most so many brokers: those with the most events, the others added up."""
+    """At most so many brokers: those with the most events, and the sum of the others."""
     if len(rows) <= most:
         return rows
     busiest = sorted(rows, key=lambda name: -int(rows[name][: len(COUNTS)].sum()))

@@ -1,4 +1,4 @@
-"""Counts of each second, of the last seconds together, and of all since the start."""
+"""Counts of each second, of the last seconds together, and since the start."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from kafkatap.reports.counting.counts import ReportCounts
 
-#: Seconds of which each is kept by itself.
+#: How many single seconds are kept.
 KEPT = 60
 _TEN = 10
 
 
 class Windows:
-    """`make`: new, empty counts. `start`: all seconds since the start, or the last reset."""
+    """`make` returns new, empty counts. `start`: the counts of all seconds since the start or the last reset."""
 
     def __init__(self, make: Callable[[], ReportCounts]) -> None:
         self._make = make
@@ -23,7 +23,7 @@ class Windows:
         self._added = 0
 
     def add(self, counts: ReportCounts) -> None:
-        """The next second's counts."""
+        """Add the counts of the next second."""
         self.start.merge(counts)
         self.seconds.append(counts)
         self._added += 1
@@ -31,7 +31,7 @@ class Windows:
             self._tens.append(self._sum(list(self.seconds)[-_TEN:]))
 
     def last(self, seconds: int) -> ReportCounts:
-        """Counts of the last seconds, as many as there are; 10 and 60 are what it is fast at."""
+        """The counts of the last seconds, as many as there are. Fast for 10 and 60."""
         every = list(self.seconds)[-seconds:]
         loose = self._added % _TEN
         tens = min((len(every) - loose) // _TEN, len(self._tens))
@@ -42,18 +42,18 @@ class Windows:
         return self._sum([*older, *list(self._tens)[-tens:], *(every[len(every) - loose :] if loose else [])])
 
     def reset(self) -> None:
-        """Start anew."""
+        """Remove all counts."""
         self.start = self._make()
         self.seconds.clear()
         self._tens.clear()
         self._added = 0
 
     def every(self) -> list[ReportCounts]:
-        """All counts that are kept."""
+        """All counts that are kept, for `memory_limits`."""
         return [self.start, *self.seconds, *self._tens]
 
     def replace(self, change: Callable[[ReportCounts], ReportCounts]) -> None:
-        """Have what `change` makes of each."""
+        """Replace all counts by what `change` returns for each."""
         self.start = change(self.start)
         self.seconds = deque(map(change, self.seconds), KEPT)
         self._tens = deque(map(change, self._tens), KEPT // _TEN)

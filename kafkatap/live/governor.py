@@ -1,8 +1,8 @@
-"""How much is decoded, so that the host is not hurt: less when the processor time or the drops grow, more when calm.
+"""The level of detail: kafkatap decodes less when it uses too much processor time or drops packets, more when calm.
 
-A level is left for the next one after a second that was too much, and taken back after some calm seconds, twice as many
-each time that it was left again soon. Packets that wait, or are dropped, while others have the processors are no matter
-of what decoding costs: then the thread's priority is raised first, until it is calm again.
+The level drops after a second with too much load, and rises again after some calm seconds. If it soon drops again, the
+next rise takes twice as many calm seconds. If packets wait or are dropped while other processes use the processors,
+decoding less would not help: then the thread's priority is raised first, until load is calm again.
 """
 
 from __future__ import annotations
@@ -12,31 +12,30 @@ from collections import deque
 
 from .thread_priority import Priority
 
-#: All; no topics (of bodies only error codes and throttle times); only the first bytes of messages: requests, responses
-#: and their times, but of most bodies nothing; and in turns nothing at all.
+#: FULL decodes everything. LEAN decodes no topics, only error codes and throttle times. HEADERS reads the first bytes
+#: of each message: requests, responses and their times. PAUSED also stops reading at times.
 FULL, LEAN, HEADERS, PAUSED = range(4)
 LEVELS = ("full", "no topics", "headers only", "paused")
-#: Leading bytes of each message that are looked at from HEADERS on: its size and header, with a client_id, and what
-#: stands first in the body, such as acks.
+#: Leading bytes that HEADERS reads of each message: size, header with client_id, first fields such as acks.
 HEAD_BYTES = 256
-#: Seconds of calm before the level before is tried again, at first and at most.
+#: Calm seconds before the level rises: at first, and at most.
 CALM, LONGEST_CALM = 10, 600
-#: At so much of the limit it is calm.
+#: The share of the limit up to which load is calm.
 _CALM_SHARE = 0.6
-#: So much above the limit is too much at once; less has to last for so many seconds.
+#: Load of _FAR times the limit is too much at once; less than that only as the mean of _LATELY seconds.
 _FAR, _LATELY = 1.25, 3
 _FULL_BUFFER, _MORE = 0.5, 0.1
-#: With less of a core than this while packets wait, others have it. Where nothing helps against that, the next level
-#: comes when the buffer is nearly full.
+#: A thread that gets less of a core than _STARVED while packets wait competes with others. If its priority cannot be
+#: raised, the level drops when the buffer is nearly full.
 _STARVED, _NEARLY_FULL = 0.8, 0.9
-#: Seconds that are enough to measure a share.
+#: Seconds that suffice to measure a share.
 _MEASURABLE = 0.2
 SECOND = 1_000_000_000
 
 
 class Governor:
-    """`limit`: of one core's time, 0.33 is a third; None: only drops count. `strict`: keep to it even where packets are
-    lost by it, else stay at HEADERS. `topics`: whether FULL is wanted. `priority`: that of the thread that calls."""
+    """`limit`: a share of one core, 0.33 is a third; None: only drops count. `strict`: keep to the limit even if that
+    drops packets, else never pause. `topics`: whether FULL is the best level. `priority`: of the calling thread."""
 
     def __init__(
         self,
@@ -66,23 +65,23 @@ class Governor:
         return self.level == FULL
 
     def begin(self) -> None:
-        """Measure from now on: what starting took is not to be judged."""
+        """Measure from now on, without the load of the start."""
         self._used, self._at = time.process_time_ns(), time.monotonic_ns()
 
-    def second(self, now: int, dropped: int) -> bool:
-        """Judge the last second, in which `dropped` packets were lost; whether the level is another one now."""
+    def judge_second(self, now: int, dropped: int) -> bool:
+        """Set the level by the last second, in which `dropped` packets were lost. Return whether it changed."""
         used, at = time.process_time_ns(), time.monotonic_ns()
         self.cpu = (used - self._used) / max(1, at - self._at)
         self._used, self._at = used, at
         return self.judge(now, self.cpu, dropped)
 
     def judge(self, now: int, cpu: float, dropped: int) -> bool:
-        """`second` with what it measured."""
+        """`judge_second` with a measured share of a core."""
         before = self.level
         over = self._over(cpu)
         if dropped and not over and cpu < _STARVED and self.priority.raise_():
             self._calm = 0
-            return self._changed(before, now)  # whether that is enough shows in the next second
+            return self._changed(before, now)  # the next second shows whether that suffices
         if (over or dropped) and self.level < (self.highest if over else HEADERS):
             if now - self._last_rise < 2 * self._patience * SECOND:
                 self._patience = min(2 * self._patience, LONGEST_CALM)
@@ -105,22 +104,22 @@ class Governor:
                 self.priority.restore()
         return self._changed(before, now)
 
-    def press(self, now: int, backlog: float) -> bool:
-        """The buffer of packets that wait is full to this part: from half of it on the next level does not wait for
-        drops. Whether the level is another one now."""
+    def check_backlog(self, now: int, backlog: float) -> bool:
+        """Drop the level if the buffer of waiting packets is more than half full (`backlog`: 0 to 1), before any packet
+        is dropped. Return whether the level changed."""
         before = self.level
         if backlog < _FULL_BUFFER:
             self._pressed = _FULL_BUFFER
         if backlog > self._pressed and self.level < HEADERS and not self._helped(backlog):
             self.level += 1
-            self._pressed = backlog + _MORE  # what waits now has to be read first
+            self._pressed = backlog + _MORE  # the waiting packets have to be read first
             self.reason = f"packets wait in {backlog:.0%} of the buffer"
             self._calm = 0
         return self._changed(before, now)
 
     def _helped(self, backlog: float) -> bool:
-        """Whether what waits does so because others have the processors, and may still be read in time. The priority is
-        raised then."""
+        """Raise the priority if packets wait because other processes use the processors. Return whether they may still
+        be read in time."""
         used, gone = self._since()
         if (used / gone if gone >= _MEASURABLE else self.cpu) >= _STARVED:
             return False
@@ -130,12 +129,12 @@ class Governor:
         return backlog < _NEARLY_FULL
 
     def _since(self) -> tuple[float, float]:
-        """Seconds of processor time, and by the clock, since the last second was judged."""
+        """Seconds of processor time, and of the clock, since the last second was judged."""
         used, gone = time.process_time_ns() - self._used, time.monotonic_ns() - self._at
         return used / SECOND, max(1, gone) / SECOND
 
     def _over(self, cpu: float) -> bool:
-        """Far above the limit in this second, or above it in the mean of the last ones: a moment alone is no reason."""
+        """Whether this second was far above the limit, or the mean of the last seconds above it."""
         if self.limit is None:
             return False
         self._lately.append(cpu)
@@ -148,8 +147,8 @@ class Governor:
             self._lately.clear()
         return self.level != before
 
-    def rest(self) -> float:
-        """Seconds that the loop is to sleep now, so that it keeps to the limit; only at PAUSED."""
+    def pause(self) -> float:
+        """Seconds that the loop has to sleep now to keep to the limit; 0 unless PAUSED."""
         if self.level < PAUSED or self.limit is None:
             return 0.0
         used, gone = self._since()

@@ -1,5 +1,8 @@
-"""What keeps memory flat while a monitor runs for months: silent connections end, names that nobody needs any more are
-forgotten, and of counts that are broken down too far the small rows are added up as `(other)`."""
+"""Limits that keep memory flat while a monitor runs for months.
+
+Silent connections end. Names that nothing refers to are forgotten. If a table of counts has too many rows, the small
+rows are added up as `(other)`.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ Array = np.ndarray[Any, Any]
 
 OTHER = b"(other)"
 SECOND = 1_000_000_000
-_OTHER = -2  # stands for the number of OTHER
+_OTHER = -2  # a placeholder for the number of OTHER
 _UNLIMITED = 2**63
 _Folds = Mapping[tuple[str, ...], Mapping[str, int]]
-#: What small rows have in common once they are added up, by the key of their table.
+#: The key columns of small rows once they are added up, by the key of their table.
 _FOLDED: _Folds = {
     tally.GROUP_KEY: {"client_id": _OTHER, "software": -1, "software_version": -1, "client_ip": -1},
     tally.TOPIC_KEY: {"topic": _OTHER, "topic_id": -1},
@@ -30,9 +33,9 @@ _FOLDED: _Folds = {
         "client_id": _OTHER, "topic": -1, "topic_id": -1, "name": -1, "broker_ip": -1, "broker_port": 0,
     },
 }  # fmt: skip
-#: ... where that is not enough: what is left has other reasons to be many, brokers and versions without number.
+#: ... and if there are still too many rows, because of many brokers and versions.
 _FURTHER: _Folds = {tally.GROUP_KEY: {**_FOLDED[tally.GROUP_KEY], "broker_ip": -1, "broker_port": 0, "api_version": -1}}
-#: Columns of CONNECTION_ROW that are numbers of strings, and of addresses.
+#: Columns of CONNECTION_ROW with numbers of strings, and of addresses.
 _CONNECTION_NAMES = tuple(
     tuple(name for name in CONNECTION_ROW.names or () if name in columns)
     for columns in (STRING_COLUMNS, ADDRESS_COLUMNS)
@@ -43,11 +46,10 @@ _OUTCOMES = 5
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """`idle`: ns after which a silent connection is over (brokers close theirs after 10 minutes); where more than
-    `connections` are open, sooner. `patience`: ns that a request may wait for its response; sooner where more than
-    `waiting` do. `strings`, `text` (bytes), `addresses`: what may be known before it is looked through. `rows`: of a
-    table of counts; `buckets`: of its histograms. `ended`: connections that are over, of which a row is kept for the
-    report."""
+    """`idle`: ns after which a silent connection ends (brokers close theirs after 10 minutes), sooner if more than
+    `connections` are open. `patience`: ns that a request may wait for its response, sooner if more than `waiting` do.
+    `strings`, `text` (bytes), `addresses`, `topic_names`: how many names may be known before unused ones are forgotten.
+    `rows`: of a table of counts; `buckets`: of its histograms. `ended`: ended connections with a row in the report."""
 
     idle: int = 1_800 * SECOND
     patience: int = 600 * SECOND
@@ -62,12 +64,12 @@ class MemoryLimits:
     ended: int = 100_000
 
     def idle_now(self, engine: Engine) -> int:
-        """After how long a silent connection is over, as many as there are."""
+        """ns after which a silent connection ends, for the number of connections now."""
         opened = int((engine.assembler.connections["used"] == 1).sum())
         return self.idle if opened <= self.connections else max(self.idle * self.connections // (opened * 60), SECOND)
 
     def patience_now(self, engine: Engine) -> int:
-        """How long a request may wait for its response: less where too many do, as where only one way is captured."""
+        """ns that a request may wait for its response. Many wait if only one direction is captured."""
         waiting = engine.requests_waiting
         if waiting <= self.waiting:
             return self.patience
@@ -79,8 +81,7 @@ class MemoryLimits:
 
 
 def fold_small_rows(counts: ReportCounts, limits: MemoryLimits, engine: Engine) -> ReportCounts:
-    """The same counts within the limits of a table's rows and histograms: where there are more, the small rows are
-    added up under the name `(other)`."""
+    """Counts within the limits of rows and histograms. If there are more, the small rows are added up as `(other)`."""
     most = {}
     for key, table, histograms in (
         (tally.GROUP_KEY, counts.groups, counts.histograms),
@@ -112,11 +113,13 @@ def fold_small_rows(counts: ReportCounts, limits: MemoryLimits, engine: Engine) 
 def forget_names(
     engine: Engine, every: Sequence[ReportCounts], connections: Sequence[Array], topic_names: int
 ) -> tuple[Array, Array]:
-    """Forget the strings and addresses that neither these counts, nor these rows of connections (CONNECTION_ROW, which
-    are given the new numbers), nor open connections need. The new numbers by the old ones, of strings and of addresses:
-    int64, -1 for what is forgotten, and for -1 at their ends."""
+    """Forget the strings and addresses that no counts, no row of `connections` and no open connection refers to.
+
+    `connections` (CONNECTION_ROW) get the new numbers. Return two int64 arrays, of strings and of addresses: the new
+    number by the old one, -1 if it is forgotten, and at the end -1 for the number -1.
+    """
     known = engine.dissector.topic_names
-    if len(known) > topic_names:  # those told last are the likeliest to be in use
+    if len(known) > topic_names:  # the latest are the likeliest to be in use
         engine.dissector.topic_names = dict(list(known.items())[-topic_names // 2 :])
     used = [counts.names_used() for counts in every]
     kept = []

@@ -1,6 +1,6 @@
-"""The loop of live capture: packets from a source, through the engine, into the counts of each second and to sinks.
+"""The loop of live capture: packets from a source, through the engine, to the counts of each second and to sinks.
 
-One thread runs it; others look (`reading`, `status`) under its lock, which it lets go of between blocks.
+One thread runs it. Other threads read (`reading`, `status`) under its lock, which it releases between blocks.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ from .count_windows import KEPT, Windows
 from .governor import HEAD_BYTES, HEADERS, Governor
 from .memory_limits import MemoryLimits, fold_small_rows, forget_names
 from .process_memory import resident
-from .provisional_rows import without_counted, wrongly_counted
+from .provisional_rows import revoked_rows, without_confirmed
 from .sink import Sink
 from .status import Status
 
 SECOND = 1_000_000_000
-#: Seconds at most for packets that wait when the end is asked for.
+#: Seconds at most to read the waiting packets at the end.
 LAST_PACKETS = 10.0
-#: Seconds for which a source may keep packets to itself: somewhat more than ring.RETIRE_MS.
+#: Seconds for which a source may hold packets back: a little more than afpacket_ring.RETIRE_MS.
 LAST_BLOCK = 0.1
-#: ns for which a request with acks=0 may be answered all the same before it counts: brokers that do so are fast.
+#: ns before a request with acks=0 counts as not answered. Brokers that answer it nevertheless do so faster.
 ANSWERED_ALL_THE_SAME = 100_000_000
 
 
 class Source(Protocol):
-    """Where packets come from: `capture.Capture`, or a file in tests."""
+    """Where packets come from: `packet_source.Capture`, or a file in tests."""
 
     names: tuple[str, ...]
 
     def wait(self, seconds: float) -> None:
-        """Until packets are there, or so long."""
+        """Wait until packets arrive, at most so long."""
 
     def blocks(self) -> Iterator[tuple[Array, Array, int]]:
-        """(buffer, PACKET rows, how many) of what is there; the bytes stay until the next is asked for."""
+        """(buffer, PACKET rows, count) of the packets that are there. The bytes are valid until the next block."""
 
     def counters(self) -> tuple[int, int]:
-        """Packets that the filter let pass, and how many of them the kernel dropped, since the start."""
+        """Packets that passed the filter, and how many of them the kernel dropped, since the start."""
 
     @property
     def backlog(self) -> float:
-        """How full the buffer of packets that wait is, 0 to 1."""
+        """The full part of the buffer of waiting packets, 0 to 1."""
 
     def stop(self) -> None:
-        """Let no more packets in; those that are there can still be taken."""
+        """Let no more packets in. Those that are there can still be read."""
 
     def unread(self) -> int:
-        """Packets that are there and were not taken."""
+        """Packets that are there and were not read."""
 
     def close(self) -> None: ...
 
 
 class Monitor:
-    """`windows` holds the counts; `engine` the names. Only exchanges of the `selection` count."""
+    """`windows` has the counts, `engine` the names. Only exchanges of the `selection` count."""
 
     def __init__(
         self,
@@ -89,17 +89,17 @@ class Monitor:
         self._clock = clock
         self.windows = Windows(self._counts)
         self._slice = self._counts()
-        self._ended: deque[Array] = deque()  # CONNECTION_ROW, of connections that are over
+        self._ended: deque[Array] = deque()  # CONNECTION_ROW of ended connections
         self._ended_rows = 0
-        self.unread = 0  # packets that waited at the end, and were not taken in time
-        self.forgotten = 0  # connections of which no row is kept
+        self.unread = 0  # packets that waited at the end and were not read in time
+        self.forgotten = 0  # ended connections without a kept row
         self._reset_asked = False
         now = clock()
         self._second = now // SECOND
         self.health = BrokerHealth()
-        engine.watcher = self.health.ended
+        engine.watcher = self.health.add_ended
         self._base = _Base()
-        self._counted_from = 0  # the first exchange whose provisional row may be among the counts
+        self._counted_from = 0  # the first exchange whose provisional row may be counted
         self._last = (0, 0, 0)  # packets, payload bytes and drops at the end of the last second
         self._drops: deque[int] = deque(maxlen=10)
         self.status = Status(
@@ -108,23 +108,23 @@ class Monitor:
         engine.set_detail(self.governor.topics)
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Take packets until `stop` says so, then what is still there, and end."""
+        """Read packets until `stop` returns True, then read the waiting packets, and end."""
         self.governor.begin()
         try:
             while not stop():
                 self.source.wait(0.2)
                 while self.step() and not stop():
                     if self._readers:
-                        time.sleep(0.0002)  # let them have the lock
-                    rest = self.governor.rest()
+                        time.sleep(0.0002)  # let other threads have the lock
+                    rest = self.governor.pause()
                     if rest:
                         time.sleep(rest)
-            self._take_rest()
+            self._read_rest()
         finally:
             self.finish()
 
-    def _take_rest(self) -> None:
-        """What came before the end was asked for; some of it shows only when its block of the ring is given up."""
+    def _read_rest(self) -> None:
+        """Read what arrived before the end. The kernel holds some packets back until their block expires."""
         self.source.stop()
         asked = time.monotonic()
         while (waited := time.monotonic() - asked) < LAST_PACKETS:
@@ -133,19 +133,19 @@ class Monitor:
                 return
 
     def step(self) -> int:
-        """Take what is there now; how many packets it was. Without packets too, to be called once a second."""
+        """Read the packets that are there; return how many. Call it at least once a second, also without packets."""
         taken = 0
         with self.lock:
             if self._reset_asked:
                 self._reset()
             for buffer, packets, count in self.source.blocks():
                 for sink in self.sinks:
-                    sink.packets(buffer, packets, count)
+                    sink.add_packets(buffer, packets, count)
                 self._add(self.engine.take(buffer, packets, 0, count))
                 taken += count
             now = self._clock()
-            if self.governor.press(now, self.source.backlog):
-                self._follow()
+            if self.governor.check_backlog(now, self.source.backlog):
+                self._apply_level()
             if now // SECOND != self._second:
                 self._end_second(now)
         return taken
@@ -154,22 +154,22 @@ class Monitor:
         for whole in batches:
             for batch in self._selected(whole):
                 for sink in self.sinks:
-                    sink.batch(batch, self.engine)
-                self._slice.add(without_counted(batch))
-            for wrong in wrongly_counted(whole, self._counted_from):
+                    sink.add_batch(batch, self.engine)
+                self._slice.add(without_confirmed(batch))
+            for wrong in revoked_rows(whole, self._counted_from):
                 counts = self._counts()
                 for batch in self._selected(wrong):
                     counts.add(batch)
                 self._slice.subtract(counts)
 
-    def _foretell(self, now: int) -> None:
-        """Count the requests that will most likely end without an answer, now and not when they end."""
-        whole = self.engine.foretell(now - ANSWERED_ALL_THE_SAME)
+    def _add_provisional(self, now: int) -> None:
+        """Count the requests that will most likely end without a response now, not when they end."""
+        whole = self.engine.provisional_rows(now - ANSWERED_ALL_THE_SAME)
         if whole is None:
             return
         for batch in self._selected(whole):
             for sink in self.sinks:
-                sink.provisional(batch, self.engine)
+                sink.add_provisional(batch, self.engine)
             self._slice.add(batch)
 
     def _selected(self, batch: Batch) -> Iterable[Batch]:
@@ -181,29 +181,29 @@ class Monitor:
         missed = min(now // SECOND - self._second - 1, KEPT)
         self._second = now // SECOND
         self._add(self.engine.sweep(self.limits.idle_now(self.engine), self.limits.patience_now(self.engine)))
-        self._foretell(now)
+        self._add_provisional(now)
         self._keep_connections()
-        self._tell_slice(now)
+        self._publish_slice(now)
         self.windows.add(self._slice)
         self.health.skip(missed)
         for _ in range(missed):
             nothing = self._counts()
             nothing.seal()
             self.windows.add(nothing)
-        self._bound()
-        self._measure(now)
+        self._limit_memory()
+        self._update_status(now)
         self._slice = self._counts()
 
-    def _tell_slice(self, now: int) -> None:
-        """Have the sinks take what was counted since they were last told."""
+    def _publish_slice(self, now: int) -> None:
+        """Pass the counts since the last call to the sinks."""
         self._slice.seal()
-        health = self.health.second(self.engine, now)
+        health = self.health.end_second(self.engine, now)
         for sink in self.sinks:
-            sink.health(health)
-            sink.second(now, self._slice, self.engine)
+            sink.add_health(health)
+            sink.end_second(now, self._slice, self.engine)
 
-    def _measure(self, now: int) -> None:
-        """Make the status, and have the governor judge the second."""
+    def _update_status(self, now: int) -> None:
+        """Set the status, and let the governor judge the second."""
         engine, governor = self.engine, self.governor
         _, dropped = self.source.counters()
         payload = engine.ledger()["payload bytes"]["total"]
@@ -211,8 +211,8 @@ class Monitor:
         self._last = engine.packets, payload, dropped
         self._drops.append(dropped - dropped_before)
         seconds = max(1e-9, (now - self.status.now) / SECOND)
-        if governor.second(now, dropped - dropped_before):
-            self._follow()
+        if governor.judge_second(now, dropped - dropped_before):
+            self._apply_level()
         self.status = Status(
             now=now,
             started=self.status.started,
@@ -230,21 +230,21 @@ class Monitor:
             connections=engine.connections_open,
             waiting=engine.requests_waiting,
             encrypted_share=engine.encrypted_share,
-            troubles=added(self.health.last(len(self._drops))),
+            troubles=added(self.health.counts(len(self._drops))),
         )
 
-    def _follow(self) -> None:
-        """Decode as much as the governor says."""
+    def _apply_level(self) -> None:
+        """Decode as much as the governor's level allows."""
         self.engine.set_detail(self.governor.topics)
         self.engine.dissector.shed(HEAD_BYTES if self.governor.level >= HEADERS else None)
 
-    def _bound(self) -> None:
-        """Keep memory flat."""
+    def _limit_memory(self) -> None:
+        """Keep memory within its limits."""
         self.windows.start = fold_small_rows(self.windows.start, self.limits, self.engine)
         if not self.limits.names_full(self.engine):
             return
         for sink in self.sinks:
-            sink.forget(self.engine)
+            sink.resolve_names(self.engine)
         self.windows.replace(lambda counts: fold_small_rows(counts, self.limits, self.engine))
         kept = list(self._ended)
         numbers = forget_names(self.engine, self.windows.every(), kept, self.limits.topic_names)
@@ -256,7 +256,7 @@ class Monitor:
         if not len(rows):
             return
         for sink in self.sinks:
-            sink.connections(rows, self.engine)
+            sink.add_connections(rows, self.engine)
         self._ended.append(rows)
         self._ended_rows += len(rows)
         while self._ended_rows > self.limits.ended and len(self._ended) > 1:
@@ -266,7 +266,7 @@ class Monitor:
 
     @contextmanager
     def reading(self, window: int | None) -> Iterator[ReportCounts]:
-        """The counts of the last `window` seconds (None: since the start), the loop waiting meanwhile."""
+        """The counts of the last `window` seconds (None: since the start). The loop waits for the end of the block."""
         self._readers += 1
         try:
             with self.lock:
@@ -275,12 +275,12 @@ class Monitor:
             self._readers -= 1
 
     def reset(self) -> None:
-        """Start all counts anew, soon. Safe in signal handlers."""
+        """Restart all counts soon. Safe in signal handlers."""
         self._reset_asked = True
 
     def _reset(self) -> None:
         self._reset_asked = False
-        self._tell_slice(self._clock())  # for the sinks it goes on
+        self._publish_slice(self._clock())  # sinks do not restart
         self.windows.reset()
         self.health.reset()
         self._slice = self._counts()
@@ -289,7 +289,7 @@ class Monitor:
         engine = self.engine
         engine.first = engine.last = None
         self._counted_from = engine.next_exchange
-        # What is under way counts from now on: so totals start from the parts that are told already.
+        # What is still open counts from now on. So totals start from the parts that have a place in the ledger.
         ledger = {
             name: {**parts, "total": sum(parts.values()) - parts["total"]} for name, parts in engine.ledger().items()
         }
@@ -297,13 +297,13 @@ class Monitor:
         self.status = replace(self.status, started=self._clock())
 
     def finish(self) -> None:
-        """End all connections, and tell the sinks."""
+        """End all connections, and close the sinks."""
         with self.lock:
             self.source.stop()
             self.unread = self.source.unread()
             self._add(self.engine.finish())
             self._keep_connections()
-            self._tell_slice(self._clock())
+            self._publish_slice(self._clock())
             self.windows.add(self._slice)
             self._slice = self._counts()
             for sink in self.sinks:
@@ -311,7 +311,7 @@ class Monitor:
             self.status = replace(self.status, dropped=self.source.counters()[1])
 
     def context(self) -> Context:
-        """What a report says beside the counts: since the start, or the last reset."""
+        """What a report shows besides the counts: since the start, or the last reset."""
         engine, base = self.engine, self._base
         _, dropped = self.source.counters()
         connections = joined(list(self._ended), CONNECTION_ROW)
@@ -334,7 +334,7 @@ class Monitor:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """What was there at the last reset."""
+    """The totals at the last reset."""
 
     packets: int = 0
     counters: tuple[int, int] = (0, 0)

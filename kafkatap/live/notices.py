@@ -1,4 +1,4 @@
-"""What is told while packets are captured: that an interface is down, where an incident is recorded."""
+"""Lines for the user during a capture: an interface is down, an incident is recorded."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from contextlib import contextmanager
 
 from ..complaints import complain
 
-#: Seconds for which the screen shows one, and how many wait for its end at most.
+#: Seconds for which the screen shows a line; how many lines are kept for its end at most.
 SHOWN, KEPT = 20.0, 1_000
 
 
 class Notices:
-    """Lines on standard error; while a screen has the terminal they are shown there, and come when it has ended."""
+    """Writes lines to standard error. While a screen has the terminal, it shows them; they are written when it ends."""
 
     def __init__(self) -> None:
         self._kept: deque[str] | None = None
         self._newest = ""
-        self._told = 0.0
+        self._notified = 0.0
 
-    def tell(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         kept = self._kept
         if kept is None:
             complain(text)
             return
         kept.append(text)
-        self._newest, self._told = text, time.monotonic()
+        self._newest, self._notified = text, time.monotonic()
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:
-        """As long as this lasts nothing else writes to the terminal."""
+        """Keep lines for the end of the block: a screen has the terminal."""
         kept = self._kept = deque(maxlen=KEPT)
         try:
             yield
@@ -42,5 +42,5 @@ class Notices:
 
     @property
     def newest(self) -> str:
-        """What was told just now; "" when that is over."""
-        return self._newest if time.monotonic() - self._told < SHOWN else ""
+        """The last line, "" if it is older than SHOWN seconds."""
+        return self._newest if time.monotonic() - self._notified < SHOWN else ""

@@ -1,4 +1,4 @@
-"""Memory of a process that runs for months."""
+"""The memory of this process: how the C library returns it to the system, and how much is resident."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import ctypes
 import os
 import sys
 
-#: glibc's numbers of what mallopt sets.
+#: Parameters of glibc's mallopt.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _LARGE = 1 << 20
 
 
 def keep_flat() -> None:
-    """Have large arrays give their memory back when they go. glibc raises the size from which it does so with the
-    largest array that it has seen; then what lies behind a small one stays, and a process of 120 MiB holds 600."""
+    """Make glibc return the memory of large arrays at once. By default it raises the size from which it does so to that
+    of the largest array freed so far. Then small blocks keep large ones resident: 600 MiB instead of 120 MiB."""
     if sys.platform != "linux":
         return
     try:
@@ -25,9 +25,9 @@ def keep_flat() -> None:
 
 
 def resident() -> int:
-    """Bytes of memory that this process holds; 0 where the system does not say."""
+    """Resident bytes of this process; 0 if the system does not report them."""
     try:
-        with open("/proc/self/statm", encoding="ascii") as told:
-            return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0

@@ -1,7 +1,7 @@
-"""Final rows of exchanges of which provisional rows were counted before (`Engine.foretell`).
+"""Final rows of exchanges that were counted before by a provisional row (`Engine.provisional_rows`).
 
-Most end as foretold, and count no more. Where a response came all the same, the final row counts, and what its
-provisional row had counted is subtracted.
+Most final rows confirm the provisional one and do not count again. If a response came after all, the final row counts,
+and the counts of its provisional row are subtracted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import NO_INT32, NO_TIME, NOT_DECODED, RESULT
 from kafkatap.reports.batch import Array, Batch
 
-#: What a row holds while there is no response.
+#: The values of a row without a response.
 _NO_RESPONSE = {
     "response_first": NO_TIME, "response_last": NO_TIME, "response_packet_first": 0, "response_packet_last": 0,
     "response_bytes": -1, "broker_ns": 0, "hol_wait_ns": 0, "throttle_wait_ns": 0, "total_ns": 0,
@@ -23,26 +23,26 @@ _NO_RESPONSE = {
 }  # fmt: skip
 
 
-def as_foretold(batch: Batch) -> Array:
-    """Which exchanges ended as their provisional rows said: bool (n,)."""
+def confirmed(batch: Batch) -> Array:
+    """Which exchanges ended with the outcome of their provisional rows: bool (n,)."""
     if batch.provisional is None:
         return np.zeros(len(batch.exchanges), bool)
     fits: Array = batch.provisional == batch.exchanges["outcome"] + 1
     return fits
 
 
-def without_counted(batch: Batch) -> Batch:
-    """A batch without the exchanges that ended as foretold."""
-    counted = as_foretold(batch)
+def without_confirmed(batch: Batch) -> Batch:
+    """A batch without the exchanges that confirm their provisional rows."""
+    counted = confirmed(batch)
     return batch if not counted.any() else batch.picked(~counted)
 
 
-def wrongly_counted(batch: Batch, first: int) -> Iterator[Batch]:
-    """The provisional rows of exchanges, numbered from `first` on, that ended otherwise; nothing where there are
+def revoked_rows(batch: Batch, first: int) -> Iterator[Batch]:
+    """The provisional rows of exchanges that ended otherwise, of those numbered from `first` on. Empty if there are
     none."""
     if batch.provisional is None:
         return
-    wrong = (batch.provisional != 0) & ~as_foretold(batch) & (batch.exchanges["exchange"] >= first)
+    wrong = (batch.provisional != 0) & ~confirmed(batch) & (batch.exchanges["exchange"] >= first)
     if not wrong.any():
         return
     found = batch.picked(wrong)

@@ -1,4 +1,4 @@
-"""Who listens to a monitor: the part that recorders, metrics and tables take in its loop."""
+"""What an output of the monitor implements: recorders, metrics, tables, plain lines, recent exchanges."""
 
 from __future__ import annotations
 
@@ -14,37 +14,36 @@ if TYPE_CHECKING:
 
 
 class Sink:
-    """All is called from the monitor's loop, in this order: packets, then the batches that they finished; once a
-    second `provisional`, `health` and `second`. Nothing may block for long: packets wait meanwhile.
+    """The monitor's loop calls these methods: `add_packets`, then `add_batch` for what they finished; once a second
+    `add_provisional`, `add_health` and `end_second`. None may block for long, because packets wait meanwhile.
 
-    Numbers of strings and addresses in rows are those of `engine` at the time of the call. `forget` announces that
-    they are about to change: what was kept by number is lost unless it is looked up now.
+    Rows contain numbers of strings and addresses of `engine`. They are valid until `resolve_names` is called.
     """
 
-    def packets(self, buffer: Array, packets: Array, count: int) -> None:
-        """packets[:count] (PACKET rows), whose bytes lie in `buffer` (uint8) during this call."""
+    def add_packets(self, buffer: Array, packets: Array, count: int) -> None:
+        """Read packets[:count] (PACKET rows). Their bytes are in `buffer` (uint8) during this call only."""
 
-    def batch(self, batch: Batch, engine: Engine) -> None:
-        """Finished rows; the arrays may be kept."""
+    def add_batch(self, batch: Batch, engine: Engine) -> None:
+        """Read finished rows. The arrays may be kept."""
 
-    def provisional(self, batch: Batch, engine: Engine) -> None:
-        """Rows of requests that will most likely end without an answer (`Engine.foretell`), each once. Their final rows
-        come later, through `batch`."""
+    def add_provisional(self, batch: Batch, engine: Engine) -> None:
+        """Read rows of requests that will most likely end without a response, each once. Their final rows come later,
+        through `add_batch`."""
 
-    def health(self, rows: Mapping[str, Array]) -> None:
-        """What came new of the brokers' connections in the last second: `broker_health.VALUES` by broker."""
+    def add_health(self, rows: Mapping[str, Array]) -> None:
+        """Read the connection counts of the last second: `broker_health.VALUES` by broker."""
 
-    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
-        """`counts` (finished) of the exchanges of the last second; `now`: ns since the epoch."""
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+        """Read the sealed counts of the last second's exchanges. `now`: ns since the epoch."""
 
-    def connections(self, rows: Array, engine: Engine) -> None:
-        """CONNECTION_ROW of connections that are over."""
+    def add_connections(self, rows: Array, engine: Engine) -> None:
+        """Read the CONNECTION_ROW of connections that ended."""
 
-    def forget(self, engine: Engine) -> None:
-        """Look up now what is kept by number."""
+    def resolve_names(self, engine: Engine) -> None:
+        """Look up the names of all kept rows: the engine is about to change its numbers."""
 
     def close(self, engine: Engine) -> None:
-        """The monitor has ended; all rows were given."""
+        """Finish: the monitor has ended, and no more rows come."""
 
 
 def names_of(engine: Engine) -> Context:

@@ -13,19 +13,19 @@ from .broker_health import VALUES
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the monitor itself does. Times are ns since the epoch, rates of the last whole second."""
+    """How the monitor itself does. Times are ns since the epoch. Rates are those of the last whole second."""
 
     now: int
-    started: int  # of the counts: moves with `reset`
+    started: int  # when the counts began; `reset` moves it
     interfaces: tuple[str, ...]
     packets: int  # analysed since the start of the process
     packet_rate: float
     byte_rate: float  # of TCP payload on the wire
-    dropped: int  # by the kernel, as nobody took them in time
+    dropped: int  # by the kernel, because they were not read in time
     dropped_lately: int  # in the last 10 s
     level: int  # governor.FULL, LEAN, HEADERS or PAUSED
     level_since: int
-    reason: str  # why it is not FULL; ""
+    reason: str  # why it is not FULL, else ""
     cpu: float  # of one core, over the last second: 0.25 is a quarter
     memory: int  # resident, bytes
     connections: int  # open

@@ -1,7 +1,7 @@
-"""How much processor time the scheduler gives a thread against others: its niceness, and a better one in need.
+"""The niceness of a thread, and a better one when packets wait.
 
-Who is not root may make itself nicer, and never less so. `allow_return` lets a process come back to what it is now: to
-be called while it still may, before it becomes nicer or gives up its capabilities.
+Without root a process may raise its niceness but not lower it again. `allow_return` permits the return to the present
+niceness. Call it before raising the niceness and before dropping capabilities.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 
 
 def allow_return() -> None:
-    """Let this process have its present niceness again later, where it may decide that."""
+    """Permit this process to return to its present niceness later, if the system lets it decide that."""
     if sys.platform != "linux":
         return
     import resource
@@ -24,18 +24,18 @@ def allow_return() -> None:
 
 
 class Priority:
-    """The niceness of the thread that calls: `usual`, or `best` (a lower number) in need."""
+    """The niceness of the calling thread: the usual one, or `best` (a lower number) while it is raised."""
 
     def __init__(self, best: int = 0) -> None:
         self._best = best
-        self._usual: int | None = None  # what to return to, while it is raised
+        self._usual: int | None = None  # the niceness to restore, while it is raised
 
     @property
     def is_raised(self) -> bool:
         return self._usual is not None
 
     def raise_(self) -> bool:
-        """Have the best that is allowed; whether that is better than before."""
+        """Set the best niceness. Return whether that is allowed and better than before."""
         if self.is_raised or sys.platform != "linux":
             return False
         usual = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
@@ -43,13 +43,13 @@ class Priority:
             return False
         try:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._best)
-        except OSError:  # it is not allowed
+        except OSError:  # not allowed
             return False
         self._usual = usual
         return True
 
     def restore(self) -> None:
-        """The usual one again."""
+        """Set the usual niceness again."""
         if self._usual is not None:
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._usual)

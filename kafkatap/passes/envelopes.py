@@ -1,6 +1,6 @@
-"""What brokers forward to their controller: which request lies in each Envelope (KIP-590).
+"""The requests that brokers forward to their controller in Envelopes (KIP-590).
 
-An Envelope's response does not say what its inner response is; the request did.
+An Envelope's response does not name the API of its inner response. Only the request does.
 """
 
 from __future__ import annotations
@@ -11,20 +11,18 @@ import numpy as np
 
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.layouts.schema import REQUEST
-from kafkatap.dissector.programs.program import load_programs
-from kafkatap.dissector.programs.tape import decode_jobs
-from kafkatap.kernels.arrays import taken
+from kafkatap.dissector.programs.loading import load_programs
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
 ENVELOPE = 58
-#: Envelopes remembered at most; the oldest are forgotten.
-MOST = 4_096
+#: The collector keeps this many Envelopes and drops the oldest.
+MAX_ENVELOPES = 4_096
 
 
-class EnvelopeReader:
-    """An inspector that notes (api_key, api_version) of the request in each Envelope: `inner`, by exchange."""
+class EnvelopeCollector:
+    """An inspector that collects the inner requests of Envelopes. `inner`: (api_key, api_version) by exchange."""
 
     def __init__(self, definitions: Definitions | None = None) -> None:
         self._definitions = definitions
@@ -33,16 +31,14 @@ class EnvelopeReader:
     def look(self, frames: Frames) -> None:
         jobs = frames.jobs
         slots = jobs["frame"] >> 1
-        concerned = (frames.rows["api_key"][slots] == ENVELOPE) & (jobs["frame"] & 1 == 0) & (jobs["program"] >= 0)
-        numbers = np.flatnonzero(concerned)
+        are_envelopes = (frames.rows["api_key"][slots] == ENVELOPE) & (jobs["frame"] & 1 == 0) & (jobs["program"] >= 0)
+        numbers = np.flatnonzero(are_envelopes)
         if not len(numbers):
             return
         programs = load_programs("everything", self._definitions)
-        chosen = taken(jobs, numbers)
-        chosen["program"] = programs.same_as(frames.programs, chosen["program"])
-        tape = decode_jobs(programs, chosen, frames.buffers)
-        wanted = programs.fields.find[ENVELOPE, REQUEST, "RequestData"]
-        for row in tape[tape["field"] == wanted].tolist():
+        chosen, tape = frames.decode(programs, numbers)
+        request_data = programs.fields.find[ENVELOPE, REQUEST, "RequestData"]
+        for row in tape[tape["field"] == request_data].tolist():
             at, job, length = row[0], chosen[chosen["frame"] == row[1]][0], row[3]
             raw = frames.buffers[int(job["source"])][at : at + min(length, 4)].tobytes()
             if len(raw) == 4:
@@ -51,5 +47,5 @@ class EnvelopeReader:
                     int.from_bytes(raw[:2], "big", signed=True),
                     int.from_bytes(raw[2:], "big", signed=True),
                 )
-        while len(self.inner) > MOST:
+        while len(self.inner) > MAX_ENVELOPES:
             del self.inner[next(iter(self.inner))]

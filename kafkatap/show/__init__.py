@@ -1,1 +1,11 @@
-"""Messages for people: lines, trees, hexadecimal dumps, JSON."""
+"""Messages for people: lines, trees, hexadecimal dumps, JSON.
+
+printing      the printers for each form of output
+output        lines with styles onto a file or terminal
+lines         one line a message
+viewing       the tree of a message, with the names of its cluster
+tree_text     a tree as lines of text
+hexdump       the bytes of a frame
+message_json  a message as a JSON object
+tree_json     its tree as JSON
+"""

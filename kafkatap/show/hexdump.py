@@ -1,7 +1,7 @@
-"""The bytes of a frame: offset, hexadecimal and ASCII, sixteen a line; what the tree hides is masked, and told in one
-line where it is long.
+"""The bytes of a frame: offset, hexadecimal and ASCII, sixteen a line. Bytes that the tree hides are masked; a long
+range of them becomes one line.
 
-Hidden are secrets and payload, and bytes that the layouts do not explain, since nobody knows what is in them.
+Secrets and payload are hidden, and so are bytes without a layout, which may be either.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MASKS = {n.HIDDEN, n.RAW}
 
 
 def masked_ranges(node: Node, records: bool = False) -> list[tuple[int, int]]:
-    """The (start, end) of bytes that are not to be shown, ascending; with `records` payload is."""
+    """The (start, end) of hidden bytes, ascending. With `records`, payload is not hidden."""
     if node.kind in _MASKS:
         if records and node.type == "records":
             return []
@@ -56,7 +56,7 @@ def hexdump(
 
 
 def _end_of_masked(open_: bytearray, at: int) -> int:
-    """Where the whole lines from `at` on end of which nothing is shown."""
+    """The end of the lines from `at` on that are wholly hidden."""
     shown = open_.find(1, at)
     return len(open_) if shown < 0 else shown - shown % _WIDTH
 

@@ -1,7 +1,7 @@
-"""One line a message: when, who, what, how long, and what matters of it.
+"""One line a message: time, addresses, API, latency, and the important facts.
 
-Columns grow as wider values come, so that a stream of lines settles into a table without being read twice. A line is
-made of spans of (text, style); nothing from the wire gets into one unescaped.
+Columns grow with wider values, so a stream of lines becomes a table in one pass. A line consists of spans of (text,
+style). Text from the wire is always escaped.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkatap.dissector.kafka.error_codes import error_name
-from kafkatap.dissector.tree.summary import Facts, Place
+from kafkatap.dissector.tree.summary import Facts, NamedPlace
 from kafkatap.reports import units
 from kafkatap.reports.batch import uuid_text
 
-from ..passes.messages import Message
+from ..passes.message import Message
 
 Span = tuple[str, str]
 Line = list[Span]
 
-#: Topics (or values of an array), and ranges of partitions of each, that a line names at most.
+#: The most topics (or values of an array) in a line, and ranges of partitions of each.
 TOPICS, RANGES = 4, 6
 #: Widest texts of columns and values.
 LONGEST_ID, LONGEST_VALUE = 24, 40
 #: Columns of numbers, by number: packet, size, latency.
 _RIGHT = frozenset((0, 6, 7))
-#: Waits shorter than this are not worth a word.
-WORTH_TELLING_NS = 1_000_000
-#: Values that are told even where they are 0 or false.
+#: Shorter waits are not shown.
+SHORTEST_WAIT_NS = 1_000_000
+#: Values that are shown even if they are 0 or false.
 _ALWAYS = frozenset(("Committed", "GenerationId", "MemberEpoch", "NodeId", "Coordinator"))
-#: What stands at the top of so many messages that it tells nothing.
+#: Values that are never shown, as they are at the top of most messages.
 _NEVER = frozenset(
     ("ErrorMessage", "ThrottleTimeMs", "ClusterId", "SessionEpoch", "ReplicaEpoch", "CurrentLeaderEpoch")
 )
 _OUTCOMES = {
     "unanswered": ("no response", "red"),
     "response_lost": ("response not captured", "yellow"),
-    "no_reply_expected": ("no response asked for", "dim"),
+    "no_reply_expected": ("no response expected", "dim"),
 }
 _STATUSES = {
     "malformed": ("malformed", "red"),
@@ -49,7 +49,7 @@ _STATUSES = {
 
 
 class LineMaker:
-    """Makes lines; keeps the widths of columns and the day that was told last.
+    """Makes lines; keeps the widths of columns and the day of the last message.
 
     `topic_names`: name by id; it may grow. `utc`: times in UTC, else local.
     """
@@ -59,10 +59,10 @@ class LineMaker:
         self._utc = utc
         self._widths = [6, 9, 9, 12, 5, 8, 8, 7]
         self._day = ""
-        self._second = (-1, "", "")  # the last one told: its number, its day, its time of day
+        self._second = (-1, "", "")  # the last one shown: its number, its day, its time of day
 
     def day(self, message: Message) -> str | None:
-        """A line that tells the day and the time zone, when it is another than the last message's."""
+        """A line with the day and the time zone, if it is another day than the last message's."""
         shown = self._moment(message.time)[0]
         if shown == self._day:
             return None
@@ -70,7 +70,7 @@ class LineMaker:
         return f"{shown} {units.zone(message.time, self._utc)}"
 
     def _moment(self, time: int) -> tuple[str, str]:
-        """The day, and the time of day with microseconds. Most messages come in the same second as the one before."""
+        """The day, and the time of day with microseconds. The second before is kept, as most messages share it."""
         second, rest = divmod(time, units.SECOND)
         if second != self._second[0]:
             day, _, clock = units.clock(time, self._utc, 0, date=True).partition(" ")
@@ -95,7 +95,7 @@ class LineMaker:
             (f" {arrow} ", api_style), (padded[2], ""), (f"  {padded[3]}", f"bold {api_style}"),
             (f" {padded[4]}", "dim"), (f" {padded[5]}", ""), (f" {padded[6]}", "dim"), (f" {padded[7]}", "bold"),
         ]  # fmt: skip
-        for text, style in self._what(message):
+        for text, style in self._facts(message):
             line += [("  ", ""), (text, style)]
         return line
 
@@ -107,15 +107,15 @@ class LineMaker:
         return f"{message.api} v{message.column('api_version')}"
 
     def _pad(self, column: int, text: str) -> str:
-        """A cell as wide as its column; numbers stand to the right."""
+        """A cell as wide as its column; numbers are right-aligned."""
         width, wide = units.cells(text), self._widths[column]
         if width >= wide:
             self._widths[column] = width
             return text
         return " " * (wide - width) + text if column in _RIGHT else text + " " * (wide - width)
 
-    def _what(self, message: Message) -> Line:
-        """What matters of a message, in the order of how much it does."""
+    def _facts(self, message: Message) -> Line:
+        """The facts of a message, the most important first."""
         if message.token:
             mechanism = "" if message.mechanism is None else f"{_text(message.mechanism, LONGEST_ID)}, "
             return [(f"{mechanism}{message.size} bytes, hidden", "dim")]
@@ -124,7 +124,8 @@ class LineMaker:
         if message.outcome == "orphan_response":
             spans.append(("its request was not captured", "yellow"))
         elif message.status in _STATUSES:
-            spans.append(_STATUSES[message.status])
+            word, style = _STATUSES[message.status]
+            spans.append((f"{word} at {message.problem}" if message.problem else word, style))
         if not message.is_response and message.outcome in _OUTCOMES:
             spans.append(_OUTCOMES[message.outcome])
         for code, count in sorted(facts.errors.items()):
@@ -144,13 +145,13 @@ class LineMaker:
         if message.facts.throttle_time_ms:
             spans.append((f"throttled {units.duration(message.facts.throttle_time_ms * 1_000_000)}", "yellow"))
         for name, word in (("hol_wait_ns", "HOL wait"), ("throttle_wait_ns", "throttle wait")):
-            if message.column(name) >= WORTH_TELLING_NS:
+            if message.column(name) >= SHORTEST_WAIT_NS:
                 spans.append((f"{word} {units.duration(message.column(name))}", "yellow"))
         if message.column("long_poll"):
             spans.append(("waited for data", "dim"))
         return spans
 
-    def _places(self, places: list[Place]) -> list[str]:
+    def _places(self, places: list[NamedPlace]) -> list[str]:
         named: dict[str, list[int]] = {}
         for place in places:
             named.setdefault(self._name(place), []).extend(place.partitions)
@@ -159,7 +160,7 @@ class LineMaker:
             shown.append(f"and {len(named) - TOPICS} more")
         return shown
 
-    def _name(self, place: Place) -> str:
+    def _name(self, place: NamedPlace) -> str:
         if not place.name and place.topic_id is not None:
             name = self._topics.get(place.topic_id)
             return uuid_text(place.topic_id) or "" if name is None else _shown(name, LONGEST_VALUE)
@@ -193,17 +194,17 @@ def _ranges(partitions: list[int]) -> str:
 
 
 def _values(facts: Facts) -> list[tuple[str, str]]:
-    """What stands at the top of a message and says something; of an array the first few values."""
+    """The values at the top of a message that are not usual; the first few of an array."""
     found: dict[str, list[Any]] = {}
     for name, value in facts.values:
         if name in _NEVER or (not value and name not in _ALWAYS) or (value == -1 and name != "Acks"):
             continue
         found.setdefault(name, []).append(value)
-    told = []
+    texts = []
     for name, values in found.items():
         more = f" and {len(values) - TOPICS} more" if len(values) > TOPICS else ""
-        told.append((name, ",".join(_value(name, value) for value in values[:TOPICS]) + more))
-    return told
+        texts.append((name, ",".join(_value(name, value) for value in values[:TOPICS]) + more))
+    return texts
 
 
 def _value(name: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""A message as one JSON object: docs/show.schema.json says what comes out, docs/json.md how to use it."""
+"""A message as one JSON object. docs/show.schema.json is its schema, docs/json.md describes its use."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from kafkatap.dissector.dtypes import NO_INT32
 from kafkatap.dissector.kafka.error_codes import error_name
-from kafkatap.dissector.tree.summary import Place
+from kafkatap.dissector.tree.summary import NamedPlace
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.units import iso
 
-from ..passes.messages import Message
+from ..passes.message import Message
 from .tree_json import tree_json
 from .viewing import MessageViewer
 
-#: Columns of an exchange that only a response knows, as they are called in the tables.
+#: Columns of an exchange that only a response has, by their names in the tables.
 _OF_RESPONSE = ("broker_ns", "hol_wait_ns", "throttle_wait_ns", "total_ns")
 
 
 def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageViewer | None = None) -> dict[str, Any]:
-    """All that is known of a message; with a `viewer` its header and body as well. Texts are as they came; bytes that
-    are not UTF-8 are U+FFFD."""
+    """A message as a dict; with a `viewer` its header and body as well. Texts are as on the wire; bytes that are not
+    UTF-8 become U+FFFD."""
     facts = message.facts
     packet_first, packet_last = message.packets
     found: dict[str, Any] = {
@@ -41,6 +41,8 @@ def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageV
         "packet_last": packet_last,
         "outcome": "token" if message.token else message.outcome or None,
         "status": message.status,
+        "problem": message.problem,
+        "problem_at": message.problem_at,
         "errors": [{"code": c, "name": error_name(c), "count": k} for c, k in sorted(facts.errors.items())],
         "topics": [_topic(place, topics) for place in facts.places if place.is_topic],
     }
@@ -54,7 +56,7 @@ def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageV
     return found if viewer is None else found | tree_json(viewer.view(message))
 
 
-def _topic(place: Place, topics: Mapping[bytes, str]) -> dict[str, Any]:
+def _topic(place: NamedPlace, topics: Mapping[bytes, str]) -> dict[str, Any]:
     name = None if place.name is None else place.name.decode("utf-8", "replace")
     if not name and place.topic_id is not None:
         name = topics.get(place.topic_id)

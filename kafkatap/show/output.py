@@ -1,4 +1,4 @@
-"""Lines of styled spans onto a file: with colours where a terminal wants them, and as text that the file can encode."""
+"""Lines of styled spans onto a file: with colours for a terminal, in the file's encoding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .lines import Span
 
 
 class Output:
-    """Writes lines. `color`: "auto" (a terminal that wants them; NO_COLOR is honoured), "always" or "never"."""
+    """Writes lines. `color`: "auto" (on a terminal, unless NO_COLOR or TERM=dumb is set), "always" or "never"."""
 
     def __init__(self, file: TextIO, color: str = "auto") -> None:
         self._file = file
@@ -21,7 +21,7 @@ class Output:
         self.colored = color == "always" or (color == "auto" and wanted)
 
     def write(self, line: Iterable[Span]) -> None:
-        """One line, its end added."""
+        """Write one line and its end."""
         if not self.colored:
             self.write_text("".join(text for text, _ in line).rstrip())
             return
@@ -36,7 +36,7 @@ class Output:
         self._file.write(text + "\n")
 
     def begin_and_end(self, style: str) -> tuple[str, str]:
-        """What stands before and behind text of this style."""
+        """The escape sequences before and behind text of this style."""
         if not self.colored:
             return "", ""
         begin, _, end = _ansi(style).partition("\0")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..passes.messages import Message
+from ..passes.message import Message
 from .hexdump import hexdump
 from .lines import LineMaker
 from .message_json import message_json
@@ -19,7 +19,7 @@ from .viewing import Known, MessageViewer
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-#: Messages between two flushes where output is no terminal.
+#: Messages between two flushes if the output is no terminal.
 FLUSH_EVERY = 256
 
 
@@ -32,7 +32,7 @@ class Printer:
 
     @staticmethod
     def needs_frames(options: argparse.Namespace) -> bool:
-        """Whether the options ask for more of a message than one line."""
+        """Whether the options need more of a message than one line."""
         return bool(options.verbose or options.hex or (options.json and not options.brief))
 
     def print_all(self, messages: Iterable[Message]) -> int:
@@ -87,7 +87,7 @@ class JsonPrinter(Printer):
 
 
 def make_printer(options: argparse.Namespace, known: Known, definitions: Definitions | None) -> Printer:
-    """What writes messages in the form that the options ask for."""
+    """The printer for the form of output in the options."""
     if not Printer.needs_frames(options):
         return JsonPrinter(options, known, None) if options.json else Printer(options, known)
     viewer = MessageViewer(known, definitions, options.show_secrets, options.records, options.max_frame)

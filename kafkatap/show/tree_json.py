@@ -1,8 +1,8 @@
-"""The tree of a message as plain dicts for JSON. `docs/show.schema.json` ("$defs/tree") says what comes out.
+"""The tree of a message as plain dicts for JSON. `docs/show.schema.json` ("$defs/tree") is its schema.
 
-Fields are named as Kafka names them. Beside a value stands, where it is known, `<Field>_name`: an enum's name, a
-topic's, a broker's address, a time; the layout of what is nested in bytes. Tagged fields stand among the others of
-their struct. What could not be decoded has no key; `problems` says what is wrong, and where.
+Fields have Kafka's names. Beside a value there may be `<Field>_name`: the name of an enum's value or a topic, a
+broker's address, a time, or the layout of nested bytes. Tagged fields are among the others of their struct. Undecoded
+fields have no key; `problems` describes the errors and their places.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _WHERE = ("Header", "Body", "Token")
 
 
 def tree_json(node: Node) -> dict[str, Any]:
-    """A message: `header` and `body` (of bare SASL tokens `token`), null where they were not read; where there are any,
-    a `note` on the whole, its `problems`, and `rest`: what of the frame lies in none of these."""
+    """A message: `header` and `body`, or the `token` of a bare SASL token; null if they were not decoded. If there are
+    any, a `note` on the whole, its `problems`, and `rest`: the other bytes of the frame."""
     found: dict[str, Any] = {"header": None, "body": None}
     rest = []
     for child in node.children:
@@ -39,9 +39,9 @@ def tree_json(node: Node) -> dict[str, Any]:
         ]
     if node.text:
         found["note"] = printable(node.text)
-    for key, told in (("problems", wrong), ("rest", rest)):
-        if told:
-            found[key] = told
+    for key, items in (("problems", wrong), ("rest", rest)):
+        if items:
+            found[key] = items
     return found
 
 
@@ -60,7 +60,7 @@ def struct_json(node: Node) -> dict[str, Any]:
 
 
 def put(into: dict[str, Any], node: Node) -> None:
-    """A field into the dict of its struct, with what is known of it beside it."""
+    """Put a field into the dict of its struct, with its name beside it."""
     if node.kind == n.TAGS:
         for child in node.children:
             if _is_stop(child):
@@ -79,7 +79,7 @@ def put(into: dict[str, Any], node: Node) -> None:
 
 
 def value_json(node: Node) -> Any:
-    """A value: number, boolean, string, null, list, dict; bytes, and what is hidden, as a dict that says so."""
+    """A value: number, boolean, string, null, list or dict; bytes and hidden values are dicts."""
     kind, value = node.kind, node.value
     if kind == n.STRUCT or kind == n.NESTED or kind == n.BATCH:
         return struct_json(node)
@@ -110,7 +110,7 @@ def _plain(node: Node, value: Any) -> Any:
 
 
 def _name(node: Node) -> Any:
-    """What is known of a value beyond itself; of an array of plain values a list, if it is known of any."""
+    """The name of a value; for an array of plain values a list of names, if any has one."""
     if node.kind == n.ARRAY:
         if not any(child.text and child.kind == n.VALUE for child in node.children):
             return None

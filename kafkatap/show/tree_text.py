@@ -1,9 +1,8 @@
-"""The tree of a message as lines of text: each field's offset and size, its name, its value, what is known of it.
+"""The tree of a message as lines of text: each field's offset and size, its name, its value and the value's meaning.
 
-A message has dozens of lines and captures have millions of messages, so each line is made in one go, colours and all.
-Everything that came from the wire is escaped for a terminal.
-Arrays of plain values stand in one line, broken where it becomes long; nothing is left out but the content of bytes
-behind their first few.
+A message has dozens of lines and captures have millions of messages, so each line is made in one step with its colours.
+Text from the wire is escaped for a terminal. An array of plain values is one line, which is wrapped if it is long. Only
+the first bytes of a byte field are shown; everything else is complete.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """What begins each kind of text in a line, and what ends it: escape sequences of a terminal, or nothing."""
+    """The escape sequences that begin each kind of text in a line, and that end it; empty without colours."""
 
     number: str = ""
     faint: str = ""
@@ -38,13 +37,13 @@ PLAIN = Paint()
 
 
 def terminal_paint(styled: Callable[[str], tuple[str, str]]) -> Paint:
-    """Colours; `styled` gives what a terminal takes to begin and to end a style."""
+    """Colours. `styled` returns the escape sequences that begin and end a style."""
     number, faint, text, problem = (styled(style)[0] for style in ("cyan", "dim", "green", "bold red"))
     return Paint(number, faint, text, problem, end=styled("dim")[1])
 
 
 def tree_text(node: Node, paint: Paint = PLAIN, offsets: bool = True, margin: str = "") -> list[str]:
-    """The lines of what lies in a node, the node itself left out: with `offsets` first each one's place and size."""
+    """The lines of all nodes below a node. With `offsets` a line begins with the node's offset and size."""
     writer = _Writer(paint, max(4, len(str(node.end))) if offsets else 0, margin)
     for child in node.children:
         writer.write(child, "")
@@ -52,7 +51,7 @@ def tree_text(node: Node, paint: Paint = PLAIN, offsets: bool = True, margin: st
 
 
 class _Writer:
-    """Collects the lines of a tree. `width`: of offsets and sizes; 0: without them."""
+    """Collects the lines of a tree. `width` is that of offsets and sizes; 0: without them."""
 
     def __init__(self, paint: Paint, width: int, margin: str) -> None:
         self.lines: list[str] = []
@@ -69,11 +68,11 @@ class _Writer:
         if children:
             margin += _INDENT
             for child in children:
-                if kind != n.BATCH or child.kind == n.ARRAY:  # a batch's head is told in its line
+                if kind != n.BATCH or child.kind == n.ARRAY:  # a batch's line has the fields of its head
                     self.write(child, margin)
 
     def _value(self, node: Node) -> str:
-        """What stands behind a node's name: its value, what is known of it, what is wrong with it."""
+        """The text behind a node's name: its value, its meaning, its problem."""
         paint, kind = self._paint, node.kind
         if kind == n.STRUCT or kind == n.NESTED:
             told = node.text if kind == n.NESTED else "" if node.name in ("Header", "tags") else node.type

@@ -1,4 +1,4 @@
-"""Trees of messages, with the names that are known of their cluster."""
+"""Trees of messages, with the names of their cluster."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkatap.dissector.dtypes import MAX_FRAME
-from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.node import Node
 from kafkatap.dissector.tree.record_nodes import RecordViewer
-from kafkatap.dissector.tree.view import Asked, Names, Viewer
+from kafkatap.dissector.tree.view import ClusterNames, EarlierFacts, Viewer
 
-from ..passes.messages import Message
+from ..passes.message import Message
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What numbers on the wire are called: topics by id (bytes), "host:port" by node id. Both may grow."""
+    """Names of a cluster: topics by id (bytes), "host:port" by node id. Both may grow."""
 
     topics: Mapping[bytes, str]
     nodes: Mapping[int, str]
 
 
 class MessageViewer:
-    """Makes the tree of a message that was read with its frame. `secrets`, `records`: show these too."""
+    """Makes the tree of a message with its frame. `secrets`, `records`: show these too."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class MessageViewer:
         self._viewer = Viewer(
             load_programs("everything", definitions),
             None if definitions is None else definitions.messages,
-            Names(known.topics, known.nodes),
+            ClusterNames(known.topics, known.nodes),
             secrets=secrets,
             records=RecordViewer(load_programs("records", definitions)) if records else None,
             max_frame=max_frame or MAX_FRAME,
@@ -51,5 +51,5 @@ class MessageViewer:
         direction = int(message.is_response)
         if message.token:
             return self._viewer.view_token(message.frame, direction, mechanism)
-        asked = Asked(mechanism, message.enveloped)
-        return self._viewer.view(message.frame, direction, message.api_key, message.column("api_version"), asked)
+        earlier = EarlierFacts(mechanism, message.enveloped)
+        return self._viewer.view(message.frame, direction, message.api_key, message.column("api_version"), earlier)

@@ -130,6 +130,16 @@ class Captures:
 
         return frame.mapInArrow(run, schema)
 
+    @property
+    def _resolved(self) -> ReadOptions:
+        """The options with absolute times: relative ones count from the first packet of all captures."""
+        if self.options.selection.is_resolved:
+            return self.options
+        first = self._surveyed.first
+        if self.checkpoint is not None and self.checkpoint.first is not None:
+            first = self.checkpoint.first
+        return replace(self.options, selection=self.options.selection.at(first or 0))
+
     # ------------------------------------------------------------ plan
 
     @cached_property
@@ -142,7 +152,7 @@ class Captures:
 
         `staging`: write the rows of all tables there. `counting`, `by_topic`: count for reports, also by topic.
         """
-        options = replace(self.options, by_topic=by_topic)
+        options = replace(self._resolved, by_topic=by_topic)
         surveys = self._surveyed
         frames: list[tuple[DataFrame, set[int]]] = []
 
@@ -215,7 +225,7 @@ class Captures:
         if name == "ledger":
             return self.spark.createDataFrame(to_microseconds(ledger_table(self.context)))
         plan = self._planned.plan
-        task = tasks.DecodeTask(self.options, plan.bases, plan.topic_names, table=name)
+        task = tasks.DecodeTask(self._resolved, plan.bases, plan.topic_names, table=name)
         frame = self._run(self._inputs(plan, {t.split for t in plan.tasks}), task, spark_schema(name))
         return merged_connections(frame) if name == "connections" else frame
 
@@ -229,6 +239,7 @@ class Captures:
             proved.counts(), merged_rows([result.connections for result in proved.results.values()]),
             files_table(context), ledger_table(context), by=by, not_captured=context.not_captured,
             definitions=self.options.definitions, topic_names=proved.plan.topic_names,
+            selected=self.options.selection.text,
         )  # fmt: skip
 
     @cached_property

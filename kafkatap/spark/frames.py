@@ -10,10 +10,13 @@ microsecond. Each call surveys the captures again. For several tables, make one 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafkatap.reports.literals import read_moment
+
 from ..captures.splits import SPLIT_SIZE
+from ..selection import Selection
 from .captures import Captures
 from .splits.task_rows import ReadOptions
 
@@ -33,16 +36,39 @@ def read_captures(
     ports: Sequence[int] = (),
     definitions: str | os.PathLike[str] | None = None,
     strict: bool = False,
+    filter: str | None = None,
+    clients: str | Iterable[str] = (),
+    topics: str | Iterable[str] = (),
+    brokers: str | Iterable[str] = (),
+    apis: str | Iterable[str] = (),
+    start: str | None = None,
+    end: str | None = None,
 ) -> Captures:
-    """Captures whose tables are DataFrames. `split_size`: bytes, 0 for whole files; `ports`: where brokers may listen,
-    a hint; `definitions`: a folder of a newer Kafka's message definitions; `strict`: DamagedCaptureError where a
-    capture is damaged. FileNotFoundError (when first read) where a pattern matches nothing."""
+    """Captures whose tables are DataFrames.
+
+    `split_size`: bytes, 0 for whole files. `ports`: hints where brokers listen. `definitions`: a folder of a newer
+    Kafka's message definitions. `strict`: raise DamagedCaptureError if a capture is damaged. The other arguments select
+    exchanges, as in `kafkatap.analyze`; each exchange keeps all its rows. The tables of connections, files and the
+    ledger are of the whole captures.
+
+    ValueError if definitions or a selection are wrong. FileNotFoundError (at the first read) if a pattern matches
+    nothing.
+    """
     known = None
     if definitions is not None:
         from ..engine import open_definitions
 
         known = open_definitions(definitions)
-    return Captures(spark, captures, split_size, ReadOptions(tuple(ports), known), strict)
+    selection = Selection.of(
+        filter=filter, clients=_several(clients), topics=_several(topics), brokers=_several(brokers),
+        apis=_several(apis), start=None if start is None else read_moment(start),
+        end=None if end is None else read_moment(end), definitions=known,
+    )  # fmt: skip
+    return Captures(spark, captures, split_size, ReadOptions(tuple(ports), known, selection=selection), strict)
+
+
+def _several(values: str | Iterable[str]) -> tuple[str, ...]:
+    return (values,) if isinstance(values, str) else tuple(values)
 
 
 def exchanges(spark: SparkSession, captures: Paths, **options: Any) -> DataFrame:

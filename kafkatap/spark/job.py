@@ -14,7 +14,7 @@ from kafkatap.reports.tables import TABLES, files_table, ledger_table
 
 from ..captures.splits import SPLIT_SIZE
 from .captures import Captures, DamagedCaptureError
-from .job_result import DamagedInput, JobResult, Watch, ignore
+from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
 from .output.merged_connections import merged_rows, read_connections
 from .output.publish import Publication, open_publication
 from .output.report_files import write_report
@@ -69,7 +69,7 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     connections = read_connections(staging.out, [w.staged for w in written if w.table == "connections"])
     report = report_of(
         proved.counts(), connections, files, ledger, by=by, not_captured=context.not_captured,
-        definitions=options.definitions, topic_names=proved.plan.topic_names,
+        definitions=options.definitions, topic_names=proved.plan.topic_names, selected=options.selection.text,
     )  # fmt: skip
     written += write_report(staging, report)
     names = [name for name in TABLES if name != "records" or options.records]
@@ -78,6 +78,7 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     return JobResult(
         published.rows, 2 * read.bytes_read, proved.bytes_shuffled, published.files,
         [f"{info.path}: {info.damage}" for info in context.files if info.damage], report, proved.notes,
+        has_kafka(context.ledger),
     )  # fmt: skip
 
 

@@ -27,7 +27,8 @@ class JobResult:
 
     `tables`: rows of this run by table. `bytes_read`: bytes of captures, both passes. `bytes_shuffled`: bytes of
     packets that one split sent to another. `damage`: a sentence for each damaged file, starting with its name. `notes`:
-    other sentences for the user. `report`: the report that was published with the tables, if any.
+    other sentences for the user. `report`: the report that was published with the tables, if any. `has_kafka`: whether
+    the captures have any requests, selected or not.
     """
 
     tables: Mapping[str, int]
@@ -37,10 +38,16 @@ class JobResult:
     damage: list[str] = field(default_factory=list)
     report: Report | None = None
     notes: list[str] = field(default_factory=list)
+    has_kafka: bool = True
 
 
 class DamagedInput(Exception):
     """A capture is damaged and the job is `strict`. Nothing is published."""
+
+
+def has_kafka(ledger: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether a ledger counts any requests."""
+    return any(ledger.get("requests", {}).values())
 
 
 def ignore(stage: str, done: int, total: int, bytes_read: int = 0) -> None:

@@ -28,7 +28,7 @@ from kafkatap.reports.tables import TABLES, files_table, ledger_table
 
 from .arrivals import ArrivedCaptures
 from .captures import Captures, ProvedPlan
-from .job_result import JobResult
+from .job_result import JobResult, has_kafka
 from .output.folders import Folder
 from .output.late_names import rewrite_named
 from .output.merged_connections import merged_rows, read_connections
@@ -156,6 +156,7 @@ def finish_stream(spark: SparkSession, options: StreamOptions, by: str = "api") 
         report = report_of(
             spark.createDataFrame(after.counts), connections, files_table(context), ledger_table(context), by=by,
             not_captured=after.not_captured, definitions=options.reading.definitions, topic_names=after.topic_names,
+            selected=options.reading.selection.text,
         )  # fmt: skip
         written += write_report(publication.staging, report)
         result = _publish(read, proved, publication, written, context)
@@ -220,6 +221,7 @@ def _publish(
     return JobResult(
         published.rows, 2 * read.bytes_read, proved.bytes_shuffled, published.files,
         [f"{info.path}: {info.damage}" for info in context.files if info.damage], None, proved.notes,
+        has_kafka(context.ledger),
     )  # fmt: skip
 
 

@@ -104,10 +104,13 @@ class DecodeTask:
                 reader.number_from(task.base + 1)
             with_rows = self.table is not None or self.staging is not None
             tables = SplitTables(self.options, self.table, self.staging, source, received)
+            needed = self.options.selection.engine_options
             run = SplitRun(
-                task, seams, self.bases, self.topic_names, all_results=with_rows or self.options.by_topic,
-                inspectors=tables.inspectors, ports=self.options.ports, definitions=self.options.definitions,
-                apis=None if with_rows or self.counting else frozenset(),
+                task, seams, self.bases, self.topic_names,
+                all_results=with_rows or self.options.by_topic or needed.all_results,
+                inspectors=(*tables.inspectors, *needed.inspectors), ports=self.options.ports,
+                definitions=self.options.definitions,
+                apis=needed.apis if with_rows or self.counting else frozenset(),
             )  # fmt: skip
             if self.table is not None:
                 yield from tables.rows(run, reader)

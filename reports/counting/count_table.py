@@ -14,6 +14,7 @@ import numpy as np
 
 from kafkatap.kernels import helper, kernel
 from kafkatap.kernels.hashing import hash_start, mix, new_seed, spread
+from kafkatap.kernels.table import Column, Table
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -111,17 +112,23 @@ class CountTable:
     and the hash seed.
     """
 
-    __slots__ = ("empty", "keys", "ops", "slots", "used", "values", "width")
+    __slots__ = ("_table", "empty", "ops", "slots", "used", "width")
 
     def __init__(self, width: int, ops: Sequence[int], capacity: int = 256) -> None:
         self.width = width
         self.ops = np.array(ops, np.uint8)
-        self.empty = np.array([EMPTY[op] for op in ops], np.int64)
         self.used = np.array([0, new_seed()], np.int64)
-        self.keys: Array = np.zeros(0, np.int64)
-        self.values: Array = np.zeros(0, np.int64)
-        self.slots: Array = np.zeros(0, np.int32)
-        self._size(capacity)
+        self.empty = np.array([EMPTY[op] for op in ops], np.int64)
+        self._table = Table(capacity, keys=Column(np.int64, width), values=Column(np.int64, len(ops), self.empty))
+        self._fill_slots()
+
+    @property
+    def keys(self) -> Array:
+        return self._table["keys"]
+
+    @property
+    def values(self) -> Array:
+        return self._table["values"]
 
     @property
     def columns(self) -> int:
@@ -129,26 +136,20 @@ class CountTable:
 
     @property
     def capacity(self) -> int:
-        return len(self.keys) // self.width
+        return len(self._table)
 
     def __len__(self) -> int:
         return int(self.used[ROWS])
 
-    def _size(self, capacity: int) -> None:
-        rows = len(self)
-        keys = np.zeros(capacity * self.width, np.int64)
-        values = np.tile(self.empty, capacity)
-        keys[: rows * self.width] = self.keys[: rows * self.width]
-        values[: rows * self.columns] = self.values[: rows * self.columns]
-        slots = np.full(1 << (2 * capacity - 1).bit_length(), -1, np.int32)
-        if rows:
-            fill_slots(keys, slots, int(self.used[SEED]), rows, self.width)
-        self.keys, self.values, self.slots = keys, values, slots
+    def _fill_slots(self) -> None:
+        self.slots: Array = np.full(1 << (2 * self.capacity - 1).bit_length(), -1, np.int32)
+        if len(self):
+            fill_slots(self.keys, self.slots, int(self.used[SEED]), len(self), self.width)
 
     def reserve(self, free: int) -> None:
         """Grow so that at least `free` more rows fit."""
-        if self.capacity - len(self) < free:
-            self._size(max(2 * self.capacity, len(self) + free))
+        if self._table.reserve(len(self) + free, len(self)):
+            self._fill_slots()
 
     def key_rows(self) -> Array:
         """A view of the keys: int64 (rows, width)."""

@@ -1,28 +1,29 @@
-"""The filter expressions: `api == Fetch and error != NONE and latency > 50ms and topic ~ "orders.*"`.
+"""Filter expressions: `api == Fetch and error != NONE and latency > 50ms and topic ~ "orders.*"`.
 
-A text is parsed once (`parse_expression`) and judged on whole batches of rows (`Condition`). What is wrong with a text
-is told with the place; it knows nothing of files, packets or bytes.
+`parse_expression` parses a text once. `Condition` applies it to whole batches of rows. An error names the place in the
+text. This package knows no files, packets or bytes.
 
 >>> from kafkatap.reports.expressions import Condition, parse_expression
 >>> condition = Condition(parse_expression("api == Fetch and error"))
 >>> sorted(condition.api_keys)
 [1]
 
-errors      `ExpressionError`: what is wrong, and a caret under the place
-tree        what a text says: comparisons, and, or, not
-grammar     text to tree (lark)
-literals    numbers, durations, sizes, times and texts as they are written
-columns     the columns of batches as arrays that can be compared
-names       what can be compared: names, types, units, help
-verdicts    comparisons with values, judged on arrays
-paths       decoded fields by path, found in the message layouts
-meaning     names and types checked: tree to atoms and tests
-condition   `Condition`: atoms judged on batches, and what the engine need not decode
-sieve       batches of a run, less what does not match
+From text to rows:
+
+grammar             parse a text to a syntax tree (lark)
+tree                the syntax tree: comparisons, and, or, not
+values              values of comparisons, converted to the type of their name
+names               the names that can be compared, with types, units and help
+field_paths         decoded fields by path, found in the message layouts
+meaning             `Expression`: the syntax tree with checked names and types, as atoms and tests
+exchange_columns    columns of batches as arrays that can be compared
+verdicts            apply tests to arrays
+condition           `Condition`: apply an expression to batches, and find what the engine need not decode
+expression_error    `ExpressionError`: the reason, and a caret under the place
 """
 
 from .condition import Condition
-from .errors import ExpressionError
+from .expression_error import ExpressionError
 from .meaning import Expression, parse_expression
 
 __all__ = ["Condition", "Expression", "ExpressionError", "parse_expression"]

@@ -1,7 +1,8 @@
-"""`Condition`: an expression judged on batches of rows, and what the engine need not do for it.
+"""`Condition`: apply an expression to batches of rows, and find what the engine need not decode.
 
-An atom on columns is judged on all rows of a batch at once; one on decoded fields was judged by the engine's probes and
-is a bit of the exchange's mark. Names of results have many values in an exchange: any of them may fulfil a comparison.
+An atom on columns is tested on all rows of a batch at once. The engine's probes have tested an atom on decoded
+fields, and the result is a bit of the exchange's mark. Names of results have many values in an exchange; one match is
+enough.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from functools import cached_property
 import numpy as np
 
 from kafkatap.dissector.layouts.catalog import api_name, api_names
-from kafkatap.dissector.programs.probes import MOST, Probe, Probes
+from kafkatap.dissector.probes import MOST, Probe, Probes
 
 from ..batch import Array, Batch, Names, uuid_text
 from ..counting.counts import rows_of
-from .columns import Spelling
-from .errors import ExpressionError
+from .exchange_columns import Spelling
+from .expression_error import ExpressionError
 from .meaning import ColumnAtom, Either, Every, Expression, FieldAtom, Node, Not, atoms_of
 from .names import ERRORS, EXCHANGE, RESULT
-from .verdicts import Floats, Numbers, Present, Texts, Values, Verdicts
+from .verdicts import Floats, MatchedTexts, Numbers, Present, Values, Verdicts
 
 Atom = ColumnAtom | FieldAtom
 
 
 class Condition:
-    """Whether exchanges match an expression, whose times are all absolute.
+    """Find the exchanges that match an expression. All its times are absolute.
 
-    `first`: the first bit of the exchanges' marks that it uses; another condition of the run may use those before.
-    ExpressionError for more than 64 comparisons on decoded fields.
+    `first`: the first bit of the exchanges' marks that it uses. Other conditions of the run use the bits before.
+    ExpressionError for more than 64 comparisons of decoded fields.
     """
 
     def __init__(self, expression: Expression, first: int = 0) -> None:
@@ -38,45 +39,44 @@ class Condition:
         self._atoms = tuple(dict.fromkeys(atoms_of(expression.root)))
         fields = [atom for atom in self._atoms if isinstance(atom, FieldAtom)]
         self._first = first
-        self.marks: int = first + len(fields)  # bits of marks that are taken
+        self.marks: int = first + len(fields)  # number of bits in use
         if self.marks > MOST:
             raise ExpressionError(f"these are more than {MOST} comparisons on decoded fields", expression.text, 0)
         self._bits = {atom: np.uint64(1 << number) for number, atom in enumerate(fields, first)}
         self._verdicts: dict[tuple[ColumnAtom, int], Verdicts] = {}
-        self._names: Names | None = None  # what the verdicts' numbers mean
+        self._names: Names | None = None  # the meaning of the numbers in the verdicts
 
     @property
     def needs_results(self) -> bool:
-        """Whether RESULT rows of all responses are needed, not of those with error codes only (`all_results`)."""
+        """Whether RESULT rows of all responses are needed, and not only those with error codes (`all_results`)."""
         return any(isinstance(atom, ColumnAtom) and atom.name.per == RESULT for atom in self._atoms)
 
     @property
     def names_topics(self) -> bool:
-        """Whether topics are compared by name, so that an id whose name comes later leaves it open."""
+        """Whether topics are compared by name. Then an id whose name comes later leaves the result open."""
         return any(isinstance(atom, ColumnAtom) and atom.name.name == "topic" for atom in self._atoms)
 
     @cached_property
     def api_keys(self) -> frozenset[int] | None:
-        """The only APIs, of those that are known, for which it can hold: bodies of others need not be decoded. None:
-        any."""
+        """The known APIs that can match, or None for all. Bodies of other APIs need not be decoded."""
         keys = np.array(sorted(api_names()), np.int64)
         possible, _ = _possible(self.expression.root, keys)
         return None if possible.all() else frozenset(keys[possible].tolist())
 
     @cached_property
     def probes(self) -> Probes | None:
-        """The inspector that judges decoded fields; None where none is compared."""
+        """The inspector that tests decoded fields, or None if no field is compared."""
         if not self._bits:
             return None
         return Probes([_probe(atom) for atom in self._bits], self.expression.messages, self._first)
 
     def select(self, batch: Batch, names: Names) -> Array:
-        """Which exchanges match: bool (n,)."""
+        """The exchanges that match: bool (n,)."""
         view = _View(self, batch, names)
         return _judged(self.expression.root, view.of_exchanges, len(batch.exchanges))
 
     def on_rows(self, atom: ColumnAtom, rows: Array, names: Names) -> Array:
-        """Which rows of its table fulfil an atom by themselves: bool (n,)."""
+        """The rows of its table that match an atom by themselves: bool (n,)."""
         if names is not self._names:
             self._names, self._verdicts = names, {}
         found = np.zeros(len(rows), bool)
@@ -89,7 +89,7 @@ class Condition:
         given = np.ones(len(values.low), bool) if values.null is None else ~values.null
         if isinstance(atom.test, Present):
             return given & (values.low != 0) if atom.name.per == ERRORS else given
-        if not isinstance(atom.test, Texts):
+        if not isinstance(atom.test, MatchedTexts):
             return given & atom.test.on(values)
         assert spelling is not None
         spell = spelling
@@ -98,7 +98,7 @@ class Condition:
         return given
 
     def forget(self) -> None:
-        """The numbers of names are others now: judge them anew."""
+        """Forget all verdicts, because the numbers of names have changed."""
         self._names, self._verdicts = None, {}
 
     def bit(self, atom: FieldAtom) -> np.uint64:
@@ -107,7 +107,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class _View:
-    """One batch as atoms see it."""
+    """The columns of one batch, for atoms."""
 
     condition: Condition
     batch: Batch
@@ -115,7 +115,7 @@ class _View:
 
     @cached_property
     def owner(self) -> Array:
-        """Places in the batch of the results' exchanges, int64 (rows,)."""
+        """The index in the batch of each result's exchange: int64 (rows,)."""
         return rows_of(self.batch.exchanges["exchange"], self.batch.results["exchange"])
 
     def of_exchanges(self, atom: Atom) -> Array:
@@ -141,7 +141,7 @@ class _View:
         return found
 
     def _of_errors(self, atom: ColumnAtom) -> Array:
-        """On the non-zero codes of each exchange; on 0 where there is none."""
+        """Test the non-zero codes of each exchange, or 0 if it has none."""
         failed = np.flatnonzero(self.batch.results["error_code"] != 0)
         owner = self.owner[failed]
         without = np.ones(len(self.batch.exchanges), bool)
@@ -156,7 +156,7 @@ class _View:
 
 
 def _judged(node: Node, atom: Callable[[Atom], Array], count: int) -> Array:
-    """A node over `count` rows, by what its atoms give."""
+    """The value of a node for `count` rows, from the values of its atoms."""
     if isinstance(node, (ColumnAtom, FieldAtom)):
         return atom(node)
     if isinstance(node, Not):
@@ -173,7 +173,7 @@ def _judged(node: Node, atom: Callable[[Atom], Array], count: int) -> Array:
 
 
 def _possible(node: Node, keys: Array) -> tuple[Array, Array]:
-    """For each API: whether a node may hold for one of its exchanges, and whether it may not."""
+    """For each API: whether a node can be true for one of its exchanges, and whether it can be false."""
     if isinstance(node, Not):
         holds, fails = _possible(node.item, keys)
         return fails, holds
@@ -189,7 +189,7 @@ def _possible(node: Node, keys: Array) -> tuple[Array, Array]:
         return np.isin(keys, sorted(node.name.apis)), open_
     if node.name.name != "api":
         return open_, open_
-    if isinstance(node.test, Texts):
+    if isinstance(node.test, MatchedTexts):
         verdict = np.array([node.test.holds(api_name(key)) for key in keys.tolist()], bool)
     elif isinstance(node.test, Numbers):
         verdict = node.test.on(Values(keys, keys))

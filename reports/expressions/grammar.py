@@ -1,7 +1,7 @@
-"""The grammar, and text to tree.
+"""Parse a text to a syntax tree.
 
-`or` binds weakest, then `and`, then `not`, then comparisons. The parser is lark's LALR one: it reads token by token
-with a stack of its own, so neither a long nor a deeply nested text costs more than its length.
+`or` binds weakest, then `and`, then `not`, then comparisons. lark's LALR parser reads token by token with its own
+stack, so the cost of a long or deeply nested text is proportional to its length.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..literals import undo_escapes
-from .errors import ExpressionError
-from .tree import Comparison, Either, Every, Literal, Node, Not
+from .expression_error import ExpressionError
+from .tree import AndSyntax, Comparison, Literal, Node, NotSyntax, OrSyntax
 
 if TYPE_CHECKING:
     from lark import Lark, Token
 
-#: Bounds on what is taken for an expression: characters, and parentheses and nots inside of each other.
+#: Limits of an expression: its characters, and its nested parentheses and nots.
 LONGEST, DEEPEST = 10_000, 100
 
 GRAMMAR = r"""
@@ -58,7 +58,7 @@ def _parser() -> Lark:
 
 
 def parse(text: str) -> Node:
-    """The tree of an expression; ExpressionError where it is none."""
+    """The syntax tree of an expression. ExpressionError for an invalid text."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
     if len(text) > LONGEST:
@@ -75,7 +75,7 @@ def parse(text: str) -> Node:
 
 
 def _built(text: str, root: Any) -> Node:
-    """lark's tree as our own."""
+    """Convert lark's tree to ours."""
     from lark import Tree
 
     def build(item: Any, depth: int) -> Node:
@@ -84,11 +84,11 @@ def _built(text: str, root: Any) -> Node:
                 item = item.children[0]
             raise ExpressionError(f"this is nested more than {DEEPEST} deep", text, item.start_pos)
         if item.data == "negation":
-            return Not(build(item.children[1], depth + 1))
+            return NotSyntax(build(item.children[1], depth + 1))
         if item.data == "comparison":
             return _comparison(item.children)
         nodes = tuple(build(child, depth + 1) for child in item.children if isinstance(child, Tree))
-        return Every(nodes) if item.data == "both" else Either(nodes)
+        return AndSyntax(nodes) if item.data == "both" else OrSyntax(nodes)
 
     return build(root, 0)
 
@@ -111,7 +111,7 @@ def _literal(token: Token) -> Literal:
 
 
 def _strange(text: str, at: int) -> ExpressionError:
-    """Characters that begin nothing."""
+    """The error for characters that cannot start a token."""
     if text[at] in "\"'":
         return ExpressionError("this text has no closing quote", text, at)
     if text[at] == "=":
@@ -123,7 +123,7 @@ def _strange(text: str, at: int) -> ExpressionError:
 
 
 def _misplaced(text: str, error: Any) -> ExpressionError:
-    """A token where another kind of token has to stand."""
+    """The error for an unexpected token."""
     token, accepted = error.token, set(error.accepts or error.expected)
     at, end = (len(text), None) if token.type == "$END" else (token.start_pos, token.end_pos)
     before = text[:at].rstrip()

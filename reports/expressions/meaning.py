@@ -1,7 +1,7 @@
-"""Names and types checked: the tree of a text to atoms, each a column or field with a test.
+"""Check names and types: convert a syntax tree to atoms. An atom is a column or a field with a test.
 
-`!=`, `!~` and `not in` become the negation of the atom that they negate, so that null and many values need no rule of
-their own: a negation holds exactly where the comparison does not.
+`!=`, `!~` and `not in` become negations of an atom. So null and many values need no extra rules: a negation is true
+exactly if the comparison is false.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from kafkatap.dissector.programs.probes import Place
+from kafkatap.dissector.probes import Place
 
 from ..literals import Moment
 from . import tree
-from .errors import ExpressionError, suggestion
+from .expression_error import ExpressionError, suggestion
+from .field_paths import NUMBERS, TEXTS, Fields, Messages, fields_with_role, find_fields, is_path
 from .grammar import parse
 from .names import ALIASES, FIELD, NAMES, Name, find_name
-from .paths import NUMBERS, TEXTS, Fields, Messages, fields_with_role, find_fields, is_path
 from .values import number_of, pattern_of, text_of
-from .verdicts import Floats, Numbers, Present, Test, Texts
+from .verdicts import Floats, MatchedTexts, Numbers, Present, Test
 
 _ORDERED = frozenset(("number", "size", "duration", "time", "api", "error"))
 _CALLED = {"flag": "true or false", "api": "an API", "error": "an error code"}
@@ -27,7 +27,7 @@ _SPELLED = frozenset(("text", "word", "api", "error"))
 
 @dataclass(frozen=True, slots=True)
 class ColumnAtom:
-    """A comparison on a column."""
+    """A test of a column."""
 
     name: Name
     test: Test
@@ -35,7 +35,7 @@ class ColumnAtom:
 
 @dataclass(frozen=True, slots=True)
 class FieldAtom:
-    """A comparison on decoded fields: any value of them fulfils the test."""
+    """A test of decoded fields. One matching value is enough."""
 
     places: frozenset[Place]
     test: Test
@@ -61,7 +61,7 @@ Node = ColumnAtom | FieldAtom | Not | Every | Either
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A text whose names and types are right. `messages`: the layouts that its paths were found in; None: built in."""
+    """An expression with valid names and types. `messages`: the layouts of its paths, or None for the built-in ones."""
 
     text: str
     root: Node
@@ -73,14 +73,13 @@ class Expression:
         return all(_is_resolved(atom.test) for atom in atoms_of(self.root))
 
     def at(self, first: int) -> Expression:
-        """The same with all times as ns since the epoch, for a capture whose first packet came at `first`."""
+        """The same with all times as ns since the epoch. `first`: the time of the capture's first packet."""
         return self if self.is_resolved else replace(self, root=_resolved(self.root, first))
 
 
 def parse_expression(text: str, messages: Messages | None = None, utc: bool = False) -> Expression:
-    """Parse a filter expression; ExpressionError, with the place, where it is wrong. `utc`: times without a zone are in
-    UTC, not local."""
-    return Expression(text, _Reader(text, messages, utc).node(parse(text)), messages)
+    """Parse a filter expression. ExpressionError for a mistake. `utc`: times without a zone are UTC, and not local."""
+    return Expression(text, _Resolver(text, messages, utc).node(parse(text)), messages)
 
 
 def atoms_of(node: Node) -> Iterator[ColumnAtom | FieldAtom]:
@@ -109,18 +108,18 @@ def _resolved(node: Node, first: int) -> Node:
     return node
 
 
-class _Reader:
-    """Looks up what the comparisons of one text mean."""
+class _Resolver:
+    """Resolves the names of one text."""
 
     def __init__(self, text: str, messages: Messages | None, utc: bool) -> None:
         self.text, self.messages, self.utc = text, messages, utc
 
     def node(self, item: tree.Node) -> Node:
-        if isinstance(item, tree.Not):
+        if isinstance(item, tree.NotSyntax):
             return Not(self.node(item.item))
-        if isinstance(item, tree.Every):
+        if isinstance(item, tree.AndSyntax):
             return Every(tuple(map(self.node, item.items)))
-        if isinstance(item, tree.Either):
+        if isinstance(item, tree.OrSyntax):
             return Either(tuple(map(self.node, item.items)))
         return self.comparison(item)
 
@@ -143,7 +142,7 @@ class _Reader:
         return absent if given is None else Either((absent, *given.items))
 
     def _parts(self, item: tree.Comparison, op: str, values: tuple[tree.Literal, ...]) -> list[Node]:
-        """The atoms of which any makes the comparison hold."""
+        """The atoms of a comparison. One true atom is enough."""
         name = find_name(item.name)
         if name is not None and name.per != FIELD:
             return [ColumnAtom(name, self.test(item, name, op, values))]
@@ -165,7 +164,7 @@ class _Reader:
             return found
         if not (fields.has(NUMBERS) or fields.has(TEXTS)):
             raise self._opaque(item, fields)
-        # A name may be a number in one API and a text in another: the value says which are meant.
+        # A field can be a number in one API and a text in another. The kind of the value decides.
         spoken = op == "~" or any(v.kind in ("word", "string", "address") for v in values)
         if fields.has(TEXTS) and (spoken or not fields.has(NUMBERS)):
             name = fields.name(item.name, TEXTS)
@@ -181,7 +180,7 @@ class _Reader:
         return found
 
     def test(self, item: tree.Comparison, name: Name, op: str, values: tuple[tree.Literal, ...]) -> Test:
-        """The test of a comparison with values of the name's kind."""
+        """The test of a comparison, with values of the name's kind."""
         kind = name.kind
         if op in ("", "given"):
             if op == "" and kind == "flag":
@@ -190,11 +189,11 @@ class _Reader:
         if op == "~":
             if kind not in _SPELLED or (name.per == FIELD and kind != "text"):
                 raise self._operator(item, name, "texts")
-            return Texts(pattern=pattern_of(values[0], self.text))
+            return MatchedTexts(pattern=pattern_of(values[0], self.text))
         if op != "==" and kind not in _ORDERED:
             raise self._operator(item, name, "numbers")
         if kind == "text":
-            return Texts(frozenset(text_of(value, name, self.text) for value in values))
+            return MatchedTexts(frozenset(text_of(value, name, self.text) for value in values))
         return Numbers(op, tuple(number_of(value, name, self.text, self.utc) for value in values))
 
     def _operator(self, item: tree.Comparison, name: Name, wanted: str) -> ExpressionError:

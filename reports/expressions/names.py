@@ -20,8 +20,8 @@ from typing import Any
 from kafkatap.dissector import dtypes as r
 
 from ..addresses import canonical_address, canonical_broker
-from . import columns as c
-from .columns import Reading, Spelling
+from . import exchange_columns as c
+from .exchange_columns import ReadColumn, Spelling
 
 MS = 1_000_000
 #: Whose values a name has: an exchange's, its results', those of its results with an error code (0 where there is
@@ -40,7 +40,7 @@ class Name:
     name: str
     kind: str
     help: str
-    parts: tuple[tuple[Reading, Spelling | None], ...] = ()
+    parts: tuple[tuple[ReadColumn, Spelling | None], ...] = ()
     per: str = EXCHANGE
     unit: int | None = 1
     words: Mapping[str, int] = field(default_factory=lambda: _NO_WORDS)
@@ -67,24 +67,25 @@ def _exchange_names() -> list[Name]:
         Name("version", "number", "version of the API", ((partial(c.of_request, "api_version"), None),)),
         Name("client", "text", "client_id, or the client's address",
              ((partial(c.natural, "client_id"), c.string_text), (partial(c.plain, "client_ip"), c.address_text))),
-        Name("broker", "text", "the broker's ADDRESS, ADDRESS:PORT or :PORT", ((c.broker, c.endpoint_text),),
+        Name("broker", "text", "the broker as ADDRESS, ADDRESS:PORT or :PORT", ((c.broker, c.endpoint_text),),
              spell=canonical_broker),
-        Name("error", "error", "error codes anywhere in the response, by name or number; NONE where there is none",
+        Name("error", "error", "error codes at any level of the response, by name or number; NONE if there is none",
              ((partial(c.plain, "error_code"), c.error_text),), per=ERRORS),
-        Name("latency", "duration", "request's first byte to response's last (the report's total time)",
+        Name("latency", "duration", "total time: from the request's first byte to the response's last byte",
              ((partial(c.of_answer, "total_ns"), None),), unit=None),
-        Name("broker_time", "duration", "the broker's own part of it",
+        Name("broker_time", "duration",
+             "broker time: the part of the total time in which the broker worked or waited for data",
              ((partial(c.of_answer, "broker_ns"), None),), unit=None),
         Name("hol_wait", "duration", "head-of-line wait: the time behind earlier requests of the connection",
              ((partial(c.of_answer, "hol_wait_ns"), None),), unit=None),
-        Name("throttle_wait", "duration", "waiting because of a quota, as it was on the wire",
+        Name("throttle_wait", "duration", "throttle wait: the time on the wire because of a quota",
              ((partial(c.of_answer, "throttle_wait_ns"), None),), unit=None),
-        Name("throttle", "duration", "throttle_time_ms as the broker told it",
+        Name("throttle", "duration", "throttle time: throttle_time_ms in the response",
              ((partial(c.optional, "throttle_time_ms", r.NO_INT32), None),), unit=MS),
-        Name("size", "size", "bytes of the request or of the response",
+        Name("size", "size", "size of the request or the response",
              ((partial(c.natural, "request_bytes"), None), (partial(c.natural, "response_bytes"), None))),
-        Name("packet", "number", "any packet of the request or of the response", ((c.packets, None),)),
-        Name("time", "time", "when the request began", ((c.began, None),)),
+        Name("packet", "number", "any packet of the request or the response", ((c.packets, None),)),
+        Name("time", "time", "time of the request's first byte", ((c.began, None),)),
     ]  # fmt: skip
     for name, text in (
         ("exchange", "key of the exchange"), ("connection", "key of the connection"),
@@ -95,8 +96,8 @@ def _exchange_names() -> list[Name]:
     for name, text in (("client_ip", "address of the client"), ("broker_ip", "address of the broker")):
         found.append(Name(name, "text", text, ((partial(c.plain, name), c.address_text),), spell=canonical_address))
     for name, text in (
-        ("client_id", "client_id of the request"), ("client_software", "client software, as ApiVersions told it"),
-        ("client_software_version", "its version"),
+        ("client_id", "client_id of the request"), ("client_software", "name of the client software, from ApiVersions"),
+        ("client_software_version", "version of the client software"),
     ):  # fmt: skip
         found.append(Name(name, "text", text, ((partial(c.natural, name), c.string_text),)))
     for end in ("request", "response"):
@@ -111,21 +112,26 @@ def _exchange_names() -> list[Name]:
     for name in (
         "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
     ):  # fmt: skip
-        found.append(Name(name, "duration", "as in the table exchanges; without a unit ns",
+        found.append(Name(name, "duration", "the column of the table exchanges; in ns without a unit",
                           ((partial(c.of_answer, name), None),)))  # fmt: skip
     status = _words(r.STATUSES)
     found += [
-        Name("outcome", "word", "what became of the request",
+        Name("outcome", "word", "outcome of the request",
              ((partial(c.plain, "outcome"), partial(c.word_text, r.OUTCOMES)),), words=_words(r.OUTCOMES)),
-        Name("request_status", "word", "how the request could be decoded",
+        Name("request_status", "word", "result of decoding the request",
              ((partial(c.of_request, "request_status"), partial(c.word_text, r.STATUSES)),), words=status),
-        Name("response_status", "word", "how the response could be decoded",
+        Name("response_status", "word", "result of decoding the response",
              ((c.response_status, partial(c.word_text, r.STATUSES)),), words=status),
-        Name("long_poll", "flag", "a Fetch that waited out its max_wait_ms", ((partial(c.plain, "long_poll"), None),)),
+        *(Name(f"{end}_problem", "text", f"path of the field at which the {end} is malformed",
+               ((partial(c.natural, f"{end}_problem"), c.string_text),)) for end in ("request", "response")),
+        *(Name(f"{end}_problem_at", "number", f"offset of the malformed field, or of trailing bytes, in the {end}",
+               ((partial(c.optional, f"{end}_problem_at", r.NO_INT32), None),)) for end in ("request", "response")),
+        Name("long_poll", "flag", "true for a Fetch that waited for its whole max_wait_ms",
+             ((partial(c.plain, "long_poll"), None),)),
         Name("acks", "number", "acks of a Produce request: 0 (none), 1 (leader) or -1 (all)",
              ((partial(c.optional, "acks", r.NO_INT16), None),), words={"all": -1, "leader": 1, "none": 0},
              apis=frozenset((0,))),
-        Name("max_wait_ms", "duration", "max_wait_ms of a Fetch request; without a unit ms",
+        Name("max_wait_ms", "duration", "max_wait_ms of a Fetch request; in ms without a unit",
              ((partial(c.optional, "max_wait_ms", r.NO_INT32), None),), unit=MS, apis=frozenset((1, 78))),
         Name("min_bytes", "size", "min_bytes of a Fetch request",
              ((partial(c.optional, "min_bytes", r.NO_INT32), None),), apis=frozenset((1, 78))),
@@ -136,28 +142,30 @@ def _exchange_names() -> list[Name]:
 def _result_names() -> list[Name]:
     natural = c.natural
     return [
-        Name("topic", "text", "a topic that was asked for or answered on, by name or id",
+        Name("topic", "text", "a topic of the request or the response, by name or id",
              ((c.topic, c.string_text), (partial(natural, "topic_id"), c.id_text)), per=RESULT, asked=True),
-        Name("topic_id", "text", "its id", ((partial(natural, "topic_id"), c.id_text),), per=RESULT, asked=True),
-        Name("partition", "number", "a partition that was answered on",
+        Name("topic_id", "text", "id of a topic", ((partial(natural, "topic_id"), c.id_text),), per=RESULT, asked=True),
+        Name("partition", "number", "a partition in the response",
              ((partial(c.optional, "partition", r.NO_INT32), None),), per=RESULT),
-        Name("error_code", "error", "an error code of the response, 0 (NONE) too",
+        Name("error_code", "error", "an error code of the response, including 0 (NONE)",
              ((partial(c.plain, "error_code"), c.error_text),), per=RESULT),
-        Name("kind", "word", "what a result is about",
+        Name("kind", "word", "level of a result",
              ((partial(c.plain, "kind"), partial(c.word_text, r.RESULT_KINDS)),), per=RESULT,
              words=_words(r.RESULT_KINDS)),
-        Name("name", "text", "group, transactional id, or other resource that a result is about",
+        Name("name", "text", "group, transactional id or other resource of a result",
              ((partial(natural, "name"), c.string_text),), per=RESULT),
-        Name("offset", "number", "a result's offset (Produce: base offset, Fetch: high watermark)",
+        Name("offset", "number", "offset of a result (Produce: base offset, Fetch: high watermark)",
              ((partial(natural, "offset"), None),), per=RESULT),
-        Name("bytes", "size", "size of a result's records", ((partial(natural, "bytes"), None),), per=RESULT),
-        Name("records", "number", "number of a result's records", ((partial(natural, "records"), None),), per=RESULT),
-        Name("group", "text", "a group id anywhere in the request or the response", per=FIELD, role="group_id"),
-        Name("transactional_id", "text", "a transactional id anywhere in them", per=FIELD, role="transactional_id"),
+        Name("bytes", "size", "size of the records of a result", ((partial(natural, "bytes"), None),), per=RESULT),
+        Name("records", "number", "number of records of a result", ((partial(natural, "records"), None),), per=RESULT),
+        Name("group", "text", "a group id at any level of the request or the response",
+             per=FIELD, role="group_id"),
+        Name("transactional_id", "text", "a transactional id at any level of the request or the response",
+             per=FIELD, role="transactional_id"),
     ]  # fmt: skip
 
 
-#: Other words for the same.
+#: Aliases of names.
 ALIASES = {
     "api_name": "api", "api_key": "api", "api_version": "version", "software": "client_software",
     "software_version": "client_software_version", "total": "latency", "total_time": "latency",
@@ -173,7 +181,7 @@ def find_name(word: str) -> Name | None:
 
 
 def help_text() -> str:
-    """All names with their kinds, a line each."""
+    """All names with their kinds, one on a line."""
     also: dict[str, list[str]] = {}
     for alias, word in ALIASES.items():
         also.setdefault(word, []).append(alias)
@@ -186,12 +194,12 @@ def help_text() -> str:
 
 
 _MORE = (
-    "  request.PATH                       a decoded field: request.MaxWaitMs, response.Topics.Partitions.ErrorCode,",
-    "  response.PATH                      Produce.request.Acks; any element of an array may fulfil the comparison",
+    "  request.PATH                       a decoded field, such as request.MaxWaitMs, Produce.request.Acks or",
+    "  response.PATH                      response.Topics.Partitions.ErrorCode; any element of an array can match",
     "",
     "comparisons:",
-    "  == != < <= > >=    in (A, B)    not in (A, B)    ~ !~ (a regular expression is found in it, or not)",
-    "  a name alone: it has a value, or is true; == null: it has none",
+    "  == != < <= > >=    in (A, B)    not in (A, B)    ~ !~ (matches a regular expression, or does not)",
+    "  a name alone: it has a value, or is true; == null: it has no value",
     "  and or not (also && || !), parentheses",
     "",
     "values:",

@@ -1,4 +1,4 @@
-"""What an expression says, before its names are looked up. Places are offsets in the text, for error messages."""
+"""The syntax tree of an expression, before names are checked. Places are offsets in the text, for error messages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """One value as written. `kind`: "number", "string", "word", "time", "address" or "null"; `text` without quotes and
-    with escapes undone, `source` as it stands (of a string between its quotes)."""
+    """A value in the text. `kind`: "number", "string", "word", "time", "address" or "null". `text`: without
+    quotes, with resolved escapes. `source`: the unchanged characters (of a string: between its quotes)."""
 
     kind: str
     text: str
@@ -19,7 +19,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`name op values`. `op`: == != < <= > >= ~ !~ in, "not in"; "" for a name alone (it has a value, is true)."""
+    """`name op values`. `op`: == != < <= > >= ~ !~ in, "not in", or "" for a name alone."""
 
     name: str
     op: str
@@ -30,22 +30,22 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class NotSyntax:
     item: Node
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
-    """All of the items hold."""
+class AndSyntax:
+    """All items are true."""
 
     items: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
-    """At least one of the items holds."""
+class OrSyntax:
+    """At least one item is true."""
 
     items: tuple[Node, ...]
 
 
-Node = Comparison | Not | Every | Either
+Node = Comparison | NotSyntax | AndSyntax | OrSyntax

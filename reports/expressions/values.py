@@ -1,4 +1,4 @@
-"""The values of a comparison in the kind and unit of the name that they are compared with."""
+"""Convert the values of a comparison to the kind and unit of its name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kafkatap.dissector.kafka.error_codes import error_codes
 from kafkatap.dissector.layouts.catalog import api_names
 
 from ..literals import DURATIONS, SIZES, Moment, exact, read_moment, read_number
-from .errors import ExpressionError, suggestion
+from .expression_error import ExpressionError, suggestion
 from .names import Name
 from .tree import Literal
 
-#: The longest regular expression that is taken.
+#: The maximum length of a regular expression.
 LONGEST_PATTERN = 1_000
 _WANTED = {
     "number": "a number", "size": "a size such as 1000 or 64KiB", "duration": "a duration such as 50ms",

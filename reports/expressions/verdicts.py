@@ -1,7 +1,7 @@
-"""Comparisons with values, judged on arrays.
+"""Tests of comparisons, applied to arrays.
 
-A number is judged as a span: `low` and `high` are equal for ordinary columns; the packets of a message are one span.
-A text is judged once for each distinct number that stands for it.
+A number is tested as a span from `low` to `high`, which are equal for ordinary columns. The packets of a message are a
+span. Each distinct text is tested once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Numbers:
     values: tuple[int | float | Moment, ...]
 
     def on(self, values: Values) -> Array:
-        """bool (n,): where a number of the span fulfils it; nulls are the caller's."""
+        """bool (n,): true if a number of the span matches. The caller handles nulls."""
         found = np.zeros(len(values.low), bool)
         for number in self.values:
             assert not isinstance(number, Moment), "Expression.at comes first"
@@ -58,7 +58,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Floats:
-    """As `Numbers`, on the bits of float64 values."""
+    """The same as `Numbers`, for the bits of float64 values."""
 
     numbers: Numbers
 
@@ -68,8 +68,8 @@ class Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """One of some texts, or `pattern` found in it."""
+class MatchedTexts:
+    """One of some texts, or a text in which `pattern` matches."""
 
     texts: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
@@ -82,21 +82,21 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """Any value at all."""
+    """Any value."""
 
 
-Test = Numbers | Floats | Texts | Present
+Test = Numbers | Floats | MatchedTexts | Present
 
 
 @dataclass(slots=True)
 class Verdicts:
-    """A text test on numbers that stand for texts; each number is looked at once."""
+    """A text test on numbers of texts. Each number is tested once."""
 
-    test: Texts
+    test: MatchedTexts
     _known: dict[int, bool] = field(default_factory=dict)
 
     def on(self, numbers: Array, texts: Callable[[int], Sequence[str]]) -> Array:
-        """bool (n,). `texts` gives the texts of a number, of which any may pass."""
+        """bool (n,). `texts` returns the texts of a number. One matching text is enough."""
         if not len(numbers):
             return np.zeros(0, bool)
         distinct, inverse = np.unique(numbers, return_inverse=True)

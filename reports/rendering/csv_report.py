@@ -10,7 +10,7 @@ import csv
 from pathlib import Path
 
 from .. import units
-from ..model import Column, Report, Table, Value, as_number
+from ..model import Column, Report, ReportTable, Value, as_number
 
 _WARNING = (Column("warning", "warning", "text", "what was lost, damaged or not decoded"),)
 _FORMULA = frozenset("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  # the full-width ones act as well
@@ -20,7 +20,7 @@ def write_csv(report: Report, folder: Path) -> list[Path]:
     """Write capture.csv, warnings.csv, latency.csv and so on. Create `folder` if it is missing. Return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    warnings = Table("warnings", "Warnings", _WARNING, [(warning,) for warning in report.warnings])
+    warnings = ReportTable("warnings", "Warnings", _WARNING, [(warning,) for warning in report.warnings])
     for table in (report.heading, warnings, *report.tables, report.ledger):
         path = folder / f"{'capture' if table.name == 'heading' else table.name}.csv"
         with open(path, "w", encoding="utf-8", newline="") as file:
@@ -31,7 +31,7 @@ def write_csv(report: Report, folder: Path) -> list[Path]:
     return paths
 
 
-def _cells(table: Table) -> list[list[str]]:
+def _cells(table: ReportTable) -> list[list[str]]:
     return [[cell(c, v) for c, v in zip(table.columns, row, strict=True)] for row in table.rows]
 
 

@@ -9,7 +9,7 @@ import json
 from typing import Any, TextIO
 
 from .. import units
-from ..model import Column, Report, Table, Value
+from ..model import Column, Report, ReportTable, Value
 from ..sections import clients, heading, latency, ledger, not_decoded, throttle, timeline
 from ..sections import error_codes as errors
 
@@ -41,7 +41,7 @@ def report_object(report: Report, version: str) -> dict[str, Any]:
     }
 
 
-def _rows(table: Table) -> list[dict[str, Any]]:
+def _rows(table: ReportTable) -> list[dict[str, Any]]:
     return [{c.name: _value(c, v) for c, v in zip(table.columns, row, strict=True)} for row in table.rows]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from .. import units
-from ..model import Column, Report, Table, Value, as_number
+from ..model import Column, Report, ReportTable, Value, as_number
 
 Span = tuple[str, str]  #: text and a rich style ("" for plain)
 Line = list[Span]
@@ -55,12 +55,12 @@ def render_text(
         yield from render_table(table, width, top, utc, whole, first if isinstance(first, int) else None)
 
 
-def _heading_value(heading: Table, name: str) -> Value:
+def _heading_value(heading: ReportTable, name: str) -> Value:
     return heading.rows[0][next(i for i, c in enumerate(heading.columns) if c.name == name)]
 
 
 def render_table(
-    table: Table, width: int, top: int, utc: bool, whole: bool = False, first: int | None = None
+    table: ReportTable, width: int, top: int, utc: bool, whole: bool = False, first: int | None = None
 ) -> Iterator[Line]:
     """The lines of one table: title, columns that fit, most important rows, notes. `first`: the time of the capture's
     first packet."""
@@ -100,7 +100,7 @@ def render_table(
             yield [(part, "dim")]
 
 
-def _chosen_rows(table: Table, top: int) -> list[tuple[Value, ...]]:
+def _chosen_rows(table: ReportTable, top: int) -> list[tuple[Value, ...]]:
     """The first `top` rows, or the rows with the largest values in `chosen_by`, in the order of the table."""
     if table.chosen_by is None:
         return table.rows[:top]
@@ -109,7 +109,7 @@ def _chosen_rows(table: Table, top: int) -> list[tuple[Value, ...]]:
     return [table.rows[n] for n in sorted(most)]
 
 
-def _heading(table: Table, width: int, utc: bool) -> Iterator[Line]:
+def _heading(table: ReportTable, width: int, utc: bool) -> Iterator[Line]:
     h = dict(zip((c.name for c in table.columns), table.rows[0], strict=True))
     first, last = h["first"], h["last"]
     facts: list[tuple[str, str]] = []
@@ -158,12 +158,12 @@ def _cell_text(value: Value) -> str:
     return units.joined(value) if isinstance(value, tuple) else str(value)
 
 
-def _has_values(table: Table, i: int) -> bool:
+def _has_values(table: ReportTable, i: int) -> bool:
     return any(row[i] not in (None, 0, False, ()) for row in table.rows)
 
 
 def _clock_form(
-    table: Table, rows: Sequence[tuple[Value, ...]], first: int | None, utc: bool
+    table: ReportTable, rows: Sequence[tuple[Value, ...]], first: int | None, utc: bool
 ) -> tuple[int, bool]:  # fmt: skip
     """(Digits of the seconds, whether times have a date). A time without a date is on the day of the first packet, so
     that --from and --to accept every time as it is printed."""
@@ -196,7 +196,7 @@ def _cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> s
 
 
 def _fit(
-    table: Table, columns: list[int], texts: dict[int, list[str]], width: int, whole: bool
+    table: ReportTable, columns: list[int], texts: dict[int, list[str]], width: int, whole: bool
 ) -> tuple[list[int], list[int]]:
     """The shown columns and their widths. Columns of the highest rank go first, then texts are cut, unless `whole`."""
     shown = columns
@@ -240,12 +240,12 @@ def _pad(text: str, width: int, column: Column, last: bool = False) -> str:
     return text if last else text + space
 
 
-def _joined(table: Table, shown: list[int], parts: list[str], widths: list[int]) -> str:
+def _joined(table: ReportTable, shown: list[int], parts: list[str], widths: list[int]) -> str:
     padded = [_pad(p, w, table.columns[i]) for i, p, w in zip(shown, parts, widths, strict=True)]
     return _GAP.join(padded).rstrip()
 
 
-def _style(column: Column, value: Value, table: Table, row: tuple[Value, ...]) -> str:
+def _style(column: Column, value: Value, table: ReportTable, row: tuple[Value, ...]) -> str:
     if column.name == "verdict":
         return _VERDICTS.get(str(value), "")
     if value is None or value == 0:

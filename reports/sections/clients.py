@@ -36,7 +36,7 @@ from ..counting.connection_counts import KEY, VALUES, connection_totals
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P50, P99
 from ..counting.rollup import Rolled, api_label, group_columns, maybe, roll_up
-from ..model import Column, Table, Value, Versions
+from ..model import Column, ReportTable, Value, Versions
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
@@ -108,7 +108,7 @@ class _Traffic:
     zero_windows: int = 0
 
 
-def clients(counts: ReportCounts, context: Context) -> Table:
+def clients(counts: ReportCounts, context: Context) -> ReportTable:
     """Rows in descending order of requests."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     c: dict[str, list[int]] = {name: column.tolist() for name, column in columns.items()}
@@ -165,7 +165,7 @@ def clients(counts: ReportCounts, context: Context) -> Table:
         "verdict: network (1 % or more was retransmitted), - (p99 below 20 ms), otherwise where most of the time went. "
         "Head-of-line wait counts as the cause that delayed the request ahead.",
     )
-    return Table("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
+    return ReportTable("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
 
 
 @dataclass(frozen=True, slots=True)

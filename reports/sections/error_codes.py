@@ -8,7 +8,7 @@ from kafkatap.dissector.kafka.error_codes import error_name, is_retriable
 from ..batch import Context
 from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label
-from ..model import Column, Table, Value, as_number
+from ..model import Column, ReportTable, Value, as_number
 
 COLUMNS = (
     Column("error", "error", "text", "Kafka's name of the error code"),
@@ -39,7 +39,7 @@ TOTAL_COLUMNS = (
 )
 
 
-def error_totals(detail: Table) -> Table:
+def error_totals(detail: ReportTable) -> ReportTable:
     """The rows of `errors`, added up by error code and API, in descending order of count."""
     at = {c.name: i for i, c in enumerate(detail.columns)}
     groups: dict[tuple[Value, ...], list[tuple[Value, ...]]] = {}
@@ -59,10 +59,10 @@ def error_totals(detail: Table) -> Table:
         ))  # fmt: skip
     rows.sort(key=lambda row: (-as_number(row[4]), str(row)))
     notes = ("Counts every non-zero error code at any level of a response. retry: a client may retry the request.",)
-    return Table("error_totals", "Error codes", TOTAL_COLUMNS, rows, notes, empty="none")
+    return ReportTable("error_totals", "Error codes", TOTAL_COLUMNS, rows, notes, empty="none")
 
 
-def errors(counts: ReportCounts, context: Context) -> Table:
+def errors(counts: ReportCounts, context: Context) -> ReportTable:
     """Rows in descending order of count."""
     merged: dict[tuple[int, int, str | None, str | None, str | None], list[int]] = {}
     found = counts.errors
@@ -83,7 +83,7 @@ def errors(counts: ReportCounts, context: Context) -> Table:
             error_label(code), code, api_label(api_key), kind, where, client,
             is_retriable(code), count, first, last, packet,
         ))  # fmt: skip
-    return Table("errors", "Error codes by topic or group and client", COLUMNS, rows, empty="none")
+    return ReportTable("errors", "Error codes by topic or group and client", COLUMNS, rows, empty="none")
 
 
 def error_label(code: int) -> str:

@@ -7,7 +7,7 @@ from ..counting import tally
 from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns
-from ..model import Column, Table, Value
+from ..model import Column, ReportTable, Value
 
 COLUMNS = (
     Column("files", "files", "count", "capture files read"),
@@ -37,7 +37,7 @@ COLUMNS = (
 )
 
 
-def heading(counts: ReportCounts, context: Context, clients: int, selected: str | None = None) -> Table:
+def heading(counts: ReportCounts, context: Context, clients: int, selected: str | None = None) -> ReportTable:
     """One row. `clients`: how many the table of clients has. `selected`: the selection as the user wrote it."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
     requests = counts.groups.value_rows()[:, :4].sum(axis=1)
@@ -61,7 +61,7 @@ def heading(counts: ReportCounts, context: Context, clients: int, selected: str 
         context.encrypted_share, selected, int(requests.sum()), *totals, tuple(brokers), len(brokers),
         clients,
     )  # fmt: skip
-    return Table("heading", "Capture", COLUMNS, [row], whole=True)
+    return ReportTable("heading", "Capture", COLUMNS, [row], whole=True)
 
 
 FILE_COLUMNS = (
@@ -85,7 +85,7 @@ FILE_COLUMNS = (
 )
 
 
-def files(context: Context) -> Table:
+def files(context: Context) -> ReportTable:
     """One row for each capture, in the order read."""
     rows: list[tuple[Value, ...]] = [
         (
@@ -95,4 +95,4 @@ def files(context: Context) -> Table:
         for f in context.files
     ]  # fmt: skip
     notes = ("Packet numbers in this report count over all files, in this order.",)
-    return Table("files", "Files", FILE_COLUMNS, rows, notes, shown_from=2)  # the heading covers a single file
+    return ReportTable("files", "Files", FILE_COLUMNS, rows, notes, shown_from=2)  # the heading covers a single file

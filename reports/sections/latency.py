@@ -16,7 +16,7 @@ from ..batch import Array, Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import PARTS, Rolled, api_label, group_columns, maybe, roll_up
-from ..model import Column, Table, Value
+from ..model import Column, ReportTable, Value
 
 BY = ("api", "client", "broker", "version", "topic")
 
@@ -77,7 +77,7 @@ def latency_columns(by: str) -> tuple[Column, ...]:
     return (_API, *_BY_COLUMNS[by], *_VALUES)
 
 
-def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
+def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTable:
     """Rows in descending order of summed broker time. Long polls come last, or after their API if `by` is "api"."""
     rolled = roll_latency(counts, context, by)
     v = rolled.values
@@ -125,7 +125,7 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> Table:
     if by == "topic":
         notes.append("An exchange with several topics counts for each of them.")
     p99_note = "HOL wait p99 covers only the requests that waited. HOL share is their share of the answered requests."
-    return Table(
+    return ReportTable(
         "latency", title, latency_columns(by), rows, tuple(notes), empty="no requests",
         column_notes=(("hol_wait_p99_ns", p99_note),),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from .. import units
 from ..batch import Context
 from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
-from ..model import Column, Table, Value
+from ..model import Column, ReportTable, Value
 
 COLUMNS = (
     Column("section", "what", "text", "packets, payload bytes, requests or responses"),
@@ -90,7 +90,7 @@ _SENTENCES = {
 }
 
 
-def ledger(context: Context) -> Table:
+def ledger(context: Context) -> ReportTable:
     """Rows by section, with the total of a section last. Parts that are zero have no row."""
     rows: list[tuple[Value, ...]] = []
     for section, parts in context.ledger.items():
@@ -101,7 +101,7 @@ def ledger(context: Context) -> Table:
                 rows.append((section, part, words.get(part, part), count, count / total if total else None))
         rows.append((section, "total", "total", total, 1.0 if total else None))
     notes = ("The parts of each section add up to its total.",)
-    return Table("ledger", "Ledger", COLUMNS, rows, notes, whole=True)
+    return ReportTable("ledger", "Ledger", COLUMNS, rows, notes, whole=True)
 
 
 def loss_warnings(context: Context, selected: ReportCounts | None = None) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from ..batch import Context
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label, group_columns
-from ..model import Column, Table, Value
+from ..model import Column, ReportTable, Value
 
 COLUMNS = (
     Column("api", "API", "text", "name of the API, or 'API' and its key if it is unknown"),
@@ -30,7 +30,7 @@ _REST = (
 )
 
 
-def not_decoded(counts: ReportCounts, context: Context) -> Table:
+def not_decoded(counts: ReportCounts, context: Context) -> ReportTable:
     """One row for each requested (API, version) that cannot be decoded, the most frequent first."""
     if context.known_versions is None:
         return _table([])
@@ -49,12 +49,12 @@ def not_decoded(counts: ReportCounts, context: Context) -> Table:
     return _table(rows)
 
 
-def _table(rows: list[tuple[Value, ...]]) -> Table:
+def _table(rows: list[tuple[Value, ...]]) -> ReportTable:
     notes = ("Requests are matched with responses by their headers. Bodies are not decoded.",)
-    return Table("not_decoded", "Not decoded", COLUMNS, rows, notes, shown_from=NAMED + 1)
+    return ReportTable("not_decoded", "Not decoded", COLUMNS, rows, notes, shown_from=NAMED + 1)
 
 
-def not_decoded_warnings(table: Table) -> tuple[str, ...]:
+def not_decoded_warnings(table: ReportTable) -> tuple[str, ...]:
     """Warnings from a `not_decoded` table: one sentence for each reason."""
     found = []
     for status in (NEWER, OLDER, UNKNOWN_API):

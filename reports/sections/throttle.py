@@ -12,7 +12,7 @@ from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
 from ..counting.rollup import api_label, group_columns, maybe, roll_up
-from ..model import Column, Table, Value
+from ..model import Column, ReportTable, Value
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
@@ -42,7 +42,7 @@ COLUMNS = (
 )
 
 
-def throttle(counts: ReportCounts, context: Context) -> Table:
+def throttle(counts: ReportCounts, context: Context) -> ReportTable:
     """Rows with throttle time or throttle wait, the longest summed wait first."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
     labels: list[tuple[int | str | None, ...] | None] = [
@@ -69,4 +69,6 @@ def throttle(counts: ReportCounts, context: Context) -> Table:
         "Throttle time: throttle_time_ms in the responses. Throttle wait: the time that requests waited on the wire "
         "because of it. Since Kafka 2.0 the next request of the connection waits, whatever its API.",
     )
-    return Table("throttle", "Throttling by client and API", COLUMNS, rows, notes, empty="no response was throttled")
+    return ReportTable(
+        "throttle", "Throttling by client and API", COLUMNS, rows, notes, empty="no response was throttled"
+    )

@@ -12,7 +12,7 @@ from ..counting import tally
 from ..counting.counts import INTERVALS, SECOND, ReportCounts
 from ..counting.histogram import P50, P99
 from ..counting.rollup import group_columns, maybe, roll_up
-from ..model import Column, Table, Value
+from ..model import Column, ReportTable, Value
 
 COLUMNS = (
     Column("start", "time", "time", "start of the interval"),
@@ -76,7 +76,7 @@ def display_interval(counts: ReportCounts, rows: int) -> int:
     return max(counts.interval, INTERVALS[-1])
 
 
-def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
+def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> ReportTable:
     """Rows in time order, including empty intervals."""
     interval = display_interval(counts, rows)
     c = group_columns(counts.timeline, tally.TIMELINE_KEY)
@@ -118,7 +118,7 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> Table:
         "An exchange counts in the interval in which its request began. Broker times are "
         + (f"{WITHOUT_WAITS}, which wait for data or for other members." if mixed and waits.any() else LONG_POLLS),
     )
-    return Table(
+    return ReportTable(
         "timeline", title, COLUMNS, out, notes, whole=not counts.fixed_interval and len(out) <= rows,
         empty="no requests", chosen_by="requests",
     )  # fmt: skip

@@ -12,10 +12,10 @@ from kafkatap.commands.apis.command import Api, known_apis, ranges, schema
 from kafkatap.dissector.kafka.releases import RELEASES
 from kafkatap.dissector.layouts.catalog import forget_names, load_api
 from kafkatap.dissector.layouts.history import changes_in
-from kafkatap.dissector.layouts.overlay import open_definitions
-from kafkatap.dissector.layouts.reference import decode_message
+from kafkatap.dissector.programs.loading import open_definitions
 from tests.support.messages import Taste, generate_message
 from tests.support.newer import write_definitions
+from tests.support.reference import decode_message
 
 from .running import ROOT, kafkatap, on_terminal
 

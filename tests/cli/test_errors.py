@@ -30,7 +30,7 @@ def line_of(done: Done) -> str:
         ("empty.pcap", "empty.pcap: the file is empty (0 bytes); is it still being written, or was it copied in part?"),
         ("tiny.pcap", "tiny.pcap: cut short: only 10 of the 24 bytes of a pcap header are there at byte 10; is it "
          "still being written, or was it copied in part?"),
-        ("text.txt", "text.txt: not a pcap or pcapng capture (it begins with the bytes 68 65 6c 6c); give it a pcap or "
+        ("text.txt", "text.txt: not a pcap or pcapng capture (it begins with the bytes 68 65 6c 6c); use a pcap or "
          "pcapng file (also .gz or .zst)"),
         ("xz.pcap.xz", "xz.pcap.xz: compressed by xz, which is not read here: unxz it first"),
     ],
@@ -78,7 +78,7 @@ def test_one_damaged_file_does_not_cost_the_others(captures: Path) -> None:
 def test_no_kafka(captures: Path, tmp_path: Path) -> None:
     done = kafkatap("report", "no-packets.pcap", cwd=captures)
     assert done.code == 1
-    assert line_of(done) == "there are no packets in this input (did the capture's filter let none pass?)"
+    assert line_of(done) == "this input has no packets (did the capture filter exclude all?)"
     talk = TcpConversation(("10.0.0.1", 40000), ("10.0.0.2", 80))
     talk.open()
     talk.client(b"GET / HTTP/1.1\r\nHost: example\r\n\r\n" * 4)
@@ -108,7 +108,7 @@ def test_only_tls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--csv", "text.txt", "whole.pcap"], "text.txt is no directory"),
+        (["--csv", "text.txt", "whole.pcap"], "text.txt is not a directory"),
         (["--api", "Fetchh", "whole.pcap"], "no API is called 'Fetchh'; did you mean Fetch"),
         (["-", "-"], "standard input (-) can be read only once"),
     ],

@@ -57,7 +57,7 @@ def test_what_was_asked_is_told(sample: Path) -> None:
     assert done.code == 0
     assert "--filter 'api == Fetch and latency > 1ms'" in " ".join(done.out.split())
     nothing = kafkatap("report", "--filter", "latency > 1h", sample)
-    assert nothing.err == "kafkatap: no request is left with --filter 'latency > 1h'\n"
+    assert nothing.err == "kafkatap: no request matches --filter 'latency > 1h'\n"
 
 
 def test_it_holds_together_with_the_other_options(sample: Path) -> None:

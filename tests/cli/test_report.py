@@ -87,7 +87,7 @@ def test_the_complaint_agrees_with_the_heading(packets: int, tmp_path: Path) -> 
     if packets == 13:
         assert (done.code, done.err, connections) == (0, "", "connections 1 (1 Kafka)")
     elif "Kafka" in connections:
-        assert done.err == "kafkatap: 1 connection speaks Kafka, but no whole request is in this input\n"
+        assert done.err == "kafkatap: 1 connection uses Kafka, but this input has no whole request\n"
     else:
         assert "no Kafka found" in done.err
 
@@ -138,7 +138,7 @@ def test_filters(sample: Path, truth: Any) -> None:
 
 def test_a_filter_that_lets_nothing_pass_is_told(sample: Path) -> None:
     done = kafkatap("report", "--client", "nobody", sample)
-    assert (done.code, done.err) == (0, "kafkatap: no request is left with --client nobody\n")
+    assert (done.code, done.err) == (0, "kafkatap: no request matches --client nobody\n")
     assert "only        --client nobody" in done.out
 
 

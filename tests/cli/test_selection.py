@@ -212,7 +212,7 @@ def agree(path: Path, options: str, arguments: dict[str, Any], mask: Mask, folde
     code, out, err = run("report", *words, "--json", "--csv", folder, "--parquet", folder, path)
     report = json.loads(out)
     assert code == 0
-    assert ("no request is left with" in err) == (not wanted)
+    assert ("no request matches" in err) == (not wanted)
     written = pq.read_table(folder / "exchanges.parquet")
     assert written.equals(selected.exchanges)
     assert pq.read_table(folder / "results.parquet").equals(selected.results)

@@ -190,6 +190,11 @@ def test_all_messages_are_shown_whatever_is_wrong_with_some(show: Show, damaged:
         if name in SAID and (name != "wrong CRC" or "--records" in way):
             assert SAID[name] in json.dumps(m), name
         assert m["header"]["ClientId"] == "app"
+        if m["status"] == "malformed":
+            place = f"malformed at byte {m['problem_at']}, {m['problem']}: "
+            assert any(problem["problem"].startswith(place) for problem in m["problems"]), name
+        else:
+            assert m["problem"] is None
     for form in (["-v"], ["--hex"], []):
         text = show(*form, *way, damaged)
         assert acts(text) == set()

@@ -74,7 +74,7 @@ def test_interrupted_it_reports_what_was_read(
     interrupt(monkeypatch, 1)
     assert main(["report", str(captures / "whole.pcap"), "--json"]) == 130
     out, err = capsys.readouterr()
-    assert err == "kafkatap: interrupted: the report is of what was read until then\n"
+    assert err == "kafkatap: interrupted: the report covers only what was read before\n"
     report = json.loads(out)
     assert 0 < report["capture"]["packets"] < 5000
     assert report["capture"]["interrupted"] is True
@@ -106,7 +106,7 @@ def test_interrupted_while_it_waits_for_a_pipe(sample: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert without_compiling(err.decode()) == "kafkatap: interrupted: the report is of what was read until then\n"
+    assert without_compiling(err.decode()) == "kafkatap: interrupted: the report covers only what was read before\n"
     assert re.search(r"requests    \d", out.decode())
     assert "! Interrupted: this report covers what was read before" in out.decode()
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.layouts.catalog import load_messages
-from kafkatap.dissector.layouts.schema import Message
+from kafkatap.dissector.layouts.schema import MessageLayout
+from kafkatap.dissector.programs.compiler import compile_programs
 from kafkatap.dissector.programs.machine import JOB
 from kafkatap.dissector.programs.profiles import PROFILES
-from kafkatap.dissector.programs.program import Programs, compile_programs
+from kafkatap.dissector.programs.program import Programs
 from kafkatap.dissector.programs.tape import decode_jobs
 
 Array = np.ndarray[Any, Any]
@@ -31,7 +32,7 @@ def programs(name: str = "everything") -> Programs:
 class Body:
     """One body to decode; `missing` bytes of its frame were not captured."""
 
-    message: Message
+    message: MessageLayout
     version: int
     data: bytes
     missing: int = 0

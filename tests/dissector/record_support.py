@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.records import batches as b
 from kafkatap.dissector.records.codecs import Bounds
 from kafkatap.dissector.records.record_inspector import RecordCollector

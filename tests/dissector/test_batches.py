@@ -62,7 +62,7 @@ def test_batches_of_magic_2(codec: int) -> None:
 def test_message_sets(magic: int, codec: int) -> None:
     """Compressed messages of magic 1 tell offsets relative to the last one, whose offset is the wrapper's."""
     rows = read(message_set(SOME, magic, codec, offset=500))
-    times = [record.timestamp if magic else b.UNTOLD for record in SOME]
+    times = [record.timestamp if magic else b.UNKNOWN_NUMBER for record in SOME]
     assert [(r["key"], r["value"]) for r in rows] == [(record.key, record.value) for record in SOME]
     assert [r["timestamp"] for r in rows] == times
     assert [r["offset"] for r in rows] == [500, 501, 502, 503]
@@ -130,7 +130,7 @@ def test_a_batch_cut_short(codec: int) -> None:
         told = read(field, cut=True)[4:]
         assert [row["value"] for row in told[:-1]] == [record.value for record in SOME[: len(told) - 1]]
         assert told[-1]["status"] == "not_captured"
-        assert told[-1]["offset"] == (10 if end - len(whole) >= 8 else b.UNTOLD)
+        assert told[-1]["offset"] == (10 if end - len(whole) >= 8 else b.UNKNOWN_NUMBER)
         assert statuses(read(field, fetch=False))[-1] == "malformed"
 
 

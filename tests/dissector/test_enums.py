@@ -81,7 +81,7 @@ def test_errors_and_apis_are_enums_too() -> None:
 
 def test_operations() -> None:
     assert operations_text(1 << 3 | 1 << 8) == "READ, DESCRIBE"
-    assert operations_text(-(2**31)) == "not asked for"
+    assert operations_text(-(2**31)) == "not requested"
     assert operations_text(0) == "none"
     assert operations_text(1 << 30) == "bit 30"
     assert {info.inner[-1] for info in FIELDS if is_operations(info.path, info.type)} == {

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.machine import JOB
-from kafkatap.dissector.programs.program import load_programs
 from kafkatap.dissector.programs.tape import as_array, decode_jobs
-from kafkatap.dissector.tree.summary import FactReader, Facts, Place
+from kafkatap.dissector.tree.summary import FactReader, Facts, NamedPlace
 from tests.wire.kafkatalk import CREATE_TOPICS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, body
 
 ID_A, ID_B = bytes(range(16)), bytes(range(16, 32))
@@ -29,8 +29,8 @@ def facts_of(api_key: int, version: int, direction: int, cut: int = 0, before: i
     return FactReader(programs).read(moved, before, buffer)
 
 
-def topic(name: bytes | None = None, *partitions: int, topic_id: bytes | None = None) -> Place:
-    return Place(name, topic_id, list(partitions), True)
+def topic(name: bytes | None = None, *partitions: int, topic_id: bytes | None = None) -> NamedPlace:
+    return NamedPlace(name, topic_id, list(partitions), True)
 
 
 def test_topics_with_their_partitions() -> None:

@@ -17,15 +17,15 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
 
-from kafkatap.dissector.layouts.reference import Traced, decode_message, has_header_tags
-from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
 from kafkatap.dissector.tree.view import Viewer
 from kafkatap.show.tree_text import tree_text
 from tests.dissector.machine_support import MESSAGES
 from tests.dissector.test_kio_parity import compare
 from tests.dissector.test_view import OPEN
-from tests.dissector.view_support import check_cover, fields_of, frame_of, header_of, traced
+from tests.dissector.view_support import check_cover, fields_of, find, frame_of, header_of, traced
 from tests.support.messages import Taste, generate_message
+from tests.support.reference import Traced, decode_message
 
 FOLDER = Path(__file__).parent / "golden"
 KEYS = sorted({api_key for api_key, _ in MESSAGES})
@@ -38,7 +38,7 @@ WORDS = {REQUEST: "request", RESPONSE: "response"}
 
 
 @cache
-def golden_message(message: Message, version: int) -> bytes:
+def golden_message(message: MessageLayout, version: int) -> bytes:
     """From the header's tags on; always the same bytes. Of a few the one that says most in little."""
     seed = (message.api_key * 2 + message.direction) * 100 + version
     made = []
@@ -50,7 +50,7 @@ def golden_message(message: Message, version: int) -> bytes:
     return max(fitting, key=len) if fitting else min(made, key=len)
 
 
-def versions_of(first: int) -> Iterator[tuple[Message, int]]:
+def versions_of(first: int) -> Iterator[tuple[MessageLayout, int]]:
     for api_key in range(first, first + TOGETHER):
         for direction in (REQUEST, RESPONSE):
             message = MESSAGES.get((api_key, direction))
@@ -95,7 +95,7 @@ def test_the_reference_reads_the_golden_messages_alike() -> None:
         data = golden_message(message, version)
         frame = frame_of(message, version, data)
         root = OPEN.view(frame, message.direction, message.api_key, version)
-        body = root.child("Body")
+        body = find(root, "Body")
         assert body is not None
         trace: list[Traced] = []
         wanted = decode_message(message, version, data, trace=trace)
@@ -112,8 +112,8 @@ def test_kio_reads_the_golden_messages_alike() -> None:
                 message = MESSAGES[api_key, direction]
                 data = golden_message(message, version)
                 frame = frame_of(message, version, data)
-                entity, _ = entity_reader(load(api_key, version))(data[has_header_tags(message, version) :], 0)
-                body = OPEN.view(frame, direction, api_key, version).child("Body")
+                entity, _ = entity_reader(load(api_key, version))(data[message.has_header_tags(version) :], 0)
+                body = find(OPEN.view(frame, direction, api_key, version), "Body")
                 assert body is not None
                 where = f"{message.name} {WORDS[direction]} v{version}"
                 compare(message.body, version, fields_of(body, frame), entity, where)
@@ -121,7 +121,7 @@ def test_kio_reads_the_golden_messages_alike() -> None:
     assert compared == 2 * 302
 
 
-def versions_of_all() -> Iterator[tuple[Message, int]]:
+def versions_of_all() -> Iterator[tuple[MessageLayout, int]]:
     for first in range(0, KEYS[-1] + 1, TOGETHER):
         yield from versions_of(first)
 

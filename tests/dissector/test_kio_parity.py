@@ -15,8 +15,8 @@ from kio.serial import entity_reader
 
 from kafkatap.dissector.dtypes import OK
 from kafkatap.dissector.layouts.catalog import load_messages
-from kafkatap.dissector.layouts.reference import decode_message, has_header_tags
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Struct
+from tests.support.reference import decode_message
 
 from ..support.messages import Taste, generate_message
 
@@ -41,7 +41,7 @@ def test_kio_reads_what_we_write(api_key: int) -> None:
                 data, value = generate_message(message, version, seed, Taste(tame=True, unknown_tags=False))
                 ours = decode_message(message, version, data, strict=True)
                 assert (ours.status, ours.value) == (OK, value), where
-                body = data[1:] if has_header_tags(message, version) else data
+                body = data[1:] if message.has_header_tags(version) else data
                 entity, size = read(body, 0)
                 assert size == len(body), where
                 compare(message.body, version, value, entity, f"{where}")

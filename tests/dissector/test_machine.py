@@ -14,18 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkatap.dissector import dtypes as rows
-from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Field, Message, Struct, Versions
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Field, MessageLayout, Struct, Versions
 from kafkatap.dissector.programs import machine as m
+from kafkatap.dissector.programs.compiler import compile_programs
 from kafkatap.dissector.programs.disassembly import disassemble
 from kafkatap.dissector.programs.fields import K_COUNT, K_ELEMENT
 from kafkatap.dissector.programs.profiles import PROFILES, Profile
-from kafkatap.dissector.programs.program import compile_programs
 from kafkatap.dissector.programs.roles import R_ERROR_CODE, R_PARTITION, R_RECORDS, R_TOPIC_ID, R_TOPIC_NAME, ROLE_NAMES
-from kafkatap.dissector.programs.tape import enclosing, error_path, rows_with_role
+from kafkatap.dissector.programs.tape import BodyReader, as_array
 from kafkatap.kernels.decorator import kernel_mode
 from tests.dissector.machine_support import ALL, MESSAGES, Body, Run, programs, run
 from tests.dissector.test_machine_parity import check
 from tests.support.messages import encode_message, generate_message
+from tests.support.tape_views import enclosing, rows_with_role
 
 PLAIN = kernel_mode() == "python"
 Array = np.ndarray[Any, Any]
@@ -160,10 +161,19 @@ def test_checking_alone_writes_no_row() -> None:
     scratch = np.zeros(m.SCRATCH_SIZE, np.int64)
     size = len(body.data)
     status = m.run_program(
-        np.frombuffer(body.data, np.uint8), 0, size, size, compiled.code, program, np.zeros(0, m.TAPE), 0, 0, 0, scratch
+        np.frombuffer(body.data, np.uint8),
+        0,
+        size,
+        size,
+        compiled.code,
+        program,
+        np.zeros(0, m.TAPE),
+        m.NO_ROWS,
+        0,
+        scratch,
     )
     assert status == rows.OK
-    assert scratch[m.ROWS] == 0
+    assert scratch[m.ROWS] == m.NO_ROWS
 
 
 # Profiles
@@ -390,7 +400,9 @@ def test_any_set_of_fields_can_be_wanted(data: st.DataObject) -> None:
 
 @given(st.sampled_from(ALL), st.binary(max_size=200), st.integers(0, 300))
 @settings(derandomize=True, max_examples=100 if PLAIN else 1_500, deadline=None)
-def test_any_bytes_are_decoded_as_the_reference_does(what: tuple[Message, int], data: bytes, missing: int) -> None:
+def test_any_bytes_are_decoded_as_the_reference_does(
+    what: tuple[MessageLayout, int], data: bytes, missing: int
+) -> None:
     check([Body(*what, data, missing)], slack=b"\xff" * 5)
 
 
@@ -399,16 +411,19 @@ def test_the_place_of_an_error_has_its_indices() -> None:
     partition = {"Index": 0, "ErrorCode": 0, "BaseOffset": 0}
     value = {"Responses": [{"Name": "t", "PartitionResponses": [partition] * 3}]}
     data = encode_message(message, 0, value)
-    done = run([Body(message, 0, data[:-8])])
-    assert done.jobs[0]["status"] == rows.MALFORMED
-    assert error_path(done.programs, done.tape, done.jobs[0]) == "Responses[0].PartitionResponses"
-    done = run([Body(message, 0, data[:-8], 8)])
-    assert done.jobs[0]["status"] == rows.INCOMPLETE
-    assert error_path(done.programs, done.tape, done.jobs[0]) == "Responses[0].PartitionResponses[2].BaseOffset"
+    reader = BodyReader(programs())
+    buffer, size = as_array(data[:-8]), len(data)
+    program = programs().find(0, 0, RESPONSE)
+    whole = reader.read(buffer, program, 0, size - 8, size - 8)
+    assert whole.status == rows.MALFORMED
+    assert whole.problem.startswith("malformed at byte 11, Responses[0].PartitionResponses: 3 elements of at least 14")
+    cut = reader.read(buffer, program, 0, size - 8, size)
+    assert cut.status == rows.INCOMPLETE
+    assert cut.problem.startswith("cut short at byte 45, Responses[0].PartitionResponses[2].BaseOffset: 8 bytes exp")
 
 
-def _message(*fields: Field, name: str = "Toy") -> Message:
-    return Message(3, name, REQUEST, Versions(0, 0), Versions(0, -1), Struct("Toy", fields))
+def _message(*fields: Field, name: str = "Toy") -> MessageLayout:
+    return MessageLayout(3, name, REQUEST, Versions(0, 0), Versions(0, -1), Struct("Toy", fields))
 
 
 def test_elements_of_no_bytes_are_refused() -> None:
@@ -418,7 +433,7 @@ def test_elements_of_no_bytes_are_refused() -> None:
 
 
 def test_versions_and_keys_beyond_the_index_are_refused() -> None:
-    message = Message(3, "Toy", REQUEST, Versions(32, 32), Versions(0, -1), Struct("Toy", ()))
+    message = MessageLayout(3, "Toy", REQUEST, Versions(32, 32), Versions(0, -1), Struct("Toy", ()))
     with pytest.raises(ValueError, match="ToyRequest v32: api_key 3 is beyond"):
         compile_programs({(3, REQUEST): message}, PROFILES["everything"])
 

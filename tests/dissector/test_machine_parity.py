@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from kafkatap.dissector import dtypes as rows
-from kafkatap.dissector.layouts.reference import UNKNOWN_TAGS, Decoded, Traced, decode_message
-from kafkatap.dissector.programs.fields import K_TAG, K_VALUE
-from kafkatap.dissector.programs.tape import HEADER_TAGS, tree
+from kafkatap.dissector.programs.fields import HEADER_TAGS, K_TAG, K_VALUE
+from kafkatap.dissector.programs.tape import BodyReader
 from kafkatap.kernels.decorator import kernel_mode
 from tests.dissector.machine_support import ALL, Body, Run, run
 from tests.support.messages import emptiest_message, generate_message
+from tests.support.reference import UNKNOWN_TAGS, Decoded, Traced, decode_message
+from tests.support.tape_views import tree
 
 PLAIN = kernel_mode() == "python"
 SEEDS = range(1) if PLAIN else range(8)
@@ -41,6 +42,16 @@ def _machine(done: Run, number: int) -> dict[str, Any]:
     return tree(done.programs, done.tape, (done.buffer,), done.jobs[number])
 
 
+def _problem(done: Run, number: int) -> str:
+    at, end, limit, program = (int(done.jobs[number][name]) for name in ("at", "end", "limit", "program"))
+    return BodyReader(done.programs).read(done.buffer, program, at, end, limit).problem
+
+
+def _wanted_problem(wanted: Decoded, first: int) -> str:
+    word = "cut short" if wanted.status == rows.INCOMPLETE else "malformed"
+    return f"{word} at byte {first + wanted.offset}, {wanted.path}: {wanted.error}"
+
+
 def _without_tags(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _without_tags(v) for k, v in value.items() if k not in (UNKNOWN_TAGS, HEADER_TAGS)}
@@ -48,7 +59,7 @@ def _without_tags(value: Any) -> Any:
 
 
 def check(bodies: list[Body], slack: bytes = b"") -> None:
-    """The machine gives the reference's status, value, place of the error, and count of nulls for each body."""
+    """The machine gives the reference's status, value, problem, and count of nulls for each body."""
     done = run(bodies, slack=slack)
     for number, body in enumerate(bodies):
         job = done.jobs[number]
@@ -65,6 +76,7 @@ def check(bodies: list[Body], slack: bytes = b"") -> None:
             assert value == wanted.value, name
         else:
             assert job["error_at"] == wanted.offset, f"{name}: {wanted.error} at {wanted.path}"
+            assert _problem(done, number) == _wanted_problem(wanted, int(job["at"])), name
             assert _without_tags(value) == _without_tags(wanted.value), name
         if wanted.status == rows.OK:
             assert job["error_at"] == -1

@@ -14,11 +14,11 @@ from kafkatap.dissector.layouts.notation import NotationError, parse_data, rende
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
 from kafkatap.dissector.tree import node as n
 from kafkatap.dissector.tree.nested import CONTROL_KEY, CONTROL_VALUES, DATA_FOLDER, decode_nested, load_layouts
-from kafkatap.dissector.tree.node import Node, find, problems, walk
-from kafkatap.dissector.tree.view import Asked, Viewer, view_message
+from kafkatap.dissector.tree.node import Node, walk
+from kafkatap.dissector.tree.view import EarlierFacts, Viewer
 from tests.dissector.machine_support import MESSAGES
 from tests.dissector.test_definitions_corpus import layout
-from tests.dissector.view_support import check_cover, fields_of, frame_of
+from tests.dissector.view_support import check_cover, fields_of, find, frame_of, problems, view_message
 from tests.support.messages import Taste, encode_message, generate_message
 
 LAYOUTS = load_layouts()
@@ -153,7 +153,7 @@ def test_a_connect_workers_metadata_with_its_allocation() -> None:
     value = {"Url": "http://w2", "ConfigOffset": 4, "Allocation": inner}
     found = _join("connect", "sessioned", encoded("ConnectProtocolMetadata", 1, value))
     assert found.text == "ConnectProtocolMetadata v1"
-    allocation = found.child("Allocation")
+    allocation = find(found, "Allocation")
     assert allocation is not None
     assert allocation.text == "ConnectProtocolAssignment v1"
     eager = _join("connect", "default", encoded("ConnectProtocolMetadata", 0, {"Url": "u", "ConfigOffset": 4}))
@@ -165,11 +165,12 @@ def test_a_streams_subscription_tells_version_and_process() -> None:
     info = (11).to_bytes(4, "big") + (11).to_bytes(4, "big") + process + b"\0\0\0\0rest"
     value = {"Topics": ["in"], "UserData": info, "OwnedPartitions": []}
     found = _join("consumer", "stream", encoded("ConsumerProtocolSubscription", 1, value))
-    data = found.child("UserData")
+    data = find(found, "UserData")
     assert data is not None
     assert data.text == "StreamsSubscriptionInfo v11"
     assert [child.value for child in data.children[:3]] == [11, 11, process]
-    assert _join("consumer", "range", encoded("ConsumerProtocolSubscription", 1, value)).child("UserData") == Node(
+    joined = _join("consumer", "range", encoded("ConsumerProtocolSubscription", 1, value))
+    assert find(joined, "UserData") == Node(
         "UserData", "bytes", data.offset - 1, data.length, n.VALUE, info
     )  # the assignor's name is one byte shorter
 
@@ -240,7 +241,7 @@ def test_an_envelopes_response_is_read_where_its_request_is_known() -> None:
     unknown = find(Viewer().view(frame, RESPONSE, 58, 0), "Body", "ResponseData")
     assert unknown is not None
     assert (unknown.kind, unknown.text) == (n.HIDDEN, "the request inside was not seen")
-    root = Viewer().view(frame, RESPONSE, 58, 0, Asked(enveloped=(12, 0)))
+    root = Viewer().view(frame, RESPONSE, 58, 0, EarlierFacts(enveloped=(12, 0)))
     code = find(root, "Body", "ResponseData", "Body", "ErrorCode")
     assert code is not None
     assert code.text == "REBALANCE_IN_PROGRESS"
@@ -264,7 +265,7 @@ def test_control_records_have_layouts_by_their_type() -> None:
     assert set(CONTROL_VALUES.values()) <= set(LAYOUTS)
     key = decode_nested(CONTROL_KEY, b"\0\0\0\1")
     assert key is not None
-    kind = key.child("Type")
+    kind = find(key, "Type")
     assert kind is not None
     assert (kind.value, kind.text) == (1, "COMMIT")
     marker = decode_nested("EndTxnMarker", b"\0\0\0\0\0\x07")

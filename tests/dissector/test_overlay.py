@@ -13,16 +13,17 @@ import pytest
 from kafkatap.dissector.dtypes import OK
 from kafkatap.dissector.layouts import catalog, overlay
 from kafkatap.dissector.layouts.catalog import api_name, api_names, load_messages
-from kafkatap.dissector.layouts.definitions import DefinitionError, load_definitions, read_definitions
+from kafkatap.dissector.layouts.definitions import DefinitionError, load_definitions
 from kafkatap.dissector.layouts.notation import parse_api, render_message
-from kafkatap.dissector.layouts.overlay import lay_message_over, lay_over, open_definitions
-from kafkatap.dissector.layouts.reference import decode_message
+from kafkatap.dissector.layouts.overlay import lay_message_over, lay_over, read_folder
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Versions
+from kafkatap.dissector.programs.compiler import compile_programs
+from kafkatap.dissector.programs.loading import FOLDERS_KEPT, load_programs, open_definitions
 from kafkatap.dissector.programs.profiles import EVERYTHING
-from kafkatap.dissector.programs.program import FOLDERS_KEPT, compile_programs, load_programs
 from kafkatap.kernels import store
 from tests.support.messages import generate_message
 from tests.support.newer import QUEUE_PEEK, newer_texts, write_definitions
+from tests.support.reference import decode_message
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +153,7 @@ def test_versions_behind_a_gap_go() -> None:
 
 def assert_same_bytes(folder: Path) -> None:
     """Every version reads under the union as it does by the layout that stands for it."""
-    built_in, own = load_messages(), read_definitions(folder)
+    built_in, own = load_messages(), read_folder(folder).own
     both = lay_over(built_in, own)
     assert both.keys() == built_in.keys() | own.keys()
     compile_programs(both, EVERYTHING)
@@ -183,7 +184,7 @@ def test_kafkas_own_folders_read_by_the_layout_that_stands(corpus: Path, release
 
 
 def test_the_newest_release_adds_nothing(corpus: Path) -> None:
-    both = lay_over(load_messages(), read_definitions(corpus / "kafka-messages" / "4.3.0"))
+    both = lay_over(load_messages(), read_folder(corpus / "kafka-messages" / "4.3.0").own)
     assert {key: m.versions for key, m in both.items()} == {key: m.versions for key, m in load_messages().items()}
 
 
@@ -265,4 +266,4 @@ def test_one_direction_alone_is_read(tmp_path: Path, kept: Path) -> None:
 
 
 def test_texts_read_as_those_of_the_folder(tmp_path: Path) -> None:
-    assert load_definitions(newer_texts()) == read_definitions(write_definitions(tmp_path / "newer"))
+    assert load_definitions(newer_texts()) == read_folder(write_definitions(tmp_path / "newer")).own

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from kafkatap.dissector.inspection import Frames, Inspector
+from kafkatap.dissector.probes import MOST, Place, Probe, Probes
 from kafkatap.dissector.programs.fields import API_VERSIONS, FETCH, PRODUCE, SASL_HANDSHAKE
-from kafkatap.dissector.programs.probes import MOST, Place, Probe, Probes
-from kafkatap.dissector.programs.program import load_programs
-from kafkatap.dissector.programs.tape import decode_jobs, tree
+from kafkatap.dissector.programs.loading import load_programs
+from kafkatap.dissector.programs.tape import decode_jobs
 from kafkatap.engine import Engine
 from kafkatap.reports.batch import Batch
 from kafkatap.reports.expressions import Condition, parse_expression
 from kafkatap.run import Run
 from tests.support.captures import pcap_bytes
+from tests.support.tape_views import tree
 from tests.support.tcp import encode
 from tests.wire.kafkatalk import KafkaTalk
 

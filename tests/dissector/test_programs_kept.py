@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkatap.dissector.programs import program
-from kafkatap.dissector.programs.program import Programs, load_programs
+from kafkatap.dissector.programs import compiler, loading
+from kafkatap.dissector.programs.loading import load_programs
+from kafkatap.dissector.programs.program import Programs
 from kafkatap.kernels import store
 from tests.dissector.machine_support import programs
 
@@ -30,7 +31,7 @@ def equal(one: Programs, other: Programs) -> bool:
 def test_kept_programs_need_no_layouts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = load_programs("summary")
     assert [path.name.startswith("programs-summary-") for path in folder.iterdir()] == [True]
-    monkeypatch.setattr(program, "compile_programs", None)
+    monkeypatch.setattr(compiler, "compile_programs", None)
     kept = load_programs("summary")
     assert equal(compiled, kept)
     assert equal(kept, programs("summary"))
@@ -42,7 +43,7 @@ def test_kept_programs_need_no_layouts(folder: Path, monkeypatch: pytest.MonkeyP
 def test_changed_sources_are_compiled_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load_programs("summary")
     load_programs("results")
-    monkeypatch.setattr(program, "_sources", lambda: "other")
+    monkeypatch.setattr(loading, "_sources", lambda: "other")
     load_programs("summary")
     names = sorted(path.name for path in folder.iterdir())
     assert names[1] == "programs-summary-other.npy"

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from kafkatap import analyze
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
-from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree import node as n
 from kafkatap.dissector.tree.node import Node, walk
 from kafkatap.dissector.tree.record_nodes import RecordViewer
 from kafkatap.dissector.tree.view import Viewer
 from kafkatap.engine import Engine
-from kafkatap.passes.message_index import survey
-from kafkatap.passes.messages import Collector, read_messages
+from kafkatap.passes.message_collector import MessageCollector
+from kafkatap.passes.message_index import index_messages
+from kafkatap.passes.messages import read_messages
+from tests.dissector.view_support import find
 from tests.support.records import GZIP, NONE, Record, batch, message_set
 
 Told = tuple[int | None, bytes | None, bytes | None, int]
@@ -27,10 +29,10 @@ Told = tuple[int | None, bytes | None, bytes | None, int]
 @pytest.mark.parametrize("name", ["apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2"])
 def test_nodes_hold_the_records_of_the_table(samples: Path, name: str) -> None:
     path = str(samples / f"{name}.pcap.zst")
-    found = survey([path], Engine)
+    index = index_messages([path], Engine)
     viewer = Viewer(records=RecordViewer(load_programs("records")))
     told: Counter[Told] = Counter()
-    for message in read_messages(found, Engine, Collector(found.order, with_frames=True)):
+    for message in read_messages(index, Engine, MessageCollector(index.ids, with_frames=True)):
         if message.api_key not in (0, 1):
             continue
         direction = RESPONSE if message.is_response else REQUEST
@@ -51,12 +53,12 @@ def _plain(path: str) -> Counter[Told]:
 
 
 def _told(record: Node, frame: bytes) -> Told:
-    offset, headers = record.child("Offset"), record.child("Headers")
+    offset, headers = find(record, "Offset"), find(record, "Headers")
     assert offset is None or isinstance(offset.value, int)
     return (
         None if offset is None else int(offset.value or 0),
-        _bytes(record.child("Key"), frame),
-        _bytes(record.child("Value"), frame),
+        _bytes(find(record, "Key"), frame),
+        _bytes(find(record, "Value"), frame),
         0 if headers is None else len(headers.children),
     )
 

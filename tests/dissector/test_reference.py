@@ -9,16 +9,15 @@ import pytest
 from kafkatap.dissector.dtypes import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES, UNKNOWN_API, UNKNOWN_VERSION
 from kafkatap.dissector.layouts.catalog import api_names, load_api
 from kafkatap.dissector.layouts.notation import parse_api
-from kafkatap.dissector.layouts.reference import (
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Struct
+from tests.support.reference import (
     UNKNOWN_TAGS,
     Decoded,
     decode_message,
     decode_request,
     decode_response,
-    has_header_tags,
     least_struct,
 )
-from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message, Struct
 
 from ..support.messages import Taste, emptiest_message, encode_message, generate_message
 
@@ -47,7 +46,7 @@ def test_every_version_decodes_to_what_was_encoded(api_key: int) -> None:
 @pytest.mark.parametrize("api_key", list(api_names()), ids=api_names().get)
 def test_an_element_of_an_array_takes_at_least_a_byte(api_key: int) -> None:
     """Otherwise a count from the wire would not be bounded by the bytes that are left."""
-    pending: list[tuple[Message, Struct]] = [(message, message.body) for message in load_api(api_key)]
+    pending: list[tuple[MessageLayout, Struct]] = [(message, message.body) for message in load_api(api_key)]
     while pending:
         message, struct = pending.pop()
         for field in struct.fields:
@@ -67,7 +66,7 @@ def test_no_message_is_shorter_than_its_least_size() -> None:
                 assert (header.status, header.value) == (OK, value)
                 least = least_struct(message.body, version, version in message.flexible)
                 assert decode_message(message, version, data[-least:], header_tags=False).status == OK
-                assert len(data) - least == has_header_tags(message, version)
+                assert len(data) - least == message.has_header_tags(version)
 
 
 EXAMPLE = """\
@@ -144,7 +143,7 @@ FLEXIBLE = b"\2n" + b"\1" + b"\xff"
         (b"\xff\xff\xff\xff\x10", "tags", "32 bits"),
         (b"\x80\x80\x80\x80\x80\0", "tags", "32 bits"),
         (b"\1\7\3ab", "tags", "tag 7 of 3 bytes, 2 left"),
-        (b"\1\5\3\2ab", "Note", "1 bytes left over in tag 5"),
+        (b"\1\5\3\2ab", "Note", "1 bytes left over in the tag"),
         (b"\1\5\2\3ab", "Note", "2 bytes expected, 1 left"),
         (b"\1\5\0ab", "Note", "1 bytes expected, 0 left"),
     ],
@@ -171,7 +170,7 @@ def test_unknown_versions_are_said() -> None:
     assert decode(b"", 2).status == UNKNOWN_VERSION
 
 
-def messages_of(*api_keys: int) -> dict[tuple[int, int], Message]:
+def messages_of(*api_keys: int) -> dict[tuple[int, int], MessageLayout]:
     return {(m.api_key, m.direction): m for api_key in api_keys for m in load_api(api_key)}
 
 

@@ -11,15 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkatap.dissector.dtypes import OK
-from kafkatap.dissector.layouts.reference import Traced, decode_message
-from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message, Versions
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Versions
 from kafkatap.dissector.tree import node as n
-from kafkatap.dissector.tree.node import Node, find, problems, walk
-from kafkatap.dissector.tree.view import Asked, Names, Viewer, view_message
+from kafkatap.dissector.tree.node import Node, walk
+from kafkatap.dissector.tree.view import ClusterNames, EarlierFacts, Viewer
 from kafkatap.kernels.decorator import kernel_mode
 from tests.dissector.machine_support import ALL, MESSAGES
-from tests.dissector.view_support import check_cover, fields_of, frame_of, header_of, traced
+from tests.dissector.view_support import (
+    check_cover,
+    fields_of,
+    find,
+    frame_of,
+    header_of,
+    problems,
+    traced,
+    view_message,
+)
 from tests.support.messages import emptiest_message, encode_message, generate_message
+from tests.support.reference import Traced, decode_message
 
 PLAIN = kernel_mode() == "python"
 CHOSEN = ALL[::7] if PLAIN else ALL
@@ -34,7 +43,7 @@ OPEN = Viewer(secrets=True, records=_whole)
 SHUT = Viewer()
 
 
-def view(message: Message, version: int, frame: bytes, viewer: Viewer = SHUT) -> Node:
+def view(message: MessageLayout, version: int, frame: bytes, viewer: Viewer = SHUT) -> Node:
     return viewer.view(frame, message.direction, message.api_key, version)
 
 
@@ -49,7 +58,7 @@ def test_a_tree_is_what_the_reference_reads(seed: int) -> None:
         frame = frame_of(message, version, data)
         root = view(message, version, frame, OPEN)
         check_cover(root, len(frame))
-        header, body = root.child("Header"), root.child("Body")
+        header, body = find(root, "Header"), find(root, "Body")
         assert header is not None, name
         assert body is not None, name
         assert fields_of(body, frame) == wanted.value, name
@@ -84,7 +93,9 @@ def _damaged(source: random.Random, frame: bytes) -> list[bytes]:
 
 @settings(max_examples=60 if PLAIN else 400, deadline=None)
 @given(st.sampled_from(ALL), st.binary(max_size=200), st.integers(-4, 300), st.booleans())
-def test_any_bytes_are_a_tree_of_all_of_them(which: tuple[Message, int], rest: bytes, more: int, header: bool) -> None:
+def test_any_bytes_are_a_tree_of_all_of_them(
+    which: tuple[MessageLayout, int], rest: bytes, more: int, header: bool
+) -> None:
     message, version = which
     inner = header_of(message, version) + rest if header else rest
     frame = (len(inner) + more).to_bytes(4, "big", signed=True) + inner
@@ -124,7 +135,7 @@ def test_bytes_that_were_not_captured_are_counted() -> None:
     frame = _heartbeat()
     root = view_message(frame[:-3])
     assert find(root, "Body", "GroupId") == Node("GroupId", "string", 20, 3, n.VALUE, "g")
-    missing = root.child("not captured")
+    missing = find(root, "not captured")
     assert missing is not None
     assert (missing.offset, missing.value) == (len(frame) - 3, 3)
     assert any("cut short" in problem and "MemberId" in problem for problem in problems(root))
@@ -136,7 +147,7 @@ def test_a_malformed_body_says_where_and_why() -> None:
     frame[at : at + 2] = b"\xff\xf0"
     root = view_message(bytes(frame))
     assert problems(root) == [f"Body.MemberId: malformed at byte {at}, MemberId: a length of -16"]
-    rest = root.child("undecoded bytes")
+    rest = find(root, "undecoded bytes")
     assert rest is not None
     assert (rest.offset, rest.length) == (at, 3)
 
@@ -213,11 +224,11 @@ def test_topics_and_brokers_by_name() -> None:
         "Responses": [{"TopicId": topic, "Partitions": [partition]}],
     }  # fmt: skip
     frame = frame_of(message, 16, encode_message(message, 16, value))
-    named = Viewer(names=Names({topic: "orders"}, {4: "10.0.0.4:9092"}))
-    body = named.view(frame, RESPONSE, 1, 16).child("Body")
+    named = Viewer(names=ClusterNames({topic: "orders"}, {4: "10.0.0.4:9092"}))
+    body = find(named.view(frame, RESPONSE, 1, 16), "Body")
     assert body is not None
     assert [node.text for _, node in walk(body) if node.name in ("TopicId", "LeaderId")] == ["orders", "10.0.0.4:9092"]
-    code = body.child("ErrorCode")
+    code = find(body, "ErrorCode")
     assert code is not None
     assert code.text == "NOT_LEADER_OR_FOLLOWER"
 
@@ -303,4 +314,4 @@ def test_bytes_that_nobody_explains_are_not_shown_where_secrets_travel() -> None
     frame = frame_of(message, 2, encode_message(message, 2, value) + b"hush")
     assert b"hush".hex() in frame.hex()
     assert "hush" not in repr(view_message(frame))
-    assert "hush" not in repr(SHUT.view(frame, asked=Asked("SCRAM-SHA-512")))
+    assert "hush" not in repr(SHUT.view(frame, earlier=EarlierFacts("SCRAM-SHA-512")))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from kafkatap.dissector.layouts.reference import UNKNOWN_TAGS, Traced
-from kafkatap.dissector.layouts.schema import REQUEST, Message
+from kafkatap.dissector.layouts.schema import REQUEST, MessageLayout
 from kafkatap.dissector.tree import node as n
-from kafkatap.dissector.tree.node import Node, own_bytes, walk
+from kafkatap.dissector.tree.node import Node, path_text, walk
+from kafkatap.dissector.tree.view import Viewer
+from tests.support.reference import UNKNOWN_TAGS, Traced
 
 CORRELATION_ID = 7
 CLIENT_ID = b"tester"
 
 
-def header_of(message: Message, version: int) -> bytes:
+def header_of(message: MessageLayout, version: int) -> bytes:
     """A header up to its tag section."""
     correlation = CORRELATION_ID.to_bytes(4, "big")
     if message.direction != REQUEST:
@@ -24,7 +26,7 @@ def header_of(message: Message, version: int) -> bytes:
     return head + len(CLIENT_ID).to_bytes(2, "big") + CLIENT_ID
 
 
-def frame_of(message: Message, version: int, rest: bytes) -> bytes:
+def frame_of(message: MessageLayout, version: int, rest: bytes) -> bytes:
     """Size, header, and `rest`, which begins with the header's tag section."""
     whole = header_of(message, version) + rest
     return len(whole).to_bytes(4, "big") + whole
@@ -100,3 +102,40 @@ def check_own(path: tuple[str, ...], node: Node, own: list[tuple[int, int]]) -> 
     assert len(front) <= 1 >= len(behind), path
     assert all(end - start <= 15 for start, end in front), path
     assert all(end - start == 1 for start, end in behind), path
+
+
+def problems(node: Node) -> list[str]:
+    """All that is wrong in a tree, as `path: problem`."""
+    return [f"{path_text(path)}: {n.problem}" if path else n.problem for path, n in walk(node) if n.problem]
+
+
+def find(node: Node, *names: str) -> Node | None:
+    """The node that these names lead to."""
+    for name in names:
+        found = next((child for child in node.children if child.name == name), None)
+        if found is None:
+            return None
+        node = found
+    return node
+
+
+def own_bytes(node: Node) -> list[tuple[int, int]]:
+    """The ranges (start, end) of a node that no child covers."""
+    ranges, at = [], node.offset
+    for child in node.children:
+        if child.offset > at:
+            ranges.append((at, child.offset))
+        at = max(at, child.end)
+    if node.end > at:
+        ranges.append((at, node.end))
+    return ranges
+
+
+def view_message(frame: bytes, direction: int = REQUEST, api_key: int = -1, version: int = -1) -> Node:
+    """The tree of a frame by the built-in definitions, without names and secrets."""
+    return _viewer().view(frame, direction, api_key, version)
+
+
+@cache
+def _viewer() -> Viewer:
+    return Viewer()

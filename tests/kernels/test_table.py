@@ -57,8 +57,10 @@ def test_columns_grow_together_and_are_filled() -> None:
     assert table["kind"].tolist() == [5] * 16
     table.grow(100)
     assert [len(table[name]) for name in ("key", "value", "kind")] == [300, 200, 100]
-    table.move(np.array([2, 0]), 1)
-    assert table["key"][:9].tolist() == [0, 1, 2, 6, 7, 8, 0, 1, 2]
+    table.keep(np.array([2, 0]), 3)
+    assert len(table) == 3
+    assert table["key"].tolist() == [6, 7, 8, 0, 1, 2, 0, 0, 0]
+    assert table["value"].tolist() == [0, 0, 0, 0, 7, -1]
 
 
 def test_untouched_arrays_grow_without_taking_memory() -> None:

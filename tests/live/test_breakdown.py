@@ -16,7 +16,7 @@ from kafkatap.live.screen.breakdown import BY, SECOND, Row, total_row, window_ro
 from kafkatap.live.sink import names_of
 from kafkatap.reports.batch import Context, endpoint
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.model import Table, Value
+from kafkatap.reports.model import ReportTable, Value
 from kafkatap.reports.sections.error_codes import error_label, errors
 from kafkatap.reports.sections.latency import latency
 from kafkatap.reports.sections.throttle import throttle
@@ -53,7 +53,7 @@ def counted(path: Path) -> Counted:
     return Counted(counts, names_of(engine), np.concatenate(parts), np.concatenate(results))
 
 
-def dicts(table: Table) -> list[dict[str, Value]]:
+def dicts(table: ReportTable) -> list[dict[str, Value]]:
     return [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
 
 

@@ -48,7 +48,7 @@ def by_second(watched: Seen, *names: str) -> list[tuple[int, ...]]:
     """What was counted of BROKER in each second."""
     found = []
     for _ in watched.seconds():
-        row = watched.monitor.health.last(1).get(BROKER, added({}))
+        row = watched.monitor.health.counts(1).get(BROKER, added({}))
         found.append(tuple(value(row, name) for name in names))
     return found
 
@@ -112,7 +112,7 @@ def test_nothing_is_counted_twice_or_lost_whatever_ends_connections(path: Path) 
     for _ in watched.seconds():
         pass
     watched.monitor.finish()
-    row = added(watched.monitor.health.last(None))
+    row = added(watched.monitor.health.counts(None))
     assert value(row, "opened") == round_trips(row) == 2_001
     assert value(row, "unanswered") == 2_000
 
@@ -131,17 +131,17 @@ def test_a_window_is_the_last_seconds_and_a_reset_starts_anew(path: Path) -> Non
     watched = seen(path, merge(*(refused(f"10.0.1.{n}", START_NS + n * SECOND) for n in range(1, 15)), ticking(16)))
     for second in watched.seconds():
         health = watched.monitor.health
-        assert value(health.last(10)[BROKER], "refused") == min(max(second - 1, 0), 10, 14) - max(0, second - 15)
-        assert value(health.last(None)[BROKER], "refused") == min(second - 1, 14)
+        assert value(health.counts(10)[BROKER], "refused") == min(max(second - 1, 0), 10, 14) - max(0, second - 15)
+        assert value(health.counts(None)[BROKER], "refused") == min(second - 1, 14)
     health.reset()
-    assert health.last(None) == health.last(60) == {}
+    assert health.counts(None) == health.counts(60) == {}
 
 
 def test_brokers_are_bounded() -> None:
     rows = {f"10.0.{n >> 8}.{n & 255}:9092": added({}) + n for n in range(MOST * 3)}
     health = BrokerHealth()
     health._now = dict(rows)
-    made = health.second(Engine(), 1)
+    made = health.end_second(Engine(), 1)
     assert len(made) == MOST
     assert (added(made) == added(rows)).all()
     assert OTHER in made

@@ -231,7 +231,7 @@ class Pumped:
     def __init__(self, name: str, by_scapy: bool) -> None:
         self.said: list[str] = []
         self.got: list[bytes] = []
-        self.capture = open_capture([name], "", 8 << 20, by_scapy=by_scapy, tell=self.said.append)
+        self.capture = open_capture([name], "", 8 << 20, by_scapy=by_scapy, notify=self.said.append)
 
     def until(self, what: str | list[bytes]) -> None:
         """Until this was said, or these packets came."""
@@ -264,7 +264,7 @@ def test_an_interface_goes_down_and_comes_back(by_scapy: bool) -> None:
         send(veth.near, frames(1))
         pumped.until(frames(1))
         network.ip("link", "set", veth.far, "down")
-        pumped.until(f"{veth.far}: network is down; packets are taken again once it is back")
+        pumped.until(f"{veth.far}: network is down; packets are captured again once it is back")
         network.ip("link", "set", veth.far, "up")
         pumped.until(f"{veth.far} is up again")
         send(veth.near, frames(2))

@@ -182,7 +182,7 @@ def test_held_still_all_of_it_stays() -> None:
     source.close()
     with monitor.lock:
         monitor.windows.reset()
-        recent.batch(Batch(recent._exchanges.rows[:9].copy(), np.zeros(0, RESULT)), monitor.engine)
+        recent.add_batch(Batch(recent._exchanges.rows[:9].copy(), np.zeros(0, RESULT)), monitor.engine)
         monitor.engine.addresses.clear()
     assert rows(everything(frozen)) == before
 

@@ -21,7 +21,7 @@ from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.model import Report, Table
+from kafkatap.reports.model import Report, ReportTable
 
 from .metered import Metered, sums
 
@@ -41,7 +41,7 @@ def report(seen: Metered) -> Report:
     return build_report(seen.monitor.windows.start, seen.monitor.context())
 
 
-def rows(table: Table) -> list[dict[str, object]]:
+def rows(table: ReportTable) -> list[dict[str, object]]:
     return [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
 
 
@@ -228,7 +228,7 @@ def test_a_flood_of_clients_does_not_grow_memory(seen):
         if second == 40:
             tracemalloc.start()
         engine.strings = [b"client-%d-%s" % (each * second + n, b"x" * 300) for n in range(each)]
-        metrics.second(0, second_of(engine, engine.strings, 0), engine)
+        metrics.end_second(0, second_of(engine, engine.strings, 0), engine)
     engine.strings = []
     grown = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
@@ -254,9 +254,9 @@ def test_hostile_names_are_harmless(seen):
     ]
     engine = Named(hostile)
     metrics = Metrics()
-    metrics.second(0, second_of(engine, hostile[:-1], 0), engine)
-    metrics.second(0, second_of(engine, hostile[-1:], len(hostile) - 1), engine)
-    metrics.second(0, second_of(engine, [None], -1), engine)
+    metrics.end_second(0, second_of(engine, hostile[:-1], 0), engine)
+    metrics.end_second(0, second_of(engine, hostile[-1:], len(hostile) - 1), engine)
+    metrics.end_second(0, second_of(engine, [None], -1), engine)
     family = requests_of(metrics, seen)
     counted = sums(family, "client_id")
     assert sum(counted.values()) == len(hostile) + 1
@@ -317,9 +317,9 @@ def test_what_was_counted_under_a_slot_goes_with_its_name(seen):
     """A name that takes another's slot starts at zero; all others go on."""
     metrics = Metrics(top=1)
     engine = Named([b"old", b"new"])
-    metrics.second(0, second_of(engine, [b"old"], 0), engine)
+    metrics.end_second(0, second_of(engine, [b"old"], 0), engine)
     for _ in range(label_slots.STAY + 5):
-        metrics.second(0, second_of(engine, [b"new"], 1), engine)
+        metrics.end_second(0, second_of(engine, [b"new"], 1), engine)
     counted = sums(requests_of(metrics, seen), "client_id")
     assert set(counted) == {("new",), (OTHER,)}
     assert counted["new",] == 5

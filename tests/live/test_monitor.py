@@ -144,7 +144,7 @@ def test_a_limit_that_nobody_asked_for_loses_no_packets() -> None:
     for second in range(20):
         governor.judge((second + 1) * SECOND, 0.9, 0)
     assert governor.level == HEADERS
-    assert governor.rest() == 0.0
+    assert governor.pause() == 0.0
 
 
 def test_a_moment_above_the_limit_is_no_reason() -> None:
@@ -204,9 +204,9 @@ def test_packets_that_wait_as_others_have_the_processors_cost_no_detail(may_rise
     """The priority is raised; only a buffer that is nearly full leads to less."""
     governor = Busy(0.27, may_rise)
     for backlog in (0.6, 0.7, 0.85):
-        assert not governor.press(SECOND, backlog)
+        assert not governor.check_backlog(SECOND, backlog)
     assert governor.priority.is_raised == may_rise
-    assert governor.press(SECOND, 0.97)
+    assert governor.check_backlog(SECOND, 0.97)
     assert governor.level == LEAN
 
 
@@ -246,7 +246,7 @@ def test_headers_only_loses_no_exchange() -> None:
         governor = Governor(None)
         governor.level = governor.lowest = level
         monitor = Monitor(source, Engine(level == FULL), clock=source.clock, governor=governor)
-        monitor._follow()
+        monitor._apply_level()
         monitor.run(lambda source=source: source.over)
         tables[level] = monitor
     wanted, found = (tables[level].engine.ledger() for level in (FULL, HEADERS))

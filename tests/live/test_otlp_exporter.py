@@ -178,7 +178,7 @@ def test_a_collector_that_is_not_there_harms_nothing(seen, told, capfd, monkeypa
         url = parse_collector(gone.url.replace("//", "//user:password@"))
     sent(seen, url, told)
     assert len(told) == 1
-    assert told[0].startswith(f"metrics cannot be sent to 127.0.0.1:{gone.server_port}, trying on: ")
+    assert told[0].startswith(f"metrics cannot be sent to 127.0.0.1:{gone.server_port}, still trying: ")
     assert "password" not in told[0]
     assert "\n" not in told[0]
     assert len(told[0]) < 300
@@ -202,7 +202,7 @@ def test_urls(text, url):
     "text", ["", "collector:4317", "grpc://collector:4317", "http://", "http://host:0", "http://[::1"]
 )
 def test_no_urls(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="is no URL of a collector"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a URL of a collector"):
         parse_collector(text)
 
 

@@ -53,7 +53,7 @@ def wanted(path: Path, name: str) -> pa.Table:
 @pytest.mark.parametrize("sample", [SAMPLE, "apache-0.10.2.pcap.zst"])
 def test_the_rows_are_those_of_the_tables(samples: Path, tmp_path: Path, sample: str, rotate: int) -> None:
     told: list[str] = []
-    parquet = ParquetLog(tmp_path, rotate=rotate, tell=told.append)
+    parquet = ParquetLog(tmp_path, rotate=rotate, notify=told.append)
     engine = log(samples / sample, parquet)
     assert told == []
     for name in KEYS:
@@ -128,7 +128,7 @@ def test_a_file_ends_with_so_many_rows(samples: Path, tmp_path: Path) -> None:
     most = 0
     for _ in range(30):
         for batch in batches:
-            parquet.batch(batch, engine)
+            parquet.add_batch(batch, engine)
             most = max(most, parquet._gathered)
     parquet.close(engine)
     files = sorted((tmp_path / "exchanges").rglob("*.parquet"))
@@ -156,9 +156,9 @@ while True:
         source.wait(1)
         for buffer, packets, count in source.blocks():
             for batch in engine.take(buffer, packets, 0, count):
-                parquet.batch(batch, engine)
+                parquet.add_batch(batch, engine)
         now += 500_000_000
-        parquet.second(now, None, engine)
+        parquet.end_second(now, None, engine)
         print(parquet.written["exchanges"], flush=True)
 """
 
@@ -201,8 +201,8 @@ def test_files_of_a_run_that_goes_on_are_left_alone(samples: Path, tmp_path: Pat
     source.wait(0)
     for buffer, packets, count in source.blocks():
         for batch in engine.take(buffer, packets, 0, count):
-            first.batch(batch, engine)
-    first.forget(engine)
+            first.add_batch(batch, engine)
+    first.resolve_names(engine)
     hidden = set(tmp_path.rglob(".part-*"))
     assert hidden
     log(samples / SAMPLE, ParquetLog(tmp_path))
@@ -213,7 +213,7 @@ def test_files_of_a_run_that_goes_on_are_left_alone(samples: Path, tmp_path: Pat
 
 def test_a_full_disk_is_told_once_and_later_files_are_whole(samples: Path, tmp_path: Path) -> None:
     told: list[str] = []
-    parquet = ParquetLog(tmp_path, rotate=5 * SECOND, tell=told.append)
+    parquet = ParquetLog(tmp_path, rotate=5 * SECOND, notify=told.append)
     source = FileSource(str(samples / SAMPLE))
     engine = Engine(True)
     monitor = Monitor(source, engine, sinks=[parquet], clock=source.clock, governor=Governor(None))

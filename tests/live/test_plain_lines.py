@@ -37,7 +37,7 @@ class Counted(Sink):
     def __init__(self) -> None:
         self.seconds: list[tuple[int, Row | None]] = []
 
-    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         self.seconds.append((now, total_row(counts, SECOND)))
 
 

@@ -37,7 +37,7 @@ def fed(path: Path, capacity: int) -> tuple[Recent, Engine, list[Batch]]:
     recent, engine = Recent(capacity), Engine(True)
     batches = []
     for batch in Run([str(path)], engine).batches():
-        recent.batch(batch, engine)
+        recent.add_batch(batch, engine)
         batches.append(Batch(batch.exchanges.copy(), batch.results.copy(), None, batch.topics))
     return recent, engine, batches
 
@@ -102,7 +102,7 @@ def test_many_results_of_one_exchange_stay_within_bounds() -> None:
     results["exchange"], results["error_code"] = last["exchange"], 3
     results["topic"] = results["topic_id"] = results["name"] = -1
     recent = Recent(10)
-    recent.batch(Batch(last, results), engine)
+    recent.add_batch(Batch(last, results), engine)
     assert recent.matching()[0].error_codes == (("UNKNOWN_TOPIC_OR_PARTITION", 10),)
 
 
@@ -169,7 +169,7 @@ def test_frozen_it_stays_as_it_was() -> None:
     before, active = recent.matching((), EVERYTHING), recent.active()
     copy = recent.frozen()
     for batch in batches[:50]:
-        recent.batch(batch, engine)
+        recent.add_batch(batch, engine)
     engine.strings, engine.addresses = [], []  # type: ignore[assignment]
     assert copy.matching((), EVERYTHING) == before
     assert copy.active() == active

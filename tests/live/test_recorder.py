@@ -89,7 +89,7 @@ def place(packets: list[Packet], part: list[Packet]) -> int:
 @pytest.mark.parametrize("sample", ["apache-4.3.pcap.zst", "apache-4.3-two-interfaces.pcapng"])
 def test_what_is_written_is_what_came(samples: Path, tmp_path: Path, name: str, sample: str) -> None:
     told: list[str] = []
-    recorder = Recorder(tmp_path / name, tell=told.append)
+    recorder = Recorder(tmp_path / name, notify=told.append)
     record(samples / sample, recorder)
     wanted = read_capture(samples / sample)
     assert same(read_capture(tmp_path / name), wanted.packets)
@@ -114,8 +114,8 @@ def test_packets_are_on_disk_after_a_second(samples: Path, tmp_path: Path) -> No
     recorder = Recorder(tmp_path / "x.pcap")
     reader = CaptureReader(str(samples / "apache-4.3.pcap.zst"))
     assert reader.fill()
-    recorder.packets(reader.buffer, reader.packets, 100)
-    recorder.second(0, None, Engine())  # type: ignore[arg-type]
+    recorder.add_packets(reader.buffer, reader.packets, 100)
+    recorder.end_second(0, None, Engine())  # type: ignore[arg-type]
     assert len(read_capture(tmp_path / "x.pcap").packets) == 100
     recorder.close(Engine())
     reader.close()
@@ -142,7 +142,7 @@ def test_pcapng_has_an_interface_for_each_link_type(tmp_path: Path) -> None:
 def test_a_pcap_takes_one_link_type_and_says_so(tmp_path: Path) -> None:
     packets = mixed(tmp_path / "mixed.pcapng")
     told: list[str] = []
-    record(tmp_path / "mixed.pcapng", Recorder(tmp_path / "x.pcap", tell=told.append))
+    record(tmp_path / "mixed.pcapng", Recorder(tmp_path / "x.pcap", notify=told.append))
     found = read_capture(tmp_path / "x.pcap")
     assert found.link_types == [ETHERNET]
     assert same(found, [p for p in packets if p.interface == 0])
@@ -175,7 +175,7 @@ def test_error_or_latency_finds_what_the_table_of_exchanges_has(samples: Path) -
 def test_an_incident_is_recorded_with_what_was_before_and_after(samples: Path, tmp_path: Path, name: str) -> None:
     packets = many(samples, tmp_path / "in.pcap", 4)
     told: list[str] = []
-    recorder = Recorder(tmp_path / name, on=condition("exchange == 4000"), size=2 * SEGMENT, tell=told.append)
+    recorder = Recorder(tmp_path / name, on=condition("exchange == 4000"), size=2 * SEGMENT, notify=told.append)
     record(tmp_path / "in.pcap", recorder)
     (path,) = recorder.files
     found = read_capture(path)
@@ -222,7 +222,7 @@ def test_a_condition_may_look_into_messages_beside_another_one(samples: Path, tm
     assert len(inspectors) == 2
     recorder = Recorder(tmp_path / "x.pcap", on=on)
     told: list[str] = []
-    recorder._tell = told.append
+    recorder._notify = told.append
     record(samples / "apache-4.3.pcap.zst", recorder, engine=Engine(inspectors=inspectors))
     alone = Recorder(tmp_path / "y.pcap", on=condition("CreateTopics.request.Topics.NumPartitions > 1"))
     record(samples / "apache-4.3.pcap.zst", alone)
@@ -246,15 +246,15 @@ def test_an_incident_during_silence_ends_by_the_clock(samples: Path, tmp_path: P
     recorder, engine = Recorder(tmp_path / "x.pcap", on=on), engine_for(on)
     reader = CaptureReader(str(samples / "apache-4.3.pcap.zst"))
     assert reader.fill()
-    recorder.packets(reader.buffer, reader.packets, 200)
+    recorder.add_packets(reader.buffer, reader.packets, 200)
     for batch in engine.take(reader.buffer, reader.packets, 0, 200):
-        recorder.batch(batch, engine)
+        recorder.add_batch(batch, engine)
     told: list[str] = []
-    recorder._tell = told.append
+    recorder._notify = told.append
     for second in range(100, 105):
-        recorder.second(second * SECOND, None, engine)  # type: ignore[arg-type]
+        recorder.end_second(second * SECOND, None, engine)  # type: ignore[arg-type]
         assert not any("ends" in text for text in told)
-    recorder.second(105 * SECOND, None, engine)  # type: ignore[arg-type]
+    recorder.end_second(105 * SECOND, None, engine)  # type: ignore[arg-type]
     assert [text.split(" ")[1] for text in told] == ["begins:", "ends:"]
     assert len(read_capture(recorder.files[0]).packets) == 200
     reader.close()
@@ -395,7 +395,7 @@ def test_no_more_is_written_than_the_limit(
 ) -> None:
     told: list[str] = []
     recorder = Recorder(
-        tmp_path / name, on=condition(on) if on else None, after=SECOND // 10, limit=limit, tell=told.append
+        tmp_path / name, on=condition(on) if on else None, after=SECOND // 10, limit=limit, notify=told.append
     )
     record(samples / "apache-4.3.pcap.zst", recorder)
     files = list(tmp_path.iterdir())
@@ -442,7 +442,7 @@ def test_the_newest_incidents_are_kept(tmp_path: Path) -> None:
     told: list[str] = []
     recorder = Recorder(
         tmp_path / "x.pcap", on=condition("error"), size=2 * SEGMENT, after=2 * SECOND, cool_down=10 * SECOND,
-        limit=400_000, tell=told.append,
+        limit=400_000, notify=told.append,
     )  # fmt: skip
     record(tmp_path / "in.pcap", recorder)
     assert recorder.incidents == 13
@@ -463,7 +463,7 @@ def test_a_request_that_is_never_answered_is_an_incident_when_its_connection_end
     (tmp_path / "in.pcap").write_bytes(pcap_bytes(encode(merge(talk.segments, ticking(20))), nanoseconds=True))
     told: list[str] = []
     recorder = Recorder(
-        tmp_path / "x.pcap", on=condition("outcome == unanswered"), size=2 * SEGMENT, after=SECOND, tell=told.append
+        tmp_path / "x.pcap", on=condition("outcome == unanswered"), size=2 * SEGMENT, after=SECOND, notify=told.append
     )
     record(tmp_path / "in.pcap", recorder)
     (path,) = recorder.files
@@ -490,7 +490,7 @@ def no_file_larger_than(size: int) -> Iterator[None]:
 def test_a_full_disk_is_told_once_and_leaves_whole_records(samples: Path, tmp_path: Path, on: str | None) -> None:
     packets = many(samples, tmp_path / "in.pcap", 3)
     told: list[str] = []
-    recorder = Recorder(tmp_path / "x.pcap", on=condition(on) if on else None, tell=told.append)
+    recorder = Recorder(tmp_path / "x.pcap", on=condition(on) if on else None, notify=told.append)
     with no_file_larger_than(700_000):
         record(tmp_path / "in.pcap", recorder)
     assert sum("the capture goes on" in text for text in told) == 1
@@ -504,7 +504,7 @@ def test_a_full_disk_is_told_once_and_leaves_whole_records(samples: Path, tmp_pa
 def test_incidents_that_a_full_disk_leaves_out_do_not_begin(samples: Path, tmp_path: Path) -> None:
     many(samples, tmp_path / "in.pcap", 2)
     told: list[str] = []
-    recorder = Recorder(tmp_path / "x.pcap", on=condition("error"), after=SECOND // 2, tell=told.append)
+    recorder = Recorder(tmp_path / "x.pcap", on=condition("error"), after=SECOND // 2, notify=told.append)
     with no_file_larger_than(100):
         record(tmp_path / "in.pcap", recorder)
     assert recorder.incidents > 6
@@ -519,7 +519,7 @@ def test_a_folder_that_vanishes_is_told_once_and_tried_again(samples: Path, tmp_
     folder.mkdir()
     told: list[str] = []
     on = condition("error")
-    recorder, engine = Recorder(folder / "x.pcap", on=on, after=SECOND, tell=told.append), engine_for(on)
+    recorder, engine = Recorder(folder / "x.pcap", on=on, after=SECOND, notify=told.append), engine_for(on)
     source = FileSource(str(tmp_path / "in.pcap"))
     monitor = Monitor(source, engine, sinks=[recorder], clock=source.clock, governor=Governor(None))
     begin = source.now
@@ -547,7 +547,7 @@ def test_a_folder_that_vanishes_is_told_once_and_tried_again(samples: Path, tmp_
 
 def test_a_file_that_is_removed_is_not_written_to(samples: Path, tmp_path: Path) -> None:
     told: list[str] = []
-    recorder = Recorder(tmp_path / "x.pcap", tell=told.append)
+    recorder = Recorder(tmp_path / "x.pcap", notify=told.append)
     (tmp_path / "x.pcap").unlink()
     record(samples / "apache-4.3.pcap.zst", recorder)
     assert len(told) == 1
@@ -569,9 +569,9 @@ engine = Engine()
 sent = 0
 while True:
     for _ in range(7):
-        recorder.packets(reader.buffer, reader.packets[: reader.count], reader.count)
+        recorder.add_packets(reader.buffer, reader.packets[: reader.count], reader.count)
         sent += reader.count
-    recorder.second(time.time_ns(), None, engine)
+    recorder.end_second(time.time_ns(), None, engine)
     print(sent, flush=True)
 """
 

@@ -340,7 +340,7 @@ def test_what_is_told_meanwhile_is_shown_and_said_again_at_the_end(terminal: Pan
         terminal.start(shlex.join(command), 80, 24)
         terminal.until_shown("kafkatap live", "[1 API]")
         network.ip("link", "set", veth.far, "down")
-        told = f"{veth.far}: network is down; packets are taken again once it is back"
+        told = f"{veth.far}: network is down; packets are captured again once it is back"
         lines = terminal.until_shown(told)
         assert lines[22].rstrip() == told
         assert lines[23].startswith("1-5 view")

@@ -18,7 +18,7 @@ from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import counts as counts_module
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import SECOND, ReportCounts, rows_of
-from kafkatap.reports.model import Table
+from kafkatap.reports.model import ReportTable
 
 from . import rows as made
 from .rows import MS, START, batch, context, counted, exchange, result
@@ -43,7 +43,7 @@ def traffic(seed: int, n: int) -> tuple[list[Any], list[Any]]:
     return exchanges, results
 
 
-def tables(counts: ReportCounts) -> list[Table]:
+def tables(counts: ReportCounts) -> list[ReportTable]:
     report = build_report(counts, context())
     return [*report.tables, report.heading]
 

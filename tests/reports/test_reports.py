@@ -7,7 +7,7 @@ from typing import Any
 from kafkatap.dissector import dtypes as r
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import SECOND, ReportCounts
-from kafkatap.reports.model import Report, Table
+from kafkatap.reports.model import Report, ReportTable
 from kafkatap.reports.sections.ledger import WORDS
 
 from . import rows as made
@@ -39,7 +39,7 @@ def report(**parts: Any) -> Report:
     return build_report(small(), context(**parts), curves=True)
 
 
-def column(table: Table, name: str) -> list[Any]:
+def column(table: ReportTable, name: str) -> list[Any]:
     at = [c.name for c in table.columns].index(name)
     return [row[at] for row in table.rows]
 

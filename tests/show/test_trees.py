@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message
-from kafkatap.dissector.tree.node import Node, problems, walk
-from kafkatap.dissector.tree.view import Names, Viewer, view_message
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
+from kafkatap.dissector.tree.node import Node, walk
+from kafkatap.dissector.tree.view import ClusterNames, Viewer
 from kafkatap.kernels.decorator import kernel_mode
 from kafkatap.show.hexdump import hexdump
 from kafkatap.show.tree_json import tree_json
 from kafkatap.show.tree_text import terminal_paint, tree_text
 from tests.dissector.machine_support import ALL, MESSAGES
-from tests.dissector.view_support import frame_of, header_of
+from tests.dissector.view_support import frame_of, header_of, problems, view_message
 from tests.support.messages import encode_message, generate_message
 
 CHOSEN = ALL[::9] if kernel_mode() == "python" else ALL
@@ -49,7 +49,7 @@ def metadata(name: str = "orders", nodes: int = 2, viewer: Viewer = SHUT) -> tup
 
 
 def test_a_tree_as_text() -> None:
-    names = Viewer(names=Names({TOPIC: "orders"}, {1: "10.0.0.1:9092"}))
+    names = Viewer(names=ClusterNames({TOPIC: "orders"}, {1: "10.0.0.1:9092"}))
     assert list(tree_text(metadata(viewer=names)[1])) == [
         "   0    4  Size: 75",
         "   4    5  Header",
@@ -98,7 +98,7 @@ HOSTILE = '\x1b[31m\u202eevil\n\x00\\"\ud800'.encode("utf-8", "surrogatepass")
 
 def test_text_from_the_wire_is_escaped() -> None:
     name = HOSTILE.decode("utf-8", "surrogateescape")
-    named = Viewer(names=Names({TOPIC: name}))
+    named = Viewer(names=ClusterNames({TOPIC: name}))
     for line in tree_text(metadata(name, viewer=named)[1]):
         assert line.isprintable(), line
     assert any("\\x1b[31m" in line for line in tree_text(metadata(name)[1]))
@@ -106,7 +106,7 @@ def test_text_from_the_wire_is_escaped() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(CHOSEN), st.binary(max_size=120), st.integers(-4, 300))
-def test_whatever_comes_is_rendered(which: tuple[Message, int], rest: bytes, more: int) -> None:
+def test_whatever_comes_is_rendered(which: tuple[MessageLayout, int], rest: bytes, more: int) -> None:
     message, version = which
     inner = header_of(message, version) + rest
     frame = (len(inner) + more).to_bytes(4, "big", signed=True) + inner
@@ -134,7 +134,7 @@ def test_every_message_is_json_by_its_schema(seed: int) -> None:
 
 
 def test_json_of_a_message() -> None:
-    names = Viewer(names=Names({TOPIC: "orders"}, {1: "10.0.0.1:9092"}))
+    names = Viewer(names=ClusterNames({TOPIC: "orders"}, {1: "10.0.0.1:9092"}))
     told = tree_json(metadata(viewer=names)[1])
     assert told["header"] == {"CorrelationId": 7}
     topic = told["body"]["Topics"][0]

@@ -23,6 +23,7 @@ import tests.wire.harness  # noqa: F401  (engines share what is read of programs
 from kafkatap import analyze
 from kafkatap.captures.splits import Split, plan_splits
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
+from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.spark import tasks
 from kafkatap.spark.captures import Captures, ProvedPlan
 from kafkatap.spark.output.merged_connections import merged_rows
@@ -204,6 +205,7 @@ def join(
     ports: tuple[int, ...] = (),
     tamper: Callable[[list[SplitSurvey]], None] | None = None,
     begin: Mapping[int, int] | None = None,
+    selection: Selection = EVERYTHING,
 ) -> Joined:
     """Splits' tables, joined. `tamper` may spoil the surveys before they are planned by; `begin`: bytes that
     splits are to begin at first, instead of those where a record was searched and found."""
@@ -212,6 +214,7 @@ def join(
         driver.surveyed.places[i] = replace(driver.surveyed.places[i], exact=place)
     driver.survey()
     surveys = driver.surveyed.surveys
+    driver.options = replace(driver.options, selection=selection.at(driver.surveyed.first or 0))
     if tamper is not None:
         tamper(surveys)
     plan, done = prove(driver.plan, driver.decode, lambda result: result.outcome)
@@ -237,11 +240,9 @@ def join(
 # ---------------------------------------------------------------- comparing
 
 
-def local(
-    paths: Sequence[str | Path] | str | Path, *, records: bool = False, ports: tuple[int, ...] = ()
-) -> dict[str, pa.Table]:
-    """The tables of the local engine."""
-    found = analyze(paths, ports=ports)
+def local(paths: Sequence[str | Path] | str | Path, *, records: bool = False, **options: Any) -> dict[str, pa.Table]:
+    """The tables of the local engine. `options`: of `analyze`."""
+    found = analyze(paths, **options)
     names = [name for name in TABLES if name != "records" or records]
     return {name: getattr(found, name) for name in names}
 

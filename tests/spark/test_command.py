@@ -65,8 +65,8 @@ def test_all_options() -> None:
     ("wrong", "said"),
     [
         (["a"], "required: --out"), (["--out", "t"], "required: CAPTURES"),
-        (["a", "--out", "t", "--split-size", "0"], "is no size above zero"),
-        (["a", "--out", "t", "--split-size", "64x"], "is no size above zero"),
+        (["a", "--out", "t", "--split-size", "0"], "is not a size above zero"),
+        (["a", "--out", "t", "--split-size", "64x"], "is not a size above zero"),
         (["a", "--out", "t", "--conf", "spark.a"], "is no setting"),
         (["a", "--out", "t", "--by", "x"], "invalid choice"),
     ],

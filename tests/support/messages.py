@@ -1,6 +1,6 @@
 """Random valid Kafka messages and their bytes, from the schema's model and a separate encoder.
 
-A value is what `kafkatap.dissector.layouts.reference` decodes: dicts by field name, tagged fields only where they are
+A value is what `tests.support.reference` decodes: dicts by field name, tagged fields only where they are
 sent, unknown tags under `UNKNOWN_TAGS`. Bytes begin at the header's tag section, as `decode_message` takes them.
 """
 
@@ -11,8 +11,8 @@ import struct as binary
 from dataclasses import dataclass
 from typing import Any
 
-from kafkatap.dissector.layouts.reference import UNKNOWN_TAGS, has_header_tags
-from kafkatap.dissector.layouts.schema import Field, Message, Struct
+from kafkatap.dissector.layouts.schema import Field, MessageLayout, Struct
+from tests.support.reference import UNKNOWN_TAGS
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 #: Bits of positive numbers; 47 bits of milliseconds are still a date.
@@ -35,17 +35,17 @@ class Taste:
 
 
 def generate_message(
-    message: Message, version: int, seed: int | random.Random, taste: Taste | None = None
+    message: MessageLayout, version: int, seed: int | random.Random, taste: Taste | None = None
 ) -> tuple[bytes, dict[str, Any]]:
     """A random valid message of this version, the same for the same seed: (bytes, value)."""
     source = seed if isinstance(seed, random.Random) else random.Random(seed)
     maker = _Maker(source, version, version in message.flexible, taste or Taste())
     value = maker.struct(message.body, 0)
-    header_tags = maker.unknown_tags() if has_header_tags(message, version) else []
+    header_tags = maker.unknown_tags() if message.has_header_tags(version) else []
     return encode_message(message, version, value, header_tags), value
 
 
-def emptiest_message(message: Message, version: int) -> tuple[bytes, dict[str, Any]]:
+def emptiest_message(message: MessageLayout, version: int) -> tuple[bytes, dict[str, Any]]:
     """The shortest message of this version: zeros, empty strings and arrays, null structs where allowed."""
     value = _emptiest(message.body, version)
     return encode_message(message, version, value), value
@@ -66,11 +66,11 @@ def _emptiest(struct: Struct, version: int) -> dict[str, Any]:
 
 
 def encode_message(
-    message: Message, version: int, value: dict[str, Any], header_tags: list[tuple[int, bytes]] | None = None
+    message: MessageLayout, version: int, value: dict[str, Any], header_tags: list[tuple[int, bytes]] | None = None
 ) -> bytes:
     """The bytes of `value`, from the header's tag section on. KeyError when an untagged field is missing."""
     flexible = version in message.flexible
-    head = _tags(dict(header_tags or ())) if has_header_tags(message, version) else b""
+    head = _tags(dict(header_tags or ())) if message.has_header_tags(version) else b""
     return head + _encode_struct(message.body, version, flexible, value)
 
 

@@ -25,7 +25,7 @@ from tests.support.captures import ETHERNET, Packet, pcap_bytes
 Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
 
-_TEXTS = ("client_id", "client_software", "client_software_version", "software", "software_version", "sasl_mechanism")
+_TEXTS = (*r.EXCHANGE_STRINGS, "software", "software_version", "sasl_mechanism")
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kafkatap.dissector import dtypes as r
 from tests.support.tcp import encode, frame, merge
 from tests.wire.harness import Row, Seen, check, see
 from tests.wire.kafkatalk import (
@@ -141,6 +142,11 @@ def test_trailing_bytes_are_told() -> None:
     seen = closed(talk)
     assert (of(seen, 1)["request_status"], of(seen, 1)["response_status"]) == ("trailing_bytes", "trailing_bytes")
     assert (of(seen, 2)["request_status"], of(seen, 2)["response_status"]) == ("trailing_bytes", "ok")
+    first = of(seen, 1)
+    assert (first["request_problem"], first["request_problem_at"]) == (None, first["request_bytes"] + 4 - 4)
+    assert (first["response_problem"], first["response_problem_at"]) == (None, first["response_bytes"] + 4 - 3)
+    assert of(seen, 2)["request_problem_at"] == of(seen, 2)["request_bytes"] + 4 - 3
+    assert of(seen, 2)["response_problem_at"] == r.NO_INT32
     assert of(seen, 2)["errors"] == {5: 1}
 
 
@@ -157,6 +163,14 @@ def test_malformed_bodies_keep_their_pairs() -> None:
     seen = closed(talk)
     for n in (1, 2, 3):
         assert (of(seen, n)["request_status"], of(seen, n)["response_status"]) == ("malformed", "malformed")
+    names = ("request_problem", "request_problem_at", "response_problem", "response_problem_at")
+    header = 4 + 8 + 2 + len("app")
+    assert [tuple(of(seen, n)[name] for name in names) for n in (0, 1, 2, 3)] == [
+        (None, r.NO_INT32, None, r.NO_INT32),
+        ("Topics", header + 4, "Brokers", 8 + 4 + 4),
+        ("Topics", header + 1, "Brokers", 8 + 1 + 4),
+        ("Topics", header, "ThrottleTimeMs", 8),
+    ]
 
 
 def test_nulls_where_none_may_be() -> None:

@@ -59,7 +59,7 @@ def displacement(assembler: Assembler) -> float:
     """How far from the place of its hash a flow lies in the table, on average."""
     from kafkatap.reassembly.flows import Ends, hash_flow
 
-    table = assembler.flow_table
+    table = assembler._flows
     mask, seed = len(table.buckets) - 1, table.seed
     where = {int(number) - 1: at for at, number in enumerate(table.buckets.tolist()) if number}
     far = []
@@ -110,7 +110,7 @@ def test_any_number_of_listeners_is_known() -> None:
     see(encode(segments), engine=one)
     known = made.listeners
     assert sorted(known["port"].tolist()) == list(range(1, 3_001))
-    assert len(made.listener_table.arrays.rows) >= 2 * len(known)
+    assert len(made._listeners.arrays.rows) >= 2 * len(known)
     # Others learn them from each other, as the splits of a capture do.
     other = Assembler()
     other.learn_listeners(known)
@@ -166,7 +166,7 @@ def test_connections_of_a_few_ends_however_often_past_ones_are_looked_for(
     bounds = Bounds(closed=4, syns=4, idle=8)
     whole = see(packets, engine=engine(bounds))
     for every, length in ((1, 1), (1, 3), (2, 2)):
-        monkeypatch.setattr("kafkatap.engine.REAP_EVERY", every)
+        monkeypatch.setattr("kafkatap.assembly.REAP_EVERY", every)
         same(see(packets, runs=[length] * len(packets), engine=engine(bounds)), whole, (every, length))
 
 

@@ -1,7 +1,7 @@
-"""`kafkatap apis`: what is known of Kafka's protocol: APIs, versions, and the releases that speak them.
+"""`kafkatap apis`: the APIs and versions of Kafka's protocol, and the releases that support them.
 
-`known_apis` gives plain rows, from the layouts and the table of releases; a row's `versions` say what came and what
-went. Nothing of it needs arrays: the command answers at once.
+`known_apis` returns plain rows, from the layouts and the table of releases. The `versions` of a row have the changes of
+each version. This module uses no arrays, so the command responds at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.dissector.kafka.releases import RELEASES, known_since, removed_in, speaks
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.history import Changes, changes_in
-from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Message
-from kafkatap.reports.model import Column, Table, Value
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
+from kafkatap.reports.model import Column, ReportTable, Value
 from kafkatap.reports.rendering.text import Line, render_table, write_lines
 
 from ...installation import own_version
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
 SCHEMA_VERSION = 1
-#: The release that dropped old versions (KIP-896).
+#: The release that removed old versions (KIP-896).
 CLEAN_UP = "4.0"
 NEWEST = RELEASES[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class ApiVersion:
-    """One version. `since`, `removed_in`: releases, None where there is none (yet); `request`, `response`: what came
-    and went against the version before, None where that direction is not known."""
+    """One version of an API. `since`, `removed_in`: releases, or None. `request`, `response`: the changes from the
+    version before, or None if that direction is unknown."""
 
     version: int
     since: str | None
@@ -49,7 +49,7 @@ class ApiVersion:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API with its versions, ascending, each known by its layout."""
+    """One API with its known versions, ascending."""
 
     key: int
     name: str
@@ -61,20 +61,20 @@ class Api:
 
     @property
     def since(self) -> str | None:
-        """The first release that spoke it."""
+        """The first release that supports it."""
         return min((v.since for v in self.versions if v.since), key=RELEASES.index, default=None)
 
     @property
     def newest(self) -> ApiVersion | None:
-        """The newest version that a release speaks, or spoke."""
+        """The newest version in any release."""
         return next((v for v in reversed(self.versions) if v.since), None)
 
 
 def known_apis(
     keys: Sequence[int] = (), *, release: str | None = None, definitions: Definitions | None = None
 ) -> list[Api]:
-    """The APIs with these keys (none: all), ascending. `release`: those alone that this release speaks, in the versions
-    that it does; KeyError for one that is not known. `definitions`: with these laid over the built-in layouts."""
+    """The APIs with these keys (or all), ascending. `release`: only its APIs and versions; KeyError for an unknown
+    release. `definitions`: added to the built-in layouts."""
     if release is not None and release not in RELEASES:
         raise KeyError(release)
     messages = load_messages() if definitions is None else definitions.messages
@@ -88,7 +88,7 @@ def known_apis(
     return found
 
 
-def _api(key: int, request: Message | None, response: Message | None, release: str | None) -> Api:
+def _api(key: int, request: MessageLayout | None, response: MessageLayout | None, release: str | None) -> Api:
     sides = [message for message in (request, response) if message is not None]
     versions = sorted({v for message in sides for v in message.versions})
     return Api(key, sides[0].name, tuple(
@@ -101,12 +101,12 @@ def _api(key: int, request: Message | None, response: Message | None, release: s
     ))  # fmt: skip
 
 
-def _changes(message: Message | None, version: int) -> Changes | None:
+def _changes(message: MessageLayout | None, version: int) -> Changes | None:
     return changes_in(message, version) if message is not None and version in message.versions else None
 
 
 def ranges(versions: Sequence[int]) -> str:
-    """`0-3, 5`, of ascending numbers."""
+    """Ascending numbers as ranges: `0-3, 5`."""
     runs: list[list[int]] = []
     for v in versions:
         if runs and runs[-1][1] == v - 1:
@@ -133,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
             where = f"in Kafka {options.release}" if options.release else "known"
             raise ValueError(f"no API with key {', '.join(map(str, sorted(missing)))} is {where}")
     except KeyError:
-        complain(f"no Kafka release {options.release!r} is known; there are {', '.join(RELEASES)}")
+        complain(f"unknown Kafka release {options.release!r}; known are {', '.join(RELEASES)}")
         return WRONG
     except (ValueError, OSError) as error:
         complain(reason_of(error))
@@ -150,13 +150,13 @@ def run(options: argparse.Namespace) -> int:
 
 COLUMNS = (
     Column("key", "key", "packet", "API key"),
-    Column("name", "API", "text", "its name"),
+    Column("name", "API", "text", "name of the API"),
     Column("versions", "versions", "text", "versions"),
     Column("flexible", "flexible", "text", "first flexible version (compact lengths, tag sections; KIP-482)", 2),
-    Column("since", "first\nknown in", "text", "first release that spoke it"),
-    Column("removed", f"removed\nin {CLEAN_UP}", "text", "versions that this release dropped"),
+    Column("since", "first\nknown in", "text", "first release that supports it"),
+    Column("removed", f"removed\nin {CLEAN_UP}", "text", "versions that this release removed"),
     Column("latest", "latest\nversion", "text", "newest version of a release"),
-    Column("added", "added\nin", "text", "the release that brought it"),
+    Column("added", "added\nin", "text", "release that added it"),
 )
 
 
@@ -172,10 +172,10 @@ def render_list(found: Sequence[Api], release: str | None, width: int) -> Iterat
         rows.append(
             (api.key, api.name, ranges([v.version for v in api.versions]), flexible, api.since, removed, *added)
         )
-    title = f"What Kafka {release} speaks" if release else f"Kafka's APIs, 0.8.2 to {NEWEST}"
+    title = f"APIs of Kafka {release}" if release else f"Kafka's APIs, 0.8.2 to {NEWEST}"
     notes: tuple[str, ...] = (
-        f"{len(found)} APIs, {sum(len(api.versions) for api in found)} versions. kafkatap apis NAME tells what each "
-        "version changed.",
+        f"{len(found)} APIs, {sum(len(api.versions) for api in found)} versions. kafkatap apis NAME lists the "
+        "changes of each version.",
     )
     if release is None:
         advice = (
@@ -183,11 +183,11 @@ def render_list(found: Sequence[Api], release: str | None, width: int) -> Iterat
             "kafkatap report --by version CAPTURE shows which versions are in use."
         )
         notes = (*notes, advice)
-    yield from render_table(Table("apis", title, COLUMNS, rows, notes, whole=True), width, 0, True)
+    yield from render_table(ReportTable("apis", title, COLUMNS, rows, notes, whole=True), width, 0, True)
 
 
 def render_versions(found: Sequence[Api], release: str | None, width: int) -> Iterator[Line]:
-    """Each API's versions one by one, with what they changed."""
+    """The versions of each API, with their changes."""
     for number, api in enumerate(found):
         if number:
             yield []
@@ -217,7 +217,7 @@ def _version_line(v: ApiVersion, first_flexible: bool) -> Line:
 
 
 def _change_lines(side: str, changes: Changes | None, width: int) -> Iterator[Line]:
-    """The changes of one direction, wrapped. Fields inside of a struct that came as a whole stand in braces."""
+    """The changes of one direction, wrapped. The fields of a new struct are in braces."""
     if changes is None:
         yield [(f"      {side}  ", "cyan"), ("not known", "dim")]
         return
@@ -229,14 +229,16 @@ def _change_lines(side: str, changes: Changes | None, width: int) -> Iterator[Li
             yield [(f"      {side}  ", "cyan"), ("no fields", "dim")]
         return
     room = max(width - 16, 30)
-    firm = (w.replace(" ", "\0") if len(w) <= room else w for w in words)  # only what is too long for a line is broken
+    firm = (
+        w.replace(" ", "\0") if len(w) <= room else w for w in words
+    )  # break only texts that are too long for a line
     lines = textwrap.wrap("  ".join(firm), room, break_on_hyphens=False)
     for n, text in enumerate(lines):
         yield [(f"      {side if n == 0 else '        '}  ", "cyan"), (text.replace("\0", " "), "")]
 
 
 def _nested(changes: Changes) -> Iterator[str]:
-    """The added fields, those of an added struct in braces behind it."""
+    """The added fields. The fields of an added struct follow it in braces."""
     paths = list(changes.added)
     for path in paths:
         if not _inside(path, paths):
@@ -252,7 +254,7 @@ def _with_inner(path: str, name: str, changes: Changes) -> str:
 
 
 def _inside(path: str, paths: Sequence[str] | Mapping[str, Any]) -> bool:
-    """Whether a struct around this field is among the paths."""
+    """Whether the struct of this field is among the paths."""
     return path.rpartition(".")[0] in paths
 
 
@@ -264,7 +266,7 @@ def _tag(tag: int | None) -> str:
 
 
 def write_json(found: Sequence[Api], release: str | None) -> None:
-    """All of it as one JSON object, an API a line; docs/json.md tells the form."""
+    """Write everything as one JSON object, one API on a line. docs/json.md describes the form."""
     head = json.dumps({"schema_version": SCHEMA_VERSION, "kafkatap": own_version(), "release": release}, indent=1)
     lines = ",\n  ".join(json.dumps(api_object(api)) for api in found)
     sys.stdout.write(f'{head[:-2]},\n "apis": [\n  {lines}\n ]\n}}\n')
@@ -301,33 +303,33 @@ def _changes_object(changes: Changes | None) -> dict[str, Any] | None:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of what `write_json` writes."""
+    """The JSON Schema of the output of `write_json`."""
     fields = _list(_object(
-        path=("string", "names from the message's body on, with dots between them"),
-        type=("string", "its type: [] before an array's, ? behind what may be null"),
-        tag=("integer?", "its number in the tag section; null: it has a place of its own"),
+        path=("string", "names from the message's body down, joined by dots"),
+        type=("string", "type of the field; [] before an array, ? after a type that can be null"),
+        tag=("integer?", "number in the tag section; null: the field is not tagged"),
     ))  # fmt: skip
     removed = _list({"type": "string"})
     changes = {
-        **_object(added=(fields, "fields that came"), removed=(removed, "paths of fields that went"),
-                  changed=(fields, "fields of which the type, null or tag changed, as they are now")),
+        **_object(added=(fields, "new fields"), removed=(removed, "paths of removed fields"),
+                  changed=(fields, "fields with a new type, null or tag, as they are now")),
         "type": ["object", "null"],
     }  # fmt: skip
     version = _object(
         version=("integer", "the version"),
-        since=("string?", "first release that spoke it; null: none did as a stable version"),
-        removed_in=("string?", "release that dropped it; null: none"),
+        since=("string?", "first release that supports it; null: no release has it as a stable version"),
+        removed_in=("string?", "release that removed it; null: none"),
         flexible=("boolean", "compact lengths and tag sections (KIP-482)"),
-        request=(changes, "fields against the version before; null: that direction is not known"),
+        request=(changes, "changes from the version before; null: that direction is unknown"),
         response=(changes, "the same for the response"),
     )
     api = _object(
         key=("integer", "API key"),
-        name=("string", "its name"),
+        name=("string", "name of the API"),
         flexible_from=("integer?", "first flexible version"),
-        since=("string?", "first release that spoke it"),
-        newest_version=("integer?", "newest version that a release speaks, or spoke"),
-        newest_since=("string?", "the release that brought it"),
+        since=("string?", "first release that supports it"),
+        newest_version=("integer?", "newest version in any release"),
+        newest_since=("string?", "release that added it"),
         versions=(_list(version), "ascending"),
     )
     return {

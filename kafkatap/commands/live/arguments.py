@@ -4,109 +4,100 @@ from __future__ import annotations
 
 import argparse
 
-from ..shared_options import (
-    BREAKDOWNS,
-    BY_HELP,
-    TOP_HELP,
-    add_color,
-    add_max_frame,
-    add_reading,
-    add_selection,
-    add_verbose,
-)
+from ..shared_options import BREAKDOWNS, BY_HELP, TOP_HELP, add_color, add_max_frame, add_reading, add_selection
 from ..values import parse_collector, parse_count, parse_duration, parse_listen, parse_percent, parse_size
 
-DESCRIPTION = "Watch the Kafka traffic of network interfaces while it happens."
+DESCRIPTION = "Watch the Kafka traffic of network interfaces while packets arrive."
 EXAMPLES = """\
 examples:
   kafkatap live                                   all interfaces, a screen like top's
-  kafkatap live -i eth0 port 9092                 one interface, with a filter as tcpdump has them
-  kafkatap live -i eth0 --plain --interval 10s    a line every ten seconds, for logs
+  kafkatap live -i eth0 port 9092                 one interface, with a capture filter as in tcpdump
+  kafkatap live -i eth0 --plain --interval 10s    a log line every ten seconds
   kafkatap live --prometheus :9464                metrics on http://127.0.0.1:9464/metrics
   kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s and not long_poll'
   kafkatap live --write-parquet tables --duration 1h
 
-keys on the screen: ? shows them. SIGUSR1 starts the counts anew; SIGINT (Ctrl-C), SIGTERM and SIGHUP end it with a
-report.
+Press ? on the screen for its keys. SIGUSR1 resets the counts. SIGINT (Ctrl-C), SIGTERM and SIGHUP end it with a report.
 
 exit codes:
   0    done
-  2    wrong call, or capturing is not possible
+  2    wrong options, or capturing is not possible
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     parser.add_argument("expression", nargs="*", metavar="FILTER",
-                      help="capture filter in tcpdump's syntax (default: tcp); other packets are not read")  # fmt: skip
-    where = parser.add_argument_group("where packets come from")
+                      help="capture filter as in tcpdump (default: tcp); all other packets are ignored")  # fmt: skip
+    where = parser.add_argument_group("packets")
     where.add_argument("-i", "--interface", action="append", metavar="IFACE",
-                       help="network interface; any for all (the default); may be repeated")  # fmt: skip
-    where.add_argument("-D", "--list-interfaces", action="store_true", help="list the interfaces and end")
+                       help="network interface, or any for all (the default); repeatable")  # fmt: skip
+    where.add_argument("-D", "--list-interfaces", action="store_true", help="list the interfaces")
     where.add_argument("--buffer-size", type=parse_size, default=256 << 20, metavar="SIZE",
-                       help="memory of the kernel's packet buffer (default: 256m)")  # fmt: skip
+                       help="memory for packets that wait in the kernel (default: 256m)")  # fmt: skip
     where.add_argument("--promiscuous", action="store_true",
-                       help="also packets for other hosts, as on a mirror port")  # fmt: skip
+                       help="also capture packets for other hosts, as on a mirror port")  # fmt: skip
     where.add_argument("--scapy", action="store_true",
-                       help="capture through scapy, which is slow (default where there is no AF_PACKET)")  # fmt: skip
-    what = parser.add_argument_group("what counts")
+                       help="capture with scapy, which is slow (default on systems without AF_PACKET)")  # fmt: skip
+    what = parser.add_argument_group("selection")
     add_selection(what, times=False)
     what.add_argument("--no-topics", dest="topics", action="store_false",
-                      help="decode only failed results, not topics: half the work")  # fmt: skip
+                      help="do not decode topics, except of failed results; this halves the work")  # fmt: skip
     add_reading(what)
     add_max_frame(what)
-    how = parser.add_argument_group("how it is shown")
+    how = parser.add_argument_group("output")
     how.add_argument("--plain", action="store_true",
-                     help="one line per interval instead of the screen (default without a terminal)")  # fmt: skip
+                     help="print a line for each interval instead "
+                          "of the screen (default without a terminal)")  # fmt: skip
     how.add_argument("--interval", type=parse_duration, default=10_000_000_000, metavar="DURATION",
-                     help="time between the lines of --plain (default: 10s)")  # fmt: skip
-    how.add_argument("--duration", type=parse_duration, metavar="DURATION", help="end after DURATION")
-    how.add_argument("--by", choices=BREAKDOWNS, default="api", help="in the report at the end: " + BY_HELP)
+                     help="interval of --plain (default: 10s)")  # fmt: skip
+    how.add_argument("--duration", type=parse_duration, metavar="DURATION", help="end after this time")
+    how.add_argument("--by", choices=BREAKDOWNS, default="api", help="in the final report: " + BY_HELP)
     how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
-    how.add_argument("--no-report", dest="report", action="store_false", help="no report at the end")
+    how.add_argument("--no-report", dest="report", action="store_false", help="no final report")
     how.add_argument("--json", action="store_true",
-                     help="write the report at the end as JSON to standard output; lines go to standard "
-                     "error")  # fmt: skip
-    how.add_argument("--utc", action="store_true", help="show and read times in UTC instead of local time")
+                     help="print the final report as JSON, and lines on standard error")  # fmt: skip
+    how.add_argument("--utc", action="store_true", help="print times in UTC instead of local time")
     add_color(how)
-    add_verbose(how)
-    _add_outputs(parser.add_argument_group("other forms"))
-    manners = parser.add_argument_group("limits")
+    how.add_argument("-v", "--verbose", action="count", default=0, help="print more details on standard error")
+    _add_outputs(parser.add_argument_group("other output"))
+    manners = parser.add_argument_group("resources")
     manners.add_argument("--max-cpu", type=parse_percent, metavar="PERCENT",
-                         help="at most PERCENT of one core: above that, less is decoded, and output says so (default: "
-                         "33, but more rather than lose packets; 0: no limit)")  # fmt: skip
+                         help="limit on one core; above it kafkatap decodes less and says so, and finally pauses. The "
+                         "default is 33, and does not pause; 0: no limit")  # fmt: skip
     manners.add_argument("--nice", type=int, default=5, metavar="N",
                          help="add N to the niceness, 0 for none (default: 5)")  # fmt: skip
 
 
 def _add_outputs(also: argparse._ArgumentGroup) -> None:
     also.add_argument("--prometheus", type=parse_listen, metavar="[HOST]:PORT",
-                      help="serve metrics at this address; HOST is 127.0.0.1 by default")  # fmt: skip
+                      help="serve metrics at this address (default HOST: loopback)")  # fmt: skip
     also.add_argument("--otlp", type=parse_collector, metavar="URL",
-                      help="send metrics to an OpenTelemetry collector (OTLP over HTTP): http://localhost:4318; "
-                      "auto: as the variables OTEL_EXPORTER_OTLP_* say")  # fmt: skip
+                      help="send metrics to an OpenTelemetry collector (OTLP over HTTP), such as "
+                           "http://localhost:4318; auto: to OTEL_EXPORTER_OTLP_ENDPOINT")  # fmt: skip
     also.add_argument("--otlp-interval", type=parse_duration, default=15_000_000_000, metavar="DURATION",
-                      help="time between two sends of --otlp (default: 15s)")  # fmt: skip
+                      help="interval of --otlp (default: 15s)")  # fmt: skip
     also.add_argument("--series", type=parse_count, default=50, metavar="N",
-                      help="clients and topics with metrics of their own; all others count as other "
+                      help="clients and topics with their own metrics; the rest is added up as other "
                       "(default: 50)")  # fmt: skip
     also.add_argument("--write-parquet", metavar="DIR",
-                      help="write the tables behind the report as Parquet to DIR, a file every --rotate")  # fmt: skip
+                      help="write exchanges, results and other tables as Parquet to DIR, with new files every "
+                           "--rotate")  # fmt: skip
     also.add_argument("--rotate", type=parse_duration, default=60_000_000_000, metavar="DURATION",
-                      help="time span of a file of --write-parquet (default: 60s)")  # fmt: skip
+                      help="time of a file of --write-parquet (default: 60s)")  # fmt: skip
     also.add_argument("--write-pcap", metavar="FILE",
-                      help="write packets to FILE (.pcapng for several kinds of interfaces); with --on only those "
-                      "around incidents, one file each")  # fmt: skip
+                      help="write packets to FILE (.pcapng for different kinds of interfaces); with --on, write only "
+                           "packets around incidents, to one file for each")  # fmt: skip
     also.add_argument("--on", metavar="EXPRESSION",
-                      help="with --write-pcap: which exchanges are an incident, such as 'error or latency > 1s and "
-                      "not long_poll'")  # fmt: skip
+                      help="with --write-pcap: an exchange that matches is an incident, such as 'error or latency > "
+                           "1s and not long_poll'")  # fmt: skip
     also.add_argument("--ring-size", type=parse_size, default=64 << 20, metavar="SIZE",
                       help="with --on: memory for packets before an incident (default: 64m)")  # fmt: skip
     also.add_argument("--after", type=parse_duration, default=5_000_000_000, metavar="DURATION",
-                      help="with --on: keep writing for DURATION after an incident (default: 5s)")  # fmt: skip
+                      help="with --on: time to continue after an incident (default: 5s)")  # fmt: skip
     also.add_argument("--cool-down", type=parse_duration, default=60_000_000_000, metavar="DURATION",
-                      help="with --on: for DURATION after it was recorded, the same API with the same error or outcome "
-                      "is no incident (default: 1m)")  # fmt: skip
+                      help="with --on: time in which the same API with the same error code or outcome does not start "
+                           "or extend another incident (default: 1m)")  # fmt: skip
     also.add_argument("--write-limit", type=parse_size, default=1 << 30, metavar="SIZE",
-                      help="with --write-pcap: size of all files together; with --on the oldest files are removed "
-                      "(default: 1g)")  # fmt: skip
+                      help="with --write-pcap: size of all files; with --on the oldest incidents are removed for new "
+                           "ones (default: 1g)")  # fmt: skip

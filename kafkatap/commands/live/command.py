@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from ...live.screen.recent_exchanges import Recent
 
-#: Percent of one core that a monitor takes, if it can without losing packets.
+#: Percent of one core that a monitor uses, unless that drops packets.
 USUAL_SHARE = 33.0
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-#: What a write says whose reader went away: a pipe that was closed, a terminal that was hung up.
+#: Error numbers of a write without a reader: a closed pipe, a terminal that hung up.
 GONE = (errno.EPIPE, errno.EIO)
 
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         capabilities.keep_only({*kept, *capabilities.TO_OPEN})
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
-            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, tell=notices.tell,
+            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, notify=notices.notify,
         )  # fmt: skip
     except PermissionError:
         return _refuse_without_capability()
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
             return _watch(options, monitor, capture, incident, stop, handlers, notices)
     except OSError as error:
         if error.errno in GONE:
-            print_no_more()
+            discard_all_output()
             return DONE
         complain(reason_of(error))
         return WRONG
@@ -106,7 +106,7 @@ def _watch(
     recent = Recent()
     screen = _wants_screen(options)
     try:
-        closing = _outputs(options, monitor, capture, incident, notices.tell)
+        closing = _outputs(options, monitor, capture, incident, notices.notify)
     except (ValueError, OSError) as error:
         return refuse(error)
     try:
@@ -126,8 +126,8 @@ def _watch(
 
 
 def _governor(options: argparse.Namespace, best: int) -> Governor:
-    """A limit that was asked for is kept, even where that loses packets; the one that nobody asked for is not.
-    `best`: the niceness in need."""
+    """The governor. It enforces `--max-cpu` even if that drops packets, but not its default. `best`: the niceness while
+    packets wait."""
     asked_for = options.max_cpu is not None
     share = options.max_cpu if asked_for else USUAL_SHARE
     return Governor(share / 100 or None, options.topics, strict=asked_for, priority=Priority(best))
@@ -136,7 +136,7 @@ def _governor(options: argparse.Namespace, best: int) -> Governor:
 def _with_screen(
     monitor: Monitor, recent: Recent, stop: Event, options: argparse.Namespace, notices: Notices
 ) -> None:  # fmt: skip
-    """The monitor in a thread of its own, the screen in this one, until either ends."""
+    """Run the monitor in a new thread and the screen in this one, until one of them ends."""
     from ...live.screen.app import run_screen
 
     failed: list[BaseException] = []
@@ -176,7 +176,7 @@ def _wants_screen(options: argparse.Namespace) -> bool:
 
 
 def _engine(options: argparse.Namespace, selections: list[Selection], definitions: Definitions | None) -> Engine:
-    """An engine that decodes what the report and these selections need."""
+    """An engine that decodes the fields of the report and of these selections."""
     needed = [selection.engine_options for selection in selections]
     options.topics |= any(each.all_results for each in needed)
     probes = [inspector for each in needed for inspector in each.inspectors]
@@ -185,9 +185,9 @@ def _engine(options: argparse.Namespace, selections: list[Selection], definition
 
 def _outputs(
     options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Selection | None,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> list[Any]:  # fmt: skip
-    """Sinks that were asked for; what is to be called at the end."""
+    """Add the requested sinks to the monitor. Return the functions to call at the end."""
     closing: list[Any] = []
     if options.write_pcap:
         from ...live.recording.recorder import Recorder
@@ -195,12 +195,12 @@ def _outputs(
         monitor.sinks.append(Recorder(
             options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
             cool_down=options.cool_down,
-            links=capture.links, counters=capture.counters, tell=tell,
+            links=capture.links, counters=capture.counters, notify=notify,
         ))  # fmt: skip
     if options.write_parquet:
         from ...live.export.parquet_files import ParquetLog
 
-        monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, tell=tell))
+        monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, notify=notify))
     if options.prometheus or options.otlp:
         from ...live.export.metrics import Metrics
 
@@ -217,12 +217,12 @@ def _outputs(
             from ...live.export.otlp_exporter import export
 
             collector = None if options.otlp == "auto" else options.otlp
-            closing.append(export(metrics, monitor, collector, options.otlp_interval, tell).close)
+            closing.append(export(metrics, monitor, collector, options.otlp_interval, notify).close)
     return closing
 
 
 def _report(options: argparse.Namespace, monitor: Monitor) -> int:
-    """The report on all since the start. That its reader is gone (a session that was dropped) is no matter."""
+    """Print the report since the start. Its reader may be gone, as after a dropped session."""
     context = monitor.context()
     result = build_report(monitor.windows.start, context, by=options.by, selected=selection_of(options).text)
     try:
@@ -244,20 +244,20 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
         if monitor.forgotten:
             complain(f"the {monitor.forgotten:,} connections that ended first are not among the connections above")
     except OSError:
-        print_no_more()
+        discard_all_output()
     return DONE
 
 
-def print_no_more() -> None:
-    """Let all that is left to say go nowhere, the interpreter's last flush too."""
+def discard_all_output() -> None:
+    """Discard all further output, also that of the interpreter's last flush."""
     discard_output()
     os.dup2(1, 2)
 
 
 @contextmanager
 def signals(stop: Event) -> Iterator[list[Any]]:
-    """Until the end, signals that ask for it set `stop`; SIGUSR1 calls what the list holds. A second Ctrl-C ends at
-    once."""
+    """Until the end of the block, SIGNALS set `stop`, and SIGUSR1 calls the functions in the list. A second Ctrl-C ends
+    at once."""
     on_usr1: list[Any] = []
 
     def end(number: int, _: Any) -> None:
@@ -289,8 +289,8 @@ def _stop_after(seconds: float, stop: Event) -> None:
 
 
 def _kept_capabilities(options: argparse.Namespace) -> set[int]:
-    """What is needed while packets are read. Taking them from open sockets, and binding these to an interface that was
-    made anew, needs nothing; root may need a capability for files that belong to others, or for a low port."""
+    """The capabilities that are needed while packets are read. Reading open sockets, and binding them to an interface
+    that was created again, needs none. Root may need one for files of other users, or for a low port."""
     places = [options.write_pcap and Path(options.write_pcap).parent, options.write_parquet]
     kept = capabilities.to_write(Path(place) for place in places if place)
     kept |= capabilities.to_read(capabilities.installation())
@@ -300,7 +300,7 @@ def _kept_capabilities(options: argparse.Namespace) -> set[int]:
 
 
 def _be_nice(nice: int) -> int:
-    """Add to the niceness; returns what it was."""
+    """Add to the niceness; return the one before."""
     before = os.nice(0)
     allow_return()
     try:
@@ -311,7 +311,7 @@ def _be_nice(nice: int) -> int:
 
 
 def _refuse_without_capability() -> int:
-    """Two commands that mend it."""
+    """Print two commands that grant the capability."""
     run = sys.argv if os.access(sys.argv[0], os.X_OK) else [sys.executable, *sys.orig_argv[1:]]
     complain("capturing needs the capability CAP_NET_RAW. Either run it as root, or give it to this Python once:")
     complain(f"  {shlex.join(['sudo', *run])}")

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from ..shared_options import (
-    EXIT_CODES,
-    add_appearance,
-    add_captures,
-    add_max_frame,
-    add_reading,
-    add_selection,
-    add_verbose,
-)
+from ..shared_options import EXIT_CODES, add_appearance, add_captures, add_max_frame, add_reading, add_selection
 from ..values import parse_count
 
-DESCRIPTION = "Show the records in Produce requests and Fetch responses, which may be confidential."
+DESCRIPTION = "List the records in Produce requests and Fetch responses. They can be confidential."
 EXAMPLES = (
     """\
 examples:
@@ -33,21 +25,27 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     add_captures(parser)
-    what = parser.add_argument_group("what is shown")
+    what = parser.add_argument_group("selection")
     add_selection(what)
     what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N records")
     add_reading(what)
     add_max_frame(what)
-    how = parser.add_argument_group("how it is shown")
+    how = parser.add_argument_group("output")
     how.add_argument("--values", choices=("auto", "utf8", "json", "hex", "base64", "none"), default="auto",
-                     help="how keys and values are written: as JSON, text or bytes, whichever fits (auto); always as "
-                     "one of these; or not at all (none)")  # fmt: skip
-    how.add_argument("--max-bytes", type=parse_count, metavar="N",
-                     help="at most N bytes of each key and value (default: 256 on lines, all with --json)")  # fmt: skip
+                     help="form of keys and values: JSON, text or bytes, depending on the value (auto), or always this "
+                     "form; none leaves them out")  # fmt: skip
+    how.add_argument(
+        "--max-bytes",
+        type=parse_count,
+        metavar="N",
+        help="print at most N bytes of each key and value (default: 256 as text, all with --json)",
+    )
     add_appearance(how)
-    add_verbose(how)
-    instead = parser.add_argument_group("other forms").add_mutually_exclusive_group()
-    instead.add_argument("--json", action="store_true", help="one JSON object a line")
-    instead.add_argument("--parquet", metavar="FILE_OR_DIR",
-                         help="write a Parquet file with all columns and whole values, and nothing to standard "
-                         "output")  # fmt: skip
+    how.add_argument("-v", "--verbose", action="count", default=0, help="print more details on standard error")
+    instead = parser.add_argument_group("other output").add_mutually_exclusive_group()
+    instead.add_argument("--json", action="store_true", help="print one JSON object on a line for each record")
+    instead.add_argument(
+        "--parquet",
+        metavar="FILE_OR_DIR",
+        help="write a Parquet file with all columns and whole values, and print nothing",
+    )

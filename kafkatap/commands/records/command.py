@@ -18,7 +18,7 @@ from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_
 
 from ...complaints import complain, name_of
 from ...engine import Engine
-from ...passes.records import RecordReader, RecordSelection, may_read_twice
+from ...passes.selected_records import RecordReader, RecordSelection, can_read_twice
 from ...selection import selection_of
 from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
@@ -31,7 +31,7 @@ _WRITTEN = 1 << 16
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return its exit code."""
+    """Carry out `kafkatap records`; return its exit code."""
     store.verbose = options.verbose > 0
     try:
         options.captures = readable_captures(options.captures, "records")
@@ -39,8 +39,8 @@ def run(options: argparse.Namespace) -> int:
         with interrupts() as stop, progress(options) as drawn:
             reader = _reader(options, watch=lambda done: drawn(done) or bool(stop))
             tables = _first_rows(reader.tables(), options.number)
-            written = _write_lines(tables, options) if target is None else _write_parquet(tables, target)
-        return _finish(reader, options, written, target)
+            told = _write_lines(tables, options) if target is None else _write_parquet(tables, target)
+        return _finish(reader, options, told, target)
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
@@ -51,11 +51,11 @@ def _reader(options: argparse.Namespace, watch: Callable[[int], bool]) -> Record
     definitions = chosen_definitions(options)
     # --topic selects single records: an exchange may hold those of other topics too.
     selection = selection_of(argparse.Namespace(**{**vars(options), "topic": None}), definitions)
-    if selection.expression is not None and not may_read_twice(options.captures):
+    if selection.expression is not None and not can_read_twice(options.captures):
         raise ValueError("what is piped in can be filtered by --topic, --from and --to alone (save it to a file first)")
-    selected = RecordSelection(selection, _topic_test(options.topic))
+    wanted = RecordSelection(selection, _topic_test(options.topic))
     make_engine = partial(Engine, ports=options.port or (), definitions=definitions, max_frame=options.max_frame)
-    return RecordReader(options.captures, make_engine, definitions, selected, watch=watch)
+    return RecordReader(options.captures, make_engine, definitions, wanted, watch=watch)
 
 
 def _topic_test(globs: list[str] | None) -> Callable[[str], bool] | None:
@@ -81,7 +81,7 @@ def _first_rows(tables: Iterable[Any], number: int | None) -> Iterator[Any]:
 def _write_lines(tables: Iterable[Any], options: argparse.Namespace) -> int:
     """Write each record as a line; return how many."""
     most = options.max_bytes
-    written = 0
+    told = 0
     for table in tables:
         if options.json:
             lines = json_lines(table, Rendering(options.values, most))
@@ -92,13 +92,13 @@ def _write_lines(tables: Iterable[Any], options: argparse.Namespace) -> int:
         for line in lines:
             waiting.append(line)
             size += len(line)
-            written += 1
+            told += 1
             if size > _WRITTEN:
                 _write(waiting)
                 size = 0
         _write(waiting)
         sys.stdout.flush()
-    return written
+    return told
 
 
 def _write(lines: list[str]) -> None:
@@ -132,23 +132,23 @@ def _write_parquet(tables: Iterable[Any], target: Path) -> int:
     from kafkatap.reports.tables import RECORDS, arrow_schema
 
     part = target.with_name(f".{target.name}.part")
-    written = 0
+    told = 0
     try:
         with pq.ParquetWriter(part, arrow_schema(RECORDS), compression="zstd") as writer:
             for table in tables:
                 writer.write_table(table)
-                written += table.num_rows
+                told += table.num_rows
         part.replace(target)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    return written
+    return told
 
 
-def _finish(reader: RecordReader, options: argparse.Namespace, written: int, target: Path | None) -> int:
-    """Warn of what could not be read; return the exit code."""
+def _finish(reader: RecordReader, options: argparse.Namespace, told: int, target: Path | None) -> int:
+    """Say what is to be said beside the records; the exit code."""
     run, tally = reader.run, reader.tally
-    if run is None:  # -n 0: nothing was read
+    if run is None:  # nothing was asked for
         return DONE
     damaged = run.damaged
     for file in damaged:
@@ -156,7 +156,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
     if run.files and all(file.fatal for file in run.files):
         return WRONG
     if target is not None:
-        complain(f"wrote {written:,} rows to {target}")
+        complain(f"wrote {told:,} rows to {target}")
     unread = _unread(tally.batches)
     if tally.wrong_crc:
         complain(f"{_count(tally.wrong_crc, 'batch', 'batches')} with a wrong CRC (marked)")
@@ -167,24 +167,24 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
         return INTERRUPTED
     context = run.context()
     found = any(context.ledger["requests"].values())
-    if not found and not written:
+    if not found and not told:
         complain(no_kafka(context))
-    elif not written:
+    elif not told:
         leaving = selection_of(options).text
         complain(f"no record is left with {leaving}" if leaving else "no records in this input")
     lost = bool(damaged or unread or tally.wrong_crc)
-    return DONE if (found or written) and not lost else DAMAGED
+    return DONE if (found or told) and not lost else DAMAGED
 
 
 def _unread(counts: Any) -> str:
     """The batches that could not be read (to their end), by reason; "" where there are none."""
     usual = (batches.OK, batches.PARTIAL)
-    written = [
+    told = [
         f"{_count(number, 'batch', 'batches')} {name.replace('_', ' ')}"
         for status, (name, number) in enumerate(zip(batches.RECORD_STATUSES, counts.tolist(), strict=True))
         if number and status not in usual
     ]
-    return ", ".join(written)
+    return ", ".join(told)
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -14,18 +14,16 @@ from ..shared_options import (
     add_max_frame,
     add_reading,
     add_selection,
-    add_verbose,
 )
 from ..values import parse_count, parse_duration
 
-DESCRIPTION = "Report what the Kafka traffic of one or many captures adds up to."
+DESCRIPTION = "Report latency, throttling, error codes, clients and a timeline of one or more captures."
 EXAMPLES = (
     """\
 examples:
   kafkatap report capture.pcap
   kafkatap report --by client --api Fetch,Produce broker1.pcapng
-  kafkatap report --from +30s --to +60s --client 'billing-*' ring/*.pcap.gz
-  kafkatap report --utc --from 15:10:39.5 --topic orders capture.pcap
+  kafkatap report --from 15:10 --to 15:11 --client 'billing-*' ring/*.pcap.gz
   tcpdump -w - port 9092 | kafkatap report -
   kafkatap report --json capture.pcap | jq '.reports.errors'
 
@@ -37,20 +35,22 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     add_captures(parser)
-    what = parser.add_argument_group("what is reported")
+    what = parser.add_argument_group("selection")
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     add_selection(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
-                      help="length of the timeline's intervals, such as 100ms or 5m; the busiest are shown, see --top "
-                      "(default: what fits a screen)")  # fmt: skip
+                      help="intervals of the timeline, such as 100ms or 5m; --top limits them to the busiest "
+                           "(default: as many as fit a screen)")  # fmt: skip
     add_reading(what)
     add_max_frame(what)
-    how = parser.add_argument_group("how it is shown")
+    how = parser.add_argument_group("output")
     how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
     add_appearance(how)
-    add_verbose(how)
-    also = parser.add_argument_group("other forms")
-    also.add_argument("--json", action="store_true", help="write the whole report as JSON to standard output")
-    also.add_argument("--csv", metavar="DIR", help="also write each report as a CSV file to DIR")
+    how.add_argument("-v", "--verbose", action="count", default=0, help="print more details on standard error")
+    also = parser.add_argument_group("other output")
+    also.add_argument("--json", action="store_true", help="print the whole report as JSON")
+    also.add_argument("--csv", metavar="DIR", help="also write each table as a CSV file to DIR")
     also.add_argument("--plots", metavar="DIR", help="also write plots as SVG and PNG to DIR (needs matplotlib)")
-    also.add_argument("--parquet", metavar="DIR", help="also write the tables behind the reports as Parquet to DIR")
+    also.add_argument(
+        "--parquet", metavar="DIR", help="also write exchanges, results and the other tables as Parquet to DIR"
+    )

@@ -29,8 +29,8 @@ HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "r
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return its exit code."""
-    if not gc.isenabled():  # by `kafkatap.__main__`, while modules were imported
+    """Carry out `kafkatap report`; return its exit code."""
+    if not gc.isenabled():  # `kafkatap.__main__` turned it off while modules were imported
         gc.freeze()
         gc.enable()
     store.verbose = options.verbose > 0
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if not found:
         complain(no_kafka(context))
     elif not result.heading.rows[0][HEADING_REQUESTS]:
-        complain(f"no request is left with {selection.text}")
+        complain(f"no request matches {selection.text}")
     try:
         _write(options, result)
         _write_files(options, result)
@@ -79,13 +79,13 @@ def run(options: argparse.Namespace) -> int:
         complain("interrupted: not all files were written")
         return INTERRUPTED
     if run.interrupted:
-        complain("interrupted: the report is of what was read until then")
+        complain("interrupted: the report covers only what was read before")
         return INTERRUPTED
     return DONE if found and not run.damaged else DAMAGED
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    """Fail before a long run where its outputs would fail after it."""
+    """Check the outputs before the run, so that a long run does not fail at its end."""
     if options.plots:
         from importlib.util import find_spec
 
@@ -94,12 +94,12 @@ def _check_outputs(options: argparse.Namespace) -> None:
     for folder in (options.csv, options.plots, options.parquet):
         if folder:
             if os.path.exists(folder) and not os.path.isdir(folder):
-                raise ValueError(f"{folder} is no directory")
+                raise ValueError(f"{folder} is not a directory")
             os.makedirs(folder, exist_ok=True)
 
 
 def _write(options: argparse.Namespace, result: Report) -> None:
-    """Write the report to standard output. If its reader is gone (`| head`), files are written all the same."""
+    """Print the report. If its reader has gone (`| head`), the files are still written."""
     try:
         if options.json:
             from kafkatap.reports.rendering.json_report import write_json
@@ -119,19 +119,19 @@ def _write_files(options: argparse.Namespace, result: Report) -> None:
     if options.csv:
         from kafkatap.reports.rendering.csv_report import write_csv
 
-        _announce(write_csv(result, Path(options.csv)), options.csv)
+        _complain_written(write_csv(result, Path(options.csv)), options.csv)
     if options.plots:
         from kafkatap.reports.rendering.plots import write_plots
 
-        _announce(write_plots(result, Path(options.plots), options.utc), options.plots)
+        _complain_written(write_plots(result, Path(options.plots), options.utc), options.plots)
 
 
-def _announce(written: list[Path], folder: str) -> None:
+def _complain_written(written: list[Path], folder: str) -> None:
     names = ", ".join(p.name for p in written)
-    complain(f"wrote {names} to {folder}" if written else f"no plot is in {folder}: there is nothing to show")
+    complain(f"wrote {names} to {folder}" if written else f"wrote no plot to {folder}: there is no data to plot")
 
 
 def _write_parquet(folder: str, kept: list[Batch], run: Run, context: Context) -> None:
     from ...parquet import write_tables
 
-    _announce(write_tables(Path(folder), kept, run, context), folder)
+    _complain_written(write_tables(Path(folder), kept, run, context), folder)

@@ -7,7 +7,7 @@ import argparse
 from ..shared_options import EXIT_CODES, add_appearance, add_captures, add_max_frame, add_reading, add_selection
 from ..values import parse_count
 
-DESCRIPTION = "Show the requests and responses of one or many captures in time order."
+DESCRIPTION = "List the requests and responses of one or more captures in time order."
 EXAMPLES = (
     """\
 examples:
@@ -26,26 +26,32 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     add_captures(parser)
-    what = parser.add_argument_group("what is shown")
+    what = parser.add_argument_group("selection")
     add_selection(what)
-    what.add_argument("--only", choices=("requests", "responses"), help="only one side of the exchanges")
+    what.add_argument("--only", choices=("requests", "responses"), help="only requests, or only responses")
     what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N messages")
     what.add_argument("--tail", type=parse_count, metavar="N", help="only the last N messages")
     add_reading(what)
     add_max_frame(what)
     what.add_argument("--stream", action="store_true",
-                      help="read once and show each message as it comes (as for pipes); a topic id has a name only "
-                      "after that name was seen")  # fmt: skip
-    how = parser.add_argument_group("how it is shown")
+                      help="read the captures once and print each message when it is complete, as for pipes; topic ids "
+                      "have names only after these were seen")  # fmt: skip
+    how = parser.add_argument_group("output")
     how.add_argument("-v", "--verbose", action="count", default=0,
-                     help="whole messages: all fields, with their offsets in the frame")  # fmt: skip
-    how.add_argument("-x", "--hex", action="store_true", help="also the bytes of each message")
-    how.add_argument("--json", action="store_true", help="one JSON object a line, with the body")
-    how.add_argument("--brief", action="store_true", help="with --json: without the body")
-    how.add_argument("--records", action="store_true",
-                     help="also the records in messages: keys, values and headers, which may be "
-                     "confidential")  # fmt: skip
-    how.add_argument("--show-secrets", action="store_true",
-                     help="also passwords, tokens and keys (SASL, SCRAM, delegation tokens, confidential "
-                     "settings)")  # fmt: skip
+                     help="print all fields of each message, with their offsets in the frame")  # fmt: skip
+    how.add_argument("-x", "--hex", action="store_true", help="also print the bytes of each message")
+    how.add_argument(
+        "--json", action="store_true", help="print one JSON object on a line for each message, with its body"
+    )
+    how.add_argument("--brief", action="store_true", help="with --json: without bodies")
+    how.add_argument(
+        "--records",
+        action="store_true",
+        help="also print the records in messages: keys, values and headers, which can be confidential",
+    )
+    how.add_argument(
+        "--show-secrets",
+        action="store_true",
+        help="also print passwords, tokens and keys (SASL, SCRAM, delegation tokens, confidential settings)",
+    )
     add_appearance(how)

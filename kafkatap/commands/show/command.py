@@ -1,7 +1,7 @@
-"""`kafkatap show`: every message in time order, one line each, or whole.
+"""`kafkatap show`: every message in order of time, one line each, or whole.
 
-Files are read twice. The first pass finds the selected messages and the names of topics; the second one prints them.
-Pipes, and files with `--stream`, are read once, and messages are printed as they come.
+Files are read twice: once for what is asked for and what topics are called, once to tell it. What cannot be read twice
+(a pipe), or is not to be (`--stream`), is told as it comes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from kafkatap.kernels import store
 from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of
 from ...engine import Engine
-from ...passes.message_index import Survey, survey
-from ...passes.messages import Collector, LiveTopics, Message, read_messages, stream_messages, streaming_engine
-from ...passes.node_names import NodeFinder
+from ...passes.message import Message
+from ...passes.message_collector import MessageCollector
+from ...passes.message_index import MessageIndex, index_messages
+from ...passes.messages import read_messages, stream_messages, streaming_engine
+from ...passes.node_names import NodeNames
+from ...passes.topic_names import TopicNames
 from ...run import Run
 from ...selection import selection_of
 from ...show.printing import Printer, make_printer
@@ -33,7 +36,7 @@ _DIRECTIONS = {None: (0, 1), "requests": (0,), "responses": (1,)}
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return its exit code."""
+    """Carry out `kafkatap show`; return its exit code."""
     store.verbose = options.verbose > 1
     try:
         task = _Task(options)
@@ -60,63 +63,63 @@ class _Task:
         self.must_stream = options.stream or any(map(is_pipe, options.captures))
         self.directions = _DIRECTIONS[options.only]
 
-    def collector(self, survey: Survey | None) -> Collector:
-        order = None if survey is None else survey.order
-        return Collector(order, with_frames=Printer.needs_frames(self.options), definitions=self.definitions)
+    def collector(self, index: MessageIndex | None) -> MessageCollector:
+        ids = None if index is None else index.ids
+        return MessageCollector(ids, with_frames=Printer.needs_frames(self.options), definitions=self.definitions)
 
     def in_two_passes(self) -> int:
         options = self.options
         with interrupts() as stop, progress(options) as drawn:
-            found = survey(
+            index = index_messages(
                 options.captures,
                 self.make_engine,
-                nodes=NodeFinder(self.definitions),
+                nodes=NodeNames(self.definitions),
                 selection=self.selection,
                 directions=self.directions,
                 first=options.number,
                 last=options.tail,
                 watch=lambda done: drawn(done) or bool(stop),
             )
-        if found.run.interrupted:
+        if index.run.interrupted:
             return INTERRUPTED
-        printer = make_printer(options, Known(found.topic_names, found.nodes), self.definitions)
-        shown = printer.print_all(read_messages(found, self.make_engine, self.collector(found)))
-        if shown < found.found and sys.stderr.isatty():
-            complain(f"{shown:,} of {found.found:,} messages shown")
-        return self.finish(found.run, shown)
+        printer = make_printer(options, Known(index.topic_names, index.node_names), self.definitions)
+        told = printer.print_all(read_messages(index, self.make_engine, self.collector(index)))
+        if told < index.total and sys.stderr.isatty():
+            complain(f"{told:,} of {index.total:,} messages shown")
+        return self.finish(index.run, told)
 
     def in_one_pass(self) -> int:
         options = self.options
-        collector, nodes = self.collector(None), NodeFinder(self.definitions)
+        collector, nodes = self.collector(None), NodeNames(self.definitions)
         engine = streaming_engine(self.make_engine, collector, nodes, self.selection)
         with interrupts() as stop:
             run = Run(options.captures, engine, watch=lambda done: bool(stop))
-            printer = make_printer(options, Known(LiveTopics(engine), nodes.found), self.definitions)
-            messages = self.shown_messages(stream_messages(run, collector, self.selection))
-            shown = printer.print_all(takewhile(lambda _: not stop, messages))
-        return INTERRUPTED if stop else self.finish(run, shown)
+            printer = make_printer(options, Known(TopicNames(engine), nodes.names), self.definitions)
+            messages = self.chosen(stream_messages(run, collector, self.selection))
+            told = printer.print_all(takewhile(lambda _: not stop, messages))
+        return INTERRUPTED if stop else self.finish(run, told)
 
-    def shown_messages(self, messages: Iterable[Message]) -> Iterator[Message]:
-        """The messages that --only, -n and --tail leave, as they come."""
+    def chosen(self, messages: Iterable[Message]) -> Iterator[Message]:
+        """What the options ask for, of messages as they come."""
         options = self.options
-        found = (m for m in messages if (m.id & 1) in self.directions)
+        passed = (m for m in messages if (m.id & 1) in self.directions)
         if options.number is not None:
-            return islice(found, options.number)
-        return iter(deque(found, options.tail)) if options.tail is not None else found
+            return islice(passed, options.number)
+        return iter(deque(passed, options.tail)) if options.tail is not None else passed
 
-    def finish(self, run: Run, shown: int) -> int:
-        """Warn of damaged captures; return the exit code."""
+    def finish(self, run: Run, told: int) -> int:
+        """Say what is to be said of the captures; the exit code."""
         for file in run.damaged:
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'shown')}")
         if run.files and all(file.fatal for file in run.files):
             return WRONG
-        if 0 in (self.options.number, self.options.tail):  # no message is wanted; one pass has read nothing then
+        if 0 in (self.options.number, self.options.tail):  # nothing was asked for; one pass has then read nothing
             return DAMAGED if run.damaged else DONE
         context = run.context()
         found = any(context.ledger["requests"].values())
-        if not found and not shown:
+        if not found and not told:
             complain(no_kafka(context))
-        elif not shown:
+        elif not told:
             only = [f"--only {self.options.only}"] if self.options.only else []
             complain(f"no message is left with {' '.join([*filter(None, [self.selection.text]), *only])}")
         return DONE if found and not run.damaged else DAMAGED

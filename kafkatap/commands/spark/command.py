@@ -1,6 +1,6 @@
 """`kafkatap spark`: a job over many captures, from options to tables, reports and a summary.
 
-What can be refused without Spark is refused before it starts: a session takes seconds.
+Options are checked before Spark starts, because a session takes seconds.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ...captures.pipes import STANDARD_INPUT
 from ...captures.storage import expand
 from ...complaints import complain
 from ...installation import install_command, own_version
+from ...selection import Selection, selection_of
 from ...spark.cluster.interrupts import interruptible
 from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
@@ -40,12 +41,13 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return its exit code."""
+    """Carry out `kafkatap spark`; return its exit code."""
     store.verbose = options.verbose > 0
     try:
         definitions = chosen_definitions(options)
+        selection = selection_of(options, definitions)
         _check(options)
-        result = _run(options, definitions)
+        result = _run(options, definitions, selection)
         _write(options, result)
     except KeyboardInterrupt:
         complain("interrupted")
@@ -62,40 +64,40 @@ def run(options: argparse.Namespace) -> int:
         from ...spark.cluster.failures import explain
 
         return _ended(options, _refuse_lines(explain(error)))
-    return _tell(options, result)
+    return _conclude(options, result, selection)
 
 
 def _ended(options: argparse.Namespace, code: int) -> int:
-    """Say how the tables were left, where that is not as they were; the exit code."""
+    """Report tables that are published in part. Return the exit code."""
     with suppress(OSError):
         if is_half_published(options.out):
-            complain(f"{options.out} is published in part: the next run with this --out finishes it first")
+            complain(f"{options.out} is published in part; the next run with this --out completes it first")
     return code
 
 
 def _check(options: argparse.Namespace) -> None:
-    """What would fail after Spark has started is to fail before."""
+    """Check the options before Spark starts."""
     if find_spec("pyspark") is None:
         raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}")
     if options.checkpoint is None and (options.follow or options.finish):
-        raise ValueError("--follow and --finish need --checkpoint DIR, where it is kept what was read")
+        raise ValueError("--follow and --finish need --checkpoint DIR")
     if options.follow and options.finish:
-        raise ValueError("--follow waits for more captures, --finish says that there will be none: take one of them")
+        raise ValueError("--follow waits for more captures, and --finish ends without; use one of them")
     if options.checkpoint is not None and (options.master or "").startswith("sc://"):
-        raise ValueError("captures that keep arriving cannot be read through Spark Connect (run it where Spark runs)")
+        raise ValueError("--checkpoint does not work with Spark Connect (run it where Spark runs)")
     if STANDARD_INPUT in options.captures:
-        raise ValueError("standard input (-) cannot be cut into tasks (save it to a file first)")
-    if options.checkpoint is None:  # else some may be there later
+        raise ValueError("standard input (-) cannot be split into tasks (save it to a file first)")
+    if options.checkpoint is None:  # with a checkpoint, captures can come later
         found = expand(options.captures)
         if options.verbose:
             complain(f"{len(found):,} captures")
     folder = Folder(options.out)
     folder.make()
     with locked(folder, "none"):
-        pass  # nobody writes to it now; the job locks it for itself
+        pass  # fails if another run writes to it; the job takes its own lock
 
 
-def _run(options: argparse.Namespace, definitions: Definitions | None) -> JobResult:
+def _run(options: argparse.Namespace, definitions: Definitions | None, selection: Selection) -> JobResult:
     from pyspark.sql import SparkSession
 
     from ...spark.cluster.session import open_session
@@ -107,21 +109,25 @@ def _run(options: argparse.Namespace, definitions: Definitions | None) -> JobRes
     bars = options.progress is True and sys.stderr.isatty()
     try:
         with watching(options.progress == LINES, bars) as watch:
-            return interruptible(session, lambda: _job(session, options, definitions, watch))
+            return interruptible(session, lambda: _job(session, options, definitions, selection, watch))
     finally:
         if running is None:
             session.stop()
 
 
 def _job(
-    session: SparkSession, options: argparse.Namespace, definitions: Definitions | None, watch: Watch
+    session: SparkSession,
+    options: argparse.Namespace,
+    definitions: Definitions | None,
+    selection: Selection,
+    watch: Watch,
 ) -> JobResult:
     from ...spark.cluster.executors import require_package
     from ...spark.job import run_job
     from ...spark.splits.task_rows import ReadOptions
 
     require_package(session)
-    reading = ReadOptions(tuple(options.port or ()), definitions, options.records)
+    reading = ReadOptions(tuple(options.port or ()), definitions, options.records, selection=selection)
     if options.checkpoint is not None:
         return _follow(session, options, reading)
     return run_job(
@@ -142,7 +148,7 @@ def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOpt
 
 
 def _write(options: argparse.Namespace, result: JobResult) -> None:
-    """The report on standard output."""
+    """Print the report."""
     if result.report is None:
         return
     if options.json:
@@ -157,20 +163,22 @@ def _write(options: argparse.Namespace, result: JobResult) -> None:
     sys.stdout.flush()
 
 
-def _tell(options: argparse.Namespace, result: JobResult) -> int:
-    """Say what was done, and what was damaged; the exit code."""
+def _conclude(options: argparse.Namespace, result: JobResult, selection: Selection) -> int:
+    """Print damage, notes and a summary. Return the exit code."""
     for sentence in [*result.damage, *result.notes]:
         complain(sentence)
     for line in summary(result, options.out):
         complain(line)
-    found = result.tables.get("exchanges", 0) > 0 or options.checkpoint is not None
+    found = result.has_kafka or options.checkpoint is not None
     if not found:
-        complain("no Kafka found in these captures (if its connections began before them, --port may help)")
+        complain("no Kafka found in these captures (if its connections started before them, try --port)")
+    elif selection and not result.tables.get("exchanges", 0) and options.checkpoint is None:
+        complain(f"no request is left with {selection.text}")
     return DONE if found and not result.damage else DAMAGED
 
 
 def summary(result: JobResult, out: str) -> list[str]:
-    """What a job did, in two lines."""
+    """A summary of a job, in two lines."""
     rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items() if name in PARTITIONED)
     part = f" ({share(result.bytes_shuffled / result.bytes_read)})" if result.bytes_read else ""
     return [
@@ -180,8 +188,8 @@ def summary(result: JobResult, out: str) -> list[str]:
 
 
 def _refuse_lines(text: str) -> int:
-    """What is wrong, in one line; what to do about it may follow in others."""
-    reason, *advice = text.splitlines() or ["the job failed, and Spark does not say why"]
+    """Print an error: the first line is the reason, and other lines are advice."""
+    reason, *advice = text.splitlines() or ["the job failed, and Spark reports no reason"]
     complain(reason)
     for line in advice:
         print(safe(line), file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Capabilities of this process: what it holds, and giving up what it does not need. Linux; elsewhere nothing happens.
+"""The capabilities of this process (Linux): which it has, and dropping those that it does not need.
 
-Capabilities belong to threads: they are to be given up while there is one thread, and those that it starts have no more
-than it. A process that has given them up cannot get them back, not by starting another program either.
+Capabilities belong to threads. Drop them while there is one thread: threads that it starts have no more than it. A
+process cannot regain dropped capabilities, not even by starting another program. On other systems nothing happens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 #: <linux/capability.h>
 DAC_OVERRIDE, DAC_READ_SEARCH, SETPCAP, NET_BIND_SERVICE, NET_RAW = 1, 2, 8, 10, 13
-#: What opening sockets, folders and kernels may need, before any packet is read; and giving up these in turn.
+#: What opening sockets, folders and kernels may need before the first packet, and dropping capabilities itself.
 TO_OPEN = frozenset((NET_RAW, DAC_OVERRIDE, DAC_READ_SEARCH, SETPCAP))
 _VERSION_3 = 0x20080522
 #: <linux/prctl.h>
@@ -30,15 +30,15 @@ def held() -> frozenset[int]:
 
 
 def keep_only(kept: Collection[int]) -> None:
-    """Give up all capabilities of this thread but these, for good."""
+    """Drop all capabilities of this thread but these, permanently."""
     sets = _get()
     if sets is None:
         return
     prctl = ctypes.CDLL(None).prctl
     number = 0
-    while prctl(_CAPBSET_READ, number, 0, 0, 0) >= 0:  # below the last one that this kernel knows
+    while prctl(_CAPBSET_READ, number, 0, 0, 0) >= 0:  # up to the last one that this kernel has
         if number not in kept:
-            prctl(_CAPBSET_DROP, number, 0, 0, 0)  # without CAP_SETPCAP it stays: what follows bars the way to it
+            prctl(_CAPBSET_DROP, number, 0, 0, 0)  # without CAP_SETPCAP it stays, but the steps below make it unusable
         number += 1
     prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     prctl(_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
@@ -47,23 +47,23 @@ def keep_only(kept: Collection[int]) -> None:
 
 
 def to_write(folders: Iterable[Path]) -> set[int]:
-    """What this user needs, if anything, to make files in folders: root may do so anywhere, but by a capability."""
-    return {DAC_OVERRIDE} if any(not _open_to_us(folder, 0o3) for folder in folders) else set()
+    """The capability that this user needs to create files in folders, if any: root often needs one."""
+    return {DAC_OVERRIDE} if any(not _grants(folder, 0o3) for folder in folders) else set()
 
 
 def to_read(places: Iterable[Path]) -> set[int]:
-    """What this user needs, if anything, to read what is below folders."""
-    return {DAC_READ_SEARCH} if any(not _open_to_us(place, 0o5) for place in places) else set()
+    """The capability that this user needs to read the files in folders, if any."""
+    return {DAC_READ_SEARCH} if any(not _grants(place, 0o5) for place in places) else set()
 
 
 def installation() -> list[Path]:
-    """The folders of this Python and its packages, of which modules are still to be imported."""
+    """The folders of this Python and its packages, from which modules are imported later."""
     return [Path(place) for place in {sys.prefix, sys.base_prefix, os.path.dirname(os.__file__), *sys.path} if place]
 
 
-def _open_to_us(place: Path, rights: int) -> bool:
-    """Whether the modes of a folder (or of the one in which it would be made), and of those above it, give this user
-    rights (bits as of others)."""
+def _grants(place: Path, rights: int) -> bool:
+    """Whether the modes of a folder and of those above it grant this user some rights (bits as for others). A missing
+    folder counts as the one in which it would be created."""
     place = next((each for each in (place.absolute(), *place.absolute().parents) if each.exists()), place)
     wanted = [(place, rights), *((parent, 0o1) for parent in place.resolve().parents)]
     try:
@@ -73,7 +73,7 @@ def _open_to_us(place: Path, rights: int) -> bool:
 
 
 def _mode(folder: Path) -> int:
-    """The rights of this user by a folder's mode: three bits."""
+    """The rights that a folder's mode grants to this user: three bits."""
     found = os.stat(folder)
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid == os.geteuid():

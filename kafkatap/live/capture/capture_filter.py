@@ -1,7 +1,7 @@
 """Capture filters in tcpdump's syntax, compiled to the kernel's classic BPF by libpcap, else by tcpdump.
 
-A program is the array of its instructions (`struct sock_filter`: code u16, jt u8, jf u8, k u32). What it returns for a
-packet that passes is how many bytes of it to keep.
+A program is an array of instructions (`struct sock_filter`: code u16, jt u8, jf u8, k u32). It returns how many bytes
+of a packet to keep, 0 to drop it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from functools import partial
 
 from kafkatap.reassembly.headers import ETHERNET, RAW
 
-#: All of a packet: as much as anything captures of one.
+#: Bytes to keep of a packet: all, as in tcpdump.
 WHOLE = 262_144
 _INSTRUCTION = struct.Struct("HBBI")
 _RETURN_CONSTANT = 0x06
-#: The program that lets nothing pass.
+#: The program that drops all packets.
 NOTHING = _INSTRUCTION.pack(_RETURN_CONSTANT, 0, 0, 0)
 _SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>
-#: libpcap's own numbers of link types.
+#: libpcap's numbers of link types.
 _DLT = {ETHERNET: 1, RAW: 12}
 _UNKNOWN_NETMASK = 0xFFFFFFFF
-_LONGEST = 4_096  # the kernel's bound (BPF_MAXINSNS)
-_LONGEST_TEXT = 10_000  # what comes near that bound takes libpcap minutes
+_LONGEST = 4_096  # the kernel's limit (BPF_MAXINSNS)
+_LONGEST_TEXT = 10_000  # near the limit libpcap takes minutes
 
 
 class _Program(ctypes.Structure):
@@ -36,9 +36,9 @@ class _Program(ctypes.Structure):
 
 
 def compile_filter(expression: str, link_type: int, interface: str = "") -> bytes:
-    """The program of a filter expression for packets of a link type. ValueError says what is wrong with it.
+    """The program of a filter expression for packets of a link type. ValueError with the reason if it is wrong.
 
-    `interface`: where the packets come from. It matters to VLAN tags, which the kernel keeps beside a packet.
+    `interface`: the source of the packets. It matters for VLAN tags, which the kernel keeps beside a packet.
     """
     if len(expression) > _LONGEST_TEXT:
         raise ValueError(f"the capture filter is too long ({len(expression):,} characters): name networks, not hosts")
@@ -52,7 +52,7 @@ def compile_filter(expression: str, link_type: int, interface: str = "") -> byte
 
 
 def attach(link: socket.socket, program: bytes) -> None:
-    """Have a packet socket give only what passes; what was attached before is replaced."""
+    """Attach a program to a packet socket, in place of the one before."""
     code = ctypes.create_string_buffer(program, len(program))
     request = struct.pack("HP", len(program) // _INSTRUCTION.size, ctypes.addressof(code))
     link.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, request)
@@ -90,7 +90,7 @@ def _by_libpcap(library: ctypes.CDLL, expression: str, link_type: int, interface
 
 
 def _opened(library: ctypes.CDLL, interface: str) -> int | None:
-    """A handle on an interface, for which libpcap knows how the kernel keeps tags; None where it cannot be opened."""
+    """A handle of an interface, so that libpcap knows how the kernel keeps tags. None if it cannot be opened."""
     if not interface:
         return None
     library.pcap_create.restype = ctypes.c_void_p
@@ -121,4 +121,4 @@ def _by_tcpdump(expression: str, link_type: int, interface: str = "") -> bytes:
 
 
 def _wrong(expression: str, reason: str) -> ValueError:
-    return ValueError(f"the capture filter {expression!r} is wrong: {reason} (it is tcpdump's: see man pcap-filter)")
+    return ValueError(f"the capture filter {expression!r} is wrong: {reason} (see man pcap-filter)")

@@ -1,4 +1,4 @@
-"""Network interfaces: which there are, and what their packets begin with."""
+"""Network interfaces: their names, state and link type."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkatap.reassembly.headers import ETHERNET, RAW
 from kafkatap.reports import units
 
 ANY = "any"
-#: ARPHRD_ETHER and ARPHRD_LOOPBACK: their packets begin with an Ethernet header.
+#: ARPHRD_ETHER and ARPHRD_LOOPBACK: packets begin with an Ethernet header.
 _ETHERNET, _LOOPBACK = 1, 772
 _SIOCGIFFLAGS, _SIOCGIFHWADDR = 0x8913, 0x8927
 _UP = 1
@@ -19,7 +19,7 @@ _UP = 1
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """`link_type`: what its packets begin with (headers.ETHERNET, or headers.RAW: their IP header)."""
+    """`link_type`: headers.ETHERNET, or headers.RAW if packets begin with the IP header."""
 
     name: str
     index: int
@@ -37,20 +37,20 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Interface:
-    """An interface by its name, or `any`. ValueError where there is none, with those that there are."""
+    """An interface by its name, or `any`. ValueError if there is none, with a list of all."""
     if name == ANY:
         return Interface(ANY, 0, RAW)
     try:
         index = socket.if_nametoindex(name)
     except OSError:
         raise ValueError(f"there is no interface {units.safe(name)}; there are {', '.join([*names(), ANY])}") from None
-    kind, flags = _ask(name)
+    kind, flags = _type_and_flags(name)
     return Interface(name, index, ETHERNET if kind in (_ETHERNET, _LOOPBACK) else RAW, bool(flags & _UP))
 
 
 def revived(interface: Interface, bind: Callable[[Interface], None]) -> bool:
-    """Whether an interface that was down or gone is up. One that was made anew has another number: `bind` has the
-    socket take its packets."""
+    """Whether an interface that was down or gone is up again. If it was created again it has a new number: then `bind`
+    binds the socket to it."""
     try:
         found = find(interface.name)
         if not found.up:
@@ -62,9 +62,9 @@ def revived(interface: Interface, bind: Callable[[Interface], None]) -> bool:
     return True
 
 
-def _ask(name: str) -> tuple[int, int]:
+def _type_and_flags(name: str) -> tuple[int, int]:
     """Hardware type (ARPHRD_...) and flags."""
-    import fcntl  # here: not everywhere
+    import fcntl  # not on all systems
 
     request = struct.pack("256s", name.encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:

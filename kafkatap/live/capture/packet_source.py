@@ -1,4 +1,4 @@
-"""Packets of several interfaces as one sequence, in order of time as far as they are there."""
+"""Packets of several interfaces as one sequence, in time order as far as they have arrived."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .interfaces import ANY, Interface, find
 
 Array = np.ndarray[Any, Any]
 
-#: Seconds in which packets gather: a round costs its fixed price, and more packets share it.
+#: Seconds in which packets gather, because each round has a fixed cost.
 GATHER = 0.05
-#: Seconds after which an interface that is down or gone is looked for again.
+#: Seconds between two looks for an interface that is down or gone.
 LOOK_AGAIN = 1.0
 
 
 class Tap(Protocol):
-    """One interface: a `Ring`, or a `CaptureSocket`."""
+    """One interface: an `afpacket_ring.Ring` or a `scapy_socket.CaptureSocket`."""
 
     interface: Interface
     buffer: Array
@@ -45,18 +45,18 @@ class Tap(Protocol):
 
 
 class Capture:
-    """Some taps. `tell`: called with what an interface has to say (a sentence)."""
+    """All captured interfaces. `notify` gets a line when an interface goes down or comes back."""
 
-    def __init__(self, taps: Sequence[Tap], tell: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, taps: Sequence[Tap], notify: Callable[[str], None] = lambda text: None) -> None:
         self.names = tuple(tap.interface.name for tap in taps)
         self._taps = tuple(taps)
-        self._tell = tell
+        self._notify = notify
         self._number = 1
-        self._lost: list[Tap] = []  # those whose interface is down or gone
-        self._look = 0.0  # when they are looked for
+        self._lost: list[Tap] = []  # taps whose interface is down or gone
+        self._look = 0.0  # when to look for them again
 
     def wait(self, seconds: float) -> None:
-        """Until packets are there, or so long, and a moment more for others to gather."""
+        """Wait until packets arrive, at most so long, and GATHER seconds more."""
         if self._lost and time.monotonic() >= self._look:
             self._find_lost()
         if not any(tap.ready for tap in self._taps):
@@ -64,20 +64,19 @@ class Capture:
                 said = tap.error()
                 if said and tap not in self._lost:
                     name = tap.interface.name
-                    self._tell(f"{name}: {said[:1].lower()}{said[1:]}; packets are taken again once it is back")
+                    self._notify(f"{name}: {said[:1].lower()}{said[1:]}; packets are captured again once it is back")
                     self._lost.append(tap)
         time.sleep(GATHER)
 
     def _find_lost(self) -> None:
         for tap in self._lost[:]:
             if tap.revive():
-                self._tell(f"{tap.interface.name} is up again")
+                self._notify(f"{tap.interface.name} is up again")
                 self._lost.remove(tap)
         self._look = time.monotonic() + LOOK_AGAIN
 
     def blocks(self) -> Iterator[tuple[Array, Array, int]]:
-        """(buffer, PACKET rows, how many): what is there now, once through. The bytes stay until the next is asked
-        for."""
+        """(buffer, PACKET rows, count) of the packets that are there now. The bytes are valid until the next block."""
         if len(self._taps) == 1:
             tap = self._taps[0]
             count = tap.scan(self._number)
@@ -89,7 +88,7 @@ class Capture:
         yield from self._merged()
 
     def _merged(self) -> Iterator[tuple[Array, Array, int]]:
-        """Runs of packets, the earliest first, as `merge_captures` does with files."""
+        """Runs of packets, the earliest first, as `merge_captures` merges files."""
         waiting = [(tap, tap.scan(1), 0) for tap in self._taps]
         active = [item for item in waiting if item[1]]
         while active:
@@ -111,29 +110,29 @@ class Capture:
 
     @property
     def links(self) -> dict[int, str]:
-        """The interfaces' link types, each with the names of those that have it."""
+        """The link types, each with the names of its interfaces."""
         named: dict[int, list[str]] = {}
         for tap in self._taps:
             named.setdefault(tap.interface.link_type, []).append(tap.interface.name)
         return {link_type: ", ".join(names) for link_type, names in named.items()}
 
     def counters(self) -> tuple[int, int]:
-        """Packets that the filter let pass, and how many of them the kernel dropped, since the start."""
+        """Packets that passed the filter, and how many of them the kernel dropped, since the start."""
         both = [tap.counters() for tap in self._taps]
         return sum(seen for seen, _ in both), sum(dropped for _, dropped in both)
 
     @property
     def backlog(self) -> float:
-        """How full the fullest buffer of packets that wait is, 0 to 1."""
+        """The full part of the fullest buffer, 0 to 1."""
         return max((tap.backlog for tap in self._taps), default=0.0)
 
     def stop(self) -> None:
-        """Let no more packets in; those that are there can still be taken."""
+        """Let no more packets in. Those that are there can still be read."""
         for tap in self._taps:
             tap.stop()
 
     def unread(self) -> int:
-        """Packets that passed the filter, were not dropped, and not given by `blocks`."""
+        """Packets that passed the filter, were not dropped, and not read through `blocks`."""
         return sum(tap.unread() for tap in self._taps)
 
     def close(self) -> None:
@@ -149,11 +148,13 @@ def open_capture(
     promiscuous: bool = False,
     by_scapy: bool = False,
     ready: Callable[[], None] = lambda: None,
-    tell: Callable[[str], None] = lambda text: None,
+    notify: Callable[[str], None] = lambda text: None,
 ) -> Capture:
-    """Taps on these interfaces, with `size` bytes of ring in all. ValueError where a name or the filter is wrong,
-    PermissionError without CAP_NET_RAW. `ready` is called when nothing can go wrong any more, and before packets come:
-    they would not wait for what takes long."""
+    """Capture on these interfaces, with `size` bytes of ring in all.
+
+    `ready` is called after all checks and before the first packet arrives: do slow work there. ValueError for a wrong
+    name or filter, PermissionError without CAP_NET_RAW.
+    """
     chosen = [find(name) for name in dict.fromkeys(names)] if sys.platform == "linux" else []
     taps: list[Tap] = []
     try:
@@ -169,7 +170,7 @@ def open_capture(
                 except (OSError, ValueError):
                     if name in names or name in interfaces.names():
                         raise
-                    # (It was one of any, and went away meanwhile.)
+                    # (It was one of `any`, and disappeared meanwhile.)
         else:
             from .afpacket_ring import Ring, check_capability
 
@@ -182,4 +183,4 @@ def open_capture(
         for tap in taps:
             tap.close()
         raise
-    return Capture(taps, tell)
+    return Capture(taps, notify)

@@ -1,7 +1,7 @@
-"""Packets through scapy's capture sockets, one by one: for systems that have no AF_PACKET ring.
+"""Packets through scapy's capture sockets, one by one: for systems without an AF_PACKET ring.
 
-They are copied into a block, in which the engine reads them as it does a ring's. Slow (some ten thousand packets a
-second), and times are scapy's: floating point seconds, good for a quarter of a microsecond.
+Each packet is copied into a block, which the engine reads like a ring. This is slow: about ten thousand packets a
+second. Times are scapy's floating point seconds, exact to a quarter of a microsecond.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from .interfaces import Interface, find, revived
 Array = np.ndarray[Any, Any]
 
 BLOCK, PACKETS_AT_ONCE = 4 << 20, 8192
-#: What scapy calls the layers that packets begin with.
+#: scapy's names of link layers.
 _LINK_TYPES = {
     "Ether": ETHERNET, "Loopback": NULL, "LoopbackOpenBSD": LOOP, "CookedLinux": SLL, "CookedLinuxV2": SLL2,
     "IP": RAW, "IPv6": RAW, "IPv46": RAW,
 }  # fmt: skip
-_UNKNOWN_LINK = -1  # counted as such, never read
+_UNKNOWN_LINK = -1  # counted as unknown, never decoded
 _LINUX = sys.platform == "linux"
 _SO_RCVBUFFORCE, _SOL_PACKET, _STATISTICS, _EVERY_PROTOCOL = 33, 263, 6, 3
 
 
 class CaptureSocket:
-    """One interface, a `capture.Tap`. `size`: bytes that the system is asked to keep for us; it may give less.
+    """One interface, a `packet_source.Tap`. `size`: bytes of buffer to request; the system may allow less.
 
-    ValueError where the filter or the name is wrong or scapy is missing, PermissionError without the right to capture,
-    OSError where the interface is down.
+    ValueError for a wrong filter or name and if scapy is missing, PermissionError without the right to capture, OSError
+    if the interface is down.
     """
 
     def __init__(self, name: str, expression: str, size: int, promiscuous: bool = False) -> None:
@@ -61,34 +61,34 @@ class CaptureSocket:
         self._bytes = memoryview(self.buffer)  # type: ignore[arg-type]
         self._blocks = not (_LINUX or self._socket.nonblocking_socket)
         self._full = self._stopped = False
-        self._received = 0  # with those on their way out of loopback
+        self._received = 0  # including those on their way out of loopback
         self._seen = self._dropped = 0
         self._error: str | None = None
 
     def _set_up(self, program: bytes, size: int) -> None:
         link: socket.socket = self._socket.ins
         link.setblocking(False)
-        capture_filter.attach(link, program)  # scapy's own keeps of a packet 65,535 bytes; loopback has larger ones
-        with suppress(OSError):  # without CAP_NET_ADMIN: as much as the system lets everybody have
+        capture_filter.attach(link, program)  # scapy's own cuts packets at 65,535 bytes; loopback has larger ones
+        with suppress(OSError):  # without CAP_NET_ADMIN: the limit of the system
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size // 2)
             link.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size // 2)
-        link.getsockopt(_SOL_PACKET, _STATISTICS, 8)  # starts anew: scapy's begins on all interfaces, with no room
+        link.getsockopt(_SOL_PACKET, _STATISTICS, 8)  # restart: scapy's socket first captured all interfaces
 
     def fileno(self) -> int:
         return int(self._socket.fileno())
 
     @property
     def ready(self) -> bool:
-        """Whether packets wait of which `fileno` does not tell."""
+        """Whether packets wait that `fileno` does not signal."""
         return self._full
 
     @property
     def backlog(self) -> float:
-        """The kernel does not tell."""
+        """Unknown here."""
         return 0.0
 
     def scan(self, number: int) -> int:
-        """Fill `packets`, counted from `number` on, with what is there; how many."""
+        """Fill `packets` with what is there, numbered from `number` on. Return the count."""
         times: list[int] = []
         starts: list[int] = []
         captured: list[int] = []
@@ -116,7 +116,7 @@ class CaptureSocket:
         return count
 
     def _receive(self) -> tuple[bytes, float | None] | None:
-        """A packet, and when it came; None where none waits."""
+        """A packet and its time; None if none waits."""
         while not self._stopped:
             try:
                 if self._blocks and not self._socket.select([self._socket], 0):
@@ -132,14 +132,14 @@ class CaptureSocket:
                 return data[: capture_filter.WHOLE], seconds
             if not _LINUX:
                 return None
-            # (Here it is a packet on its way out of loopback: it comes again on its way in.)
+            # (It is a packet on its way out of loopback, which arrives again on its way in.)
         return None
 
     def release(self) -> None:
-        """Nothing is handed back: packets were copied."""
+        """Nothing to release: packets were copied."""
 
     def counters(self) -> tuple[int, int]:
-        """Packets that passed the filter (with those dropped), and those dropped, since the start."""
+        """Packets that passed the filter (including dropped ones), and dropped packets, since the start."""
         if _LINUX:
             seen, dropped = struct.unpack("2I", self._socket.ins.getsockopt(_SOL_PACKET, _STATISTICS, 8))
             self._seen += seen
@@ -149,25 +149,25 @@ class CaptureSocket:
         return self._seen + (0 if _LINUX else self._dropped), self._dropped
 
     def stop(self) -> None:
-        """Let no more packets in; those that are there can still be taken."""
+        """Let no more packets in. Those that are there can still be read."""
         if _LINUX:
             capture_filter.attach(self._socket.ins, capture_filter.NOTHING)
         else:
             self._stopped = True
 
     def unread(self) -> int:
-        """Packets that are there and were not given by `scan`; where the kernel does not tell, none."""
+        """Packets that are there and were not read by `scan`; 0 if the kernel does not count them."""
         seen, dropped = self.counters()
         return seen - dropped - self._received if _LINUX else 0
 
     def error(self) -> str | None:
-        """What the socket had to say last, if anything."""
+        """The last error of the socket, if any."""
         said, self._error = self._error, None
         code = self._socket.ins.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if _LINUX else 0
         return os.strerror(code) if code else said
 
     def revive(self) -> bool:
-        """Whether the interface, which was down or gone, gives packets (again)."""
+        """Whether the interface, which was down or gone, has packets again."""
         if not _LINUX:
             return True
         return revived(self.interface, self._bind)
@@ -181,7 +181,7 @@ class CaptureSocket:
 
 
 def _open(name: str, expression: str, promiscuous: bool) -> Any:
-    """Scapy's own socket for a system and an interface."""
+    """Scapy's socket for this system and an interface."""
     logging.getLogger("scapy").setLevel(logging.CRITICAL)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -193,11 +193,11 @@ def _open(name: str, expression: str, promiscuous: bool) -> Any:
             from scapy.error import Scapy_Exception
         except ImportError:
             raise ValueError(f"capturing needs scapy here ({install_command('live')})") from None
-        # On loopback packets come twice; a socket that could send as well leaves out those on their way out.
+        # On loopback each packet arrives twice. A socket that can also send leaves out those on their way out.
         kind = conf.L2socket if _LINUX and name == "lo" else conf.L2listen
         try:
             return kind(iface=name, filter=expression, promisc=promiscuous)
         except Scapy_Exception as error:
             raise ValueError(f"{name}: {error}") from None
-        except OSError as error:  # of a socket, which does not tell its interface
+        except OSError as error:  # of a socket, without the name of its interface
             raise OSError(error.errno, error.strerror, name) from None

@@ -1,1 +1,1 @@
-"""What other systems take: Prometheus, OpenTelemetry, Parquet files."""
+"""What other systems read: metrics for Prometheus and OpenTelemetry, and Parquet files."""

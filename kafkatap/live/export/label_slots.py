@@ -1,14 +1,12 @@
-"""Label values of metrics, bounded: the names that matter have series of their own, the rest is "other".
+"""Label values of metrics, bounded: busy names have series of their own, the rest is "other".
 
-Whoever stores counters wants two things at odds with each other: few series, and series that last and never go
-backwards. So a name that was admitted keeps its slot, busy or not, for STAY seconds at least; after that the slot goes
-to another name only where that one was seen in LASTING seconds and is, by a decaying count, more than OUTGROWN times as
-busy. What is counted while a name has no slot goes to "other" and stays there: only what came new is ever added to a
-series, so that "other" never goes backwards, and neither does a name's series while it is there. A name that comes back
-starts again at zero, which `rate` and `increase` take for the reset that it is.
+A store of counters needs few series, and series that last and never go backwards. So a name keeps its slot for at least
+STAY seconds. Then another name may replace it, if that was seen in LASTING seconds and is more than OUTGROWN times as
+busy, by a decaying count. Counts of a name without a slot go to "other" and stay there. Only new counts are added to a
+series, so no series goes backwards. A name that returns starts at zero, which `rate` and `increase` handle as a reset.
 
-Memory and series are bounded whatever is on the wire: `limit` slots, CANDIDATES times as many names that wait for one,
-each cut to WIDTH columns, and over time no more than `limit` replacements in STAY seconds.
+Memory is bounded whatever is on the wire: `limit` slots, and CANDIDATES times as many waiting names, each cut to WIDTH
+columns. There are at most `limit` replacements in STAY seconds.
 """
 
 from __future__ import annotations
@@ -21,24 +19,24 @@ import numpy as np
 from kafkatap.reports.batch import Array
 from kafkatap.reports.units import cut, safe
 
-#: The label value, and the slot, of all that has none of its own.
+#: The label value of all names without a slot of their own.
 OTHER = "other"
 #: The label value of null.
 NULL = "-"
-#: Seconds for which an admitted name keeps its slot.
+#: Seconds for which a name keeps its slot.
 STAY = 600
-#: Seconds in which a name must have been seen to take another's slot.
+#: Seconds in which a name must have been seen to replace another.
 LASTING = 10
 OUTGROWN = 2.0
 CANDIDATES = 4
-#: What is left of a count after a second: half after a minute.
+#: The decay of a count per second: half is left after a minute.
 DECAY = 0.5 ** (1 / 60)
 WIDTH = 128
 
 
 def label(text: str | None) -> str:
-    """A text from the wire as a label value: harmless where it is shown, and not too long; null as reports have it. A
-    text that would be taken for null or for OTHER has its first character escaped."""
+    """A text from the wire as a label value: escaped, not too long, NULL for null. If the text equals NULL or OTHER,
+    its first character is escaped."""
     if text is None:
         return NULL
     if text in (NULL, OTHER):
@@ -62,14 +60,14 @@ class Labels:
         return len(self.texts)
 
     def slot(self, text: str) -> int:
-        """The slot of a name, that of OTHER where it has none."""
+        """The slot of a name, or that of OTHER."""
         return self._slots.get(text, 0)
 
     def admit(self, texts: Sequence[str], weights: Array) -> tuple[Array, int]:
-        """To be called once a second with all names seen in it and how much each did.
+        """Admit the names of a second, with the weight of each. Call it once a second.
 
-        Returns the slot of each (int64), and the slot that goes to another name from the next second on, 0 for none:
-        what was counted there so far is to be thrown away.
+        Return the slot of each (int64), and the slot that another name gets from the next second on, 0 for none. The
+        caller has to remove the counts of that slot.
         """
         self._second += 1
         self._busy *= DECAY
@@ -82,7 +80,7 @@ class Labels:
         return slots, self._replace()
 
     def _take(self, text: str) -> int:
-        """A free slot for a name."""
+        """Assign a free slot to a name."""
         slot = self._slots.setdefault(text, len(self.texts))
         if slot == len(self.texts):
             self.texts.append(text)
@@ -90,7 +88,7 @@ class Labels:
         return slot
 
     def _wait(self, names: Sequence[tuple[str, float]]) -> None:
-        """Note names without a slot; forget the least busy where there are too many."""
+        """Add names without a slot to the waiting ones, and drop the least busy ones if there are too many."""
         waiting = {text: (busy * DECAY, seen) for text, (busy, seen) in self._candidates.items()}
         for text, weight in names:
             busy, seen = waiting.get(text, (0.0, 0))
@@ -101,7 +99,7 @@ class Labels:
         )
 
     def _replace(self) -> int:
-        """Give the least busy name's slot to the busiest that waits, where both are ripe for it."""
+        """Replace the least busy name by the busiest waiting one, if the conditions hold; return the slot, else 0."""
         lasting = [(busy, text) for text, (busy, seen) in self._candidates.items() if seen >= LASTING]
         ripe = np.flatnonzero(self._second - self._since[1 : len(self.texts)] >= STAY) + 1
         if not lasting or not len(ripe):

@@ -111,10 +111,10 @@ class Metrics(Sink):
         self._ledger_before: dict[str, dict[str, int]] = {}
         self._started = time.time_ns()
 
-    def health(self, rows: Mapping[str, Array]) -> None:
+    def add_health(self, rows: Mapping[str, Array]) -> None:
         self._health = rows
 
-    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         """Add the counts of one second."""
         names = names_of(engine)
         ledger = engine.ledger()

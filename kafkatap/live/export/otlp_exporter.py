@@ -1,12 +1,11 @@
-"""Metrics for OpenTelemetry: the same families as Prometheus gets, sent to a collector every few seconds (OTLP/HTTP).
+"""Metrics for OpenTelemetry: the same families as for Prometheus, sent to a collector every few seconds (OTLP/HTTP).
 
-All happens in a thread of its own, one message at a time: a collector that is slow, wrong or away costs what it would
-have been sent, which the next message makes up for, as all sums are those since the start. That it failed is said
-once, and once that it works again.
+One thread sends one message at a time. If the collector fails, that message is lost. The next one makes up for it,
+because all sums are those since the start. A line reports the first failure, and another one the recovery.
 
-The SDK's instruments are not used: what they would count is counted. Only its data classes and its exporter are, which
-also reads OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS, _TIMEOUT, _COMPRESSION, _CERTIFICATE and their like for metrics;
-OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to what is said of this process.
+This uses the SDK's data classes and its exporter, not its instruments. The exporter reads
+OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS, _TIMEOUT, _COMPRESSION, _CERTIFICATE and the like for metrics.
+OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add attributes of this process.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
     from .prometheus_server import Watched
 
 SECOND = 1_000_000_000
-#: Seconds that the last message may take once all is over.
+#: Seconds for the last message at the end.
 FAREWELL = 3
 UNITS = {"seconds": "s", "bytes": "By", "": "1"}
 _LOGGER = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
 
 
 class Exporter:
-    """Sends until it is closed, and then once more."""
+    """Sends messages until it is closed, and one more then."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class Exporter:
         monitor: Watched,
         endpoint: str | None = None,
         interval: int = 15 * SECOND,
-        tell: Callable[[str], None] = print,
+        notify: Callable[[str], None] = print,
     ) -> None:
         try:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -55,12 +54,12 @@ class Exporter:
         self._monitor = monitor
         self._where = _host(endpoint) if endpoint else "the collector"
         self._interval = interval / SECOND
-        self._tell = tell
+        self._notify = notify
         self._failing = False
-        self._said = _Said()
+        self._log = _FirstLogLine()
         logger = logging.getLogger(_LOGGER)
-        logger.handlers[:] = [self._said]
-        logger.propagate = False  # else Python writes it to standard error, each time
+        logger.handlers[:] = [self._log]
+        logger.propagate = False  # else Python writes each failure to standard error
         self._exporter = OTLPMetricExporter(endpoint)
         self._resource = _resource()
         self._stop = Event()
@@ -80,19 +79,19 @@ class Exporter:
             self._send()
 
     def _send(self) -> None:
-        self._said.first = ""
+        self._log.first = ""
         try:
             from opentelemetry.sdk.metrics.export import MetricExportResult
 
             families = self._metrics.families(self._monitor.status)
             result = self._exporter.export(metrics_data(families, self._resource, time.time_ns()))
             failed = result is not MetricExportResult.SUCCESS
-        except Exception as error:  # whatever it is, capturing goes on
-            failed, self._said.first = True, str(error)
+        except Exception as error:  # the capture must continue in any case
+            failed, self._log.first = True, str(error)
         if failed and not self._failing:
-            self._tell(f"metrics cannot be sent to {self._where}, trying on: {cut(safe(self._said.first), 200)}")
+            self._notify(f"metrics cannot be sent to {self._where}, still trying: {cut(safe(self._log.first), 200)}")
         elif self._failing and not failed:
-            self._tell(f"metrics are sent to {self._where} again")
+            self._notify(f"metrics are sent to {self._where} again")
         self._failing = failed
 
 
@@ -101,18 +100,18 @@ def export(
     monitor: Watched,
     endpoint: str | None = None,
     interval: int = 15 * SECOND,
-    tell: Callable[[str], None] = print,
+    notify: Callable[[str], None] = print,
 ) -> Exporter:
-    """Send metrics every `interval` ns to a collector until it is closed.
+    """Send metrics to a collector every `interval` ns until the exporter is closed.
 
-    `endpoint`: the whole URL, path included; None: what the environment says, or http://localhost:4318/v1/metrics.
-    `tell` gets a line when sending fails, and when it works again. OSError where the libraries are missing.
+    `endpoint`: the whole URL with its path; None: from the environment, else http://localhost:4318/v1/metrics.
+    `notify` gets a line when sending fails and when it works again. OSError if the libraries are missing.
     """
-    return Exporter(metrics, monitor, endpoint, interval, tell)
+    return Exporter(metrics, monitor, endpoint, interval, notify)
 
 
 def metrics_data(families: Sequence[Family], resource: Any, now: int) -> Any:
-    """Families as the SDK's MetricsData; sums are cumulative. `now`: ns since the epoch."""
+    """Families as the SDK's MetricsData, with cumulative sums. `now`: ns since the epoch."""
     from opentelemetry.sdk.metrics.export import Metric, MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
@@ -146,7 +145,7 @@ def _data(family: Family, now: int) -> Any:
 
 
 def _resource() -> Any:
-    """Who sends: this program on this host, unless the environment says more."""
+    """The sender: this program on this host, with the attributes of the environment."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     host = socket.gethostname()
@@ -157,12 +156,12 @@ def _resource() -> Any:
 
 
 def _host(url: str) -> str:
-    """Host and port of a URL: there may be a password in front of them."""
+    """Host and port of a URL, without a password in front of them."""
     return safe(urlsplit(url).netloc.rpartition("@")[2])
 
 
-class _Said(logging.Handler):
-    """Keeps the first thing that the exporter logged: later ones say that it gave up, not why."""
+class _FirstLogLine(logging.Handler):
+    """Keeps the first line that the exporter logs. Later lines have no reason."""
 
     first = ""
 
@@ -172,6 +171,6 @@ class _Said(logging.Handler):
 
 
 def _cause(error: BaseException) -> str:
-    """What is wrong in the end: requests and urllib3 wrap errors in errors."""
+    """The innermost reason: requests and urllib3 wrap errors in errors."""
     inner = getattr(error, "reason", None) or next(iter(error.args), None)
     return _cause(inner) if isinstance(inner, BaseException) else str(error)

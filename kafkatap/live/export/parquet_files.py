@@ -1,13 +1,13 @@
-"""The tables of a live capture as Parquet, a file of each table every minute or so.
+"""The tables of a live capture as Parquet: a file of each table every minute or so.
 
-DIR/TABLE/run=20261121T174501Z/part-000001.parquet: readers make a column of `run`, within which the keys of exchanges
-and connections and the numbers of packets mean something. Times are in microseconds, as Spark reads no finer ones from
-Parquet; else the columns are those of `kafkatap report --parquet`. Rows get their names when some thousands of them
-came, at the latest when their file is finished; a topic's id whose name was not told until then stays an id. The
-ledger's rows are what came since the file before: their sums over a run are its ledger.
+Files are DIR/TABLE/run=20261121T174501Z/part-000001.parquet. Readers show `run` as a column; keys and packet numbers
+are unique within a run. The columns are those of `kafkatap report --parquet`, with times in microseconds, the finest
+that Spark reads from Parquet. Names are looked up when a few thousand rows are there, or when the file is finished. A
+topic id without a known name then stays an id. The ledger has what is new since the last file: the sums over a run are
+its ledger.
 
-A file is written under a hidden name, which it loses when it is whole. A run holds a lock on a file of its own: what a
-killed one left behind is known by that, and is removed by the next.
+A file has a hidden name until it is complete. A run locks a file of its own. If a run was killed, that file is
+unlocked, and the next run removes its hidden files.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
 SECOND = 1_000_000_000
 ROTATE = 60 * SECOND
 ROWS = 200_000
-#: Rows of one kind that are kept in memory: more are written, as a row group of the file.
+#: Rows kept in memory. When there are more, they are written as a row group of the file.
 GATHERED = 1 << 15
-#: In the order in which files appear: the rows that others refer to come last.
+#: In the order in which files appear: the rows that refer to others come later.
 _TABLES = ("results", "connections", "exchanges", "ledger")
 _RUNNING = ".running"
 
 
 class ParquetLog(Sink):
-    """`folder` is made where it is not there. A file is finished after `rotate` ns, or with `rows` exchanges in it.
-    `tell` takes sentences. OSError where files cannot be made in the folder."""
+    """Writes to `folder`, which is created if it is missing. A file is complete after `rotate` ns or `rows` exchanges.
+    `notify` gets lines for the user. OSError if files cannot be created in the folder."""
 
     def __init__(
         self,
@@ -66,18 +66,18 @@ class ParquetLog(Sink):
         *,
         rotate: int = ROTATE,
         rows: int = ROWS,
-        tell: Callable[[str], None] = lambda text: None,
+        notify: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.written = dict.fromkeys(_TABLES, 0)  # rows, in files that are whole
+        self.written = dict.fromkeys(_TABLES, 0)  # rows in complete files
         self.lost = 0  # rows that could not be written
-        self._rotate, self._rows, self._tell = rotate, rows, tell
+        self._rotate, self._rows, self._notify = rotate, rows, notify
         _remove_leftovers(self.folder)
         self.run, self._lock = _claim_run(self.folder)
         self._parts: dict[str, _Part] = {}
         self._number = 1
-        self._until: int | None = None  # when the files are finished, by the clock
+        self._until: int | None = None  # when the files are complete, by the clock
         self._exchanges: list[Array] = []
         self._results: list[Array] = []
         self._topics: list[Array] = []
@@ -85,10 +85,10 @@ class ParquetLog(Sink):
         self._gathered = 0
         self._ledger: dict[tuple[str, str], int] = {}
         self._failed = False
-        # What making tables imports (pyarrow looks for pandas too) is not to be imported while packets wait.
+        # Import now what tables need (pyarrow looks for pandas too), not while packets wait.
         tables.exchanges_table(np.zeros(0, EXCHANGE), np.zeros(0, ERROR_COUNT), np.zeros(0, RESULT), Context())
 
-    def batch(self, batch: Batch, engine: Engine) -> None:
+    def add_batch(self, batch: Batch, engine: Engine) -> None:
         self._exchanges.append(batch.exchanges)
         self._results.append(batch.results)
         self._gathered += len(batch.exchanges) + len(batch.results)
@@ -97,19 +97,19 @@ class ParquetLog(Sink):
             self._gathered += len(batch.topics)
         self._write_if_many(engine)
 
-    def connections(self, rows: Array, engine: Engine) -> None:
+    def add_connections(self, rows: Array, engine: Engine) -> None:
         self._connections.append(rows)
         self._gathered += len(rows)
         self._write_if_many(engine)
 
-    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         if self._until is None:
             self._until = now + self._rotate
         if now >= self._until:
             self._until = now + self._rotate
             self._finish(engine)
 
-    def forget(self, engine: Engine) -> None:
+    def resolve_names(self, engine: Engine) -> None:
         self._write(engine)
 
     def close(self, engine: Engine) -> None:
@@ -118,7 +118,7 @@ class ParquetLog(Sink):
             os.unlink(self._lock.name)
         self._lock.close()
         if self.lost:
-            self._tell(f"{self.folder}: {self.lost:,} rows of tables could not be written")
+            self._notify(f"{self.folder}: {self.lost:,} rows of tables could not be written")
 
     def _write_if_many(self, engine: Engine) -> None:
         if self._gathered >= GATHERED:
@@ -128,7 +128,7 @@ class ParquetLog(Sink):
             self._finish(engine)
 
     def _write(self, engine: Engine) -> None:
-        """Write what was gathered to the files, with its names."""
+        """Write the rows in memory to the files, with names."""
         if not self._gathered:
             return
         exchanges, connections = joined(self._exchanges, EXCHANGE), joined(self._connections, CONNECTION_ROW)
@@ -155,7 +155,7 @@ class ParquetLog(Sink):
             self._fail(name, error, len(table))
 
     def _finish(self, engine: Engine) -> None:
-        """Finish the files: they become visible, and the next rows begin others."""
+        """Complete the files: they become visible, and the next rows begin new ones."""
         self._write(engine)
         self._append("ledger", tables.ledger_table(self._ledger_since(engine)))
         for name in _TABLES:
@@ -172,7 +172,7 @@ class ParquetLog(Sink):
         self._number += 1
 
     def _ledger_since(self, engine: Engine) -> Context:
-        """The engine's ledger, less what was written of it."""
+        """The engine's ledger less the counts that were written already."""
         since: dict[str, dict[str, int]] = {}
         for section, parts in engine.ledger().items():
             for part, count in parts.items():
@@ -183,7 +183,7 @@ class ParquetLog(Sink):
         return Context(ledger=since)
 
     def _fail(self, name: str, error: OSError, rows: int) -> None:
-        """The file is given up; the next rows try another one."""
+        """Remove a file that cannot be written. The next rows begin another one."""
         part = self._parts.pop(name, None)
         if part is not None:
             rows += part.rows
@@ -191,12 +191,12 @@ class ParquetLog(Sink):
         self.lost += rows
         if not self._failed:
             why = error.strerror or str(error)
-            self._tell(f"{self.folder / name}: {why}: rows of tables are lost; the capture goes on")
+            self._notify(f"{self.folder / name}: {why}: rows of tables are lost; the capture goes on")
         self._failed = True
 
 
 class _Part:
-    """One Parquet file while it is written. Whatever fails is an OSError."""
+    """One Parquet file while it is written. All failures are OSErrors."""
 
     def __init__(self, path: Path, schema: Any) -> None:
         self.rows = 0
@@ -223,12 +223,12 @@ class _Part:
 
     def abandon(self) -> None:
         for step in (self._writer.close, self._file.close, self._hidden.unlink):
-            with suppress(OSError):  # it is what failed before
+            with suppress(OSError):  # the reason for this call may persist
                 step()
 
 
 def _repeating(path: str, kind: Any) -> Iterator[str]:
-    """The columns of a Parquet file whose values come again and again: all but wide numbers and times."""
+    """The columns of a Parquet file with repeating values: all but int64 and times."""
     if pa.types.is_list(kind):
         yield from _repeating(f"{path}.list.element", kind.value_type)
     elif pa.types.is_struct(kind):
@@ -239,7 +239,7 @@ def _repeating(path: str, kind: Any) -> Iterator[str]:
 
 
 def named(arrays: Sequence[Array], engine: Engine) -> Context:
-    """The names that rows need, and no others; the rows are given the numbers that names have there."""
+    """The names that rows refer to, and no others. The rows get the new numbers of these names."""
     strings = _used(arrays, STRING_COLUMNS, len(engine.strings))
     known = {n: engine.topic_names[n] for n in np.flatnonzero(strings).tolist() if n in engine.topic_names}
     strings[list(known.values())] = True
@@ -261,7 +261,7 @@ def _columns(arrays: Sequence[Array], names: Collection[str]) -> Iterator[tuple[
 
 
 def _used(arrays: Sequence[Array], names: Collection[str], count: int) -> Array:
-    """Which of `count` numbers stand in these columns: bool (count + 1,); the last, for -1, is none."""
+    """Which of `count` numbers occur in these columns: bool (count + 1,). The last element, for -1, is False."""
     used = np.zeros(count + 1, bool)
     for rows, name in _columns(arrays, names):
         used[rows[name]] = True
@@ -270,7 +270,7 @@ def _used(arrays: Sequence[Array], names: Collection[str], count: int) -> Array:
 
 
 def _renumber(arrays: Sequence[Array], names: Collection[str], used: Array) -> Array:
-    """Give these columns the numbers that are left of those used; the new by the old ones, -1 for -1."""
+    """Replace the numbers in these columns by dense ones. Return the new number by the old one, -1 for -1."""
     place = new_numbers(used)
     for rows, name in _columns(arrays, names):
         rows[name] = place[rows[name]]
@@ -278,7 +278,7 @@ def _renumber(arrays: Sequence[Array], names: Collection[str], used: Array) -> A
 
 
 def _claim_run(folder: Path) -> tuple[str, BinaryIO]:
-    """The name of a run that begins now, and a file that says, by the lock on it, that it goes on."""
+    """The name of a run that begins now, and a file that is locked while it runs."""
     began = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     run, number = began, 1
     while True:
@@ -295,12 +295,12 @@ def _claim_run(folder: Path) -> tuple[str, BinaryIO]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove the hidden files of runs that were killed. What cannot be removed stays."""
+    """Remove the hidden files of runs that were killed, as far as possible."""
     for path in (folder / "ledger").glob(f"run=*/{_RUNNING}"):
         with suppress(OSError), open(path, "rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError: it goes on
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError: it still runs
             for name in _TABLES:
                 for part in (folder / name / path.parent.name).glob(".part-*"):
                     part.unlink()
             path.unlink()
-            path.parent.rmdir()  # where it is empty
+            path.parent.rmdir()  # only if it is empty

@@ -1,6 +1,6 @@
 """Metrics for Prometheus: an HTTP server that answers scrapes, in threads of its own.
 
-A scrape formats what the last whole second left behind; the capture waits for it only while rows are copied.
+A scrape shows the counts up to the last whole second. The capture waits only while rows are copied.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from ..status import Status
     from .metrics import Metrics
 
-#: Seconds after which a client that says nothing is given up.
+#: Seconds after which a silent client is disconnected.
 PATIENCE = 10
-#: Scrapes at a time; more are hung up on.
+#: Scrapes at a time; further ones are disconnected.
 AT_ONCE = 4
 _BOUNDS = (*map(str, BUCKET_BOUNDS), "+Inf")
 
 
 class Watched(Protocol):
-    """What a monitor is here."""
+    """A monitor, as far as it is used here."""
 
     @property
     def status(self) -> Status: ...
 
 
 class Server:
-    """`address`: (host, port) at which it listens, the port the real one where 0 was asked for."""
+    """`address`: the (host, port) at which it listens, with the real port if 0 was requested."""
 
     def __init__(self, metrics: Metrics, monitor: Watched, address: tuple[str, int]) -> None:
         try:
@@ -67,7 +67,7 @@ class Server:
 
 
 def serve(metrics: Metrics, monitor: Watched, address: tuple[str, int]) -> Server:
-    """Answer scrapes at (host, port) until it is closed. OSError, with a line to show, where that cannot be done."""
+    """Answer scrapes at (host, port) until the server is closed. OSError, with a line to show, if it cannot."""
     return Server(metrics, monitor, address)
 
 
@@ -82,7 +82,7 @@ class _Collector:
 
 
 def exposed(family: Family) -> Metric:
-    """A family as the client library has it."""
+    """A family in the form of the client library."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     metric = family.metric
@@ -99,7 +99,7 @@ def exposed(family: Family) -> Metric:
 
 
 def _cumulative(counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Counts of buckets as Prometheus has them: of all values up to each bound."""
+    """Cumulative counts by bucket, as Prometheus has them."""
     return list(zip(_BOUNDS, accumulate(counts), strict=True))
 
 
@@ -107,7 +107,7 @@ class _Handler(WSGIRequestHandler):
     timeout = PATIENCE
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: standard error belongs to what live capture has to say."""
+        """Log nothing: standard error is for the lines of live capture."""
 
 
 class _HTTPServer(ThreadingMixIn, WSGIServer):
@@ -121,7 +121,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # HTTPServer's asks the DNS for a name besides
+        TCPServer.server_bind(self)  # HTTPServer's method also looks up a name in the DNS
         host, self.server_port = self.server_address[:2]
         self.server_name = str(host)
         self.setup_environ()
@@ -139,4 +139,4 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up, or is too slow, is nobody's concern."""
+        """Ignore clients that disconnect or are too slow."""

@@ -1,4 +1,4 @@
-"""A capture file that is being written: open to its user alone, and whole records at any time."""
+"""A capture file while it is written: readable by its user only, with whole records at any time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkatap.reports.batch import Array
 
 
 class CaptureFile:
-    """`fresh`: FileExistsError where there is one already, else that is overwritten. OSError where it cannot be."""
+    """`fresh`: FileExistsError if the file exists; else it is overwritten. OSError if it cannot be created."""
 
     def __init__(self, path: Path, fresh: bool) -> None:
         self.path = path
@@ -19,7 +19,7 @@ class CaptureFile:
         self._file = os.open(path, how, 0o600)
 
     def write(self, data: bytes | Array) -> None:
-        """Append whole records. Where not all can be written (OSError), none are there afterwards."""
+        """Append whole records: all of them, or none and OSError."""
         left = memoryview(data).cast("B")  # type: ignore[arg-type]
         try:
             while left:
@@ -32,14 +32,14 @@ class CaptureFile:
 
     @property
     def gone(self) -> bool:
-        """Whether it has no name any more: what is written would be lost, but take its space."""
+        """Whether the file was removed: further records would be lost."""
         try:
             return os.fstat(self._file).st_nlink == 0
-        except OSError:  # of a network that is away
+        except OSError:  # a network file system that is away
             return True
 
     def remove(self) -> None:
-        """Take its name away, if that can be done."""
+        """Remove the file, if possible."""
         with suppress(OSError):
             self.path.unlink()
 

@@ -1,4 +1,4 @@
-"""What incidents are about: an API, and what came of its requests. One cause is not to fill the disk."""
+"""The causes of incidents: an API and the result of its requests. A cool-down keeps one cause from filling the disk."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kafkatap.reports.counting.counts import rows_of
 
 #: An API, an outcome, and the lowest error code of the response (0: none).
 Cause = tuple[int, int, int]
-#: Causes that are remembered at most.
+#: Causes that are kept, at most.
 _MOST = 10_000
 
 
 def causes_of(batch: Batch, matching: Array) -> list[tuple[Cause, int]]:
-    """The causes of some exchanges of a batch (int64, rows), each with the first row of it."""
+    """The causes of the exchanges in some rows of a batch (int64), each with its first row."""
     rows = taken(batch.exchanges, matching)
     failed = np.flatnonzero(batch.results["error_code"] != 0)
     owner = rows_of(rows["exchange"], batch.results["exchange"][failed])
@@ -30,19 +30,18 @@ def causes_of(batch: Batch, matching: Array) -> list[tuple[Cause, int]]:
 
 
 class CoolDown:
-    """For how long a cause that was recorded begins no incident and makes none longer: `length` ns, 0 for not at
-    all."""
+    """Ignores a cause for `length` ns once it was recorded: it begins no incident and extends none."""
 
     def __init__(self, length: int) -> None:
         self._length = length
         self._until: dict[Cause, int] = {}
 
     def fresh(self, causes: list[tuple[Cause, int]], now: int) -> list[tuple[Cause, int]]:
-        """Those of some causes that are not cooling down."""
+        """The causes that are not ignored now."""
         return [each for each in causes if now >= self._until.get(each[0], now)]
 
     def begin(self, causes: list[tuple[Cause, int]], now: int) -> None:
-        """These are recorded now."""
+        """Ignore these causes from now on."""
         if not self._length:
             return
         self._until.update((cause, now + self._length) for cause, _ in causes)

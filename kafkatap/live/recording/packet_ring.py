@@ -1,7 +1,7 @@
 """The last packets as records of a capture file, in memory that never grows.
 
-The ring is made of segments that are filled in turn; when all are full, the oldest is given up whole. A byte is known
-by its position in all that was ever packed; records never lie in two segments, so each segment begins with a whole one.
+The ring consists of segments that are filled in turn. When all are full, the oldest one is overwritten. A position
+counts all bytes that were ever packed. No record is in two segments, so each segment begins with a whole record.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from kafkatap.reassembly.headers import ETHERNET
 from kafkatap.reports.batch import Array
 
 SEGMENT = 1 << 20
-#: Of its memory so much is taken at once, as new pages cost several times what packing costs; the rest as it is used.
+#: So many bytes are touched at the start, because new pages cost several times what packing costs.
 _TAKEN_AT_ONCE = 128 << 20
 
 
 class PacketRing:
-    """`form`: writer.CLASSIC or NEXT_GENERATION. `size`: bytes (what is left over of a segment is not used);
-    ValueError below two segments. `links`: the link types to be expected, with the names of their interfaces.
-    `counters`: packets received and dropped so far. A classic pcap holds the first link type: packets of others are
-    left out, and `refused` is called with each such type, once.
+    """`form`: writer.CLASSIC or NEXT_GENERATION. `size`: bytes, in whole segments; ValueError below two segments.
+    `links`: the expected link types, with the names of their interfaces. `counters` returns the packets received and
+    dropped so far. A classic pcap has one link type, the first: packets of others are left out, and `refused` is called
+    once with each such type.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PacketRing:
         self._refused = refused
         self._bytes = untouched(self._count * SEGMENT, np.uint8)
         self._bytes[:_TAKEN_AT_ONCE] = 0
-        #: Of the segments that hold packets: where they begin, and `counters` as they were begun.
+        #: Of the segments with packets: where each begins, and `counters` at that time.
         self._begins = deque([0])
         self._counted = deque([(0, 0)])
         self._turns = 0  # the number of the segment that is being filled
@@ -58,8 +58,7 @@ class PacketRing:
             self._meet(link_type)
 
     def pack(self, buffer: Array, packets: Array, first: int, count: int) -> int:
-        """Take packets[first:count] (PACKET rows) of `buffer`, and return the first one not taken: `turn` makes room
-        for it."""
+        """Pack packets[first:count] (PACKET rows) of `buffer`. Return the first one without room; `turn` makes room."""
         while True:
             first = writer.pack_packets(buffer, packets, first, count, self._interfaces, self._state, self._bytes)
             if self._state["stopped"][0] != writer.PACK_NEW_LINK:
@@ -80,7 +79,7 @@ class PacketRing:
         self._state["links"] += 1
 
     def turn(self) -> None:
-        """Begin the next segment: that of the oldest packets, once all are used."""
+        """Begin the next segment. When all are used, it replaces the oldest."""
         self._begins.append(self.head)
         self._counted.append(self._counters())
         self._turns += 1
@@ -97,17 +96,17 @@ class PacketRing:
 
     @property
     def begun(self) -> int:
-        """Where the segment begins that is being filled."""
+        """Where the current segment begins."""
         return self._begins[-1]
 
     @property
     def oldest(self) -> int:
-        """Where what is kept begins."""
+        """Where the oldest kept segment begins."""
         return self._begins[0]
 
     @property
     def next_oldest(self) -> int:
-        """Where it will begin after the next `turn`."""
+        """`oldest` after the next `turn`."""
         return self._begins[len(self._begins) == self._count]
 
     @property
@@ -117,12 +116,12 @@ class PacketRing:
 
     @property
     def left_out(self) -> int:
-        """Packets whose link type is refused."""
+        """Packets with a refused link type."""
         return int(self._state["left_out"][0])
 
     def read(self, position: int, end: int) -> Array:
-        """The bytes from a position that is kept up to `end`, as far as they lie in one segment; they stay until the
-        ring comes round."""
+        """The bytes from a kept position up to `end`, or to the end of its segment. They are valid until the segment is
+        overwritten."""
         row = self._row(position)
         stop = min(end, self._begins[row + 1] if row + 1 < len(self._begins) else self.head)
         place = (self._turns - len(self._begins) + 1 + row) % self._count * SEGMENT
@@ -130,21 +129,21 @@ class PacketRing:
         return self._bytes[at : at + stop - position]
 
     def _row(self, position: int) -> int:
-        """Which of the segments that are kept holds a position."""
+        """The index of the kept segment with a position."""
         return max(sum(begin <= position for begin in self._begins) - 1, 0)
 
     def whole(self, data: Array, room: int) -> Array:
-        """What of some records fits into `room` bytes."""
+        """The leading whole records that fit into `room` bytes."""
         return data[: writer.whole_records(data, 0, min(room, len(data)), self.form)]
 
     def descriptions(self, known: int) -> bytes:
-        """What a file needs of interfaces from number `known` on before their packets: a classic pcap its header."""
+        """The interface descriptions from number `known` on; the file header of a classic pcap."""
         if self.form == writer.CLASSIC:
             return writer.file_header(self.links[0] if self.links else ETHERNET)
         return b"".join(writer.interface_description(link, self._names.get(link, "")) for link in self.links[known:])
 
     def statistics(self, position: int) -> bytes:
-        """What the end of a file tells that begins at a position: packets received and dropped since that segment."""
+        """The statistics at the end of a file that begins at a position: packets received and dropped since then."""
         if self.form == writer.CLASSIC or not self.links:
             return b""
         before, now = self._counted[self._row(position)], self._counters()

@@ -1,13 +1,12 @@
 """The flight recorder: packets on disk, all of them or those around incidents.
 
-Packets are packed into a ring in memory as they come, and go from there to a file, oldest first. Without a condition
-the file is open from the start to the end. With one, an exchange that matches opens a file, which begins with all that
-the ring holds and no earlier file has, and takes packets until no more matched for a while. Where the files of
-incidents reach their limit, the oldest are removed. A file grows by whole records, so it can be read at any time, and
-after a crash.
+Packets are packed into a ring in memory, and written from there to a file, oldest first. Without a condition there is
+one file for the whole run. With a condition, a matching exchange opens a file. That begins with the packets in the ring
+that no earlier file has, and ends when no exchange matched for a while. If the files reach the limit, the oldest are
+removed. A file grows by whole records, so it is readable at any time, also after a crash.
 
-No call writes much more than MOST_AT_ONCE bytes, unless they would be overwritten otherwise. What cannot be written
-never ends the capture: it is told, once.
+No call writes much more than MOST_AT_ONCE bytes, unless they would be overwritten otherwise. A failed write never ends
+the capture; one line reports it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from kafkatap.reports.sections.error_codes import error_label
 
 from ...installation import own_version
 from ...selection import Selection, Selector
-from ..provisional_rows import without_counted
+from ..provisional_rows import without_confirmed
 from ..sink import Sink
 from .capture_file import CaptureFile
 from .incident_causes import CoolDown, causes_of
@@ -48,26 +47,25 @@ MOST_AT_ONCE = 16 << 20
 RING_SIZE = 64 << 20
 AFTER = 5 * SECOND
 LIMIT = 1 << 30
-#: What a recorder without a condition keeps between two writes.
+#: The ring of a recorder without a condition: what arrives between two writes.
 _SMALL_RING = 8 << 20
 _NEVER = 1 << 62
-#: Error codes that a line names.
+#: Error codes that a line names, at most.
 _NAMED = 3
 
 
 class Recorder(Sink):
-    """`path` names the file, or (with `on`) its folder and how names begin: `x.pcap` gives
-    `x-20261121T174501.123Z.pcap`, after the time of what matched. pcapng where it ends in .pcapng, else classic pcap
-    (ns). Files are their user's alone (0600). Without a condition one of that name is overwritten.
+    """`path`: the file, overwritten if it exists; with `on`, the pattern of file names: `x.pcap` leads to
+    `x-20261121T174501.123Z.pcap`, with the time of the match. The format is pcapng if it ends in .pcapng, else classic
+    pcap (ns). Only the user can read the files (0600).
 
-    `size`: bytes of packets kept in memory; `after`: ns for which packets are written after the last match, by
-    their own time; `cool_down`: ns for which the same cause, once recorded, does not count as a match; `limit`: bytes
-    of all files together. `links`: the link types to be expected, with the names of
-    their interfaces. `counters`: packets received and dropped so far, noted in pcapng. `tell` takes sentences.
-    The engine has to decode what the condition asks for (`Selection.engine_options`).
+    `on`: the incidents; the engine has to decode its fields (`Selection.engine_options`). `size`: bytes of packets in
+    memory. `after`: ns of packets written after the last match. `cool_down`: ns for which a recorded cause does not
+    match again. `limit`: bytes of all files together. `links`: the expected link types, with the names of their
+    interfaces. `counters` returns the packets received and dropped so far, for pcapng. `notify` gets lines for users.
 
-    ValueError for a name or a size that cannot be, and link types that do not go into one classic pcap; OSError where
-    the file, or files in its folder, cannot be made.
+    ValueError for a wrong name or size, and for link types that do not fit into one classic pcap. OSError if files
+    cannot be created.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class Recorder(Sink):
         cool_down: int = 0,
         links: Mapping[int, str] | None = None,
         counters: Callable[[], tuple[int, int]] = lambda: (0, 0),
-        tell: Callable[[str], None] = lambda text: None,
+        notify: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.path = Path(path)
         self.files: list[Path] = []
@@ -91,26 +89,26 @@ class Recorder(Sink):
         self._selector: Selector | None = None
         self._after = after
         self._limit = limit
-        self._tell = tell
+        self._notify = notify
         self._check(links or {})
         form = writer.NEXT_GENERATION if self.path.suffix == ".pcapng" else writer.CLASSIC
         self._cool_down = CoolDown(cool_down)
-        self._complete: deque[CaptureFile] = deque()  # files of incidents that are over, the oldest first
-        self._what = ""  # the incident whose file holds no packet so far
-        self._rotates = False  # a file was removed, and that was told
+        self._complete: deque[CaptureFile] = deque()  # files of past incidents, the oldest first
+        self._what = ""  # the incident whose file has no packet so far
+        self._rotates = False  # a file was removed, and a line reported it
         self._ring = PacketRing(form, size if on else _SMALL_RING, links or {}, counters, self._refused)
         self._file: CaptureFile | None = None
-        self._described = 0  # interfaces that the file knows
-        self._start = 0  # where the file begins, of all that was packed
-        self._written = 0  # what comes before is on disk, or was given up
-        self._end = _NEVER  # where the file ends
-        self._quiet_from = _NEVER  # when it does: by the packets' time,
-        self._quiet_at = _NEVER  # and by the clock, for want of packets
-        self._matched = 0  # exchanges, in this incident
-        self._retry = 0  # when files may be made again, by the packets' time
+        self._described = 0  # interfaces that the file describes
+        self._start = 0  # the position at which the file begins
+        self._written = 0  # the position up to which packets are on disk, or are skipped
+        self._end = _NEVER  # the position at which the file ends
+        self._quiet_from = _NEVER  # when it ends: by the time of packets,
+        self._quiet_at = _NEVER  # and by the clock if there are no packets
+        self._matched = 0  # matching exchanges in this incident
+        self._retry = 0  # when a file may be created again, by the time of packets
         self._lost = 0  # incidents that were not recorded
-        self._over = False  # nothing is written any more
-        self._failed = False  # and that was told
+        self._over = False  # no more packets are written
+        self._failed = False  # and a line reported it
         if on is None:
             self._open(self.path, fresh=False)
             if self._ring.links:
@@ -129,21 +127,21 @@ class Recorder(Sink):
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, "files cannot be made there", str(folder))
 
-    # ---------------------------------------------------------------- what comes
+    # ---------------------------------------------------------------- input
 
-    def packets(self, buffer: Array, packets: Array, count: int) -> None:
+    def add_packets(self, buffer: Array, packets: Array, count: int) -> None:
         if self._over:
             return
         ring, done = self._ring, 0
         while (done := ring.pack(buffer, packets, done, count)) < count:
             self._write(ring.next_oldest, _NEVER)
             ring.turn()
-        self._go_on(ring.begun)
+        self._write_packed(ring.begun)
 
-    def batch(self, batch: Batch, engine: Engine) -> None:
+    def add_batch(self, batch: Batch, engine: Engine) -> None:
         if self.selection is None:
             return
-        batch = without_counted(batch)  # they were judged before
+        batch = without_confirmed(batch)  # provisional rows matched before
         self._selector = self._selector or Selector(self.selection, engine)
         matching = np.flatnonzero(self._selector.select(batch))
         if not len(matching):
@@ -152,16 +150,16 @@ class Recorder(Sink):
         causes = self._cool_down.fresh(causes_of(batch, matching), now)
         if causes:
             if self._file is None and now >= self._retry:
-                self._begin(batch, min(row for _, row in causes), engine)
+                self._open_incident(batch, min(row for _, row in causes), engine)
             if self._file is not None:
                 self._cool_down.begin(causes, now)
             self._end, self._quiet_from, self._quiet_at = _NEVER, now + self._after, _NEVER
         self._matched += len(matching)
 
-    def provisional(self, batch: Batch, engine: Engine) -> None:
-        self.batch(batch, engine)
+    def add_provisional(self, batch: Batch, engine: Engine) -> None:
+        self.add_batch(batch, engine)
 
-    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         if self._file is None:
             return
         if self._file.gone:
@@ -170,24 +168,24 @@ class Recorder(Sink):
             self._quiet_at = now + self._after
         if now >= self._quiet_at:
             self._end = min(self._end, self._ring.head)
-        self._go_on(self._ring.head)
+        self._write_packed(self._ring.head)
 
-    def forget(self, engine: Engine) -> None:
+    def resolve_names(self, engine: Engine) -> None:
         if self._selector is not None:
             self._selector.forget()
 
     def close(self, engine: Engine) -> None:
         self._write(self._ring.head, _NEVER)
-        self._finish()
+        self._end_file()
         if self._lost:
-            self._tell(f"{self._lost} incidents were not recorded")
+            self._notify(f"{self._lost} incidents were not recorded")
         if self._ring.left_out:
-            self._tell(f"{self._ring.left_out:,} packets of other link types were not recorded")
+            self._notify(f"{self._ring.left_out:,} packets of other link types were not recorded")
 
-    # ---------------------------------------------------------------- what is done
+    # ---------------------------------------------------------------- files
 
-    def _begin(self, batch: Batch, row: int, engine: Engine) -> None:
-        """An incident: open its file."""
+    def _open_incident(self, batch: Batch, row: int, engine: Engine) -> None:
+        """Open the file of an incident."""
         exchange = batch.exchanges[row]
         codes = batch.results["error_code"][batch.results["exchange"] == exchange["exchange"]]
         what = describe(exchange, codes, engine)
@@ -202,14 +200,14 @@ class Recorder(Sink):
         else:
             self._what = what
 
-    def _tell_begin(self) -> None:
-        """An incident's first packets are on disk. While the disk is full, that is no news: they may be the last."""
+    def _report_incident(self) -> None:
+        """Report an incident when its first packets are on disk, but not while the disk is full."""
         if self._what and self._file is not None and not self._failed:
-            self._tell(f"{self._file.path.name} begins: {self._what}")
+            self._notify(f"{self._file.path.name} begins: {self._what}")
         self._what = ""
 
     def _free_path(self, moment: int) -> Path:
-        """A name that no file has, after a time (ns)."""
+        """An unused name for a time (ns)."""
         stem = f"{self.path.stem}-{_stamp(moment)}"
         path, number = self.path.with_name(stem + self.path.suffix), 1
         while path.exists():
@@ -227,23 +225,23 @@ class Recorder(Sink):
             self._put(writer.section_header(f"kafkatap {own_version()}", comment))
 
     def _describe(self) -> None:
-        """Write what packets need before them."""
+        """Write the headers that packets need before them."""
         known, self._described = self._described, max(len(self._ring.links), 1)
         if known < self._described and (known == 0 or self._ring.form == writer.NEXT_GENERATION):
             self._put(self._ring.descriptions(known))
 
-    def _go_on(self, end: int) -> None:
-        """Write what was packed before `end`, and end an incident after which all is quiet."""
+    def _write_packed(self, end: int) -> None:
+        """Write the packets before `end`, and end an incident without recent matches."""
         if self._file is None:
             return
         if self._ring.latest > self._quiet_from:
             self._end = min(self._end, self._ring.head)
         self._write(end if self._end == _NEVER else self._end, MOST_AT_ONCE)
         if self._written >= self._end:
-            self._finish()
+            self._end_file()
 
     def _write(self, end: int, most: int) -> None:
-        """Write what was packed before `end` and the file's end, oldest first; no more than about `most` bytes."""
+        """Write the packets before `end` and the end of the file, oldest first: at most about `most` bytes."""
         end = min(end, self._end)
         if self._file is not None and self._written < end:
             self._describe()
@@ -257,35 +255,35 @@ class Recorder(Sink):
             self._written += len(kept)
             most -= len(data)
             if len(kept):
-                self._tell_begin()
+                self._report_incident()
             if len(kept) < len(data):
                 self._reach_limit()
 
     def _room(self, wanted: int) -> int:
-        """How many bytes may still be written: as many as are wanted, if removing older incidents helps."""
+        """The bytes that may still be written. Remove older incidents if there is no room for `wanted`."""
         while self.bytes + wanted > self._limit and self._complete:
             oldest = self._complete.popleft()
             oldest.remove()
             self.files.remove(oldest.path)
             self.bytes -= oldest.size
             if not self._rotates:
-                self._tell(f"{units.size(self._limit)} of packets are on disk: the oldest incidents are removed")
+                self._notify(f"{units.size(self._limit)} of packets are on disk: the oldest incidents are removed")
             self._rotates = True
         return self._limit - self.bytes
 
     def _reach_limit(self) -> None:
-        """The file alone is as large as all may be."""
+        """End the file: it has reached the limit of all files."""
         if self.selection is not None:
-            self._tell(f"{units.size(self._limit)} of packets, which is the limit, hold no more of this incident")
+            self._notify(f"{units.size(self._limit)} of packets, which is the limit, hold no more of this incident")
             if self._written == self._start:
                 self._remove()
-                self._leave()
-            self._written = self._ring.head  # the rest of this incident is given up
-            self._finish()
+                self._close_file()
+            self._written = self._ring.head  # skip the rest of this incident
+            self._end_file()
             return
-        self._finish()
+        self._end_file()
         self._over = True
-        self._tell(f"{units.size(self._limit)} of packets are on disk, which is the limit: no more are written")
+        self._notify(f"{units.size(self._limit)} of packets are on disk, which is the limit: no more are written")
 
     def _put(self, data: bytes | Array) -> None:
         if self._file is None or not len(data):
@@ -297,28 +295,28 @@ class Recorder(Sink):
         else:
             self.bytes += len(data)
 
-    def _finish(self) -> None:
-        """The file has all that belongs to it."""
+    def _end_file(self) -> None:
+        """End the file: it is complete."""
         if self._file is None:
             return
         name = self._file.path.name
         if self.selection is not None and self._written == self._start:
             self._remove()
-            self._tell(f"{name} is removed: all packets so far are in the file before it")
+            self._notify(f"{name} is removed: all packets so far are in the file before it")
         else:
-            self._describe()  # of a capture without a packet
+            self._describe()  # in case there was no packet
             self._put(self._ring.statistics(self._start))
         if self._file is not None and self.selection is not None and self._written > self._start:
             matched = f"{self._matched:,} exchange{'' if self._matched == 1 else 's'} matched"
-            self._tell(f"{name} ends: {units.size(self._file.size)}, {matched}")
+            self._notify(f"{name} ends: {units.size(self._file.size)}, {matched}")
             self._failed = False
-        self._leave()
+        self._close_file()
 
     def _fail(self, error: OSError) -> None:
-        """Nothing can be written to the file; a later incident may try again."""
+        """Give up a file that cannot be written. A later incident may try again."""
         if not self._failed:
             path = self.path if self._file is None else self._file.path
-            self._tell(f"{path}: {error.strerror or error}: packets are not recorded; the capture goes on")
+            self._notify(f"{path}: {error.strerror or error}: packets are not recorded; the capture goes on")
         self._failed = True
         if self.selection is None:
             self._over = True
@@ -327,17 +325,17 @@ class Recorder(Sink):
             self._retry = self._ring.latest + self._after
         if self._written == self._start:
             self._remove()
-        self._leave()
+        self._close_file()
 
     def _remove(self) -> None:
-        """Take a file away in which there is no packet."""
+        """Remove a file without packets."""
         if self._file is not None:
             self._file.remove()
             self.files.remove(self._file.path)
             self.bytes -= self._file.size
 
-    def _leave(self) -> None:
-        """Close the file as it is."""
+    def _close_file(self) -> None:
+        """Close the file."""
         file, self._file = self._file, None
         self._what = ""
         if file is not None and self.selection is not None and file.path in self.files:
@@ -346,18 +344,18 @@ class Recorder(Sink):
         try:
             if file is not None:
                 file.close()
-        except OSError as error:  # what was written before may be lost
+        except OSError as error:  # earlier writes may be lost
             self._fail(error)
 
     def _refused(self, link_type: int) -> None:
-        self._tell(
+        self._notify(
             f"packets of link type {_link_name(link_type)} are not recorded: a pcap holds one link type; "
             f"name it {self.path.stem}.pcapng to have all"
         )
 
 
 def describe(exchange: Array, codes: Array, engine: Engine) -> str:
-    """One line on what matched: an EXCHANGE row and the error codes of its response; safe to show."""
+    """One line about a match: an EXCHANGE row and the error codes of its response; escaped."""
     orphan = exchange["outcome"] == r.ORPHAN_RESPONSE
     parts = [f"exchange {exchange['exchange']}"]
     parts.append("a response alone" if orphan else f"{api_label(int(exchange['api_key']))} v{exchange['api_version']}")

@@ -1,1 +1,1 @@
-"""What a person sees while packets are captured: the live screen, and `--plain` lines."""
+"""What a person sees during a capture: the live screen, and `--plain` lines."""

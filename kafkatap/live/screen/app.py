@@ -1,8 +1,7 @@
 """The live screen: keys, and lines that change.
 
-textual owns the terminal. There is one widget, `Canvas`, which shows lines as `frame` made them and redraws only those
-that differ from what is there. Once a second, when the monitor has a new status, and after a key, `Screen` gathers
-rows (`drill`) and has them drawn.
+textual owns the terminal. One widget, `Canvas`, shows the lines of `drawing` and redraws only changed ones. Once a
+second, when the monitor has a new status, and after each key, `LiveApp` reads rows (`pages`) and draws them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-os.environ.setdefault("TEXTUAL_DISABLE_KITTY_KEY", "1")  # read when textual is imported: plain keys are enough
+os.environ.setdefault("TEXTUAL_DISABLE_KITTY_KEY", "1")  # read when textual is imported; plain keys suffice
 
 from rich.segment import Segment
 from rich.style import Style
@@ -34,9 +33,9 @@ from .recent_exchanges import Connection, Message, Recent
 if TYPE_CHECKING:
     from ..monitor import Monitor
 
-#: Seconds between two looks whether there is something new.
-LOOK = 0.2
-#: Rows are gathered so often that it takes this share of a core at most: with thousands of clients not every second.
+#: Seconds between two checks for a new status.
+STATUS_INTERVAL = 0.2
+#: The share of a core for reading rows, at most. With thousands of clients they are not read every second.
 SHARE = 0.03
 
 
@@ -46,10 +45,10 @@ def run_screen(
 ) -> None:  # fmt: skip
     """Show the screen in the main thread until q is pressed, `stop` is set, or the terminal is gone.
 
-    `window`: the one that is shown first, one of WINDOWS (seconds; None: since the start). `notice`: what is to be told
-    now, "" if nothing is.
+    `window`: the first window, one of WINDOWS (seconds; None: since the start). `notice` returns a line for the user
+    or "".
     """
-    with terminal.signals_kept(), terminal.size_asked():
+    with terminal.signal_handlers_restored(), terminal.real_size():
         app = LiveApp(Live(monitor, recent), Shown(window=window, utc=utc), terminal.has_colors(), notice)
         if stop is not None:
             threading.Thread(target=_end_with, args=(app, stop), daemon=True, name="live-screen-stop").start()
@@ -63,7 +62,7 @@ def _end_with(app: LiveApp, stop: threading.Event) -> None:
 
 
 class Canvas(Widget, can_focus=True):
-    """Lines of text. What did not change is not drawn again."""
+    """Lines of text. Only changed lines are drawn."""
 
     DEFAULT_CSS = "Canvas { width: 100%; height: 100%; background: ansi_default; color: ansi_default; }"
 
@@ -73,7 +72,7 @@ class Canvas(Widget, can_focus=True):
         self._lines: list[Line] = []
 
     class Resized(message.Message):
-        """There is room for other lines."""
+        """The size changed."""
 
     def on_resize(self) -> None:
         self.post_message(self.Resized())
@@ -100,7 +99,7 @@ def _style(name: str, colors: bool) -> Style:
 
 
 class LiveApp(App[None]):
-    """`pages`: what was opened, the last on top; the first is always a table."""
+    """`pages`: the opened pages, the current one last. The first is always a table."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = "Screen { background: ansi_default; color: ansi_default; overflow: hidden; }"
@@ -118,8 +117,8 @@ class LiveApp(App[None]):
         self.canvas = Canvas(colors)
         self._sections: list[Section] = []
         self._drawn: object = None
-        self._stale = False  # whether the rows are older than the head
-        self._next = 0.0  # when rows may be gathered again, by the monotonic clock
+        self._stale = False  # whether rows are older than the head
+        self._next = 0.0  # when rows may be read again, by the monotonic clock
         self._ending = False
 
     def compose(self) -> ComposeResult:
@@ -127,26 +126,26 @@ class LiveApp(App[None]):
 
     def on_mount(self) -> None:
         self.canvas.focus()
-        self.set_interval(LOOK, self._look)
-        self.app_resume_signal.subscribe(self, lambda _: self.canvas.refresh())  # the terminal has forgotten it all
+        self.set_interval(STATUS_INTERVAL, self._check_status)
+        self.app_resume_signal.subscribe(self, lambda _: self.canvas.refresh())  # the terminal was cleared
         if self._ending:
             self.exit()
 
     def end_soon(self) -> None:
-        """Called from another thread: end as soon as there is a loop to end."""
+        """End the screen, from another thread, also before its loop runs."""
         self._ending = True
         if isinstance(self._driver, terminal.Driver):
-            self._driver.output.ending.set()  # else it might wait for ever for a terminal that takes nothing
+            self._driver.output.ending.set()  # do not wait for a terminal that accepts no output
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.exit)
 
     def close_terminal(self) -> None:
-        """To be called after `run`."""
+        """Close the terminal, after `run`."""
         if isinstance(self._driver, terminal.Driver):
             self._driver.output.close()
 
-    def _look(self) -> None:
-        """Draw where there is something new; end where nobody can see it."""
+    def _check_status(self) -> None:
+        """Draw if the status is new; end if the terminal is gone."""
         if self._ending or terminal.gone():
             self.exit()
         elif self.frozen is None and (self._stale or self.live.status is not self._drawn):
@@ -183,7 +182,7 @@ class LiveApp(App[None]):
             self._press(event)
 
     def _edit(self, event: events.Key) -> None:
-        """A key while the filter is typed."""
+        """Handle a key while the filter is typed."""
         if event.key in ("enter", "escape", "ctrl+c"):
             self.editing = False
             if event.key != "enter":
@@ -206,7 +205,7 @@ class LiveApp(App[None]):
         self.pages = [Page("table", by)]
 
     def turn(self, step: int) -> None:
-        """The next view; within a detail the next section."""
+        """Show the next view; on a detail page choose the next section."""
         if self.page.kind == "table":
             self.show_by(VIEWS[(VIEWS.index(self.page.by) + step) % len(VIEWS)])
             return
@@ -220,7 +219,7 @@ class LiveApp(App[None]):
         self.shown.window = WINDOWS[(WINDOWS.index(self.shown.window) + 1) % len(WINDOWS)]
 
     def sort(self, step: int, wrap: bool = False) -> None:
-        """By the next of the columns that are shown."""
+        """Sort by the next visible column."""
         width = self.canvas.size.width
         shown = fit(HEALTH, width) if self.page.by == "connections" else fit(ROWS, width)
         names = [c.name for c, _ in shown if c.key is not None]
@@ -247,7 +246,7 @@ class LiveApp(App[None]):
         return self.move(step * max(self.canvas.size.height - 8, 1))
 
     def open(self) -> None:
-        """What the chosen row is made of; its last messages, where it is part of something already; one message."""
+        """Open the chosen row: its parts, its last messages if it is a part already, or one message."""
         scope, row = self._chosen_scope(), self._chosen_row()
         if isinstance(row, Message):
             self._enter(Page("message", message=row))
@@ -280,7 +279,7 @@ class LiveApp(App[None]):
         self.editing = self.page.kind not in TEXTS
 
     def back(self) -> None:
-        """Away with the filter, else with the page."""
+        """Clear the filter, else close the page."""
         if self.shown.filter:
             self.shown.filter = ""
         elif len(self.pages) > 1:
@@ -293,7 +292,7 @@ class LiveApp(App[None]):
         self.live.monitor.reset()
 
 
-#: What keys do; False: the rows stay as they are.
+#: Keys and their actions. An action that returns False does not need new rows.
 KEYS: dict[str, Any] = {
     **{str(n): (lambda app, by=by: app.show_by(by)) for n, by in enumerate(VIEWS, 1)},
     **dict.fromkeys(("tab", "right"), lambda app: app.turn(1)),

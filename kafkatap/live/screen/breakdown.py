@@ -1,8 +1,8 @@
-"""Counts of a window as rows for people: one for each API, client, topic or broker.
+"""Counts of a window as rows: one for each API, client, topic or broker.
 
-Requests that wait for something else (Fetch for data, JoinGroup and SyncGroup for other members) take the time they
-take: a row's times are those of its other requests. Only where it has no others are they of these (long polls last
-of all), and the row says so (`waits`): such times tell nothing about a broker.
+Some requests wait for something else: Fetch for data, JoinGroup and SyncGroup for other members. Their times do not
+show a slow broker. So a row has the times of its other requests. If it has no others, it has the times of waiting ones
+(long polls only if there is nothing else), and `waits` is True.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from kafkatap.reports.sections.latency import names_by
 
 SECOND = 1_000_000_000
 BY = ("api", "client", "topic", "broker")
-#: Which of a row's times are shown: those of requests that wait for nothing, else of waiting ones, else of long polls.
+#: Kinds of requests, in the order in which a row prefers their times.
 _PROMPT, _WAITING, _LONG_POLL = range(3)
 
-#: Columns of tally.GROUP_VALUES that a row adds up.
+#: Columns of tally.GROUP_VALUES that are summed for a row.
 _SUMMED = (
     "answered", "no_reply_expected", "unanswered", "response_lost", "request_bytes", "response_bytes", "throttled",
     "throttle_wait_ns", "failed_exchanges", "error_codes",
 )  # fmt: skip
 
 Label = int | str | None
-#: What is looked at, from the whole inwards: (one of BY, the name there), and in `recent` also ("connection", number).
+#: A part of the traffic, from the outside in: (one of BY, name); in `recent_exchanges` also ("connection", number).
 Scope = tuple[tuple[str, str | int | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one API, client, topic or broker did in a window. Rates are per second, durations ns, None: there is none.
+    """One API, client, topic or broker in a window. Rates are per second, durations ns, None if unknown.
 
-    `name` is as it came on the wire, None for requests without a client_id or topic. `api_key` is that of a row by
-    API. An exchange on several topics counts for each of them.
+    `name` is the name on the wire, None for requests without a client_id or topic. `api_key`: of a row by API, else
+    None. An exchange with several topics counts for each.
     """
 
     name: str | None
     api_key: int | None
-    waits: bool  # its times are of requests that wait for data or for other members
-    long_poll: bool  # ... and of Fetches that waited out their max_wait_ms
+    waits: bool  # its times are those of requests that wait for data or for other members
+    long_poll: bool  # ... of Fetches that waited out their max_wait_ms
     requests: int
     request_rate: float
     in_rate: float  # bytes of requests
@@ -68,8 +68,8 @@ class Row:
 
 
 def window_rows(counts: ReportCounts, context: Context, by: str, length: int, within: Scope = ()) -> list[Row]:
-    """Rows by one of BY, the most requests first. `length`: of the window, ns. `within`: only what belongs to it; a
-    topic can only be told apart by API."""
+    """Rows by one of BY, the most requests first. `length`: of the window, ns. `within`: only this part of the traffic.
+    A topic can only be broken down by API."""
     topics = by == "topic" or any(kind == "topic" for kind, _ in within)
     table, histograms = (counts.topics, counts.topic_histograms) if topics else (counts.groups, counts.histograms)
     c = group_columns(table, tally.TOPIC_KEY if topics else tally.GROUP_KEY)
@@ -80,7 +80,7 @@ def window_rows(counts: ReportCounts, context: Context, by: str, length: int, wi
 
 
 def total_row(counts: ReportCounts, length: int) -> Row | None:
-    """One row of everything; None where there was nothing."""
+    """One row of all traffic; None if there was none."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
     e = group_columns(counts.errors, tally.ERROR_KEY)
     frequent: Counter[int] = Counter()
@@ -99,14 +99,14 @@ def _names(c: Mapping[str, Array], context: Context, by: str) -> Sequence[Label]
 
 
 def _chosen(c: Mapping[str, Array], context: Context, within: Scope) -> Sequence[bool] | None:
-    """Which groups belong to all of a scope."""
+    """Which groups belong to a scope."""
     parts = [[name == wanted for name in _names(c, context, kind)] for kind, wanted in within]
     return [all(fits) for fits in zip(*parts, strict=True)] if parts else None
 
 
 def _top_errors(counts: ReportCounts, context: Context, by: str, within: Scope) -> dict[Label, str]:
-    """The most frequent error of each row, by name."""
-    # Error codes do not tell long polls apart: each stands for both.
+    """The most frequent error code of each row, by name."""
+    # Counts of error codes do not separate long polls: each counts for both.
     e = {name: np.tile(column, 2) for name, column in group_columns(counts.errors, tally.ERROR_KEY).items()}
     e["long_poll"] = np.repeat((0, 1), len(counts.errors))
     names = _names(e, context, by)
@@ -135,11 +135,11 @@ def _rows(
         for i, (name, tier) in enumerate(zip(names, tiers.tolist(), strict=True))
     ]
     rolled = roll_up(table, tally.GROUP_VALUES, histograms, labels)
-    return _made(rolled, dict(zip(names, c["api_key"].tolist(), strict=True)) if api else {}, errors, length)
+    return _to_rows(rolled, dict(zip(names, c["api_key"].tolist(), strict=True)) if api else {}, errors, length)
 
 
-def _made(rolled: Rolled, api_keys: Mapping[Label, int], errors: Mapping[Label, str], length: int) -> list[Row]:
-    """Rows of what was rolled up by (name, tier): all tiers of a name added up, times of its first that has any."""
+def _to_rows(rolled: Rolled, api_keys: Mapping[Label, int], errors: Mapping[Label, str], length: int) -> list[Row]:
+    """Rows from groups rolled up by (name, tier): sums of all tiers, times of the first tier that has any."""
     places: dict[Label, int] = {}
     place_of = np.array([places.setdefault(name, len(places)) for name, _ in rolled.keys], np.int64)
     v = {column: np.zeros(len(places), np.int64) for column in _SUMMED}
@@ -170,7 +170,7 @@ def _made(rolled: Rolled, api_keys: Mapping[Label, int], errors: Mapping[Label, 
 
 
 def _timed(rolled: Rolled, place_of: Array, places: int) -> Array:
-    """Of each place the rolled row whose times are shown: the first tier with answers, else the first at all."""
+    """The rolled row with the times of each place: the first tier with answers, else the first."""
     tiers = np.array([tier for _, tier in rolled.keys], np.int64)
     rank = tiers + np.where(rolled.values["answered"] > 0, 0, _LONG_POLL + 1)
     order = np.lexsort((rank, place_of))

@@ -1,7 +1,7 @@
-"""Columns of the live screen: what of a row, connection or message is shown, and what of it where there is less room.
+"""Columns of the live screen, and which of them fit.
 
-Widths depend on the terminal and not on the values, so that nothing moves from one second to the next. Nothing from
-the wire leaves here unescaped, and what matters is told by more than its colour.
+Widths depend on the terminal and not on the values, so nothing moves from one second to the next. All text from the
+wire is escaped here. Colours are never the only sign of something.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ BAD, WARN, DIM, HEAD = "bold red", "yellow", "dim", "bold cyan"
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """`rank`: the highest goes first where there is no room. `wish`: how wide it is to be before columns of higher rank
-    are shown; `most`: how wide it may get. Numbers do not grow.
+    """`rank`: columns of the highest rank are dropped first. `wish`: the width before columns of higher rank are added.
+    `most`: the maximum width. Columns of numbers do not grow.
 
-    `key`: what to sort by (None: never sorted by); greater is worse, or first in the alphabet for texts.
+    `key`: the sort key; greater is worse, texts sort by the alphabet. None: rows are never sorted by this column.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Column(Generic[T]):
 
 
 def fit(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]:
-    """The columns that are shown, and how wide."""
+    """The columns that fit, with their widths."""
     shown = sorted(columns, key=lambda c: c.rank)
     while len(shown) > 1:
         wishes = [max(c.width, c.wish) for c in shown[:-1]]
@@ -59,7 +59,7 @@ def fit(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]
         return [(shown[0], max(width, 1))]
     for wanted in ("wish", "most"):
         room = {c.name: max(getattr(c, wanted) - widths[c.name], 0) for c in shown}
-        for c in shown:  # each its share
+        for c in shown:  # in proportion
             more = -(-left * room[c.name] // (sum(room.values()) or 1))
             widths[c.name] += (more := min(more, left, room.pop(c.name)))
             left -= more
@@ -67,7 +67,7 @@ def fit(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]
 
 
 def heading(shown: Sequence[tuple[Column[T], int]], sort: str = "", reverse: bool = False) -> Line:
-    """The line of titles; the column that rows are sorted by carries an arrow."""
+    """The line of titles, with an arrow at the column that rows are sorted by."""
     line: Line = []
     for column, width in shown:
         arrow = ("▲" if reverse else "▼") if column.name == sort else ""
@@ -107,7 +107,7 @@ def shown_name(name: str | None) -> str:
 
 
 def _time(value: int | None, waits: bool, style: str = "") -> Span:
-    """A duration; in brackets where it tells nothing about a broker, as the request waited for something else."""
+    """A duration, in brackets if the request waited for something else than the broker."""
     if value is None:
         return NONE, DIM
     text = units.duration(value)
@@ -127,7 +127,7 @@ def _size(value: float | None) -> Span:
 
 
 def _prompt(value: int | None, waits: bool) -> int:
-    """To sort by: what waits for something else comes after all that does not."""
+    """The sort key of a time: rows that wait for something else come last."""
     return -2 if value is None else -1 if waits else value
 
 
@@ -155,7 +155,7 @@ ROWS: tuple[Column[Row], ...] = (
 )  # fmt: skip
 
 
-#: Of the brokers' connections.
+#: Columns of the connections view.
 HEALTH: tuple[Column[BrokerRow], ...] = (
     Column("name", "broker", 0, 15, lambda r: (units.safe(r.name), ""), lambda r: r.name, 47, False, 21),
     Column("open", "open", 2, 7, lambda r: _count(r.open), lambda r: r.open),
@@ -201,11 +201,11 @@ def message_columns(utc: bool) -> tuple[Column[Message], ...]:
 
 
 def result_of(message: Message) -> Span:
-    """What came of a request: error codes, else why there is no answer, else what it waited for."""
+    """The result of a request: error codes, else the outcome without a response, else throttling."""
     if message.error_codes:
         return ", ".join(name if n == 1 else f"{name} x{n}" for name, n in message.error_codes), BAD
     if message.outcome == "no_reply_expected":
-        return "no reply asked", DIM
+        return "no reply expected", DIM
     if message.outcome != "answered":
         return message.outcome.replace("_", " "), WARN
     if message.throttle_time_ms:
@@ -215,8 +215,8 @@ def result_of(message: Message) -> Span:
     return "ok", DIM
 
 
-def told(m: Message, utc: bool) -> list[Line]:
-    """All that is known of a message, a line each."""
+def message_lines(m: Message, utc: bool) -> list[Line]:
+    """All that is known of an exchange, one line each."""
 
     def time(value: int | None) -> str:
         return NONE if value is None else units.duration(value)

@@ -1,7 +1,7 @@
-"""The live screen as lines of text: what is drawn, and not how it reaches the terminal.
+"""The live screen as lines of text, independent of the terminal.
 
-`frame` makes all lines of a screen of any size, of spans of (text, style). Fields of the head and the foot have ranks:
-those of the highest go first where the screen is narrow.
+`screen_lines` returns all lines of a screen of any size, each a list of (text, style). Fields of the head and the foot
+have ranks: fields of the highest rank are dropped first if the screen is narrow.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkatap.reports import units
 from ..broker_health import value
 from ..governor import FULL, LEVELS
 from .breakdown import SECOND
-from .columns import BAD, DIM, WARN, Line, Span, cells, fit, heading, rate, told
+from .columns import BAD, DIM, WARN, Line, Span, cells, fit, heading, message_lines, rate
 from .pages import TEXTS, VIEWS, Page, Section, Shown, scope_text, window_text
 
 if TYPE_CHECKING:
@@ -33,54 +33,56 @@ KEYS_INSIDE = (
 
 HELP = """\
 Keys
-  1 2 3 4       all by API, client, topic, broker; also tab, left and right
+  1 2 3 4       by API, client, topic, broker; also tab, left and right
   5             the connections of each broker
   w             window: the last 10 s, the last minute, since the start
   s  < >        sort by the next column; by the one to the left or right
-  r             the other way round
-  /             only rows that hold a text; enter keeps it, esc clears it
+  r             reverse the order
+  /             only rows that contain a text; enter keeps it, esc clears it
   up down       choose a row; also j k, page up, page down, home, end
-  enter         open it: what it is made of, connections, last messages
+  enter         open it: its parts, connections and last messages
                 enter on a message: all that is known of it
-  tab           on to the next part of what was opened
+  tab           the next part of an opened row
   l             the last messages of the chosen row
   esc           back; also backspace
-  p  space      hold the screen still, all of it; counting goes on
-  z             start the counts anew
-  q             end, with the report
+  p  space      hold the screen; counting continues
+  z             restart the counts
+  q             quit, and print the report
 
 Columns
   req/s         requests a second
-  p50  p99      the broker's own time, from the request's last byte (or from
-                when the broker could begin) to the response's first byte
+  p50  p99      broker time: from the request's last byte to the response's
+                first byte, without head-of-line wait and throttle wait
   (1.02 s)      in brackets: the requests wait for data or for other members
-                (Fetch, JoinGroup, SyncGroup), which does not make a broker
-                slow; rows with other requests show the times of those
-  total p99     from the request's first byte to the response's last one
-  throttled     responses with throttle_time_ms above zero
-  quota         what requests waited on the wire because of quotas, summed
+                (Fetch, JoinGroup, SyncGroup); this does not show a slow
+                broker. Rows with other requests show the times of those
+  total p99     from the request's first byte to the response's last byte
+  throttled     responses with throttle_time_ms above 0
+  thr.wait      throttle wait: time that requests waited on the wire because
+                of throttling, summed
   unans.        requests without a response
-  err/s, error  error codes a second, at any level of the responses, and the
-                most frequent one
+  failed        exchanges with an error code
+  codes/s       error codes a second, at any level of the responses
+  error code    the most frequent error code
   in/s  out/s   bytes of requests and of responses a second
 
 Connections (5)
-  open          connections that are there now
+  open          open connections
   opened        handshakes in the window
-  refused       a RST answered the SYN: nothing listens there
-  no answer     SYNs that nothing answered for a second
+  refused       a RST answered the SYN: no process listens there
+  no answer     nothing answered the SYN for a second
   resets        connections that a RST ended
-  retrans.      packets that were sent again, by either end
-  zero win.     packets that say that the receiver has no room
+  retrans.      retransmitted packets of both ends
+  zero win.     packets with a receive window of zero
   rtt           mean round trip of the handshakes
 
 Head
-  drops         packets that the kernel dropped, not taken in time
-  level         full: all is decoded; no topics: of bodies only error codes
-                and throttling; headers only: requests, responses and their
-                times; paused: in turns nothing
-  waiting       requests that have no response yet
-  encrypted     the part of the traffic that is TLS: nothing can be read
+  drops         packets that the kernel dropped, not read in time
+  level         full: everything is decoded; no topics: only error codes and
+                throttling of the bodies; headers only: requests, responses
+                and their times; paused: at times nothing is read
+  waiting       requests without a response so far
+  encrypted     the share of the traffic that is TLS, which cannot be read
 """
 
 
@@ -89,8 +91,8 @@ HELP_LINES: list[Line] = [[(line, "bold" if line[:1].strip() else "")] for line 
 
 @dataclass(slots=True)
 class Drawing:
-    """What the screen is to show. `held`: since when it stands still; `editing`: the filter is being typed; `notice`:
-    what is to be told now."""
+    """What the screen shows. `held`: since when it is held; `editing`: whether the filter is being typed; `notice`: a
+    line for the user."""
 
     page: Page
     depth: int
@@ -103,7 +105,7 @@ class Drawing:
 
 
 def screen_lines(drawing: Drawing, width: int, height: int) -> list[Line]:
-    """`height` lines, none wider than `width`; sets the page's `cursor`, `at` and `top` to what fits."""
+    """`height` lines, none wider than `width`. Sets the `cursor`, `at` and `top` of the page."""
     head = list(_head(drawing, width))
     keep = 4 if height >= 14 else 2 if height >= 8 else 1
     head = head[:keep] if keep == 4 else [head[-1]] if keep == 1 else [head[2], head[3]]
@@ -113,7 +115,7 @@ def screen_lines(drawing: Drawing, width: int, height: int) -> list[Line]:
 
 
 def cropped(line: Line, width: int) -> Line:
-    """What of a line fits."""
+    """The part of a line that fits."""
     kept: Line = []
     for text, style in line:
         if width <= 0:
@@ -124,7 +126,7 @@ def cropped(line: Line, width: int) -> Line:
 
 
 def _fields(fields: Sequence[Field], width: int, gap: str = "   ") -> Line:
-    """Fields beside each other, as many as fit."""
+    """Fields side by side, as many as fit."""
     shown = list(fields)
 
     def needed() -> int:
@@ -185,11 +187,11 @@ def _head(drawing: Drawing, width: int) -> Iterator[Line]:
         ],
         width,
     )
-    yield _where(drawing, width)
+    yield _view_line(drawing, width)
 
 
 def _troubles(status: Status) -> list[Field]:
-    """Connections that could not be opened, or were reset, in the last 10 s; nothing where there were none."""
+    """Connections that could not be opened, or were reset, in the last 10 s. Empty if there were none."""
     resets = value(status.troubles, "reset_by_client") + value(status.troubles, "reset_by_broker")
     counts = (
         (0, "refused", value(status.troubles, "refused"), f"{BAD} reverse"),
@@ -199,8 +201,8 @@ def _troubles(status: Status) -> list[Field]:
     return [_field(rank, name, f"{count:,} in 10 s", style) for rank, name, count, style in counts if count]
 
 
-def _where(drawing: Drawing, width: int) -> Line:
-    """What is looked at, and how."""
+def _view_line(drawing: Drawing, width: int) -> Line:
+    """The line above the rows: the view, the window and the filter."""
     page, shown = drawing.page, drawing.shown
     fields: list[Field] = []
     if page.kind == "table":
@@ -245,12 +247,12 @@ def _foot(drawing: Drawing, width: int) -> Iterator[Line]:
     yield _fields([(rank, [(key, "bold"), (f" {what}", DIM)]) for rank, key, what in keys], width, "  ")
 
 
-#: Lines of the body that are no row of a section.
+#: Lines of the body that are not rows of a section.
 _TITLE, _HEADING, _EMPTY, _MORE, _BLANK = range(-5, 0)
 
 
 def _lines(sections: Sequence[Section], titles: bool) -> list[tuple[int, int]]:
-    """(section, row or one of the above) of each line of the body."""
+    """(section, row or one of the constants above) of each line of the body."""
     lines: list[tuple[int, int]] = []
     for n, section in enumerate(sections):
         if titles:
@@ -260,7 +262,7 @@ def _lines(sections: Sequence[Section], titles: bool) -> list[tuple[int, int]]:
 
 
 def place_cursor(page: Page, sections: Sequence[Section]) -> tuple[int, int] | None:
-    """The (section, row) that is chosen: the key's, where it is gone what stands in its place; None: no rows."""
+    """The chosen (section, row): that of the key, or the one in its place if it is gone. None without rows."""
     places = [(n, i) for n, section in enumerate(sections) for i in range(len(section.rows))]
     if not places:
         return None
@@ -276,7 +278,7 @@ def place_cursor(page: Page, sections: Sequence[Section]) -> tuple[int, int] | N
 def _body(drawing: Drawing, width: int, height: int) -> list[Line]:
     page, shown, sections = drawing.page, drawing.shown, drawing.sections
     if page.kind in TEXTS:
-        text = HELP_LINES if page.message is None else told(page.message, shown.utc)
+        text = HELP_LINES if page.message is None else message_lines(page.message, shown.utc)
         page.top = max(0, min(page.top, len(text) - height))
         return _filled(text[page.top :], height)
     titles = page.kind == "detail"
@@ -288,7 +290,7 @@ def _body(drawing: Drawing, width: int, height: int) -> list[Line]:
     lines_of = _lines(sections, titles)
     room = height - len(fixed)
     at = lines_of.index(chosen) if chosen is not None else 0
-    first = 0 if chosen is None or page.at == 0 else at  # with the first row, what stands above it
+    first = 0 if chosen is None or page.at == 0 else at  # show the lines above the first row with it
     page.top = max(0, min(page.top, first, max(len(lines_of) - room, 0)), at - room + 1)
     body: list[Line] = []
     for n, i in lines_of[page.top : page.top + room]:

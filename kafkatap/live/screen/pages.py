@@ -1,7 +1,7 @@
-"""Pages of the live screen, and what is on them: all by API, client, topic or broker; one of these; its messages.
+"""Pages of the live screen and their rows: tables by API, client, topic or broker; one of these; its messages.
 
-A page is made of sections, one below the other. `sections` reads counts and recent exchanges under the monitor's lock
-and gives plain rows; how they look is `columns`' and `frame`'s business.
+A page has sections, one below the other. `sections` reads counts and recent exchanges under the monitor's lock and
+returns plain rows. `columns` and `drawing` decide how they look.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Lengths of the windows, seconds; None: since the start.
 WINDOWS = (10, 60, None)
-#: Tables of all: counts of requests by one of BY, or the connections of brokers.
+#: Views: requests by one of BY, or the connections of brokers.
 VIEWS = (*BY, "connections")
-#: What one of them consists of.
+#: The breakdown of one row of a view.
 PARTS = {"api": "client", "client": "api", "topic": "api", "broker": "client"}
 _PLURALS = {"api": "APIs", "client": "clients"}
 _SINGULARS = {"api": "API"}
 CONNECTIONS, LAST, MESSAGES = 10, 20, 200
-#: Kinds of pages that are text, without rows to choose from.
+#: Kinds of pages without rows.
 TEXTS = ("message", "help")
 
 
 @dataclass(slots=True)
 class Page:
-    """`kind`: table (all, by `by`, one of VIEWS), detail (of `scope`), messages (of `scope`), message, help. `ends`:
-    what the scope's connection is called. `cursor`: the key of the row that was chosen, None: the first; `at`: where it
-    was; `top`: how many lines are scrolled out above."""
+    """`kind`: table (`by` one of VIEWS), detail (of `scope`), messages (of `scope`), message, help. `ends`: the name of
+    the scope's connection. `cursor`: the key of the chosen row, None for the first; `at`: its last place. `top`: how
+    many lines are scrolled out above."""
 
     kind: str
     by: str = "api"
@@ -58,10 +58,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rows of one kind. `keys` tell them apart from one second to the next; `opens`: what each leads to, if anything.
+    """Rows of one kind. `keys` identify them from one second to the next. `opens`: the scope that each row opens.
 
-    `hidden`: how many did not pass the filter; `more`: how many others there are; `sort`: the column that they are
-    sorted by, if they can be sorted.
+    `hidden`: how many rows did not pass the filter. `more`: a text about rows that are left out. `sort`: the column by
+    which they are sorted, "" if they cannot be sorted.
     """
 
     title: str
@@ -76,7 +76,7 @@ class Section:
 
 
 class Live:
-    """What is there now. `paused`: no, see `Frozen`."""
+    """The rows that the monitor has now."""
 
     def __init__(self, monitor: Monitor, recent: Recent) -> None:
         self.monitor, self._recent = monitor, recent
@@ -87,7 +87,7 @@ class Live:
 
     @contextmanager
     def reading(self, window: int | None) -> Iterator[tuple[ReportCounts, Context, Recent]]:
-        """Counts, names and exchanges, to be read before the end of the block."""
+        """Counts, names and exchanges, valid until the end of the block."""
         with self.monitor.reading(window) as counts:
             yield counts, names_of(self.monitor.engine), self._recent
 
@@ -98,7 +98,7 @@ class Live:
 
 
 class Frozen:
-    """What was there at one moment, whole: all windows, all names, all exchanges."""
+    """A copy of all rows at one moment: all windows, names and exchanges."""
 
     def __init__(self, live: Live) -> None:
         self.status = live.status
@@ -124,7 +124,7 @@ class Frozen:
 
 @dataclass(slots=True)
 class Shown:
-    """How all pages are looked at."""
+    """What all pages have in common: window, order and filter."""
 
     window: int | None = WINDOWS[0]
     sort: str = "requests"
@@ -154,7 +154,7 @@ def scope_text(page: Page) -> str:
 
 
 def sections(page: Page, look: Live | Frozen, shown: Shown) -> list[Section]:
-    """What is on a page now."""
+    """The sections of a page now."""
     if page.kind in TEXTS:
         return []
     if page.kind == "table" and page.by == "connections":
@@ -179,7 +179,7 @@ def sections(page: Page, look: Live | Frozen, shown: Shown) -> list[Section]:
 
 
 def _why_none(by: str, status: Status) -> str:
-    """What to say where there are no rows."""
+    """The text for a table without rows."""
     if not status.packets:
         return "no packets yet (does the filter let Kafka's through?)"
     if by == "topic" and status.level != FULL:
@@ -194,7 +194,7 @@ def _row_section(
 ) -> Section:
     kept = [row for row in rows if _passes(shown_name(row.name), shown)]
     column = _sorted(kept, ROWS, "requests", shown)
-    if column in ("p50", "p99", "total"):  # what waits for something else is never among the slow or the fast
+    if column in ("p50", "p99", "total"):  # rows that wait for something else always come last
         kept.sort(key=lambda row: row.waits or row.broker_p99 is None)
     columns = [_named(c, by) if c.name == "name" else c for c in ROWS]
     keys = [(by, row.name) for row in kept]
@@ -212,8 +212,8 @@ def _broker_section(rows: list[BrokerRow], shown: Shown) -> Section:
 
 
 def _sorted(rows: list[T], columns: Sequence[Column[T]], usual: str, shown: Shown) -> str:
-    """Sort rows by the column that is chosen, where these columns have none of that name by the usual one ("": they
-    stay as they are); its name."""
+    """Sort rows by the chosen column, or by the usual one if these columns do not have it ("": do not sort). Return its
+    name."""
     named = {column.name: column for column in columns}
     column = named.get(shown.sort) or named.get(usual)
     if column is None or column.key is None:
@@ -223,7 +223,7 @@ def _sorted(rows: list[T], columns: Sequence[Column[T]], usual: str, shown: Show
 
 
 def _connection_section(found: list[Connection], scope: Scope, shown: Shown, title: str) -> Section:
-    columns = [c for c in connection_columns(shown.utc) if not _said(c.name, scope)]
+    columns = [c for c in connection_columns(shown.utc) if not _is_in_heading(c.name, scope)]
     rows = found[:CONNECTIONS]
     opens: list[Scope] = [(*scope, ("connection", c.connection)) for c in rows]
     keys = [("connection", c.connection) for c in rows]
@@ -232,7 +232,7 @@ def _connection_section(found: list[Connection], scope: Scope, shown: Shown, tit
 
 
 def _message_section(found: list[Message], scope: Scope, shown: Shown, title: str) -> Section:
-    columns = [c for c in message_columns(shown.utc) if not _said(c.name, scope)]
+    columns = [c for c in message_columns(shown.utc) if not _is_in_heading(c.name, scope)]
     rows = [m for m in found if _passes(_text_of(m), shown)]
     keys = [("message", m.exchange) for m in rows]
     opens: list[Scope] = [()] * len(rows)
@@ -244,8 +244,8 @@ def _named(column: Column[Row], by: str) -> Column[Row]:
     return Column(column.name, title, column.rank, column.width, column.show, column.key, column.most, column.right)
 
 
-def _said(column: str, scope: Scope) -> bool:
-    """Whether a column says what the heading says already."""
+def _is_in_heading(column: str, scope: Scope) -> bool:
+    """Whether the heading has the value of a column already."""
     kinds = {kind for kind, _ in scope}
     return {"client_id": "client", "client": "connection", "broker": "broker"}.get(column, "?") in kinds
 

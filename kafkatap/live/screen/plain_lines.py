@@ -46,10 +46,10 @@ class Plain(Sink):
         self._health = added({})
         self._any = self._broken = False
 
-    def health(self, rows: Mapping[str, Array]) -> None:
+    def add_health(self, rows: Mapping[str, Array]) -> None:
         self._health += added(rows)
 
-    def second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         self._counts.merge(counts)
         self._now = now
         if self._seconds() >= self._interval // SECOND:

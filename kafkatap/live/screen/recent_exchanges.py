@@ -1,7 +1,7 @@
-"""The last exchanges, for those who look at single messages: two rings of rows, copied as they come.
+"""The last exchanges, for the screen: two rings of rows.
 
-A batch costs two copies of memory; names are looked up only for what is shown, or when the engine is about to give its
-numbers to others (`forget`): then what the rings hold gets numbers of a table of names kept here, -2 and below.
+Adding a batch costs two copies of memory. Names are looked up only for shown rows, and when the engine is about to
+change its numbers (`resolve_names`): then the rows get numbers of a table of names here, -2 and below.
 """
 
 from __future__ import annotations
@@ -13,31 +13,40 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import EXCHANGE, NO_INT32, NO_TIME, ORPHAN_RESPONSE, OUTCOMES, RESULT, WAITS
+from kafkatap.dissector.dtypes import (
+    EXCHANGE,
+    EXCHANGE_STRINGS,
+    NO_INT32,
+    NO_TIME,
+    ORPHAN_RESPONSE,
+    OUTCOMES,
+    RESULT,
+    WAITS,
+)
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Array, Batch, as_results, endpoint, uuid_text
 from kafkatap.reports.counting.counts import rows_of
 from kafkatap.reports.counting.rollup import api_label, maybe
 from kafkatap.reports.sections.error_codes import error_label
 
-from ..provisional_rows import without_counted
+from ..provisional_rows import without_confirmed
 from ..sink import Sink
 from .breakdown import Scope
 
 if TYPE_CHECKING:
     from ...engine import Engine
 
-#: Exchanges that are kept, and rows of what they answered: 12 MB and 3 MB.
+#: Exchanges that are kept, and result rows: 12 MB and 3 MB.
 CAPACITY = 1 << 16
-#: Own numbers of names: the first, and so on downwards. -1 is null.
+#: The first own number of a name; the next ones are below it. -1 is null.
 _FIRST_OWN = -2
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One exchange. Times are ns since the epoch, durations ns (None: not answered), texts as they came."""
+    """One exchange. Times are ns since the epoch, durations ns (None: not answered), texts as on the wire."""
 
-    at: int  # its request's first byte, an orphan response's own
+    at: int  # the request's first byte, or the first byte of an orphan response
     exchange: int
     connection: int
     client: str  # address and port
@@ -54,19 +63,19 @@ class Message:
     throttle_wait_ns: int | None
     total_ns: int | None
     throttle_time_ms: int | None
-    waits: bool  # for data or for other members, as its API does
+    waits: bool  # whether its API waits for data or for other members
     error_codes: tuple[tuple[str, int], ...]  # name and count, the most frequent first
-    topics: tuple[str, ...]  # where they are known
+    topics: tuple[str, ...]  # if known
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection that is in the ring. Broker times are of requests that wait for nothing else."""
+    """A connection in the ring. Broker times exclude requests that wait for something else."""
 
     connection: int
     client: str
     broker: str
-    client_id: str | None  # the last one seen
+    client_id: str | None  # of its last request
     requests: int
     failed: int  # exchanges with a non-zero error code
     throttled: int
@@ -77,12 +86,12 @@ class Connection:
 
 
 class Ring:
-    """The last `capacity` records that were put in. `rows` are in no order; `newest` puts them into one."""
+    """The last `capacity` records. `rows` are not sorted; `newest` sorts them."""
 
     def __init__(self, dtype: np.dtype[Any], capacity: int) -> None:
         self.dtype, self.capacity = dtype, capacity
         self.bytes: Array = np.zeros(capacity * dtype.itemsize, np.uint8)
-        self.head = 0  # where the next row goes
+        self.head = 0  # the place of the next row
         self.filled = 0
 
     @property
@@ -100,18 +109,18 @@ class Ring:
         self.head = (self.head + len(rows)) % self.capacity
 
     def newest(self, places: Array, n: int) -> Array:
-        """The last n of some ascending places of `rows`, the newest first."""
+        """The last n of some ascending places in `rows`, the newest first."""
         first = int(np.searchsorted(places, self.head if self.filled == self.capacity else 0))
         ordered: Array = np.concatenate((places[first:], places[:first]))[::-1][:n]
         return ordered
 
 
 class Recent(Sink):
-    """The last exchanges. Whoever asks holds the monitor's lock; `frozen` gives one that needs no lock."""
+    """The last exchanges. Callers have the monitor's lock; `frozen` returns a copy that needs no lock."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._exchanges = Ring(EXCHANGE, capacity)
-        self._results = Ring(RESULT, capacity)  # error codes, and one row for each topic of an exchange
+        self._results = Ring(RESULT, capacity)  # error codes, and one row per topic of an exchange
         self._engine: Engine | None = None
         self._strings: list[str | None] = []
         self._addresses: list[str | None] = []
@@ -119,20 +128,20 @@ class Recent(Sink):
     def __len__(self) -> int:
         return self._exchanges.filled
 
-    def batch(self, batch: Batch, engine: Engine) -> None:
-        batch = self._replace_provisional(without_counted(batch))
+    def add_batch(self, batch: Batch, engine: Engine) -> None:
+        batch = self._replace_provisional(without_confirmed(batch))
         self._engine = engine
         self._exchanges.put(batch.exchanges)
         if len(batch.results):
-            self._results.put(_telling(batch.results))
+            self._results.put(_kept_results(batch.results))
         if batch.topics is not None and len(batch.topics):
             self._results.put(as_results(batch.topics))
 
-    def provisional(self, batch: Batch, engine: Engine) -> None:
-        self.batch(batch, engine)
+    def add_provisional(self, batch: Batch, engine: Engine) -> None:
+        self.add_batch(batch, engine)
 
     def _replace_provisional(self, batch: Batch) -> Batch:
-        """Put final rows in the place of provisional ones that are still there; return the others."""
+        """Replace provisional rows in the ring by final ones. Return the other rows."""
         if batch.provisional is None or not batch.provisional.any():
             return batch
         places = rows_of(self._exchanges.rows["exchange"], batch.exchanges["exchange"])
@@ -140,8 +149,8 @@ class Recent(Sink):
         self._exchanges.rows[places[late]] = batch.exchanges[late]
         return replace(batch, exchanges=taken(batch.exchanges, np.flatnonzero(~late)))
 
-    def forget(self, engine: Engine) -> None:
-        """Give what the rings hold numbers of their own."""
+    def resolve_names(self, engine: Engine) -> None:
+        """Replace the numbers in the rings by own ones."""
         self._engine = engine
         strings: dict[str | None, int] = {}
         addresses: dict[str | None, int] = {}
@@ -157,23 +166,23 @@ class Recent(Sink):
         new = [(rows, name, _renumbered(rows[name], look_up, own)) for rows, name, look_up, own in tables]
         for rows, name, column in new:
             rows[name] = column
-        for rows, name in ((e, "client_software"), (e, "client_software_version"), (r, "name")):
-            rows[name] = -1  # nobody asks for these
+        for rows, name in (*((e, name) for name in EXCHANGE_STRINGS if name != "client_id"), (r, "name")):
+            rows[name] = -1  # the screen does not show these
         self._strings, self._addresses = list(strings), list(addresses)
 
     def frozen(self) -> Recent:
-        """A copy of what is here now, with names of its own."""
+        """A copy of the rows now, with own names."""
         copy = Recent(0)
         copy._engine, copy._strings, copy._addresses = self._engine, self._strings, self._addresses
         for mine, theirs in ((self._exchanges, copy._exchanges), (self._results, copy._results)):
             theirs.capacity, theirs.head, theirs.filled = mine.capacity, mine.head, mine.filled
             theirs.bytes = mine.bytes.copy()
         if copy._engine is not None:
-            copy.forget(copy._engine)
+            copy.resolve_names(copy._engine)
         return copy
 
     def matching(self, within: Scope = (), n: int = 100) -> list[Message]:
-        """The n exchanges of a scope that were finished last, those that began last first."""
+        """The n exchanges of a scope that finished last, the latest begin first."""
         places = self._exchanges.newest(self._places(within), n)
         chosen = taken(self._exchanges.rows, places)
         errors, topics = self._answers(chosen["exchange"])
@@ -217,29 +226,29 @@ class Recent(Sink):
         return int(known.max() - known.min()) if len(known) else 0
 
     def _places(self, within: Scope) -> Array:
-        """Where the exchanges of a scope are, ascending."""
+        """The places of the exchanges of a scope, ascending."""
         rows = self._exchanges.rows
         fits = np.ones(len(rows), bool)
         for kind, name in within:
             if kind == "connection":
                 fits &= rows["connection"] == name
             elif kind == "client":
-                fits &= _named_so(rows["client_id"], self._text, name)
+                fits &= _have_name(rows["client_id"], self._text, name)
             elif kind == "api":
                 numbers = rows["api_key"].astype(np.int64) * 2 + (rows["long_poll"] != 0)
-                fits &= _named_so(numbers, lambda n: api_label(n >> 1, n & 1), name)
+                fits &= _have_name(numbers, lambda n: api_label(n >> 1, n & 1), name)
             elif kind == "broker":
                 ends = rows["broker_ip"].astype(np.int64) * 65536 + rows["broker_port"]
-                fits &= _named_so(ends, lambda n: endpoint(self._address(n >> 16), n & 65535), name)
+                fits &= _have_name(ends, lambda n: endpoint(self._address(n >> 16), n & 65535), name)
             else:
-                fits &= np.isin(rows["exchange"], self._about(name))
+                fits &= np.isin(rows["exchange"], self._with_topic(name))
         return np.flatnonzero(fits)
 
-    def _about(self, topic: str | int | None) -> Array:
-        """The numbers of exchanges on a topic."""
+    def _with_topic(self, topic: str | int | None) -> Array:
+        """The numbers of exchanges with a topic."""
         rows = self._results.rows
-        fits = _named_so(rows["topic"], self._text, topic) & (rows["topic"] != -1)
-        fits |= (rows["topic"] == -1) & (rows["topic_id"] != -1) & _named_so(rows["topic_id"], self._id_text, topic)
+        fits = _have_name(rows["topic"], self._text, topic) & (rows["topic"] != -1)
+        fits |= (rows["topic"] == -1) & (rows["topic_id"] != -1) & _have_name(rows["topic_id"], self._id_text, topic)
         numbers: Array = rows["exchange"][fits]
         return numbers
 
@@ -303,7 +312,7 @@ class Recent(Sink):
         return self._text(name) if name >= 0 else uuid_text(self._engine.strings[number] if number >= 0 else None)
 
     def _named(self, topic_ids: Array) -> Array:
-        """The numbers of topics' names by those of their ids, -1 where they are not known."""
+        """The numbers of topic names by the numbers of topic ids, -1 if unknown."""
         names = {} if self._engine is None else self._engine.topic_names
         found, inverse = np.unique(topic_ids, return_inverse=True)
         return np.array([names.get(int(n), -1) for n in found], np.int32)[inverse]
@@ -314,8 +323,8 @@ class Recent(Sink):
         return self._engine.addresses[number] if number >= 0 and self._engine is not None else None
 
 
-def _telling(results: Array) -> Array:
-    """Of RESULT rows (those of an exchange follow each other): error codes, and where another topic begins."""
+def _kept_results(results: Array) -> Array:
+    """The RESULT rows with an error code, and the first row of each topic. Rows of an exchange are adjacent."""
     exchange, topic, topic_id = results["exchange"], results["topic"], results["topic_id"]
     begins = np.ones(len(results), bool)
     begins[1:] = (exchange[1:] != exchange[:-1]) | (topic[1:] != topic[:-1]) | (topic_id[1:] != topic_id[:-1])
@@ -324,26 +333,26 @@ def _telling(results: Array) -> Array:
 
 
 def _as_dicts(rows: Array) -> list[dict[str, int]]:
-    """Records as plain values by name: to ask numpy for single ones takes far longer."""
+    """Records as dicts: much faster than single reads from numpy."""
     names = rows.dtype.names or ()
     return [dict(zip(names, row, strict=True)) for row in rows.tolist()]
 
 
-def _named_so(numbers: Array, look_up: Callable[[int], str | None], name: str | int | None) -> Array:
-    """bool: whose number means this name."""
+def _have_name(numbers: Array, look_up: Callable[[int], str | None], name: str | int | None) -> Array:
+    """Which numbers have this name: bool (n,)."""
     found, inverse = np.unique(numbers, return_inverse=True)
     fits: Array = np.array([look_up(int(n)) == name for n in found], bool)[inverse]
     return fits
 
 
 def _renumbered(column: Array, look_up: Callable[[int], str | None], own: dict[str | None, int]) -> Array:
-    """Numbers of the table `own` (grown here) for a column of others; -1 stays."""
+    """Replace the numbers of a column by those of the table `own`, which grows. -1 stays."""
     found, inverse = np.unique(column, return_inverse=True)
     numbers = [-1 if n == -1 else _FIRST_OWN - own.setdefault(look_up(int(n)), len(own)) for n in found]
     return np.array(numbers, column.dtype)[inverse]
 
 
 def _nearest(ascending: Array, part: int) -> int | None:
-    """A percentile (part of 10,000) by nearest rank."""
+    """A percentile (`part` of 10,000) by nearest rank."""
     rank = (len(ascending) * part + 9999) // 10000
     return int(ascending[max(rank, 1) - 1]) if len(ascending) else None

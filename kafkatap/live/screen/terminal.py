@@ -1,7 +1,7 @@
-"""The terminal as the live screen needs it: what it can do, and what happens when it goes away.
+"""The terminal of the live screen: its abilities, and its end.
 
-A terminal that is gone (a dropped ssh session) gives errors or an endless end of file to whoever still writes and
-reads: none of that may raise, or keep the process busy.
+After a dropped ssh session, writing to the terminal fails, and reading returns end of file forever. Neither may raise,
+or keep the process busy.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from contextlib import contextmanager, suppress
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
-#: Seconds that are waited for a terminal that takes nothing, once the screen is to end.
+#: Seconds to wait at the end for a terminal that accepts no output.
 _PATIENCE = 0.3
 
 
 class Output:
-    """The terminal for writing: never fails, and never waits for one that does not take anything (a session whose
-    network is away) once `ending` is set: what is left is then thrown away."""
+    """The terminal for writing. It never fails. Once `ending` is set, it does not wait for a terminal that accepts no
+    output, as in a session without network: the rest is dropped."""
 
     def __init__(self) -> None:
         self.ending = threading.Event()
         self._gone = False
-        try:  # opened anew, as not to wait is a property of the open file, which the shell has as well
+        try:  # open it again: O_NONBLOCK would otherwise apply to the shell too
             self._file = os.open(os.ttyname(1), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
             self._file = os.dup(1)
@@ -54,7 +54,7 @@ class Output:
 
 
 class Driver(LinuxDriver):
-    """textual's driver, on standard output, without complaints when the terminal is gone."""
+    """textual's driver, on standard output. It does not raise when the terminal is gone."""
 
     def __init__(
         self, app: App[None], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
@@ -65,11 +65,11 @@ class Driver(LinuxDriver):
         threading.Thread(target=self._await_end, name="live-screen-terminal", daemon=True).start()
 
     def _await_end(self) -> None:
-        """Until the terminal is gone: then nobody reads any more, as an end of file is read for ever."""
+        """Wait until the terminal is gone, then stop reading: it would return end of file forever."""
         poll = getattr(select, "poll", None)
         if poll is not None:
             poller = poll()
-            poller.register(self.fileno, 0)  # only for what is always told: hang-ups and errors
+            poller.register(self.fileno, 0)  # no events but hang-ups and errors, which are always reported
             poller.poll()
             self.exit_event.set()
 
@@ -79,28 +79,27 @@ class Driver(LinuxDriver):
 
 
 def gone() -> bool:
-    """Whether there is no terminal any more."""
+    """Whether the terminal is gone."""
     return not (os.isatty(0) and os.isatty(1))
 
 
 def moves_cursor() -> bool:
-    """Whether the terminal says that it can show a screen, and not only one line after the other."""
+    """Whether the terminal can move the cursor, by TERM."""
     return os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 @contextmanager
-def size_asked() -> Iterator[None]:
-    """The size is the terminal's own. Shells may export the one that it had at the start, and textual would believe
-    them after it was resized."""
-    told = {name: os.environ.pop(name) for name in ("COLUMNS", "LINES") if name in os.environ}
+def real_size() -> Iterator[None]:
+    """Hide COLUMNS and LINES. Some shells export them, and textual would use them even after a resize."""
+    hidden = {name: os.environ.pop(name) for name in ("COLUMNS", "LINES") if name in os.environ}
     try:
         yield
     finally:
-        os.environ.update(told)
+        os.environ.update(hidden)
 
 
 def has_colors() -> bool:
-    """Whether the terminal shows colours, and its user wants them."""
+    """Whether the terminal has colours, and NO_COLOR is not set."""
     if os.environ.get("NO_COLOR"):
         return False
     try:
@@ -108,13 +107,13 @@ def has_colors() -> bool:
 
         curses.setupterm(fd=1)
         return curses.tigetnum("colors") >= 8
-    except Exception:  # no such module, or no such terminal: curses.error cannot be named then
+    except Exception:  # no module curses, or an unknown terminal
         return not os.environ.get("TERM", "").startswith(("vt1", "vt2"))
 
 
 @contextmanager
-def signals_kept() -> Iterator[None]:
-    """Put back the handlers that textual's driver replaces."""
+def signal_handlers_restored() -> Iterator[None]:
+    """Restore the signal handlers that textual's driver replaces."""
     numbers = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
     before = [signal.getsignal(number) for number in numbers]
     try:

@@ -68,7 +68,7 @@ class SplitTables:
         source: LocatedSplit | None,
         received: int,
     ) -> None:
-        from kafkatap.dissector.programs.program import load_programs
+        from kafkatap.dissector.programs.loading import load_programs
 
         self._options = options
         self._table = table
@@ -109,7 +109,7 @@ class SplitTables:
     def count(self, run: SplitRun, reader: SplitReader | None) -> pa.RecordBatch:
         """A row OUTCOME with the rows of connections, and a row COUNTS, for reports."""
         counts = ReportCounts(by_topic=self._options.by_topic)
-        for batch in run.batches(reader):
+        for batch in self._selected(run, reader):
             counts.add(batch)
         context = run.context()
         connections = tables.connections_table(context.connections, context)
@@ -123,6 +123,10 @@ class SplitTables:
 
     # ------------------------------------------------------------
 
+    def _selected(self, run: SplitRun, reader: SplitReader | None) -> Iterator[Batch]:
+        """The batches of a run with the selected exchanges. The engine knows all topic names from the plan."""
+        return self._options.selection.apply(run.batches(reader), run.engine)
+
     def _made(
         self, run: SplitRun, reader: SplitReader | None, wanted: set[str], counts: ReportCounts | None = None
     ) -> Iterator[tuple[str, pa.Table]]:
@@ -130,7 +134,7 @@ class SplitTables:
         with tempfile.TemporaryFile(prefix="kafkatap-") as file:
             records = _SpilledRecords(file, self._collector, run) if self._collector is not None else None
             exchanges: list[Batch] = []
-            for batch in run.batches(reader):
+            for batch in self._selected(run, reader):
                 if counts is not None:
                     counts.add(batch)
                 exchanges.append(batch)

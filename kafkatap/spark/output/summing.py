@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.programs.program import load_programs
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.reports.batch import CONNECTION_ROW, PROTOCOLS, Array, Context, FileInfo
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTable, counts_of_rows

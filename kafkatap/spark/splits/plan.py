@@ -1,6 +1,6 @@
 """Plan the second pass: which split decodes which packets of each flow, and what it has to know before.
 
-Splits are ordered by the time of their files (as in `sources.ordered`), and within a file by place. Packets are
+Splits are ordered by the time of their files (as in `merge_captures`), and within a file by place. Packets are
 numbered over all of them. Each flow belongs to the first split that has it, up to its head in the next one, and so on.
 
 If packets of a flow from two files overlap in time, it was captured at both ends. All its packets go to the first

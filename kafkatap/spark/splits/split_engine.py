@@ -25,7 +25,8 @@ from kafkatap.reassembly.dtypes import ACK, CHUNK_START, LISTENER, OPENING_RESUM
 from kafkatap.reassembly.flows import flow_keys
 from kafkatap.reports.batch import Batch
 
-from ...engine import Assembled, Engine
+from ...assembly import Assembled
+from ...engine import Engine
 from .flow_state import FlowState, History, flow_state
 
 Array = np.ndarray[Any, Any]
@@ -125,7 +126,7 @@ class SplitEngine:
 
     def take(self, buffer: Array, packets: Array, first: int, count: int) -> Iterator[Batch]:
         """Take packets[first:count]; yield finished rows."""
-        yield from self._dissected(self.engine.assemble(buffer, packets, first, count))
+        yield from self._dissected(self.engine.assembly.feed(buffer, packets, first, count))
 
     def follow(self, buffer: Array, packets: Array, count: int) -> Iterator[Batch]:
         """Take packets of later splits that count here; these splits count them as read."""
@@ -140,16 +141,16 @@ class SplitEngine:
         """Count the connections of these flows up to here without ending them: another split continues them."""
         connections = np.array(self._with_earlier(self.current(flows).values()), np.int64)
         if len(connections):
-            yield from self._dissected([self.engine.detached(connections)])
+            yield from self._dissected([self.engine.assembly.detach(connections)])
             self.shared.update(self.dissector.connections["serial"][connections].tolist())
 
     def end_closed(self) -> Iterator[Batch]:
         """End the connections that were closed long before the latest packet."""
-        yield from self._dissected(self.engine.assemble_closed())
+        yield from self._dissected(self.engine.assembly.end_closed())
 
     def finish(self) -> Iterator[Batch]:
         """End all connections."""
-        yield from self._dissected(self.engine.assemble_rest())
+        yield from self._dissected(self.engine.assembly.end_all())
 
     # States.
 

@@ -18,7 +18,8 @@ from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import LISTENER, OPENING_SYN, PACKET
 from kafkatap.reassembly.flows import flow_keys
 
-from ...engine import Assembled, Engine
+from ...assembly import Assembled
+from ...engine import Engine
 from .flow_state import History, history_of
 from .seams import Seam, cut_out, joined
 from .split_engine import number_by_packet
@@ -34,7 +35,7 @@ SEAM_LIMIT = 256 * 1024
 
 
 class Packets(Protocol):
-    """A split as it is read: `sources.CaptureReader`, `splits.SplitReader`."""
+    """A split as it is read: `CaptureReader`, `splits.SplitReader`."""
 
     buffer: Array
     position: int
@@ -98,14 +99,14 @@ class _FlowEngine:
     def take(self, reader: Packets) -> tuple[Array, Array]:
         """Take the packets of a block; return the flow and the packet number of each of its segments."""
         self._segments.clear()
-        self._run(self.engine.assemble(reader.buffer, reader.packets, reader.position, reader.count))
+        self._run(self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, reader.count))
         if not self._segments:
             return np.zeros(0, np.int32), np.zeros(0, np.int64)
         flows, numbers = (np.concatenate(arrays) for arrays in zip(*self._segments, strict=True))
         return flows, numbers
 
     def finish(self) -> None:
-        self._run(self.engine.assemble_rest())
+        self._run(self.engine.assembly.end_all())
 
     def head_now(self, flow: int) -> int:
         """The head of the connection that a flow is in, 0 while there is none."""
@@ -146,7 +147,7 @@ class _FlowEngine:
             seen.settled = _earlier(seen.settled, facts.not_kafka_since)
             if facts.serial > self._last.get(key, 0):
                 self._last[key] = facts.serial
-                seen.history = history_of(facts, first, row, part.ended_ways[2 * i : 2 * i + 2])
+                seen.history = history_of(facts, first, row, part.ended_directions[2 * i : 2 * i + 2])
 
 
 def _earlier(one: int, other: int) -> int:

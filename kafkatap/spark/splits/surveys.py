@@ -33,6 +33,12 @@ class Surveys:
         self._leave_out_void()
 
     @property
+    def first(self) -> int | None:
+        """The time of the first packet, ns since the epoch; None if there is none."""
+        times = (survey.report.first for survey in self.surveys if survey.report is not None)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
     def file_numbers(self) -> list[int]:
         """The file of each split."""
         return [place.split.file for place in self.places]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...selection import EVERYTHING, Selection
 from .located_split import LocatedSplit
 from .plan import SplitTask
 from .survey import SplitSurvey
@@ -29,12 +30,14 @@ Row = tuple[int, int, str, bytes | None, bytes]
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How captures are read. `records`: decode records too; `by_topic`: count by topic for reports."""
+    """How captures are read. `records`: decode records too. `by_topic`: count by topic for reports. `selection`: the
+    exchanges that become rows and counts; tasks need absolute times in it."""
 
     ports: tuple[int, ...] = ()
     definitions: Definitions | None = None
     records: bool = False
     by_topic: bool = False
+    selection: Selection = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""The columns of batches as arrays that can be compared, null where the tables are null.
+"""Columns of batches as arrays that can be compared, with the nulls of the tables.
 
-A `Reading` gives one or more `Values` (any of them may fulfil a comparison) of the rows of its table; `texts` turns the
-numbers of a column into the texts that stand for them.
+A `ReadColumn` returns one or more `Values` for the rows of its table; one match is enough. A `Spelling` returns the
+texts of a number.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .verdicts import Values
 _PORT = 16
 
 
-Reading = Callable[[Array, Names], tuple[Values, ...]]
-#: The texts that a number stands for.
+ReadColumn = Callable[[Array, Names], tuple[Values, ...]]
+#: Returns the texts of a number.
 Spelling = Callable[[Names, int], tuple[str, ...]]
 
 
@@ -61,7 +61,7 @@ def response_status(rows: Array, names: Names) -> tuple[Values, ...]:
     return (_single(rows["response_status"], none),)
 
 
-def both(first: Reading, second: Reading, rows: Array, names: Names) -> tuple[Values, ...]:
+def both(first: ReadColumn, second: ReadColumn, rows: Array, names: Names) -> tuple[Values, ...]:
     """Two columns of which any may fulfil a comparison."""
     return (*first(rows, names), *second(rows, names))
 

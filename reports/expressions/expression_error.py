@@ -1,11 +1,11 @@
-"""What is wrong with an expression, told with the place."""
+"""`ExpressionError`: the reason, and the place in the expression."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-#: Characters of a long line that are shown before and behind the place.
+#: Characters of a long line that are shown before and after the place.
 _AROUND = 60
 
 

@@ -1,4 +1,4 @@
-"""The order of single messages, what is cut from them, and what the second pass knows of each."""
+"""The order of single messages, limits on their number, and the facts that the second pass adds to each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import pytest
 
 from kafkatap.dissector.dtypes import EXCHANGE, NO_TIME
 from kafkatap.dissector.inspection import Frames
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.machine import JOB
-from kafkatap.dissector.programs.program import load_programs
 from kafkatap.engine import Engine
-from kafkatap.passes.message_index import message_ids, message_times, survey
-from kafkatap.passes.messages import Collector, Message, read_messages
+from kafkatap.passes.message import Message
+from kafkatap.passes.message_collector import MessageCollector
+from kafkatap.passes.message_index import index_messages, message_ids, message_times
+from kafkatap.passes.messages import read_messages
+from kafkatap.reports.literals import Moment
+from kafkatap.selection import Selection, TimeWindow
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode, lose, merge
 from tests.wire.kafkatalk import METADATA, KafkaTalk, body, request, response, small_talk
@@ -28,27 +32,27 @@ def write(folder: Path, segments: Iterable[Segment]) -> str:
     return str(path)
 
 
-def messages_of(path: str, frames: bool = False, **asked: Any) -> list[Message]:
-    found = survey([path], Engine, **asked)
-    told = list(read_messages(found, Engine, Collector(found.order, frames)))
-    assert [m.id for m in told] == found.order.tolist()
-    return told
+def messages_of(path: str, frames: bool = False, **options: Any) -> list[Message]:
+    index = index_messages([path], Engine, **options)
+    messages = list(read_messages(index, Engine, MessageCollector(index.ids, frames)))
+    assert [m.id for m in messages] == index.ids.tolist()
+    return messages
 
 
 def test_equal_times_are_in_the_order_of_the_exchanges(tmp_path: Path) -> None:
     talks = [small_talk(4, client=("10.0.0.1", 40_000 + n), step_ns=0) for n in range(3)]
-    told = messages_of(write(tmp_path, merge(*(talk.segments for talk in talks))))
-    assert len(told) == 24
-    assert {m.time for m in told} == {START_NS}
-    assert [m.id for m in told] == sorted(m.id for m in told)
+    messages = messages_of(write(tmp_path, merge(*(talk.segments for talk in talks))))
+    assert len(messages) == 24
+    assert {m.time for m in messages} == {START_NS}
+    assert [m.id for m in messages] == sorted(m.id for m in messages)
 
 
 def test_times_rule_across_connections(tmp_path: Path) -> None:
     talks = [small_talk(5, client=("10.0.0.1", 40_000 + n), time_ns=START_NS + n * 333_000) for n in range(3)]
-    told = messages_of(write(tmp_path, merge(*(talk.segments for talk in talks))))
+    messages = messages_of(write(tmp_path, merge(*(talk.segments for talk in talks))))
     wanted = [row[f"{side}_first"] for talk in talks for row in talk.wanted for side in ("request", "response")]
-    assert [m.time for m in told] == sorted(wanted)
-    assert len({m.client for m in told[:6]}) > 1
+    assert [m.time for m in messages] == sorted(wanted)
+    assert len({m.client for m in messages[:6]}) > 1
 
 
 def test_a_message_is_as_late_as_its_first_byte_that_was_seen() -> None:
@@ -72,16 +76,16 @@ def test_gaps_cost_their_messages_alone(tmp_path: Path) -> None:
     assert len(whole) == 18
     data = [n for n, s in enumerate(talk.segments) if len(s.payload) == 40]
     for lost in data[3::9]:
-        told = messages_of(write(tmp_path, lose(talk.segments, lost)), True)
-        times = [m.time for m in told]
+        messages = messages_of(write(tmp_path, lose(talk.segments, lost)), True)
+        times = [m.time for m in messages]
         assert times == sorted(times)
-        assert len(told) >= 15
+        assert len(messages) >= 15
         same = {m.time: m.frame for m in whole}
-        kept = [m for m in told if m.status == "ok"]
+        kept = [m for m in messages if m.status == "ok"]
         assert len(kept) >= 15
         for m in kept:
             assert same[m.time] == m.frame
-        for m in told:
+        for m in messages:
             assert len(m.frame) + m.missing == m.size + 4
 
 
@@ -93,10 +97,10 @@ def test_the_first_and_the_last(tmp_path: Path, first: int | None, last: int | N
     path = write(tmp_path, small_talk(5).segments)
     whole = [m.id for m in messages_of(path)]
     assert len(whole) == 10
-    found = survey([path], Engine, first=first, last=last)
-    assert found.found == 10
-    assert found.order.tolist() == whole[kept]
-    assert [m.id for m in read_messages(found, Engine, Collector(found.order))] == whole[kept]
+    index = index_messages([path], Engine, first=first, last=last)
+    assert index.total == 10
+    assert index.ids.tolist() == whole[kept]
+    assert [m.id for m in read_messages(index, Engine, MessageCollector(index.ids))] == whole[kept]
 
 
 def test_directions_and_spans_of_time(tmp_path: Path) -> None:
@@ -105,9 +109,10 @@ def test_directions_and_spans_of_time(tmp_path: Path) -> None:
     whole = messages_of(path)
     assert [m.id for m in messages_of(path, directions=(1,))] == [m.id for m in whole if m.is_response]
     start, end = whole[2].time, whole[6].time
-    between = messages_of(path, window=lambda first: (start, end))
+    between = messages_of(path, selection=Selection(window=TimeWindow(Moment(start), Moment(end))))
     assert [m.id for m in between] == [m.id for m in whole[2:6]]
-    assert messages_of(path, window=lambda first: (first + 10**12, first + 10**13)) == []
+    later = TimeWindow(Moment(10**12, after_first=True), Moment(10**13, after_first=True))
+    assert messages_of(path, selection=Selection(window=later)) == []
 
 
 def test_outcomes_are_known_of_requests(tmp_path: Path) -> None:
@@ -115,8 +120,8 @@ def test_outcomes_are_known_of_requests(tmp_path: Path) -> None:
     talk.tcp.open()
     talk.exchange(METADATA, 1, 1)
     talk.ask(METADATA, 1, 2)
-    told = messages_of(write(tmp_path, talk.segments))
-    assert [(m.column("correlation_id"), m.is_response, m.outcome) for m in told] == [
+    messages = messages_of(write(tmp_path, talk.segments))
+    assert [(m.column("correlation_id"), m.is_response, m.outcome) for m in messages] == [
         (1, False, "answered"), (1, True, "answered"), (2, False, "unanswered")]  # fmt: skip
 
 
@@ -130,8 +135,8 @@ def test_what_lies_in_an_envelope_is_known_of_its_response(tmp_path: Path) -> No
     for each in (*asked, short):
         talk.answer(each, ResponseData=response(44, 1, 77)[4:])
     path = write(tmp_path, talk.segments)
-    told = messages_of(path, True, directions=(1,))
-    assert [m.enveloped for m in told] == [None, (44, 1), (44, 1), None]
+    messages = messages_of(path, True, directions=(1,))
+    assert [m.enveloped for m in messages] == [None, (44, 1), (44, 1), None]
     one = messages_of(path, True, directions=(1,), last=2)
     assert [m.enveloped for m in one] == [(44, 1), None]
 
@@ -140,10 +145,10 @@ def test_frames_are_those_of_the_wire(tmp_path: Path) -> None:
     talk = small_talk(6, mss=30)
     sent = b"".join(s.payload for s in talk.segments if s.source == talk.client)
     came = b"".join(s.payload for s in talk.segments if s.source == talk.broker)
-    told = messages_of(write(tmp_path, talk.segments), True)
-    assert b"".join(m.frame for m in told if not m.is_response) == sent
-    assert b"".join(m.frame for m in told if m.is_response) == came
-    assert {m.missing for m in told} == {0}
+    messages = messages_of(write(tmp_path, talk.segments), True)
+    assert b"".join(m.frame for m in messages if not m.is_response) == sent
+    assert b"".join(m.frame for m in messages if m.is_response) == came
+    assert {m.missing for m in messages} == {0}
 
 
 def test_a_hint_of_the_port_goes_to_both_passes(tmp_path: Path) -> None:
@@ -154,6 +159,6 @@ def test_a_hint_of_the_port_goes_to_both_passes(tmp_path: Path) -> None:
         made.append(partial(Engine, ports=(9092,))(**options))
         return made[-1]
 
-    found = survey([path], make)
-    assert len(list(read_messages(found, make, Collector(found.order)))) == 6
+    index = index_messages([path], make)
+    assert len(list(read_messages(index, make, MessageCollector(index.ids)))) == 6
     assert len(made) == 2

@@ -1,7 +1,7 @@
 """Decoded fields by path: `request.MaxWaitMs`, `response.Topics.Partitions.ErrorCode`, `Produce.request.Acks`.
 
-A path without an API means that field of every API that has it. It may begin below the top (`response.ErrorCode`,
-where no response has it at the top) as long as nothing at the top is called so. Case does not matter.
+A path without an API means that field in every API that has it. If no field at the top has this name, the path can
+start further inside (`response.ErrorCode`). Case does not matter.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import cache
 
 from kafkatap.dissector.layouts.catalog import load_messages
-from kafkatap.dissector.layouts.schema import Message
+from kafkatap.dissector.layouts.schema import MessageLayout
 from kafkatap.dissector.layouts.secrets import may_be_secret
+from kafkatap.dissector.probes import Place
 from kafkatap.dissector.programs.fields import K_COUNT, K_ELEMENT, K_STRUCT, K_TAG, FieldInfo, FieldTable, number_fields
-from kafkatap.dissector.programs.probes import Place
 from kafkatap.dissector.programs.roles import ROLE_NAMES
 
-from .errors import ExpressionError, suggestion
+from .expression_error import ExpressionError, suggestion
 from .names import FIELD, MS, Name
 from .tree import Comparison
 
-Messages = Mapping[tuple[int, int], Message]
+Messages = Mapping[tuple[int, int], MessageLayout]
 DIRECTIONS = {"request": 0, "response": 1}
 NUMBERS = frozenset(("bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64"))
 TEXTS = frozenset(("string", "uuid"))
@@ -29,12 +29,12 @@ TEXTS = frozenset(("string", "uuid"))
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields that a path or a role means."""
+    """The fields of a path or a role."""
 
     infos: tuple[FieldInfo, ...]
 
     def places(self, types: frozenset[str] | None = None) -> frozenset[Place]:
-        """Where they lie; of some types only."""
+        """The places of the fields, or of those with some types."""
         return frozenset(
             (i.api_key, i.direction, i.path)
             for i in self.infos
@@ -45,7 +45,7 @@ class Fields:
         return bool(self.places(types))
 
     def name(self, shown: str, types: frozenset[str]) -> Name:
-        """How they are compared as values of some types."""
+        """The name under which fields of some types are compared."""
         infos = [i for i in self.infos if i.type in types]
         last = {i.path.rpartition(".")[2] for i in infos}
         unit: int | None = 1
@@ -84,8 +84,9 @@ def fields_with_role(role: str, messages: Messages | None) -> Fields:
 
 
 def find_fields(comparison: Comparison, text: str, messages: Messages | None) -> Fields:
-    """The fields that a comparison's path means, less those that may be secret; ExpressionError where none is left,
-    with near ones where there is none."""
+    """The fields of a comparison's path, without those that may contain a secret.
+
+    ExpressionError if there are none; it suggests similar paths."""
     words = comparison.name.split(".")
     api = words.pop(0) if words[0].lower() not in DIRECTIONS else None
     direction = DIRECTIONS[words.pop(0).lower()]
@@ -115,15 +116,15 @@ def find_fields(comparison: Comparison, text: str, messages: Messages | None) ->
             f"no {prefix.rstrip('.')} has a field {comparison.name[-len(wanted):]!r}"
             f"{_near(wanted, [i.path for i in known])}", text, at, end,
         )  # fmt: skip
-    told = [i for i in infos if i.type not in TEXTS or not may_be_secret(i.api_key, i.direction, i.path)]
-    if not told:  # comparing again and again would tell what it holds
-        raise ExpressionError(f"{comparison.name} may hold a secret and is not compared", text, comparison.at,
+    public = [i for i in infos if i.type not in TEXTS or not may_be_secret(i.api_key, i.direction, i.path)]
+    if not public:  # repeated comparisons could guess a secret
+        raise ExpressionError(f"{comparison.name} can contain a secret, so it cannot be compared", text, comparison.at,
                               comparison.end)  # fmt: skip
-    return Fields(tuple(told))
+    return Fields(tuple(public))
 
 
 def _near(wanted: str, paths: list[str]) -> str:
-    """Paths that are near, or whose last name is."""
+    """Paths that are similar, or that have a similar last name."""
     whole = suggestion(wanted, paths)
     if whole:
         return whole

@@ -1,8 +1,8 @@
-"""Comparisons on decoded fields: which messages hold a value that fulfils them.
+"""Comparisons on decoded fields: which messages have a value that fulfils them.
 
-`Probes` is an inspector. It decodes again, with programs that want the compared fields alone, the messages that have
-such a field, judges the rows of the tape, and sets one bit of an exchange's mark for each comparison that any value of
-its request or response fulfils. Programs are compiled for the APIs concerned only.
+`Probes` is an inspector. It decodes the messages that have a compared field once more, with programs for these fields
+only. For each comparison that a value fulfils it sets one bit of the exchange's mark. Programs are compiled only for
+the APIs of the compared fields.
 """
 
 from __future__ import annotations
@@ -13,31 +13,29 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import taken
-
-from ..inspection import Frames
-from ..layouts.catalog import load_messages
-from ..layouts.schema import Message
-from .fields import K_ELEMENT, K_STRUCT, FieldInfo
-from .machine import TAPE
-from .profiles import Profile
-from .program import compile_programs
-from .tape import decode_jobs
+from .inspection import Frames
+from .layouts.catalog import load_messages
+from .layouts.schema import MessageLayout
+from .programs.compiler import compile_programs
+from .programs.fields import K_ELEMENT, K_STRUCT, FieldInfo
+from .programs.profiles import Profile
 
 Array = np.ndarray[Any, Any]
 #: Where a field lies: (api_key, direction, path), as in `FieldTable.find`.
 Place = tuple[int, int, str]
-#: As many bits as a mark has.
+#: The bits of a mark.
 MOST = 64
-#: Verdicts on texts that are remembered for each probe.
+#: Results for texts that are kept for each probe.
 _REMEMBERED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One comparison on the fields at `places`. It holds for a message when any value of them that is not null fulfils
-    it: `numbers` judges values (int64, n; of float64 the bits) of a type at once -> bool (n,), `text` the bytes of a
-    string or uuid; where both are None any value does."""
+    """One comparison on the fields at `places`. A message fulfils it if any value of them does that is not null.
+
+    `numbers` compares values (int64, n; of float64 the bits) of a type -> bool (n,). `text` compares the bytes of a
+    string or uuid. If both are None, any value fulfils the comparison.
+    """
 
     places: frozenset[Place]
     numbers: Callable[[Array, str], Array] | None = None
@@ -49,13 +47,13 @@ class Probe:
 
 
 class Probes:
-    """The inspector for some probes: bit `first` + i of a mark is that of probes[i]. ValueError where there are not as
-    many bits.
+    """The inspector for some probes: bit `first` + i of a mark is that of probes[i]. ValueError for too many probes.
 
-    `messages`: the layouts (by default the built-in ones), all of them or at least those that have the fields."""
+    `messages`: the layouts (by default the built-in ones), or at least those of the messages with the fields.
+    """
 
     def __init__(
-        self, probes: Sequence[Probe], messages: Mapping[tuple[int, int], Message] | None = None, first: int = 0
+        self, probes: Sequence[Probe], messages: Mapping[tuple[int, int], MessageLayout] | None = None, first: int = 0
     ) -> None:
         if first + len(probes) > MOST:
             raise ValueError(f"at most {MOST} comparisons on decoded fields, not {first + len(probes)}")
@@ -71,7 +69,6 @@ class Probes:
         self.programs = compile_programs({end: known[end] for end in ends}, Profile("probes", wanted))
         self._fields = [self._of(probe) for probe in self.probes]
         self._texts: list[dict[tuple[bytes, str], bool]] = [{} for _ in probes]
-        self._tape = np.zeros(1024, TAPE)
 
     def _of(self, probe: Probe) -> dict[int, FieldInfo]:
         table = self.programs.fields
@@ -79,11 +76,9 @@ class Probes:
 
     def look(self, frames: Frames) -> None:
         """Set the bits of these messages."""
-        jobs = self._concerned(frames)
-        if not len(jobs):
+        jobs, rows = frames.decode(self.programs)
+        if not len(rows):
             return
-        rows = decode_jobs(self.programs, jobs, frames.buffers, self._tape)
-        self._tape = self._tape if rows.base is None else rows.base  # it may have grown
         source = np.repeat(jobs["source"], jobs["tape_count"])
         for number, probe in enumerate(self.probes):
             bit = np.uint64(1 << self._first + number)
@@ -95,19 +90,11 @@ class Probes:
                 slots = rows["frame"][at] >> 1
                 frames.marks[slots] |= bit
 
-    def _concerned(self, frames: Frames) -> Array:
-        """Copies of the jobs whose messages have one of the fields, with this profile's programs."""
-        program = self.programs.same_as(frames.programs, frames.jobs["program"])
-        chosen = np.flatnonzero(program >= 0)
-        jobs = taken(frames.jobs, chosen)
-        jobs["program"] = program[chosen]
-        return jobs
-
     def _judge(
         self, number: int, probe: Probe, info: FieldInfo, rows: Array, at: Array, source: Array,
         buffers: Sequence[Array],
     ) -> Array:  # fmt: skip
-        """bool: which of the rows `at` of one field fulfil a probe."""
+        """Which of the rows `at` of one field fulfil a probe: bool (len(at),)."""
         length = rows["length"][at]
         if info.kind in (K_ELEMENT, K_STRUCT) or (probe.numbers is None and probe.text is None):
             present: Array = length >= 0

@@ -1,4 +1,4 @@
-"""The slow and obvious decoder: it walks the schema, field by field, into dicts. The machine is tested against it.
+"""The reference decoder: slow and obvious, it walks the layout field by field. Tests compare the machine with it.
 
 A value is a dict of field name → value for the fields that the version has (a tagged field only when it was there):
 int, bool, float, str (UTF-8; other bytes kept as surrogates), bytes (also for uuid, 16 of them), None, list, dict.
@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from ..dtypes import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES, UNKNOWN_API, UNKNOWN_VERSION
-from .schema import FIXED_WIDTHS, REQUEST, RESPONSE, Field, Message, Struct
+from kafkatap.dissector.dtypes import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES, UNKNOWN_API, UNKNOWN_VERSION
+from kafkatap.dissector.layouts.schema import FIXED_WIDTHS, REQUEST, RESPONSE, Field, MessageLayout, Struct
 
 #: The key of a dict under which tags that the schema does not know are kept: list of (tag, bytes).
 UNKNOWN_TAGS = "unknown tags"
@@ -76,7 +76,7 @@ Traced = tuple[tuple[str, ...], int, int]
 
 
 def decode_message(
-    message: Message,
+    message: MessageLayout,
     version: int,
     data: bytes,
     *,
@@ -98,7 +98,7 @@ def decode_message(
     reader = _Reader(data, len(data) + missing)
     walk = _Walk(reader, version, version in message.flexible, strict, decoded, trace)
     try:
-        if header_tags and has_header_tags(message, version):
+        if header_tags and message.has_header_tags(version):
             walk.path.append("header tags")
             decoded.header_tags = walk.tag_section({}, {})
             walk.path.pop()
@@ -112,12 +112,9 @@ def decode_message(
     return decoded
 
 
-def has_header_tags(message: Message, version: int) -> bool:
-    """Whether the header before this message ends with a tag section."""
-    return message.header_version(version) == (2 if message.direction == REQUEST else 1)
-
-
-def decode_request(messages: Mapping[tuple[int, int], Message], frame: bytes, *, strict: bool = False) -> DecodedFrame:
+def decode_request(
+    messages: Mapping[tuple[int, int], MessageLayout], frame: bytes, *, strict: bool = False
+) -> DecodedFrame:
     """A request frame (without its size field), header and body. ValueError when the header itself is cut short."""
     reader = _Reader(frame, len(frame))
     try:
@@ -135,7 +132,7 @@ def decode_request(messages: Mapping[tuple[int, int], Message], frame: bytes, *,
     return DecodedFrame(api_key, version, correlation_id, client_id, decoded)
 
 
-def decode_response(message: Message, version: int, frame: bytes, *, strict: bool = False) -> DecodedFrame:
+def decode_response(message: MessageLayout, version: int, frame: bytes, *, strict: bool = False) -> DecodedFrame:
     """A response frame (without its size field) to a request of this version. ValueError when it has no whole header.
 
     An ApiVersions response with UNSUPPORTED_VERSION is in the format of version 0, whatever was asked (KIP-511).
@@ -233,6 +230,7 @@ class _Walk:
     def tag_section(self, tagged: dict[int, Field], value: dict[str, Any]) -> list[tuple[int, bytes]]:
         reader = self.reader
         unknown: list[tuple[int, bytes]] = []
+        section = self.path[-1]
         for _ in range(self.count(reader.unsigned_varint(), 2)):
             start = reader.position
             tag, size = reader.unsigned_varint(), reader.unsigned_varint()
@@ -242,15 +240,15 @@ class _Walk:
                 unknown.append((tag, reader.take(size)))
                 self.path[-1] = f"tag {tag}"
                 self.note(start)
-                self.path[-1] = "tags"
+                self.path[-1] = section
                 continue
             outer, reader.limit = reader.limit, reader.position + size
             self.path[-1] = tagged[tag].name
             self.field(tagged[tag], value)
             if reader.left():
-                raise _StopError(MALFORMED, f"{reader.left()} bytes left over in tag {tag}")
+                raise _StopError(MALFORMED, f"{reader.left()} bytes left over in the tag")
             self.note(start)
-            self.path[-1] = "tags"
+            self.path[-1] = section
             reader.limit = outer
         return unknown
 

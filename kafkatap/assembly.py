@@ -1,0 +1,156 @@
+"""The first half of an engine: packets to parts of TCP streams.
+
+`Assembly` runs reassembly over blocks of packets and yields `Assembled` parts. It shares nothing else with the second
+half, so that each half may run in a thread of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels.arrays import copied, taken
+from kafkatap.reassembly.assembler import Assembler
+from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN, ROW_OPEN
+
+from .captures.readahead import AHEAD
+
+Array = np.ndarray[Any, Any]
+_NO_BYTES = np.zeros(1, np.uint8)
+_NO_CONNECTIONS = np.zeros(0, np.int64)
+
+#: Blocks between two searches for connections that are over. This many changes of connections cause an earlier one.
+REAP_EVERY = 16
+REAP_CHANGES = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The chunks of some packets, and the connections that began or ended with them.
+
+    `block` and `held` keep the bytes of the chunks until AHEAD more parts are made. All other arrays are copies.
+    """
+
+    block: Array  # uint8
+    held: Array  # uint8
+    chunks: Array  # CHUNK
+    connections: int  # rows in the table of connections
+    started: Array  # numbers of the connections that began
+    started_serials: Array
+    started_flows: Array  # FLOW, their ends
+    ended: Array  # numbers of the connections that are over after these chunks
+    ended_rows: Array  # CONNECTION
+    ended_directions: Array  # DIRECTION, two for each connection
+    packets: int = 0
+    first: int | None = None  # ns since the epoch, of these packets
+    last: int | None = None
+
+
+class Assembly:
+    """Reassembly of one sequence of packets. `ports`: brokers listen there, a hint for connections without a SYN."""
+
+    def __init__(self, assembler: Assembler | None = None, ports: Sequence[int] = ()) -> None:
+        self.assembler = assembler or Assembler(pools=AHEAD)
+        self.latest = 0  # the latest time of all packets, ns since the epoch
+        self._ports = np.array(ports, np.int32)
+        self._blocks = 0
+        self._reaped_at = 0  # `Assembler.begun_and_closed` at the last search for connections that are over
+
+    def feed(self, buffer: Array, packets: Array, first: int, count: int) -> Iterator[Assembled]:
+        """Reassemble packets[first:count], whose bytes are in `buffer`."""
+        times = packets["ts"][first:count]
+        low, high = int(times.min()), int(times.max())
+        self.latest = max(self.latest, high)
+        assembler = self.assembler
+        counted: tuple[int, int | None, int | None] = (count - first, low, high)
+        for chunks in assembler.feed(buffer, packets, first, count):
+            yield self._part(buffer, chunks, _NO_CONNECTIONS, *counted)
+            counted = (0, None, None)
+        if counted[0]:  # packets without a chunk
+            yield self._part(buffer, 0, _NO_CONNECTIONS, *counted)
+        assembler.end_block()
+        self._blocks += 1
+        changes = assembler.begun_and_closed
+        if self._blocks % REAP_EVERY == 0 or changes - self._reaped_at > REAP_CHANGES:
+            self._reaped_at = changes
+            yield from self._end(buffer, everything=False)
+
+    def end_all(self) -> Iterator[Assembled]:
+        """End every connection: the input is over."""
+        yield from self._end(_NO_BYTES, everything=True)
+
+    def end_closed(self, idle: int = 0) -> Iterator[Assembled]:
+        """End the connections that closed long before the latest packet, and those silent for `idle` ns (0: none)."""
+        yield from self._end(_NO_BYTES, everything=False, idle=idle)
+
+    def detach(self, connections: Array) -> Assembled:
+        """Drop connections that another run continues. They are counted, but do not end."""
+        assembler = self.assembler
+        rows, directions = assembler.detach(connections)
+        return Assembled(
+            _NO_BYTES, assembler.pool, assembler.chunks[:0], len(assembler.connections), _NO_CONNECTIONS,
+            _NO_CONNECTIONS, assembler.flows[:0], connections, rows, directions,
+        )  # fmt: skip
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Within this context, packets and their payload are not counted: another run counts them."""
+        with self.assembler.uncounted():
+            yield
+
+    def discount(self) -> Array:
+        """Set all counts to 0: another run has them. Return the numbers of the open connections."""
+        self.assembler.discount()
+        return np.flatnonzero(self.assembler.connections["used"] == ROW_OPEN)
+
+    def open_connections(self) -> Array:
+        """The numbers of the open connections. A connection with nothing but a SYN is not open."""
+        rows = self.assembler.connections
+        return np.flatnonzero((rows["used"] == ROW_OPEN) & (rows["closed_at"] == 0) & (rows["only_syn"] == 0))
+
+    def is_closed(self) -> Array:
+        """Whether each connection, by number, was closed by FINs or a RST: uint8."""
+        closed: Array = (self.assembler.connections["closed_at"] != 0).view(np.uint8)
+        return closed
+
+    def _end(self, buffer: Array, everything: bool, idle: int = 0) -> Iterator[Assembled]:
+        for chunks, ended in self.assembler.finish(self.latest, everything, idle):
+            yield self._part(buffer, chunks, ended.astype(np.int64))
+            if len(ended):
+                self.assembler.release(ended)
+
+    def _part(
+        self,
+        block: Array,
+        count: int,
+        ended: Array,
+        packets: int = 0,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> Assembled:
+        assembler = self.assembler
+        chunks = copied(assembler.chunks[:count])
+        started = np.flatnonzero(chunks["kind"] == CHUNK_START)
+        numbers = chunks["connection"][started].astype(np.int64)
+        flows = taken(assembler.flows, assembler.connections["flow"][numbers])
+        if len(self._ports) and len(started):
+            self._orient_by_port(chunks, started, flows)
+        both = (2 * ended[:, None] + (0, 1)).reshape(-1)
+        return Assembled(
+            block, assembler.pool, chunks, len(assembler.connections),
+            numbers, assembler.connections["serial"][numbers], flows,
+            ended, taken(assembler.connections, ended), taken(assembler.directions, both),
+            packets, first, last,
+        )  # fmt: skip
+
+    def _orient_by_port(self, chunks: Array, started: Array, flows: Array) -> None:
+        """Set the client's direction of connections without a SYN if one of their ports is a broker's."""
+        at_a, at_b = np.isin(flows["a_port"], self._ports), np.isin(flows["b_port"], self._ports)
+        hinted = (at_a != at_b) & (chunks["opening"][started] == OPENING_UNKNOWN)
+        where = started[hinted]
+        chunks["direction"][where] = at_a[hinted]
+        chunks["opening"][where] = OPENING_HINT

@@ -1,0 +1,98 @@
+"""Connections that are over: their rows, and where their payload bytes went."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
+from kafkatap.reports.batch import CONNECTION_ROW
+from kafkatap.reports.counting.connection_counts import ConnectionCounts
+
+from .assembly import Assembled
+
+Array = np.ndarray[Any, Any]
+#: Where a payload byte ends up: the part "payload bytes" of the ledger.
+BYTE_PLACES = (
+    "kafka_frames", "sasl_tokens", "encrypted", "not_kafka", "skipped", "retransmitted", "out_of_window",
+)  # fmt: skip
+_OF_DIRECTION = (
+    "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
+)  # fmt: skip
+
+
+class EndedConnections:
+    """Counts connections as they end. `tables`: also keep a row of each."""
+
+    def __init__(self, tables: bool) -> None:
+        self.counted = None if tables else ConnectionCounts()
+        self.bytes = dict.fromkeys(BYTE_PLACES, 0)
+        self.not_captured = 0  # bytes that the snap length cut off
+        self._rows: list[Array] = []
+
+    @property
+    def rows(self) -> Array:
+        """CONNECTION_ROW of every connection that ended. Empty without `tables`."""
+        return np.concatenate(self._rows) if self._rows else np.zeros(0, CONNECTION_ROW)
+
+    def clear_rows(self) -> None:
+        """Drop the rows so far."""
+        self._rows.clear()
+
+    def discount(self) -> None:
+        """Drop the rows and counts so far: another run has them."""
+        self._rows.clear()
+        self.bytes = dict.fromkeys(BYTE_PLACES, 0)
+        self.not_captured = 0
+
+    def add(self, part: Assembled, known: Array, streams: Array, ends: Array) -> None:
+        """Add the connections that ended with a part.
+
+        `known`: the dissector's CONNECTION rows of them. `streams`: STREAM (2n,), two for each. `ends`: int32 (n, 4),
+        address number and port of the client, then of the broker.
+        """
+        rows = self._made(part, known, ends)
+        if self.counted is None:
+            self._rows.append(rows)
+        else:
+            self.counted.add(rows)
+        self._count_bytes(part.ended_directions, known["protocol"], streams)
+
+    def _made(self, part: Assembled, known: Array, ends: Array) -> Array:
+        rows = np.zeros(len(known), CONNECTION_ROW)
+        rows["connection"] = known["serial"]
+        for name in ("first", "last", "handshake_rtt_ns", "packets"):
+            rows[name] = part.ended_rows[name]
+        set_ends(rows, ends)
+        for name in ("client_id", "software", "software_version", "protocol"):
+            rows[name] = known[name]
+        rows["sasl_mechanism"] = known["mechanism"]
+        rows["orientation_known"] = known["client"] >= 0
+        client = np.maximum(known["client"], 0)
+        first = 2 * np.arange(len(known))
+        for prefix, direction in (("client_", client), ("broker_", 1 - client)):
+            sent = part.ended_directions[first + direction]
+            for name in _OF_DIRECTION:
+                rows[prefix + name] = sent[name]
+            rows[prefix + "bytes"] = sent["bytes"] - sent["retransmitted_bytes"] - sent["stray_bytes"]
+        return rows
+
+    def _count_bytes(self, directions: Array, protocol: Array, streams: Array) -> None:
+        skipped = streams["skipped_bytes"].reshape(-1, 2).sum(axis=1)
+        is_encrypted, is_kafka = protocol == PROTOCOL_TLS, protocol == PROTOCOL_KAFKA
+        places = self.bytes
+        places["kafka_frames"] += int((streams["frame_bytes"] - streams["token_bytes"]).sum())
+        places["sasl_tokens"] += int(streams["token_bytes"].sum())
+        places["encrypted"] += int(skipped[is_encrypted].sum())
+        places["skipped"] += int(skipped[is_kafka].sum())
+        places["not_kafka"] += int(skipped[~is_encrypted & ~is_kafka].sum())
+        places["retransmitted"] += int(directions["retransmitted_bytes"].sum())
+        places["out_of_window"] += int(directions["stray_bytes"].sum())
+        self.not_captured += int(directions["cut_bytes"].sum())
+
+
+def set_ends(rows: Array, ends: Array) -> None:
+    """Write the ends of connections, int32 (n, 4), to rows of exchanges or connections."""
+    for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
+        rows[name] = ends[:, column]

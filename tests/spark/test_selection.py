@@ -1,0 +1,121 @@
+"""A selection selects the same exchanges in splits as in one process, with all their rows, and the same counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from kafkatap import analyze
+from kafkatap.__main__ import main
+from kafkatap.captures.splits import plan_splits
+from kafkatap.partitions import to_microseconds
+from kafkatap.reports.literals import read_moment
+from kafkatap.reports.tables import TABLES
+from kafkatap.selection import Selection
+from tests.spark.join_support import (
+    assert_same,
+    compared,
+    cut_at_packets,
+    differences,
+    join,
+    local,
+    packets_at_random,
+    rotate,
+)
+from tests.support.captures import read_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: By name: arguments of `analyze` that select some of the exchanges of the samples.
+SELECTIONS: dict[str, dict[str, Any]] = {
+    "columns": {"filter": "latency > 2ms and api != Fetch"},
+    "results": {"filter": "error != NONE or outcome != answered"},
+    "fields of bodies": {"filter": "Produce.request.Acks == -1 or response.Topics.Partitions.LeaderId >= 0"},
+    "client and topic": {"clients": ["perf*", "svc*", "rdk*"], "topics": ["*a*", "*o*"]},
+    "api and broker": {"apis": ["Produce", "3"], "brokers": [":9092", ":28101"]},
+    "a relative window": {"start": "+1s", "end": "+9s", "filter": "api != Heartbeat"},
+}
+
+
+def selection_of(options: dict[str, Any]) -> Selection:
+    times = {name: read_moment(options[name]) for name in ("start", "end") if name in options}
+    return Selection.of(**{**options, **times})
+
+
+@pytest.fixture(scope="module", params=["apache-2.8", "apache-4.3"])
+def sample(request: pytest.FixtureRequest, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sample") / "sample.pcap"
+    path.write_bytes(read_bytes(samples / f"{request.param}.pcap.zst"))
+    return path
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_splits_select_what_one_process_selects(sample: Path, name: str) -> None:
+    wanted = local(sample, records=True, **SELECTIONS[name])
+    everything = analyze(sample).exchanges.num_rows
+    assert 0 < wanted["exchanges"].num_rows < everything
+    splits = cut_at_packets(sample, packets_at_random(sample, 3, len(name)))
+    assert_same(join(splits, records=True, selection=selection_of(SELECTIONS[name])), compared(wanted))
+
+
+def test_a_relative_window_counts_from_the_first_packet_of_all_captures(sample: Path, tmp_path: Path) -> None:
+    files = rotate(sample, tmp_path / "rotated", packets_at_random(sample, 3, 2), 2)
+    options = SELECTIONS["a relative window"]
+    joined = join(plan_splits(files, 0), selection=selection_of(options))
+    assert_same(joined, compared(local(files, **options)))
+
+
+def test_tables_and_reports_of_a_session(spark: SparkSession, samples: Path) -> None:
+    from kafkatap.spark import read_captures
+
+    path = samples / "apache-4.3-two-interfaces.pcapng"
+    options = {"filter": "latency > 1ms", "start": "+1s"}
+    captures = read_captures(spark, str(path), split_size=200_000, **options)
+    found = {name: captures.table(name).toArrow() for name in ("exchanges", "results", "connections", "records")}
+    whole = local(path, records=True, **options)
+    assert 0 < whole["exchanges"].num_rows < analyze(path).exchanges.num_rows
+    told = differences(compared(found), compared({name: to_microseconds(whole[name]) for name in found}))
+    assert not told, "\n".join(told)
+    assert [t.rows for t in captures.report("client").tables] == [
+        t.rows for t in analyze(path, **options).report("client").tables
+    ]
+
+
+def test_the_command_selects(spark: SparkSession, samples: Path, tmp_path: Path, capsys: Any) -> None:
+    """Its report is that of `kafkatap report` with the same options, and its tables have the selected exchanges."""
+    import pyarrow.dataset as ds
+
+    path, out = samples / "apache-4.3-two-interfaces.pcapng", tmp_path / "out"
+    options = ["-f", "latency > 1ms", "--api", "Fetch,Produce", "--client", "*", "--from", "+1s", "--json"]
+    assert main(["spark", str(path), "--out", str(out), "--split-size", "200k", "--no-progress", *options]) == 0
+    of_spark = json.loads(capsys.readouterr().out)
+    assert main(["report", str(path), *options]) == 0
+    of_one = json.loads(capsys.readouterr().out)
+    assert of_spark["reports"] == of_one["reports"]
+    wanted = analyze(path, filter="latency > 1ms", apis=["Fetch", "Produce"], clients="*", start="+1s")
+    names = [column.name for column in TABLES["results"]]
+    assert ds.dataset(str(out / "results")).to_table(columns=names).num_rows == wanted.results.num_rows > 0
+
+
+def test_nothing_is_left(spark: SparkSession, samples: Path, tmp_path: Path, capsys: Any) -> None:
+    path = samples / "apache-0.8.2.pcap.zst"
+    assert main(["spark", str(path), "--out", str(tmp_path), "--client", "nobody", "--no-progress"]) == 0
+    assert "kafkatap: no request is left with --client nobody" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [["-f", "latncy > 1"], ["--api", "Fetsch"], ["--from", "soon"]])
+def test_wrong_options_are_refused_before_spark_starts(wrong: list[str], tmp_path: Path, capsys: Any) -> None:
+    try:
+        code = main(["spark", str(tmp_path), "--out", str(tmp_path / "out"), *wrong])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    assert code == 2
+    assert not (tmp_path / "out").exists()
+    said = capsys.readouterr().err
+    assert any(word in said for word in ("latency", "Fetch", "soon"))
