@@ -30,7 +30,7 @@ def read_number(text: str) -> tuple[Decimal, str]:
     """The number and its unit: `1_000`, `0x2F`, `-1`, `1.5ms`, `1.5 ms`. ValueError for anything else."""
     match = _NUMBER.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text} is no number")
+        raise ValueError(f"{text} is not a number")
     sign, hexadecimal, decimal, unit = match.groups()
     value = Decimal(int(hexadecimal.replace("_", "") or "0", 16)) if hexadecimal else Decimal(decimal.replace("_", ""))
     return (-value if sign == "-" else value), unit
@@ -41,7 +41,7 @@ def read_duration(text: str) -> int:
     parts = [(m[1], m[2], m.end()) for m in _DURATION.finditer(text)]
     whole = _DURATION.sub("", text)
     if not parts or whole.strip() or (len(parts) > 1 and not all(unit for _, unit, _ in parts)):
-        raise ValueError(f"{text!r} is no duration (such as 500ms, 10s, 5m, 1h)")
+        raise ValueError(f"{text!r} is not a duration (such as 500ms, 10s, 5m, 1h)")
     return int(sum(Decimal(number) * DURATIONS[unit or "s"] for number, unit, _ in parts))
 
 
@@ -108,7 +108,7 @@ def read_moment(text: str, utc: bool = False) -> Moment:
         return _read_clock(plain, text, utc)
     except (ValueError, OverflowError, OSError):
         raise ValueError(
-            f"{text!r} is no time (such as 15:10:39.5, 2026-11-21 15:10:39.5, 1795236239.5, or +10s after the first "
+            f"{text!r} is not a time (such as 15:10:39.5, 2026-11-21 15:10:39.5, 1795236239.5, or +10s after the first "
             "packet)"
         ) from None
 
