@@ -29,9 +29,9 @@ Array = np.ndarray[Any, Any]
 NAMES = ("client_id", "software", "software_version", "mechanism")
 _REQUEST = (
     "correlation_id", "api_key", "api_version", "request_first", "request_last", "request_packet_first",
-    "request_packet_last", "request_bytes", "request_status", "acks", "max_wait_ms", "min_bytes",
+    "request_packet_last", "request_bytes", "request_status", "request_problem_at", "acks", "max_wait_ms", "min_bytes",
 )  # fmt: skip
-_REQUEST_NAMES = ("client_id", "client_software", "client_software_version")
+_REQUEST_NAMES = ("client_id", "client_software", "client_software_version", "request_problem")
 _AHEAD = (
     "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
     "ahead_polls",

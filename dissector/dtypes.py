@@ -1,7 +1,7 @@
-"""The rows that the dissector gives: exchanges and results, as record arrays of fixed width.
+"""The dtypes of exchanges and results, and their constants.
 
-Strings are numbers of a `Strings` table (-1: null), addresses numbers of the capture's address table, times int64
-nanoseconds since the epoch (NO_TIME where there is none), packet numbers as the capture reader counts them (0: none).
+Strings are numbers of interned strings (-1: null), addresses numbers of the capture's address table. Times are int64
+nanoseconds since the epoch (NO_TIME: none). Packet numbers are those of the capture reader (0: none).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ STATUSES = (
 )  # fmt: skip
 OK, TRAILING_BYTES, MALFORMED, INCOMPLETE, UNKNOWN_API, UNKNOWN_VERSION, NOT_DECODED, TOO_LARGE = range(8)
 
-#: Of a larger frame (bytes, with its size field) only the head is decoded, unless another bound is given: brokers'
-#: own default (socket.request.max.bytes).
+#: The default bound of a frame, in bytes with its size field. Only the head of a larger one is decoded. The default is
+#: that of brokers (socket.request.max.bytes).
 MAX_FRAME = 100 << 20
 
 #: APIs whose requests wait at the broker for data (Fetch, ShareFetch), or for other members (JoinGroup, SyncGroup).
@@ -42,7 +42,7 @@ EXCHANGE = record_dtype(
     ("response_packet_last", "i8"),
     ("request_bytes", "i8"),
     ("response_bytes", "i8"),
-    # Durations in ns, 0 where they do not apply; broker + queue + throttle_wait = response_first - request_last.
+    # Durations in ns, 0 where they do not apply; broker + hol_wait + throttle_wait = response_first - request_last.
     ("broker_ns", "i8"),  # the broker's own time (for a throttled answer of a broker before 2.0 less its throttling)
     ("hol_wait_ns", "i8"),  # waiting behind an earlier request of the same connection
     ("hol_throttle_wait_ns", "i8"),  # of it, while the requests ahead were delayed by a quota

@@ -1,4 +1,4 @@
-"""Segments that arrive before the bytes in front of them: they are held until the gap is filled, or given up.
+"""Segments that arrive before the bytes in front of them: they are held until the gap is filled or skipped.
 
 Each direction keeps its held segments in a list ordered by offset, which do not overlap. Their bytes are copied to the
 held pool. All directions with a gap are in one list, oldest gap first.

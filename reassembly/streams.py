@@ -155,13 +155,12 @@ def _note_close(t, c, number, segment):  # type: ignore[no-untyped-def]
 @kernel(np.uint8, SEGMENT, int, int, StreamTables)
 def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
     """Turn segments[first:count] into chunks; return the first segment that was not read (see state.stopped)."""
-    state = t.state[0]
-    state.stopped = ASSEMBLED
+    stopped = ASSEMBLED
     i = first
     while i < count:
         segment = segments[i]
-        state.stopped = full_table(t, np.int64(segment.wire))
-        if state.stopped != ASSEMBLED:
+        stopped = full_table(t, np.int64(segment.wire))
+        if stopped != ASSEMBLED:
             break
         i += 1
         c = connection_of(t, segment)
@@ -178,6 +177,7 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
                 skip_overdue_gaps(t, waiting, segment.ts)
         skip_gaps_beyond_bounds(t, segment.ts)
         _note_close(t, c, number, segment)
+    t.state[0].stopped = stopped
     return i
 
 

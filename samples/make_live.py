@@ -34,10 +34,10 @@ from confluent_kafka.admin import (  # noqa: E402
 
 from tests.support.broker import BrokerError, KafkaBroker, fetch_jars, missing  # noqa: E402
 from tests.support.captures import write_capture  # noqa: E402
-from tests.support.clients import Seen, consumer, produce, producer, read  # noqa: E402
+from tests.support.clients import ClientCounts, consumer, produce, producer, read  # noqa: E402
 
 
-def set_up(broker: KafkaBroker, seen: Seen) -> AdminClient:
+def set_up(broker: KafkaBroker, seen: ClientCounts) -> AdminClient:
     """Create topics, one that only another user may use, and quotas (with Kafka's own tool, a Java client)."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "ops-admin", "log_level": 0})
     topics = [
@@ -70,7 +70,7 @@ def set_up(broker: KafkaBroker, seen: Seen) -> AdminClient:
     return admin
 
 
-def play(broker: KafkaBroker, seen: Seen) -> None:
+def play(broker: KafkaBroker, seen: ClientCounts) -> None:
     """Run the clients of a small shop, one after another."""
     at = broker.bootstrap
     admin = set_up(broker, seen)
@@ -126,7 +126,7 @@ def play(broker: KafkaBroker, seen: Seen) -> None:
 
 def record(folder: Path) -> None:
     """Start the broker and tcpdump, run the clients, stop both, write the sample."""
-    seen = Seen()
+    seen = ClientCounts()
     with tempfile.TemporaryDirectory() as work, KafkaBroker.start(Path(work) / "broker") as broker:
         raw = Path(work) / "live.pcap"
         command = [

@@ -119,7 +119,7 @@ def test_outcomes_are_known_of_requests(tmp_path: Path) -> None:
     talk = KafkaTalk()
     talk.tcp.open()
     talk.exchange(METADATA, 1, 1)
-    talk.ask(METADATA, 1, 2)
+    talk.request(METADATA, 1, 2)
     messages = messages_of(write(tmp_path, talk.segments))
     assert [(m.column("correlation_id"), m.is_response, m.outcome) for m in messages] == [
         (1, False, "answered"), (1, True, "answered"), (2, False, "unanswered")]  # fmt: skip
@@ -130,10 +130,10 @@ def test_what_lies_in_an_envelope_is_known_of_its_response(tmp_path: Path) -> No
     talk.tcp.open()
     talk.exchange(METADATA, 1, 1)
     inner = request(44, 1, 77, "admin")[4:]
-    asked = [talk.ask(58, 0, n, RequestData=inner, RequestPrincipal=None, ClientHostAddress=b"") for n in (2, 3)]
-    short = talk.ask_raw(58, 0, 4, body(58, 0, 0, RequestData=b"\0\x2c")[:5])
+    asked = [talk.request(58, 0, n, RequestData=inner, RequestPrincipal=None, ClientHostAddress=b"") for n in (2, 3)]
+    short = talk.request_raw(58, 0, 4, body(58, 0, 0, RequestData=b"\0\x2c")[:5])
     for each in (*asked, short):
-        talk.answer(each, ResponseData=response(44, 1, 77)[4:])
+        talk.respond(each, ResponseData=response(44, 1, 77)[4:])
     path = write(tmp_path, talk.segments)
     messages = messages_of(path, True, directions=(1,))
     assert [m.enveloped for m in messages] == [None, (44, 1), (44, 1), None]

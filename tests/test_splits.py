@@ -74,7 +74,7 @@ class Together:
             if uninformed := misinformed(informed):
                 wrong = uninformed[0]
                 exact = self.readers[wrong.number].begins
-            elif places := misplaced(self.told):
+            elif places := misplaced(self.bounds):
                 [(wrong, exact)] = places
             else:
                 break
@@ -83,12 +83,12 @@ class Together:
             self.rows[wrong.number] = rows_of(reader)
 
     @property
-    def told(self) -> list[tuple[Split, int | None, int | None]]:
+    def bounds(self) -> list[tuple[Split, int | None, int | None]]:
         return [(r.split, r.begins, r.ends) for r in self.readers]
 
     @property
     def counting(self) -> list[SplitReader]:
-        beyond = void(self.told)
+        beyond = void(self.bounds)
         return [r for r in self.readers if r.split not in beyond]
 
     @property
@@ -155,7 +155,7 @@ def test_splits_smaller_than_a_packet(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(every_form(made_packets(12))[name])
     for size in (29, 100, 333):
-        # A split that begins in the head of a pcapng is told of interfaces that it reads itself.
+        # A split that begins in the head of a pcapng gets interfaces that it reads itself.
         assert assert_whole(path, size, block_size=1_000).again <= (path.suffix == ".pcapng") * 5
 
 
@@ -272,8 +272,8 @@ def test_drops_are_told_once(tmp_path: Path) -> None:
     head = pcapng_bytes([], interfaces)
     packets = pcapng_bytes(made_packets(900), interfaces)[len(head) :]
     path = tmp_path / "drops.pcapng"
-    told = [(0, 5), (1, 0), (0, 12), (1, 3)]
-    path.write_bytes(head + b"".join(packets + statistics(*t) for t in told))
+    statistics_blocks = [(0, 5), (1, 0), (0, 12), (1, 3)]
+    path.write_bytes(head + b"".join(packets + statistics(*t) for t in statistics_blocks))
     together = assert_whole(path, 200_000)
     assert dropped(r.drops for r in together.readers) == 15
     assert dropped([{}, {}]) is None

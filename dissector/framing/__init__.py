@@ -1,17 +1,17 @@
 """From chunks of TCP streams to frames, and from frames to requests with their responses.
 
-chunks          the kernel over a block's chunks, and what each does to its stream
-frames          frames of a stream in sync
-resync          the search for the next boundary where sync was lost
-detection       what a connection carries, by its first bytes
-evidence        how far the first bytes of a frame can be believed
-correlation     requests and responses, matched
-waiting         the requests of a connection that wait for their response
-headers, cursor the fields of headers; bounded reads
-program_index   which program decodes a body
-connections     the tables of connections and streams, and their states
-tables          all other tables
-buffers         the pool of stream buffers
+chunks           the kernel over a block's chunks, and what each does to its stream
+frames           the frames of a stream in sync
+detection        what a connection carries, by its first bytes
+resync           the search for the next boundary where sync was lost
+evidence         how far the first bytes of a frame can be believed
+correlation      requests and responses, matched
+waiting          the requests of a connection that wait for their response
+program_index    which program decodes a body
+headers, cursor  the fields of headers; bounded reads
+buffers          the pool of stream buffers
+tables           the other tables
+connections      the tables of connections and streams, and their states
 
-Each module imports only modules below it, as far as they depend on each other.
+Imports go down this list.
 """

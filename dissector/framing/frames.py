@@ -55,7 +55,7 @@ def is_request_stream(t, c, d):  # type: ignore[no-untyped-def]
     return d == np.int64(t.connections[c].client)
 
 
-@helper
+@inlined
 def _is_believable_request(t, c, frame, size, in_doubt):  # type: ignore[no-untyped-def]
     connection = t.connections[c]
     if connection.raw_sasl:

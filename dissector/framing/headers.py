@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.readers import same_bytes
 
 from ..dtypes import NO_INT16
@@ -77,7 +77,7 @@ def is_plausible_api(key, version):  # type: ignore[no-untyped-def]
     return 0 <= key <= 32_767 and 0 <= version <= 100
 
 
-@helper
+@inlined
 def is_same_client(t, connection, frame):  # type: ignore[no-untyped-def]
     """Whether the client_id of a request is the connection's last one."""
     if connection.client_id < 0:

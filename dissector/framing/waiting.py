@@ -53,7 +53,7 @@ def find_waiting(t, connection, correlation_id, depth):  # type: ignore[no-untyp
     return np.int64(-1)
 
 
-@helper
+@inlined
 def next_token(t, connection):  # type: ignore[no-untyped-def]
     """The SASL token that the broker answers next, or -1 if it answers a request next. acks=0 needs no answer."""
     slot = np.int64(connection.waiting_first)

@@ -356,11 +356,12 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, scratch):  # ty
                 parent = row
             row += 1
     scratch[ROWS] = row
-    scratch[ERROR_AT] = -1 if status == OK else at
-    scratch[ERROR_FIELD] = -1 if status == OK else field
-    scratch[ERROR_LEFT] = (limit if status == MALFORMED else stop) - at
-    scratch[ERROR_LEVEL] = sp
     scratch[NULLS] = nulls
+    if status != OK:
+        scratch[ERROR_AT] = at
+        scratch[ERROR_FIELD] = field
+        scratch[ERROR_LEFT] = (limit if status == MALFORMED else stop) - at
+        scratch[ERROR_LEVEL] = sp
     return status
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.kernels.arrays import grown
+
 from ..dtypes import OK, TRAILING_BYTES
 from .error_paths import PathTemplates, error_text, path_templates
 from .machine import JOB, ROWS, SCRATCH_SIZE, TAPE, decode_frames
@@ -31,9 +33,7 @@ def decode_jobs(programs: Programs, jobs: Array, buffers: Sequence[Array], tape:
         rows = int(scratch[ROWS])
         if decoded == len(jobs):
             return room[:rows]
-        bigger = np.zeros(2 * len(room) + 64, TAPE)
-        bigger[:rows] = room[:rows]
-        room = bigger
+        room = grown(room)
 
 
 def as_array(data: bytes) -> Array:

@@ -55,8 +55,10 @@ _SUDO = " (captures by root are often readable only by root; use sudo)"
 
 
 def readable_captures(named: list[str], command: str = "report") -> list[str]:
-    """The named captures, with expanded folders and globs. ValueError or OSError where none can be opened or one is not
-    there, before anything is read."""
+    """The named captures, with expanded folders and globs.
+
+    ValueError or OSError if none can be opened, or if one does not exist. Nothing is read before.
+    """
     if named.count(STANDARD_INPUT) > 1:
         raise ValueError("standard input (-) can be read only once")
     captures = find_captures(named)

@@ -126,8 +126,8 @@ class Monitor:
     def _read_rest(self) -> None:
         """Read what arrived before the end. The kernel holds some packets back until their block expires."""
         self.source.stop()
-        asked = time.monotonic()
-        while (waited := time.monotonic() - asked) < LAST_PACKETS:
+        ended = time.monotonic()
+        while (waited := time.monotonic() - ended) < LAST_PACKETS:
             self.source.wait(0.05)
             if not self.step() and waited > LAST_BLOCK:
                 return

@@ -179,15 +179,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--without", metavar="NAMES", type=lambda names: names.split(","), default=[],
         help="packages that the executors' Python has already: numpy,pyarrow",
     )  # fmt: skip
-    asked = parser.parse_args(arguments)
-    if not re.search(r"\.(tar\.gz|tgz)$", asked.out):
-        parser.error(f"{asked.out}: Spark tells archives by their ending, which has to be .tar.gz or .tgz")
+    options = parser.parse_args(arguments)
+    if not re.search(r"\.(tar\.gz|tgz)$", options.out):
+        parser.error(f"{options.out}: Spark tells archives by their ending, which has to be .tar.gz or .tgz")
     try:
-        size = pack(asked.out, asked.without)
+        size = pack(options.out, options.without)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"kafkatap: cannot pack: {error}", file=sys.stderr)
         return 2
-    print(f"{asked.out}: {size / 1e6:.0f} MB, for Python {python_version()} on {os.uname().machine}")
+    print(f"{options.out}: {size / 1e6:.0f} MB, for Python {python_version()} on {os.uname().machine}")
     return 0
 
 

@@ -57,7 +57,7 @@ class Lines:
 
 
 class Bars:
-    """A bar for the stage under way; those before it stay as lines."""
+    """A bar for the current stage. Earlier stages stay as lines."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -68,7 +68,7 @@ class Bars:
         self._progress = Progress(
             TextColumn("{task.description:8}"),
             BarColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[text]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=Console(stderr=True),

@@ -80,7 +80,7 @@ def test_the_complaint_agrees_with_the_heading(packets: int, tmp_path: Path) -> 
     same."""
     talk = KafkaTalk(mss=60)
     talk.tcp.open()
-    talk.ask(METADATA, 4, 50, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
+    talk.request(METADATA, 4, 50, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
     path = write_capture(tmp_path / "cut.pcap", pcap_bytes(encode(talk.segments[:packets])))
     done = kafkatap("report", path)
     [connections] = [line for line in done.out.splitlines() if line.startswith("connections")]

@@ -63,25 +63,25 @@ def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     topic = {"Name": NASTY, "Partitions": [partition], "TopicId": bytes(range(16))}
     content = body(METADATA, 1, 1, Brokers=[broker], Topics=[topic])
     talk.tcp.send(1, frame(struct.pack(">i", 1) + content))
-    talk.answer(talk.ask(METADATA, 12, 2), Brokers=[broker], ClusterId=NASTY, Topics=[topic])
+    talk.respond(talk.request(METADATA, 12, 2), Brokers=[broker], ClusterId=NASTY, Topics=[topic])
     fetched = {"TopicId": bytes(range(16)), "Partitions": [{"Partition": 0}]}
-    talk.ask(FETCH, 13, 3, Topics=[fetched])
-    talk.answer(talk.ask(FIND_COORDINATOR, 1, 4, Key=NASTY), ErrorCode=15, ErrorMessage=NASTY, Host=NASTY, Port=1)
+    talk.request(FETCH, 13, 3, Topics=[fetched])
+    talk.respond(talk.request(FIND_COORDINATOR, 1, 4, Key=NASTY), ErrorCode=15, ErrorMessage=NASTY, Host=NASTY, Port=1)
     configs = [{"Name": NASTY, "Value": NASTY}, {"Name": "retention.ms", "Value": NASTY}]
     results = [{"Name": NASTY, "ErrorCode": 5120, "ErrorMessage": NASTY}]
-    talk.answer(talk.ask(CREATE_TOPICS, 5, 5, Topics=[{"Name": NASTY, "Configs": configs}]), Topics=results)
-    talk.answer(talk.ask(17, 1, 6, Mechanism=NASTY), ErrorCode=33, Mechanisms=[NASTY])
-    talk.answer(talk.ask(36, 1, 7, AuthBytes=b"\0a\0b"), ErrorMessage=NASTY, ErrorCode=58)
+    talk.respond(talk.request(CREATE_TOPICS, 5, 5, Topics=[{"Name": NASTY, "Configs": configs}]), Topics=results)
+    talk.respond(talk.request(17, 1, 6, Mechanism=NASTY), ErrorCode=33, Mechanisms=[NASTY])
+    talk.respond(talk.request(36, 1, 7, AuthBytes=b"\0a\0b"), ErrorMessage=NASTY, ErrorCode=58)
     protocols = [{"Name": NASTY, "Metadata": struct.pack(">hih", 0, 1, len(raw)) + raw + b"\xff\xff\xff\xff"}]
-    talk.ask(
+    talk.request(
         11, 5, 8, GroupId=NASTY, MemberId=NASTY, GroupInstanceId=NASTY, ProtocolType="consumer", Protocols=protocols
     )
-    talk.ask(18, 3, 9, ClientSoftwareName=NASTY, ClientSoftwareVersion=NASTY)
+    talk.request(18, 3, 9, ClientSoftwareName=NASTY, ClientSoftwareVersion=NASTY)
     record = Record(raw, raw, 1_704_067_200_000, ((raw, raw),))
     data = [{"Name": NASTY, "PartitionData": [{"Index": 0, "Records": batch([record])}]}]
     refused = {"Index": 0, "ErrorCode": 87, "ErrorMessage": NASTY, "RecordErrors": [{"BatchIndexErrorMessage": NASTY}]}
-    asked = talk.ask(PRODUCE, 8, 10, Acks=1, TopicData=data)
-    talk.answer(asked, Responses=[{"Name": NASTY, "PartitionResponses": [refused]}])
+    asked = talk.request(PRODUCE, 8, 10, Acks=1, TopicData=data)
+    talk.respond(asked, Responses=[{"Name": NASTY, "PartitionResponses": [refused]}])
     path = tmp_path_factory.mktemp("nasty") / "nasty.pcap"
     path.write_bytes(pcap_bytes(encode(talk.segments)))
     return path
@@ -158,10 +158,10 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     talk = KafkaTalk()
     talk.tcp.open()
     for n, (key, version, content) in enumerate(broken().values()):
-        talk.answer(talk.ask(METADATA, 4, 2 * n), ControllerId=n)
-        asked = talk.ask_raw(key, version, 2 * n + 1, content)
-        talk.answer_raw(asked, content[::-1])
-    talk.answer(talk.ask(METADATA, 4, 9_999), ControllerId=9_999)
+        talk.respond(talk.request(METADATA, 4, 2 * n), ControllerId=n)
+        asked = talk.request_raw(key, version, 2 * n + 1, content)
+        talk.respond_raw(asked, content[::-1])
+    talk.respond(talk.request(METADATA, 4, 9_999), ControllerId=9_999)
     path = tmp_path_factory.mktemp("damaged") / "damaged.pcap"
     path.write_bytes(pcap_bytes(encode(talk.segments)))
     return path

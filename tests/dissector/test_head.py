@@ -73,12 +73,14 @@ def damaged_fetches() -> KafkaTalk:
     talk = KafkaTalk()
     talk.tcp.open()
     for n in range(0, 20, 2):
-        asked = talk.ask(FETCH, 11, n, MaxWaitMs=500)
-        talk.answer_raw(asked, struct.pack(">i", 1 if n % 4 else 0) + b"\x7f\xff" * 30)
-        asked = talk.ask(PRODUCE, 7, n + 1, Acks=-1, TopicData=[{"Name": "orders", "PartitionData": [{"Index": 3}]}])
+        asked = talk.request(FETCH, 11, n, MaxWaitMs=500)
+        talk.respond_raw(asked, struct.pack(">i", 1 if n % 4 else 0) + b"\x7f\xff" * 30)
+        asked = talk.request(
+            PRODUCE, 7, n + 1, Acks=-1, TopicData=[{"Name": "orders", "PartitionData": [{"Index": 3}]}]
+        )
         partition = {"Index": 3, "ErrorCode": 6 if n % 3 else 0}
         answer = body(PRODUCE, 7, 1, Responses=[{"Name": "orders", "PartitionResponses": [partition]}])
-        talk.answer_raw(asked, answer)
+        talk.respond_raw(asked, answer)
     talk.tcp.close()
     return talk
 

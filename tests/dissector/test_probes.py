@@ -116,8 +116,8 @@ def test_bits_stay_with_their_exchange_and_end_with_it(tmp_path: Path) -> None:
     talk = KafkaTalk()
     talk.tcp.open()
     for n in range(300):
-        asked = talk.ask(FETCH, 11, n, MaxWaitMs=500 if n % 3 else 100)
-        talk.answer(asked)
+        asked = talk.request(FETCH, 11, n, MaxWaitMs=500 if n % 3 else 100)
+        talk.respond(asked)
     talk.tcp.close()
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap_bytes(encode(talk.segments), nanoseconds=True))

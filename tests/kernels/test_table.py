@@ -60,7 +60,7 @@ def test_columns_grow_together_and_are_filled() -> None:
     table.keep(np.array([2, 0]), 3)
     assert len(table) == 3
     assert table["key"].tolist() == [6, 7, 8, 0, 1, 2, 0, 0, 0]
-    assert table["value"].tolist() == [0, 0, 0, 0, 7, -1]
+    assert table["value"].tolist() == [7, -1, 0, 0, 7, -1]
 
 
 def test_untouched_arrays_grow_without_taking_memory() -> None:

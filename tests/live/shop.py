@@ -17,14 +17,14 @@ from threading import Thread
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.clients import LINE, Seen, consumer, produce, producer, read
+from tests.support.clients import LINE, ClientCounts, consumer, produce, producer, read
 
 #: Has a quota of QUOTA bytes a second, and sends more.
 THROTTLED, QUOTA = "bulk-loader", 20_000
 SECONDS = 5.0
 
 
-def topics_of(at: str, seen: Seen, prefix: str) -> None:
+def topics_of(at: str, seen: ClientCounts, prefix: str) -> None:
     admin = AdminClient({"bootstrap.servers": at, "client.id": "ops-admin", "log_level": 0})
     wanted = [
         NewTopic(f"{prefix}orders", 3, 1),
@@ -42,7 +42,7 @@ def topics_of(at: str, seen: Seen, prefix: str) -> None:
     admin.describe_cluster().result(20)
 
 
-def librdkafka(at: str, seen: Seen, prefix: str) -> None:
+def librdkafka(at: str, seen: ClientCounts, prefix: str) -> None:
     orders = f"{prefix}orders"
     for codec in ("none", "zstd"):
         client = f"checkout-{codec}"
@@ -64,7 +64,7 @@ def librdkafka(at: str, seen: Seen, prefix: str) -> None:
     lost.close()
 
 
-def reading(at: str, seen: Seen, prefix: str) -> None:
+def reading(at: str, seen: ClientCounts, prefix: str) -> None:
     members = {
         client: consumer(at, seen, client, **{"group.id": f"{prefix}billing", "session.timeout.ms": 6_000})
         for client in ("billing-1", "billing-2")
@@ -80,16 +80,16 @@ def reading(at: str, seen: Seen, prefix: str) -> None:
         each.close()
 
 
-def throttled(at: str, seen: Seen, prefix: str) -> None:
+def throttled(at: str, seen: ClientCounts, prefix: str) -> None:
     bulk = producer(at, seen, THROTTLED, **{"batch.size": 8_000, "linger.ms": 10, "max.in.flight": 2})
     produce(bulk, seen, THROTTLED, f"{prefix}orders", 100, 1_000, pause=0.005)
 
 
-def aiokafka(at: str, seen: Seen, prefix: str) -> None:
+def aiokafka(at: str, seen: ClientCounts, prefix: str) -> None:
     asyncio.run(_aiokafka(at, seen, prefix))
 
 
-async def _aiokafka(at: str, seen: Seen, prefix: str) -> None:
+async def _aiokafka(at: str, seen: ClientCounts, prefix: str) -> None:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
     topic = f"{prefix}events"
@@ -114,7 +114,7 @@ async def _aiokafka(at: str, seen: Seen, prefix: str) -> None:
         await sender.stop()
 
 
-def kafka_python(at: str, seen: Seen, prefix: str) -> None:
+def kafka_python(at: str, seen: ClientCounts, prefix: str) -> None:
     from kafka import KafkaConsumer, KafkaProducer
 
     topic = f"{prefix}events"
@@ -137,13 +137,13 @@ def kafka_python(at: str, seen: Seen, prefix: str) -> None:
     reader.close()
 
 
-def play(at: str, prefix: str) -> Seen:
+def play(at: str, prefix: str) -> ClientCounts:
     """All of it; what goes wrong in one is raised here."""
-    seen = Seen()
+    seen = ClientCounts()
     failed: list[BaseException] = []
     topics_of(at, seen, prefix)
 
-    def run(part: Callable[[str, Seen, str], None]) -> None:
+    def run(part: Callable[[str, ClientCounts, str], None]) -> None:
         try:
             part(at, seen, prefix)
         except BaseException as error:

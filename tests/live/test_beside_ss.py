@@ -67,7 +67,7 @@ def test_connections_and_what_waits_are_those_of_the_system() -> None:
         with Live(*on_loopback(talks[0], "--plain", "--no-report")) as live:
             live.wait_ready()
             for talk in talks:
-                talk.ask(2)
+                talk.request(2)
             until(live, lambda line: line["connections"] == "24" == str(established(port)))
             for talk in talks[:7]:
                 talk.client.sendall(request_frame(METADATA, 0, 9, "waits", bytes(4)))
@@ -91,7 +91,7 @@ def test_an_outage_shows_within_an_interval() -> None:
         (talk,) = talks
         with Live(*on_loopback(talk, "--plain", "--no-report")) as live:
             live.wait_ready()
-            talk.ask(3)
+            talk.request(3)
             until(live, lambda line: line["connections"] == "1")
             server.close()
             for _ in range(5):

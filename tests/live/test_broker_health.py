@@ -12,7 +12,7 @@ from kafkatap.engine import Engine
 from kafkatap.live.broker_health import MOST, OTHER, BrokerHealth, BrokerRow, added, round_trips, value
 from tests.support.captures import Packet
 from tests.support.tcp import START_NS, Segment, encode, merge
-from tests.wire.kafkatalk import API_VERSIONS, METADATA, MS, KafkaTalk, say, small_talk
+from tests.wire.kafkatalk import API_VERSIONS, METADATA, MS, KafkaTalk, add_exchanges, small_talk
 
 from .metered import by_name
 from .support import SECOND
@@ -164,7 +164,7 @@ def test_a_round_trip_is_in_its_bucket(path: Path) -> None:
 def test_a_connection_that_began_before_is_open_and_not_opened(path: Path) -> None:
     talk = KafkaTalk()
     talk.tcp.open()
-    say(talk, 4)
+    add_exchanges(talk, 4)
     talk.exchange(METADATA, 4, 100)
     watched = seen(path, merge(talk.segments[3:], ticking(3)))
     assert by_second(watched, "opened")[-1] == (0,)

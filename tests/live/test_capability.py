@@ -120,7 +120,7 @@ def test_cap_net_raw_is_enough(user: str, more: list[str]) -> None:
         before = privileges(user, "net_raw", *reading(user))
         with Live(*on_loopback(talk, "--json", *more), before=before, KAFKATAP_CACHE=cache) as live:
             live.wait_ready()
-            talk.ask(5)
+            talk.request(5)
             done = live.end(signal.SIGINT)
     assert done.code == 0
     assert requests_of(done.out) == 5
@@ -176,7 +176,7 @@ def test_what_root_may_do_by_a_capability_alone_keeps_it(tmp_path: Path) -> None
             live.wait_ready()
             kept = 1 << DAC_OVERRIDE
             wait_for(lambda: capabilities(live.process.pid)[0]["CapPrm"] == kept, 20, lambda: "others are kept")
-            talk.ask(3)
+            talk.request(3)
             done = live.end()
     assert done.code == 0
     assert list(folder.rglob("*.parquet"))

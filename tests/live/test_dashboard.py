@@ -177,7 +177,7 @@ FIRES = {
         },
         {"api": "Produce", "broker": "b"},
     ),
-    "KafkaErrors": (
+    "KafkaFailedExchanges": (
         {
             'kafkatap_failed_exchanges_total{api="Produce", broker="b"}': "0+60x40",
             'kafkatap_requests_total{api="Produce", broker="b", outcome="answered"}': "0+600x40",

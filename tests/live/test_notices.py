@@ -10,7 +10,7 @@ from kafkatap.live.notices import Notices
 
 def test_without_a_screen_it_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     told = Notices()
-    told.tell("eth0 is up again")
+    told.notify("eth0 is up again")
     assert capsys.readouterr().err == "kafkatap: eth0 is up again\n"
     assert told.newest == ""
 
@@ -21,14 +21,14 @@ def test_a_screen_shows_it_for_a_while(capsys: pytest.CaptureFixture[str], monke
     told = Notices()
     with told.on_screen():
         assert told.newest == ""
-        told.tell("one")
-        told.tell("two\x1b[2J")
+        told.notify("one")
+        told.notify("two\x1b[2J")
         assert told.newest == "two\x1b[2J"
         now += notices.SHOWN + 1
         assert told.newest == ""
         assert capsys.readouterr().err == ""
     assert capsys.readouterr().err == "kafkatap: one\nkafkatap: two\\x1b[2J\n"
-    told.tell("three")
+    told.notify("three")
     assert capsys.readouterr().err == "kafkatap: three\n"
 
 
@@ -37,7 +37,7 @@ def test_it_is_said_also_where_the_screen_fails(capsys: pytest.CaptureFixture[st
 
     def fail() -> None:
         with told.on_screen():
-            told.tell("one")
+            told.notify("one")
             raise OSError("no terminal")
 
     with pytest.raises(OSError, match="no terminal"):

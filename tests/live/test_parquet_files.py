@@ -238,7 +238,7 @@ def test_a_full_disk_is_told_once_and_later_files_are_whole(samples: Path, tmp_p
     monitor.finish()
     assert parquet.written["exchanges"] > rows
     assert len(pd.read_parquet(tmp_path / "exchanges")) == parquet.written["exchanges"]
-    assert [("the capture goes on" in text, "could not be written" in text) for text in told] == [
+    assert [("the capture continues" in text, "could not be written" in text) for text in told] == [
         (True, False), (False, True),
     ]  # fmt: skip
     assert not list(tmp_path.rglob(".*"))

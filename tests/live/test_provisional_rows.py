@@ -70,7 +70,7 @@ def test_unanswered_requests_count_when_their_connection_ends(path: Path, end: s
     talk = KafkaTalk(client_id="app")
     talk.tcp.open()
     for number in range(3):
-        talk.ask(FETCH, 4, number)
+        talk.request(FETCH, 4, number)
     talk.tcp.wait(1_250 * MS)
     if end == "fin":
         talk.tcp.close()
@@ -90,10 +90,10 @@ def test_a_response_may_follow_a_reset(path: Path) -> None:
     """As seen at the client, where packets of the broker were under way."""
     talk = KafkaTalk(client_id="app")
     talk.tcp.open()
-    asked = talk.ask(FETCH, 4, 1)
+    asked = talk.request(FETCH, 4, 1)
     talk.tcp.reset(0)
     talk.tcp.wait(1_500 * MS)
-    talk.answer(asked)
+    talk.respond(asked)
     seen = Seen(path, merge(talk.segments, ticking(4)))
     counted = [seen.counted("client", "app", "unanswered") for _ in seen.seconds()]
     assert counted == [1, 0, 0, 0]

@@ -413,11 +413,11 @@ def failing(seconds: int, other: int, every: int = 100) -> list[Segment]:
     for each in (talk, second):
         each.tcp.open()
     for number in range(seconds * 1000 // every):
-        asked = talk.ask(METADATA, 4, number, Topics=[{"Name": "no"}])
-        talk.answer(asked, Topics=[{"Name": "no" * 500, "ErrorCode": 29}])
+        asked = talk.request(METADATA, 4, number, Topics=[{"Name": "no"}])
+        talk.respond(asked, Topics=[{"Name": "no" * 500, "ErrorCode": 29}])
         talk.tcp.wait(every * MS - 4 * talk.tcp.step_ns)
     second.tcp.wait(other * SECOND)
-    second.answer(second.ask(FIND_COORDINATOR, 1, 1, Key="x"), ErrorCode=15)
+    second.respond(second.request(FIND_COORDINATOR, 1, 1, Key="x"), ErrorCode=15)
     return merge(talk.segments, second.segments)
 
 
@@ -458,7 +458,7 @@ def test_a_request_that_is_never_answered_is_an_incident_when_its_connection_end
     """Once, although its final row comes later."""
     talk = KafkaTalk(client_id="app")
     talk.tcp.open()
-    talk.ask(METADATA, 4, 1, Topics=[])
+    talk.request(METADATA, 4, 1, Topics=[])
     talk.tcp.reset(1)
     (tmp_path / "in.pcap").write_bytes(pcap_bytes(encode(merge(talk.segments, ticking(20))), nanoseconds=True))
     told: list[str] = []
@@ -493,7 +493,7 @@ def test_a_full_disk_is_told_once_and_leaves_whole_records(samples: Path, tmp_pa
     recorder = Recorder(tmp_path / "x.pcap", on=condition(on) if on else None, notify=told.append)
     with no_file_larger_than(700_000):
         record(tmp_path / "in.pcap", recorder)
-    assert sum("the capture goes on" in text for text in told) == 1
+    assert sum("the capture continues" in text for text in told) == 1
     files = [f for f in tmp_path.glob("x*") if f.stat().st_size]
     assert files
     for file in files:
@@ -508,7 +508,7 @@ def test_incidents_that_a_full_disk_leaves_out_do_not_begin(samples: Path, tmp_p
     with no_file_larger_than(100):
         record(tmp_path / "in.pcap", recorder)
     assert recorder.incidents > 6
-    assert [text.rpartition(": ")[2] for text in told[:-1]] == ["packets are not recorded; the capture goes on"]
+    assert [text.rpartition(": ")[2] for text in told[:-1]] == ["packets are not recorded; the capture continues"]
     assert told[-1] == f"{recorder.incidents} incidents were not recorded"
     assert list(tmp_path.glob("x-*")) == []
 
@@ -536,8 +536,8 @@ def test_a_folder_that_vanishes_is_told_once_and_tried_again(samples: Path, tmp_
     folder.mkdir()
     steps(1000)
     monitor.finish()
-    assert len([text for text in told if "the capture goes on" in text]) == 1
-    gone = next(n for n, text in enumerate(told) if "the capture goes on" in text)
+    assert len([text for text in told if "the capture continues" in text]) == 1
+    gone = next(n for n, text in enumerate(told) if "the capture continues" in text)
     first = next(n for n, text in enumerate(told[gone:], gone) if "ends" in text)
     assert not any("begins" in text for text in told[gone:first])
     assert list(folder.iterdir())

@@ -24,8 +24,8 @@ def fetching(seconds: int) -> KafkaTalk:
     talk.tcp.open()
     topics = [{"TopicId": TOPIC_ID, "Partitions": [{"Partition": 0}]}]
     for number in range(seconds * 10):
-        asked = talk.ask(FETCH, 13, number, Topics=topics)
-        talk.answer(asked, Responses=[{"TopicId": TOPIC_ID, "Partitions": [{"PartitionIndex": 0, "Records": b""}]}])
+        asked = talk.request(FETCH, 13, number, Topics=topics)
+        talk.respond(asked, Responses=[{"TopicId": TOPIC_ID, "Partitions": [{"PartitionIndex": 0, "Records": b""}]}])
         talk.tcp.wait(100 * MS - 4 * talk.tcp.step_ns)
     return talk
 
@@ -35,8 +35,8 @@ def telling(after: int) -> KafkaTalk:
     talk = KafkaTalk(client=("10.0.0.8", 1), client_id="other")
     talk.tcp.wait(after)
     talk.tcp.open()
-    asked = talk.ask(METADATA, 12, 1, Topics=[])
-    talk.answer(asked, Topics=[{"Name": "orders", "TopicId": TOPIC_ID}])
+    asked = talk.request(METADATA, 12, 1, Topics=[])
+    talk.respond(asked, Topics=[{"Name": "orders", "TopicId": TOPIC_ID}])
     return talk
 
 

@@ -22,7 +22,7 @@ TOPIC = [{"Name": "orders", "PartitionData": [{"Index": 0, "Records": b""}]}]
 
 
 def produce(talk: KafkaTalk, number: int, acks: int = 0) -> None:
-    talk.ask(PRODUCE, 3, number, Acks=acks, TimeoutMs=1000, TopicData=TOPIC)
+    talk.request(PRODUCE, 3, number, Acks=acks, TimeoutMs=1000, TopicData=TOPIC)
 
 
 def sending(count: int, pause: int = 10 * MS, **options: object) -> KafkaTalk:
@@ -41,9 +41,9 @@ def answering(count: int, after: int, pause: int) -> KafkaTalk:
     talk = KafkaTalk(client_id="sensor")
     talk.tcp.open()
     for number in range(1, count + 1):
-        asked = talk.ask(PRODUCE, 3, number, Acks=0, TimeoutMs=1000, TopicData=TOPIC)
+        asked = talk.request(PRODUCE, 3, number, Acks=0, TimeoutMs=1000, TopicData=TOPIC)
         talk.tcp.wait(after)
-        talk.answer(asked, Responses=[{"Name": "orders", "PartitionResponses": [{"Index": 0, "ErrorCode": 0}]}])
+        talk.respond(asked, Responses=[{"Name": "orders", "PartitionResponses": [{"Index": 0, "ErrorCode": 0}]}])
         talk.tcp.wait(pause)
     return talk
 

@@ -74,6 +74,16 @@ def test_exchanges() -> None:
     assert third["max_wait_ms"] == 500
 
 
+def test_a_malformed_message_has_the_field_and_its_place() -> None:
+    row = exchange(0, response_status=r.MALFORMED, response_problem=made.MARKUP, response_problem_at=37)
+    row["request_status"], row["request_problem_at"] = r.TRAILING_BYTES, 101
+    table = tables.exchanges_table(batch([row]).exchanges, error_counts(), batch([]).results, context())
+    table.validate(full=True)
+    got = table.to_pylist()[0]
+    assert (got["response_problem"], got["response_problem_at"]) == ("[bold]markup[/bold]", 37)
+    assert (got["request_problem"], got["request_problem_at"]) == (None, 101)
+
+
 def test_orphan_responses_have_no_request() -> None:
     row = exchange(0)
     row["outcome"], row["request_first"], row["request_last"] = r.ORPHAN_RESPONSE, r.NO_TIME, r.NO_TIME

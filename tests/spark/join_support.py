@@ -299,18 +299,18 @@ def _texts(table: pa.Table, names: Iterable[str]) -> Any:
 
 def differences(left: Mapping[str, Counter[bytes]], right: Mapping[str, Counter[bytes]]) -> list[str]:
     """What is only in the one and only in the other, a few rows of each; [] where all tables are the same."""
-    told = []
+    lines = []
     for name, rows in right.items():
         for word, rest in (("missing", rows - left[name]), ("too many", left[name] - rows)):
-            told += [f"{name}: {rest.total()} {word}"] if rest else []
-            told += [f"    {row!r}" for row in list(rest)[:2]]
-    return told
+            lines += [f"{name}: {rest.total()} {word}"] if rest else []
+            lines += [f"    {row!r}" for row in list(rest)[:2]]
+    return lines
 
 
 def assert_same(joined: Joined, wanted: Mapping[str, Counter[bytes]]) -> None:
     """The joined tables are those of the local engine, as `compared` gives them."""
-    told = differences(compared(joined.tables), wanted)
-    assert not told, "\n".join(told)
+    lines = differences(compared(joined.tables), wanted)
+    assert not lines, "\n".join(lines)
 
 
 def check(splits: Sequence[Split], *, records: bool = False, ports: tuple[int, ...] = (), **options: Any) -> Joined:

@@ -17,10 +17,10 @@ from tests.wire.kafkatalk import (
     PRODUCE,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
-    Asked,
     KafkaTalk,
+    SentRequest,
+    add_exchanges,
     response,
-    say,
 )
 
 SECOND = 1_000 * MS
@@ -30,14 +30,14 @@ def pipelined(count: int = 40, depth: int = 4, **options: Any) -> list[Segment]:
     """One connection on which always `depth` requests wait, from its SYN on to its end."""
     talk = KafkaTalk(**options)
     talk.tcp.open()
-    waiting: list[Asked] = []
+    waiting: list[SentRequest] = []
     for n in range(count):
         topics = [{"Name": f"t-{n}-{k}"} for k in range(n % 9)]
-        waiting.append(talk.ask(METADATA, 4, n, Topics=topics))
+        waiting.append(talk.request(METADATA, 4, n, Topics=topics))
         if len(waiting) > depth:
-            talk.answer(waiting.pop(0), Topics=[{"Name": f"t-{k}"} for k in range(n * 7 % 60)])
+            talk.respond(waiting.pop(0), Topics=[{"Name": f"t-{k}"} for k in range(n * 7 % 60)])
     for asked in waiting:
-        talk.answer(asked)
+        talk.respond(asked)
     talk.tcp.close()
     return talk.segments
 
@@ -51,7 +51,7 @@ def tuple_used_again() -> list[Segment]:
         talk = KafkaTalk(time_ns=time, isn=(1_000_000 * (n + 1), 77_000_000 * (n + 1)), client_id=f"app-{n}")
         if opened:
             talk.tcp.open()
-        say(talk, 6, first=10 * n)
+        add_exchanges(talk, 6, first=10 * n)
         if end:
             getattr(talk.tcp, end)()
         found += talk.segments
@@ -89,13 +89,13 @@ def large(size: int = 20_000_000, mss: int = 60_000) -> list[Segment]:
     """A response that goes over several splits, with small exchanges before and after it, and some sent meanwhile."""
     talk = KafkaTalk(mss=mss)
     talk.tcp.open()
-    say(talk, 4)
-    asked = talk.ask(FETCH, 4, 100, Topics=[{"Topic": "orders", "Partitions": [{"Partition": 1}]}])
-    other = talk.ask(METADATA, 4, 101)
+    add_exchanges(talk, 4)
+    asked = talk.request(FETCH, 4, 100, Topics=[{"Topic": "orders", "Partitions": [{"Partition": 1}]}])
+    other = talk.request(METADATA, 4, 101)
     records = bytes(61) + random.Random(1).randbytes(1000) * (size // 1000)
-    talk.answer(asked, Responses=[{"Topic": "orders", "Partitions": [{"PartitionIndex": 1, "Records": records}]}])
-    talk.answer(other, Topics=[{"Name": "orders"}])
-    say(talk, 4, first=200)
+    talk.respond(asked, Responses=[{"Topic": "orders", "Partitions": [{"PartitionIndex": 1, "Records": records}]}])
+    talk.respond(other, Topics=[{"Name": "orders"}])
+    add_exchanges(talk, 4, first=200)
     talk.tcp.close()
     return talk.segments
 
@@ -105,12 +105,12 @@ def old_sasl(rounds: int = 8) -> list[Segment]:
     talk = KafkaTalk(client_id="sasl-client")
     talk.tcp.open()
     talk.exchange(API_VERSIONS, 0, 1)
-    asked = talk.ask(SASL_HANDSHAKE, 0, 2, Mechanism="SCRAM-SHA-256")
-    talk.answer(asked, Mechanisms=["SCRAM-SHA-256"])
+    asked = talk.request(SASL_HANDSHAKE, 0, 2, Mechanism="SCRAM-SHA-256")
+    talk.respond(asked, Mechanisms=["SCRAM-SHA-256"])
     for n in range(rounds):
         talk.tcp.client(frame(b"n,,n=user,r=%d" % n))
         talk.tcp.server(frame(b"r=%d,s=c2FsdA==,i=4096" % n))
-    say(talk, 10, first=3)
+    add_exchanges(talk, 10, first=3)
     talk.tcp.close()
     return talk.segments
 
@@ -119,12 +119,12 @@ def new_sasl() -> list[Segment]:
     """ApiVersions with the client's software, SaslHandshake v1 and SaslAuthenticate; then Kafka."""
     talk = KafkaTalk(client_id="sasl-client")
     talk.tcp.open()
-    asked = talk.ask(API_VERSIONS, 3, 1, ClientSoftwareName="apache-kafka-java", ClientSoftwareVersion="4.3.0")
-    talk.answer(asked)
-    asked = talk.ask(SASL_HANDSHAKE, 1, 2, Mechanism="PLAIN")
-    talk.answer(asked, Mechanisms=["PLAIN"])
-    talk.answer(talk.ask(SASL_AUTHENTICATE, 2, 3, AuthBytes=b"\0user\0secret"))
-    say(talk, 14, first=4)
+    asked = talk.request(API_VERSIONS, 3, 1, ClientSoftwareName="apache-kafka-java", ClientSoftwareVersion="4.3.0")
+    talk.respond(asked)
+    asked = talk.request(SASL_HANDSHAKE, 1, 2, Mechanism="PLAIN")
+    talk.respond(asked, Mechanisms=["PLAIN"])
+    talk.respond(talk.request(SASL_AUTHENTICATE, 2, 3, AuthBytes=b"\0user\0secret"))
+    add_exchanges(talk, 14, first=4)
     talk.tcp.close()
     return talk.segments
 
@@ -135,12 +135,12 @@ def throttled(version: int, at_once: bool) -> list[Segment]:
     talk.tcp.open()
     for n in range(16):
         throttle = 300 if n % 5 == 2 else 0
-        asked = talk.ask(PRODUCE, version, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": [{"Index": 0}]}])
+        asked = talk.request(PRODUCE, version, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": [{"Index": 0}]}])
         talk.tcp.wait((throttle if throttle and not at_once else 1) * MS)
         answers = [{"Name": "t", "PartitionResponses": [{"Index": 0, "BaseOffset": n}]}]
-        talk.answer(asked, ThrottleTimeMs=throttle, Responses=answers)
+        talk.respond(asked, ThrottleTimeMs=throttle, Responses=answers)
         if n % 3 == 0:  # it goes on sending while the broker does not read it
-            talk.answer(talk.ask(METADATA, 4, 100 + n), Topics=[])
+            talk.respond(talk.request(METADATA, 4, 100 + n), Topics=[])
         talk.tcp.wait(90 * MS)
     talk.tcp.close()
     return talk.segments
@@ -151,9 +151,9 @@ def no_reply(count: int = 30) -> list[Segment]:
     talk = KafkaTalk(client_id="silent")
     talk.tcp.open()
     for n in range(count):
-        talk.ask(PRODUCE, 3, n, Acks=0, TopicData=[{"Name": "t", "PartitionData": [{"Index": 0}]}])
+        talk.request(PRODUCE, 3, n, Acks=0, TopicData=[{"Name": "t", "PartitionData": [{"Index": 0}]}])
         if n % 10 == 9:
-            talk.answer(talk.ask(METADATA, 4, 1_000 + n), Topics=[{"Name": "t"}])
+            talk.respond(talk.request(METADATA, 4, 1_000 + n), Topics=[{"Name": "t"}])
     talk.tcp.close()
     return talk.segments
 
@@ -163,7 +163,7 @@ def only_requests(count: int = 20) -> list[Segment]:
     talk = KafkaTalk(client_id="alone", acks=False)
     talk.tcp.open()
     for n in range(count):
-        talk.ask(FIND_COORDINATOR, 1, n, Key=f"group-{n}")
+        talk.request(FIND_COORDINATOR, 1, n, Key=f"group-{n}")
     talk.tcp.close()
     return [s for s in talk.segments if s.source != BROKER]
 
@@ -184,29 +184,30 @@ def topic_ids() -> list[Segment]:
     talk = KafkaTalk(client_id="by-id")
     talk.tcp.open()
     for n in range(12):
-        asked = talk.ask(FETCH, 13, n, Topics=[{"TopicId": bytes([n % 3]) * 16, "Partitions": [{"Partition": n}]}])
+        asked = talk.request(FETCH, 13, n, Topics=[{"TopicId": bytes([n % 3]) * 16, "Partitions": [{"Partition": n}]}])
         parts = [{"PartitionIndex": n, "ErrorCode": n % 2}]
-        talk.answer(asked, Responses=[{"TopicId": bytes([n % 3]) * 16, "Partitions": parts}])
+        talk.respond(asked, Responses=[{"TopicId": bytes([n % 3]) * 16, "Partitions": parts}])
     talk.tcp.close()
     other = KafkaTalk(client=("10.0.0.5", 45_000), time_ns=talk.tcp.time_ns)
     for n in (1, 2):
-        asked = other.ask(METADATA, 10, n)
-        other.answer(asked, Topics=[{"Name": f"topic-{n}", "TopicId": bytes([n]) * 16}])
+        asked = other.request(METADATA, 10, n)
+        other.respond(asked, Topics=[{"Name": f"topic-{n}", "TopicId": bytes([n]) * 16}])
     return [*talk.segments, *other.segments]
 
 
 def in_the_middle() -> list[Segment]:
-    """Connections whose SYN was not captured, to a broker that another one tells of, and to one that is not told of."""
+    """Connections whose SYN was not captured, to a broker that another connection shows, and to one
+    that none shows."""
     one = KafkaTalk(client=("10.0.0.3", 9_500), step_ns=300_000)
-    say(one, 12)
+    add_exchanges(one, 12)
     two = KafkaTalk(client=("10.0.0.4", 46_000), time_ns=one.time_ns + 7 * MS)
     two.tcp.open()
-    say(two, 4)
+    add_exchanges(two, 4)
     three = KafkaTalk(client=("10.0.0.5", 47_000), broker=("10.0.0.6", 9_092), step_ns=500_000)
-    say(three, 8)
+    add_exchanges(three, 8)
     late = KafkaTalk(client=("10.0.0.3", 9_501), time_ns=two.tcp.time_ns + MS)
     late.tcp.server(response(METADATA, 4, 5, Topics=[{"Name": "late"}]))
-    say(late, 3, first=20)
+    add_exchanges(late, 3, first=20)
     return merge(one.segments, two.segments, three.segments, late.segments)
 
 
@@ -220,12 +221,12 @@ def half_open() -> list[Segment]:
         tcp.wait(SECOND)
     tcp._add(1, SYN | ACK, seq=tcp.next[1] - 1)
     tcp._add(0, ACK)
-    say(talk, 3)
+    add_exchanges(talk, 3)
     for _ in range(6):
         tcp.probe(0)
         tcp._add(1, ACK)
         tcp.wait(3 * SECOND)
-    say(talk, 3, first=10)
+    add_exchanges(talk, 3, first=10)
     return talk.segments
 
 
@@ -252,13 +253,13 @@ def busy(seed: int, clients: int = 4) -> list[Segment]:
         )  # fmt: skip
         if chance.random() < 0.6:
             talk.tcp.open()
-        waiting: list[Asked] = []
+        waiting: list[SentRequest] = []
         for k in range(chance.randrange(8, 24)):
             key, version = chance.choice(((METADATA, 4), (FIND_COORDINATOR, 1), (FETCH, 4), (PRODUCE, 3)))
             values: dict[str, Any] = {"Acks": chance.choice((0, 1, 1))} if key == PRODUCE else {}
             if key == METADATA:
                 values = {"Topics": [{"Name": f"topic-{i}"} for i in range(chance.randrange(20))]}
-            asked = talk.ask(key, version, k, **values)
+            asked = talk.request(key, version, k, **values)
             if values.get("Acks") != 0:
                 waiting.append(asked)
             while len(waiting) > chance.choice((0, 0, 2, 5)):
@@ -266,7 +267,7 @@ def busy(seed: int, clients: int = 4) -> list[Segment]:
                 extra: dict[str, Any] = {"ThrottleTimeMs": chance.choice((0, 0, 0, 50))}
                 if answer.api_key == METADATA:
                     extra["Topics"] = [{"Name": f"topic-{i}"} for i in range(chance.randrange(20))]
-                talk.answer(answer, **extra)
+                talk.respond(answer, **extra)
             talk.tcp.wait(chance.choice((0, 0, 5 * MS, 60 * MS)))
         if chance.random() < 0.5:
             talk.tcp.close()

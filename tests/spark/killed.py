@@ -4,10 +4,10 @@
 
 The store renames files in place of others (local), must delete those first (HDFS), or copies (object stores).
 FOLDER/first is what an earlier run published, FOLDER/staged the same with a second run's files that are not published
-yet, FOLDER/written.pickle what the second run's `publish` is told. A child works on a copy and ends by `os._exit` at
-the n-th change to a file: before it, or in the middle of it. Then the folder is opened again, as the next run does, in
-a second round by one that is killed itself. Prints JSON: [n, how, what was seen after the kill, what in the end], what
-is seen as {file: digest}.
+yet, FOLDER/written.pickle the arguments of the second run's `publish`. A child works on a copy and ends by `os._exit`
+at the n-th change to a file: before it, or in the middle of it. Then the folder is opened again, as the next run does,
+in a second round by one that is killed itself. Prints JSON: [n, how, what was seen after the kill, what in the end],
+what is seen as {file: digest}.
 """
 
 from __future__ import annotations

@@ -84,11 +84,11 @@ def drive(site: Path, capture: Path, work: Path, **session: Any) -> dict[str, An
     done = subprocess.run(
         [sys.executable, "-P", DRIVER, json.dumps({"capture": str(capture), **session})],
         env=environment | {"PYTHONPATH": str(site), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
-        cwd=work, capture_output=True, text=True, timeout=240, check=False, stdin=subprocess.DEVNULL,
+        cwd=work, capture_output=True, text=True, timeout=400, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +99,13 @@ def exchanges(samples: Path) -> int:
     return int(count)
 
 
-def check_shipped(told: dict[str, Any], exchanges: int, bare: Path) -> None:
+def check_shipped(answer: dict[str, Any], exchanges: int, bare: Path) -> None:
     """The job ran under the bare Python, on kernels that came compiled, and counted what the local engine counts."""
-    assert told.get("refused") is None
-    assert (told["count"], told["rows"]) == (exchanges, exchanges)
-    assert Path(told["prefix"]) == bare.parents[1]
-    assert told["kernels"] == told["shipped"]
-    assert told["numba"] is False
+    assert answer.get("refused") is None
+    assert (answer["count"], answer["rows"]) == (exchanges, exchanges)
+    assert Path(answer["prefix"]) == bare.parents[1]
+    assert answer["kernels"] == answer["shipped"]
+    assert answer["numba"] is False
 
 
 def test_local_cluster_with_an_archive(
@@ -114,10 +114,10 @@ def test_local_cluster_with_an_archive(
     """An executor that is killed in the middle of a job changes nothing in what the job writes."""
     config = {"spark.executorEnv.KAFKATAP_PYTHON": str(bare)}
     cluster, out = "local-cluster[2,1,1024]", tmp_path / "out"
-    told = drive(site, samples / CAPTURE, tmp_path, master=cluster, archive=str(archive), config=config, out=str(out))
-    check_shipped(told, exchanges, bare)
-    assert Path(told["kernels"]).is_relative_to(tmp_path)
-    assert told["killed"], "no executor was killed while the job ran"
+    answer = drive(site, samples / CAPTURE, tmp_path, master=cluster, archive=str(archive), config=config, out=str(out))
+    check_shipped(answer, exchanges, bare)
+    assert Path(answer["kernels"]).is_relative_to(tmp_path)
+    assert answer["killed"], "no executor was killed while the job ran"
     published = {
         name: ds.dataset(str(out / name), format="parquet").to_table(columns=[c.name for c in TABLES[name]])
         for name in TABLES
@@ -130,19 +130,19 @@ def test_local_cluster_with_an_archive(
 def test_standalone_with_an_archive(
     archive: Path, site: Path, bare: Path, master: str, samples: Path, tmp_path: Path, exchanges: int
 ) -> None:
-    told = drive(site, samples / CAPTURE, tmp_path, master=master, archive=str(archive))
-    check_shipped(told, exchanges, bare)
+    answer = drive(site, samples / CAPTURE, tmp_path, master=master, archive=str(archive))
+    check_shipped(answer, exchanges, bare)
 
 
 def test_connect_with_an_archive(
     archive: Path, site: Path, bare: Path, connect: str, samples: Path, tmp_path: Path, exchanges: int
 ) -> None:
     """Told first that executors do not have it; then it is sent."""
-    told = drive(site, samples / CAPTURE, tmp_path, master=connect)
-    assert told["refused"].startswith("The executors' Python on ")
-    assert " has no kafkatap. Install it for " in told["refused"]
-    told = drive(site, samples / CAPTURE, tmp_path, master=connect, archive=str(archive))
-    check_shipped(told, exchanges, bare)
+    answer = drive(site, samples / CAPTURE, tmp_path, master=connect)
+    assert answer["refused"].startswith("The executors' Python on ")
+    assert " has no kafkatap. Install it for " in answer["refused"]
+    answer = drive(site, samples / CAPTURE, tmp_path, master=connect, archive=str(archive))
+    check_shipped(answer, exchanges, bare)
 
 
 def test_connect_where_the_package_is_installed_for_another_python(
@@ -152,8 +152,8 @@ def test_connect_where_the_package_is_installed_for_another_python(
     (packages,) = other.parents[1].glob("lib/python*/site-packages")
     (packages / "installed.pth").write_text(f"{site}\n")
     config = {"spark.pyspark.python": str(other)}
-    told = drive(site, samples / CAPTURE, tmp_path, master=connect, config=config)
-    check_shipped(told, exchanges, other)
+    answer = drive(site, samples / CAPTURE, tmp_path, master=connect, config=config)
+    check_shipped(answer, exchanges, other)
 
 
 def test_a_split_is_read_by_kept_kernels_where_nothing_is_decoded(samples: Path) -> None:

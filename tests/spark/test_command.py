@@ -67,7 +67,7 @@ def test_all_options() -> None:
         (["a"], "required: --out"), (["--out", "t"], "required: CAPTURES"),
         (["a", "--out", "t", "--split-size", "0"], "is not a size above zero"),
         (["a", "--out", "t", "--split-size", "64x"], "is not a size above zero"),
-        (["a", "--out", "t", "--conf", "spark.a"], "is no setting"),
+        (["a", "--out", "t", "--conf", "spark.a"], "is not a setting"),
         (["a", "--out", "t", "--by", "x"], "invalid choice"),
     ],
 )  # fmt: skip
@@ -110,7 +110,7 @@ def test_help_imports_nothing_heavy() -> None:
     [
         (["missing.pcap"], "missing.pcap: there is no such file, and no folder with captures"),
         (["*.pcap"], "*.pcap: no file matches"),
-        (["-"], "standard input (-) cannot be cut into tasks (save it to a file first)"),
+        (["-"], "standard input (-) cannot be split into tasks (save it to a file first)"),
         ([str(SAMPLE), "--definitions", "nowhere"], "nowhere: no such file or directory"),
         ([str(SAMPLE), "--archive", "a.tgz"], "a.tgz: there is no such archive (python -m kafkatap.spark.pack makes "
          "one)"),
@@ -253,11 +253,11 @@ def test_again_it_gives_the_same(tables: Path, capsys: pytest.CaptureFixture[str
     before = {name: rows(tables, name) for name in ("exchanges", "results", "connections", "records", "ledger")}
     names = visible(tables)
     assert call(SAMPLE, "--out", tables, "--records", "--json", "--progress") == 0
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert {name: rows(tables, name) for name in before} == before
     assert visible(tables) == names
-    assert json.loads(told.out) == json.loads((tables / "report.json").read_text())
-    lines = told.err.splitlines()
+    assert json.loads(output.out) == json.loads((tables / "report.json").read_text())
+    lines = output.err.splitlines()
     stages = ["survey", "decode", "publish"]
     assert [line.split(": ")[1] for line in lines if " of " in line and ": 0 of" in line][: len(stages)] == stages
     assert lines[-2].startswith("kafkatap: read ")
@@ -273,14 +273,14 @@ def test_damage_is_told_and_the_rest_goes_on(
     shutil.copy(SAMPLE, tmp_path / "captures" / "whole.pcap.zst")
     (tmp_path / "captures" / "no.pcap").write_bytes(b"not a capture at all, but longer than a header")
     assert call(tmp_path / "captures", "--out", tmp_path / "out", "--no-progress") == 1
-    told = capsys.readouterr()
-    assert f"kafkatap: {tmp_path}/captures/no.pcap: not a pcap or pcapng capture" in told.err
+    output = capsys.readouterr()
+    assert f"kafkatap: {tmp_path}/captures/no.pcap: not a pcap or pcapng capture" in output.err
     assert len(rows(tmp_path / "out", "exchanges")) > 0
     before = visible(tmp_path / "out")
     assert call(tmp_path / "captures", "--out", tmp_path / "out", "--strict", "--no-progress") == 2
-    told = capsys.readouterr()
-    assert (told.out, len(told.err.splitlines())) == ("", 1)
-    assert "no.pcap: not a pcap or pcapng capture" in told.err
+    output = capsys.readouterr()
+    assert (output.out, len(output.err.splitlines())) == ("", 1)
+    assert "no.pcap: not a pcap or pcapng capture" in output.err
     assert visible(tmp_path / "out") == before
     assert call(tmp_path / "captures" / "no.pcap", "--out", tmp_path / "out", "--no-progress") == 2
     assert "no.pcap: not a pcap or pcapng capture" in capsys.readouterr().err
@@ -313,7 +313,7 @@ def test_an_application_of_spark_submit(java: None, tables: Path, tmp_path: Path
     )
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- output
 
 
 def test_the_summary() -> None:

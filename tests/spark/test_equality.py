@@ -19,21 +19,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def check(spark: SparkSession, paths: list[str], split_size: int) -> list[str]:
-    """All tables of some captures, from splits of this size, compared; gives what else is said of them."""
-    from kafkatap.spark.captures import Captures
+def check(spark: SparkSession, paths: list[str], split_size: int, out: Path) -> list[str]:
+    """Compare the tables that a job writes, from splits of this size; return its notes."""
+    import pyarrow.dataset as ds
 
-    captures = Captures(spark, paths, split_size)
-    try:
-        names = list(TABLES)
-        found: dict[str, pa.Table] = {name: captures.table(name).toArrow() for name in names}
-        assert len(captures.places) > len(paths)
-        wanted = {name: to_microseconds(table) for name, table in local(paths, records=True).items()}
-        told = differences(compared(found), compared(wanted))
-        assert not told, "\n".join(told)
-        return captures.notes
-    finally:
-        captures.close()
+    from kafkatap.spark.job import run_job
+    from kafkatap.spark.splits.task_rows import ReadOptions
+
+    result = run_job(spark, paths, str(out), split_size=split_size, options=ReadOptions(records=True))
+    found = {
+        name: ds.dataset(str(out / name), format="parquet").to_table(columns=[c.name for c in columns])
+        for name, columns in TABLES.items()
+    }
+    splits = {file.name.rpartition("-")[0] for file in (out / "exchanges").rglob("split-*.parquet")}
+    assert len(splits) > len(paths)
+    _compare(found, paths)
+    return result.notes
+
+
+def _compare(found: dict[str, pa.Table], paths: list[str]) -> None:
+    wanted = {name: to_microseconds(table) for name, table in local(paths, records=True).items()}
+    lines = differences(compared(found), compared(wanted))
+    assert not lines, "\n".join(lines)
 
 
 def test_a_sample_in_files_and_splits(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
@@ -44,12 +51,17 @@ def test_a_sample_in_files_and_splits(spark: SparkSession, samples: Path, tmp_pa
     for number, name in ((1, ".gz"), (3, ".zst")):
         write_capture(files[number].with_suffix(f".pcap{name}"), files[number].read_bytes())
         files[number].unlink()
-    assert check(spark, sorted(str(f) for f in (tmp_path / "files").iterdir()), 150_000) == []
+    assert check(spark, sorted(str(f) for f in (tmp_path / "files").iterdir()), 150_000, tmp_path / "out") == []
 
 
-def test_a_pcapng_in_splits(spark: SparkSession, samples: Path) -> None:
+def test_dataframes_of_a_pcapng_in_splits(spark: SparkSession, samples: Path) -> None:
+    from kafkatap.spark.captures import Captures
+
     path = samples / "apache-4.3-two-interfaces.pcapng"
-    assert check(spark, [str(path)], path.stat().st_size // 3) == []
+    with Captures(spark, str(path), path.stat().st_size // 3) as captures:
+        _compare({name: captures.table(name).toArrow() for name in TABLES}, [str(path)])
+        assert len(captures.places) == 4
+        assert captures.notes == []
 
 
 def test_traffic_that_is_hard_to_cut(spark: SparkSession, tmp_path: Path) -> None:
@@ -58,7 +70,7 @@ def test_traffic_that_is_hard_to_cut(spark: SparkSession, tmp_path: Path) -> Non
     segments: list[Segment] = merge(*(TALKS[name]() for name in names), pipelined(client=("10.7.7.7", 42_000)), busy(2))
     path = tmp_path / "hard.pcap"
     path.write_bytes(pcap_bytes(encode(segments), nanoseconds=True))
-    assert check(spark, [str(path)], path.stat().st_size // 5) == []
+    assert check(spark, [str(path)], path.stat().st_size // 5, tmp_path / "out") == []
 
 
 @pytest.mark.parametrize("name", ["diverse"])
@@ -66,4 +78,4 @@ def test_a_recording(spark: SparkSession, corpus: Path, tmp_path: Path, name: st
     path = tmp_path / f"{name}.pcap"
     found = next(p for p in sorted((corpus / "captures").glob(f"{name}.pcap*")))
     path.write_bytes(read_bytes(found))
-    assert check(spark, [str(path)], path.stat().st_size // 4) == []
+    assert check(spark, [str(path)], path.stat().st_size // 4, tmp_path / "out") == []

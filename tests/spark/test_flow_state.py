@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from kafkatap.spark.splits.split_engine import SplitEngine
 from tests.spark.join_talks import pipelined
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import Segment, encode, lose
-from tests.wire.kafkatalk import API_VERSIONS, METADATA, KafkaTalk, say
+from tests.wire.kafkatalk import API_VERSIONS, METADATA, KafkaTalk, add_exchanges
 
 
 def engine_after(segments: list[Segment], **options: Any) -> SplitEngine:
@@ -41,12 +42,12 @@ def busy_state() -> SplitEngine:
     one direction's FIN before the close."""
     talk = KafkaTalk(mss=100)
     talk.tcp.open()
-    asked = talk.ask(API_VERSIONS, 3, 1, ClientSoftwareName="app-lib", ClientSoftwareVersion="7")
-    talk.answer(asked)
-    say(talk, 3, first=2)
-    first, second = talk.ask(METADATA, 4, 50), talk.ask(METADATA, 4, 51)
-    talk.answer(first)
-    talk.answer(second, Topics=[{"Name": "orders-" * 8} for _ in range(20)])
+    asked = talk.request(API_VERSIONS, 3, 1, ClientSoftwareName="app-lib", ClientSoftwareVersion="7")
+    talk.respond(asked)
+    add_exchanges(talk, 3, first=2)
+    first, second = talk.request(METADATA, 4, 50), talk.request(METADATA, 4, 51)
+    talk.respond(first)
+    talk.respond(second, Topics=[{"Name": "orders-" * 8} for _ in range(20)])
     lost = len(talk.segments) - 4
     return engine_after(lose(talk.segments, lost))
 
@@ -54,8 +55,8 @@ def busy_state() -> SplitEngine:
 def searching_state() -> SplitEngine:
     """Connection 0: begun in the middle of a request, a part of another one after it."""
     talk = KafkaTalk(mss=60)
-    talk.ask(METADATA, 4, 50, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
-    talk.ask(METADATA, 4, 51, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
+    talk.request(METADATA, 4, 50, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
+    talk.request(METADATA, 4, 51, Topics=[{"Name": "orders-" * 8} for _ in range(9)])
     return engine_after([s for s in talk.segments if s.payload][2:-4])
 
 
@@ -80,8 +81,8 @@ def _held(engine: SplitEngine) -> int:
     return int(engine.assembler.directions["held"][1])
 
 
-#: Fields of each table that do not matter to what comes later: numbers and places of this engine alone, counts, what is
-#: known twice, and what is told of a connection in its own row (which each part of it tells for itself).
+#: Fields of each table on which later packets do not depend: numbers and places of this engine, counts, facts that
+#: another field has too, and columns of the row of a connection.
 NOT_STATE = {
     "connections": {
         "serial", "requests", "head", "not_kafka_since", "waiting_first", "waiting_last", "waiting_count",
@@ -99,10 +100,11 @@ NOT_STATE = {
     "links": {"connection", "next", "partitions", "answers_at_once", "name", "provisional"},
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
+        "request_problem",  # tested below
         # not known before there is an answer
         "response_first", "response_last", "response_packet_first", "response_packet_last", "response_bytes",
         "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
-        "throttle_time_ms", "response_status", "long_poll",
+        "throttle_time_ms", "response_status", "long_poll", "response_problem", "response_problem_at",
         # its ends, set when it is finished
         "client_ip", "client_port", "broker_ip", "broker_port",
     },
@@ -126,6 +128,14 @@ def _names(table: str, dtype: np.dtype[Any]) -> list[str]:
     return [name for name in dtype.names or () if name not in NOT_STATE[table]]
 
 
+@cache
+def _engine_and_digest(made: Callable[[], SplitEngine]) -> tuple[SplitEngine, bytes]:
+    engine = made()
+    digest = engine.state_of(0).digest
+    assert digest == made().state_of(0).digest
+    return engine, digest
+
+
 CASES: list[tuple[str, Callable[[], SplitEngine], Change]] = [
     *((f"connections {n}", busy_state, _add("connections", 0, n)) for n in _names("connections", d.CONNECTION)),
     *((f"streams {n}", busy_state, _add("streams", 1, n)) for n in _names("streams", d.STREAM)),
@@ -145,11 +155,11 @@ CASES: list[tuple[str, Callable[[], SplitEngine], Change]] = [
 @pytest.mark.parametrize(("made", "change"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_a_digest_takes_in_each_part_of_the_state(made: Callable[[], SplitEngine], change: Change) -> None:
     """Every field of the tables is state, or named above as none: a new one has to be thought about."""
-    engine = made()
-    before = engine.state_of(0).digest
-    assert before == made().state_of(0).digest
+    engine, before = _engine_and_digest(made)
     change(engine)
     assert engine.state_of(0).digest != before
+    change(engine)  # back to what it was
+    assert engine.state_of(0).digest == before
 
 
 def _held_byte(engine: SplitEngine) -> None:
@@ -182,6 +192,10 @@ def _mechanism(engine: SplitEngine) -> None:
 
 def _software_of_waiting(engine: SplitEngine) -> None:
     engine.dissector.exchanges["client_software"][_waiting(engine)] = -1
+
+
+def _problem_of_waiting(engine: SplitEngine) -> None:
+    engine.dissector.exchanges["request_problem"][_waiting(engine)] = engine.dissector.strings.number_of(b"Topics[0]")
 
 
 def _group_of_waiting(engine: SplitEngine) -> None:
@@ -224,8 +238,8 @@ def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [_held_byte, _buffered_byte, _muted, _software, _client_id, _mechanism, _software_of_waiting, _group_of_waiting,
-     _lost_since, _acked, _fin, _round_trip],
+    [_held_byte, _buffered_byte, _muted, _software, _client_id, _mechanism, _software_of_waiting, _problem_of_waiting,
+     _group_of_waiting, _lost_since, _acked, _fin, _round_trip],
 )  # fmt: skip
 def test_a_digest_takes_in_what_lies_beside_the_tables(change: Change) -> None:
     engine = busy_state()
@@ -282,7 +296,7 @@ def test_what_is_handed_over_is_known_again() -> None:
 
 
 def test_a_syn_sent_again_is_no_new_connection() -> None:
-    """Long after the handshake, in a split that did not see it: told by the sequence numbers that were handed over."""
+    """Long after the handshake, in a split that did not see it: recognised by the sequence numbers of the history."""
     segments = pipelined(20, depth=0)
     key = engine_after(segments).assembler.flow_keys()[0]
     history = engine_after(segments[:-6]).state_of(0).history

@@ -59,8 +59,8 @@ def test_rows_come_back_with_hour_and_broker(tmp_path: Path) -> None:
         written = publication.staging.write("exchanges", table, 12)
         assert [Path(w.name).name for w in written] == ["split-00012-0.parquet"] * 3
         assert sum(w.rows for w in written) == 4
-        told = publication.publish(written, ["exchanges"])
-    assert (told.files, told.rows, told.replaced) == (3, {"exchanges": 4}, 0)
+        published = publication.publish(written, ["exchanges"])
+    assert (published.files, published.rows, published.replaced) == (3, {"exchanges": 4}, 0)
     back = read(tmp_path, "exchanges")
     assert back.drop_columns(["date", "hour", "broker"]).column_names == table.column_names
     rows = sorted(back.to_pylist(), key=lambda row: row["exchange"])

@@ -116,11 +116,13 @@ def test_ledgers_of_parts_add_up() -> None:
 def test_topic_names_that_only_the_plan_knows(samples: Path) -> None:
     run = local(samples / "apache-4.3.pcap.zst")
     strings, known = run.context.strings, run.context.topic_names
-    told = {strings[topic_id] or b"": strings[name] or b"" for topic_id, name in known.items()}
+    known_names = {strings[topic_id] or b"": strings[name] or b"" for topic_id, name in known.items()}
     unnamed = Context(strings=strings, addresses=run.context.addresses)
     counts, names = counts_of_rows(rows_of_counts(run.counts, unnamed), by_topic=True)
-    report = build_report(counts, context_of_tables(*run.tables(), names, topic_names=told), by="topic", curves=True)
-    assert told
+    report = build_report(
+        counts, context_of_tables(*run.tables(), names, topic_names=known_names), by="topic", curves=True
+    )
+    assert known_names
     assert report == run.report("topic")
     counts, names = counts_of_rows(rows_of_counts(run.counts, unnamed), by_topic=True)
     assert build_report(counts, context_of_tables(*run.tables(), names), by="topic", curves=True) != report

@@ -80,8 +80,8 @@ def test_tables_and_reports_of_a_session(spark: SparkSession, samples: Path) -> 
     found = {name: captures.table(name).toArrow() for name in ("exchanges", "results", "connections", "records")}
     whole = local(path, records=True, **options)
     assert 0 < whole["exchanges"].num_rows < analyze(path).exchanges.num_rows
-    told = differences(compared(found), compared({name: to_microseconds(whole[name]) for name in found}))
-    assert not told, "\n".join(told)
+    lines = differences(compared(found), compared({name: to_microseconds(whole[name]) for name in found}))
+    assert not lines, "\n".join(lines)
     assert [t.rows for t in captures.report("client").tables] == [
         t.rows for t in analyze(path, **options).report("client").tables
     ]

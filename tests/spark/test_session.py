@@ -1,4 +1,4 @@
-"""Sessions have the settings that matter, and what Spark lacks is told in a few lines with what to do."""
+"""Sessions have the settings that matter. What Spark lacks is reported in a few lines, with what to do."""
 
 from __future__ import annotations
 
@@ -50,36 +50,36 @@ def test_a_java_that_is_new_enough_is_taken(
 
 
 @pytest.mark.parametrize(("says", "version"), [('java version "1.8.0_412"', 8), ('openjdk version "11.0.2"', 11)])
-def test_an_old_java_is_told_with_its_version_and_place(
+def test_an_old_java_is_reported_with_its_version_and_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, version: int
 ) -> None:
     command = fake_java(tmp_path, says)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SetupError, match="needs Java 17 or later") as told:
+    with pytest.raises(SetupError, match="needs Java 17 or later") as refused:
         require_java()
-    assert f"{command} (found by JAVA_HOME) is Java {version}." in str(told.value)
-    assert "apt-get install openjdk-17" in str(told.value)
+    assert f"{command} (found by JAVA_HOME) is Java {version}." in str(refused.value)
+    assert "apt-get install openjdk-17" in str(refused.value)
 
 
-def test_no_java_is_told_with_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_java_is_reported_with_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SetupError, match="no java on PATH, and JAVA_HOME is not set") as told:
+    with pytest.raises(SetupError, match="no java on PATH, and JAVA_HOME is not set") as refused:
         require_java()
-    assert all(word in str(told.value) for word in ("apt-get install", "dnf install", "brew install"))
+    assert all(word in str(refused.value) for word in ("apt-get install", "dnf install", "brew install"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     with pytest.raises(SetupError, match=r"JAVA_HOME is .*gone, and there is no .*gone/bin/java"):
         require_java()
 
 
-def test_a_java_that_is_none_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_is_none_is_reported_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, "The operation couldn't be completed. Unable to locate a Java Runtime.", 1)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SetupError, match="Unable to locate a Java Runtime"):
         require_java()
 
 
-def test_what_is_missing_is_told_without_a_traceback_of_java(tmp_path: Path) -> None:
+def test_what_is_missing_is_reported_without_a_traceback_of_java(tmp_path: Path) -> None:
     """A whole process each: without Java, with a Java that does not start, without an archive."""
     fake_java(tmp_path / "old", 'openjdk version "11.0.2"')
     broken = fake_java(
@@ -90,7 +90,7 @@ def test_what_is_missing_is_told_without_a_traceback_of_java(tmp_path: Path) -> 
         "try: open_session('local[1]', archive={archive!r})\n"
         "except SetupError as error: print(error)"
     )
-    for home, archive, told in (
+    for home, archive, text in (
         (tmp_path / "old", None, "is Java 11."),
         (broken.parents[1], None, "Spark did not start: "),
         (tmp_path, "gone.tar.gz", "gone.tar.gz: there is no such archive"),
@@ -99,12 +99,12 @@ def test_what_is_missing_is_told_without_a_traceback_of_java(tmp_path: Path) -> 
             [sys.executable, "-c", code.format(archive=archive)],
             env=os.environ | {"JAVA_HOME": str(home)}, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
-        assert told in done.stdout, done.stderr
+        assert text in done.stdout, done.stderr
         assert done.stderr == ""
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "sc://127.0.0.1:1/;token=x", "spark://[::1]:1,127.0.0.1:1"])
-def test_a_server_that_is_not_there_is_told_at_once(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_there_is_reported_at_once(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SetupError, match=r"nothing answers there \(Connection refused\)"):
@@ -164,15 +164,15 @@ def failing(how: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
         ("crashed", "The Python process of a task ended early: Segmentation fault", ""),
     ],
 )
-def test_a_failed_task_is_told_by_its_python_cause(spark: SparkSession, how: str, first: str, then: str) -> None:
+def test_a_failed_task_is_reported_by_its_python_cause(spark: SparkSession, how: str, first: str, then: str) -> None:
     with pytest.raises(Exception, match=r".") as raised:
         spark.range(0, 1, 1, 1).mapInArrow(failing(how), "id long").collect()
-    told = explain(raised.value)
-    assert told.startswith(first)
-    assert then in told
-    assert len(told.splitlines()) <= 4
-    assert "org.apache" not in told
-    assert ".java" not in told
+    text = explain(raised.value)
+    assert text.startswith(first)
+    assert then in text
+    assert len(text.splitlines()) <= 4
+    assert "org.apache" not in text
+    assert ".java" not in text
 
 
 def test_errors_of_queries_are_told_in_spark_s_words(spark: SparkSession, tmp_path: Path) -> None:

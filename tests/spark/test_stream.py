@@ -68,8 +68,8 @@ def _assert_same(options: StreamOptions, arrived: list[str]) -> None:
     from kafkatap.partitions import to_microseconds
 
     wanted = {name: to_microseconds(table) for name, table in local(arrived, records=True).items()}
-    told = differences(compared(_published(options.out)), compared(wanted))
-    assert not told, "\n".join(told)
+    lines = differences(compared(_published(options.out)), compared(wanted))
+    assert not lines, "\n".join(lines)
 
 
 def test_batches_go_on_from_each_other(spark: SparkSession, arrived: list[str], tmp_path: Path) -> None:
@@ -135,13 +135,13 @@ def test_a_driver_that_is_killed(spark: SparkSession, arrived: list[str], tmp_pa
 
     options = _options(tmp_path)
     folder = str(Path(arrived[0]).parent)
-    told = tmp_path / "told"
-    with told.open("wb") as file:  # no pipe: Spark's Java process would hold it for a while longer
+    output = tmp_path / "output"
+    with output.open("wb") as file:  # no pipe: Spark's Java process would hold it for a while longer
         killed = subprocess.run(
             [sys.executable, "-m", "tests.spark.stream_killed", folder, options.out, options.checkpoint],
             timeout=300, stdout=file, stderr=file, check=False, cwd=HERE.parents[1],
         )  # fmt: skip
-    assert killed.returncode == -signal.SIGKILL, told.read_text()[-2_000:]
+    assert killed.returncode == -signal.SIGKILL, output.read_text()[-2_000:]
     query = start_stream(spark, folder, options, quiet=0, files=2)
     try:
         query.processAllAvailable()

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer
 LINE = "order 4711: two of article 99-1001, one of article 17-0042, paid, shipped to the usual address; "
 
 
-class Seen:
+class ClientCounts:
     """Counts from the clients' side: messages delivered and read by client, errors by client and name."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Seen:
         return json.dumps({k: dict(sorted(getattr(self, k).items())) for k in vars(self)}, indent=1) + "\n"
 
 
-def producer(bootstrap: str, seen: Seen, client: str, **options: Any) -> Producer:
+def producer(bootstrap: str, seen: ClientCounts, client: str, **options: Any) -> Producer:
     settings = {
         "bootstrap.servers": bootstrap,
         "client.id": client,
@@ -55,7 +55,7 @@ def producer(bootstrap: str, seen: Seen, client: str, **options: Any) -> Produce
     return Producer(settings | {"error_cb": lambda e: seen.error(client, e), "socket.timeout.ms": 10000} | options)
 
 
-def consumer(bootstrap: str, seen: Seen, client: str, **options: Any) -> Consumer:
+def consumer(bootstrap: str, seen: ClientCounts, client: str, **options: Any) -> Consumer:
     settings = {
         "bootstrap.servers": bootstrap,
         "client.id": client,
@@ -68,7 +68,9 @@ def consumer(bootstrap: str, seen: Seen, client: str, **options: Any) -> Consume
     return Consumer(settings | options)
 
 
-def produce(p: Producer, seen: Seen, client: str, topic: str, count: int, size: int, pause: float = 0.0) -> None:
+def produce(
+    p: Producer, seen: ClientCounts, client: str, topic: str, count: int, size: int, pause: float = 0.0
+) -> None:
     """Send `count` messages of `size` bytes and wait, at most 20 s, until all are answered."""
     value = (LINE * (size // len(LINE) + 1))[:size]
     for n in range(count):
@@ -77,7 +79,7 @@ def produce(p: Producer, seen: Seen, client: str, topic: str, count: int, size: 
     p.flush(20)
 
 
-def read(c: Consumer, seen: Seen, client: str, wanted: int, seconds: float) -> None:
+def read(c: Consumer, seen: ClientCounts, client: str, wanted: int, seconds: float) -> None:
     """Read until `wanted` messages arrived or the time is over."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and seen.read[client] < wanted:

@@ -25,16 +25,16 @@ RECORDS = (
 
 def produce(talk: KafkaTalk, number: int, version: int, field: bytes, topic: str = ORDERS, acks: int = 1) -> None:
     partition = {"Index": 3, "Records": field}
-    asked = talk.ask(PRODUCE, version, number, Acks=acks, TopicData=[{"Name": topic, "PartitionData": [partition]}])
+    asked = talk.request(PRODUCE, version, number, Acks=acks, TopicData=[{"Name": topic, "PartitionData": [partition]}])
     if acks:
         answers = [{"Index": 3, "BaseOffset": 100}]
-        talk.answer(asked, Responses=[{"Name": topic, "PartitionResponses": answers}])
+        talk.respond(asked, Responses=[{"Name": topic, "PartitionResponses": answers}])
 
 
 def fetch(talk: KafkaTalk, number: int, version: int, *fields: bytes, topic_id: bytes = ORDERS_ID) -> None:
-    asked = talk.ask(FETCH, version, number)
+    asked = talk.request(FETCH, version, number)
     partitions = [{"PartitionIndex": n, "Records": field} for n, field in enumerate(fields)]
-    talk.answer(asked, Responses=[{"Topic": ORDERS, "TopicId": topic_id, "Partitions": partitions}])
+    talk.respond(asked, Responses=[{"Topic": ORDERS, "TopicId": topic_id, "Partitions": partitions}])
 
 
 def talk_of_all() -> KafkaTalk:
@@ -61,8 +61,8 @@ def talk_of_all() -> KafkaTalk:
     corrupt = batch(payload=b"no zstd", count=5, attributes=made.ZSTD, offset=113)
     fetch(talk, number, 13, marker + appended + wrong + corrupt + batch(RECORDS[:1], offset=118))
     fetch(talk, number + 1, 13, batch(RECORDS[3:]), topic_id=NAMELESS_ID)
-    asked = talk.ask(METADATA, 10, number + 2)
-    talk.answer(asked, Topics=[{"Name": ORDERS, "TopicId": ORDERS_ID}])
+    asked = talk.request(METADATA, 10, number + 2)
+    talk.respond(asked, Topics=[{"Name": ORDERS, "TopicId": ORDERS_ID}])
     produce(talk, number + 3, 9, batch(RECORDS[:1]), acks=0)
     talk.tcp.close()
     return talk

@@ -61,9 +61,9 @@ def _talk(port: int, time_ns: int) -> KafkaTalk:
 
 
 def _authenticate(talk: KafkaTalk, number: int, mechanism: str, *steps: tuple[bytes, bytes]) -> int:
-    talk.answer(talk.ask(SASL_HANDSHAKE, 1, number, Mechanism=mechanism), Mechanisms=[mechanism])
+    talk.respond(talk.request(SASL_HANDSHAKE, 1, number, Mechanism=mechanism), Mechanisms=[mechanism])
     for step, (ours, theirs) in enumerate(steps, 1):
-        talk.answer(talk.ask(SASL_AUTHENTICATE, 2 - step % 2, number + step, AuthBytes=ours), AuthBytes=theirs)
+        talk.respond(talk.request(SASL_AUTHENTICATE, 2 - step % 2, number + step, AuthBytes=ours), AuthBytes=theirs)
     return number + len(steps) + 1
 
 
@@ -82,7 +82,7 @@ def _authentications(port: int, time_ns: int) -> list[Segment]:
 
 def _raw(port: int, time_ns: int, mechanism: str, *tokens: tuple[bytes, bytes]) -> list[Segment]:
     talk = _talk(port, time_ns)
-    talk.answer(talk.ask(SASL_HANDSHAKE, 0, 1, Mechanism=mechanism), Mechanisms=[mechanism])
+    talk.respond(talk.request(SASL_HANDSHAKE, 0, 1, Mechanism=mechanism), Mechanisms=[mechanism])
     for ours, theirs in tokens:
         talk.tcp.send(0, frame(ours))
         talk.tcp.send(1, frame(theirs))
@@ -108,21 +108,21 @@ def _administration(port: int, time_ns: int) -> list[Segment]:
     stores = [{"Name": "ssl.keystore.password", "Value": s["keystore"]}, {"Name": "retention.ms", "Value": "86400000"}]
     described = {"Name": "my.own.setting", "Value": s["sensitive"], "IsSensitive": True,
                  "Synonyms": [{"Name": "my.own.setting", "Value": s["synonym"]}]}  # fmt: skip
-    talk.answer(talk.ask(51, 0, 2, Upsertions=[user]))
-    talk.answer(talk.ask(44, 1, 3, Resources=[{"ResourceType": 4, "ResourceName": "1", "Configs": configs}]))
-    talk.answer(talk.ask(33, 1, 4, Resources=[{"ResourceType": 4, "ResourceName": "1", "Configs": stores}]))
+    talk.respond(talk.request(51, 0, 2, Upsertions=[user]))
+    talk.respond(talk.request(44, 1, 3, Resources=[{"ResourceType": 4, "ResourceName": "1", "Configs": configs}]))
+    talk.respond(talk.request(33, 1, 4, Resources=[{"ResourceType": 4, "ResourceName": "1", "Configs": stores}]))
     topic = {"Name": "orders", "Configs": [{"Name": "some.secret", "Value": s["created-topic"]}]}
-    talk.answer(talk.ask(19, 7, 5, Topics=[topic]), Topics=[{"Name": "orders"}])
-    talk.answer(talk.ask(38, 3, 6), Hmac=s["hmac-created"].encode(), TokenId="token-1")
-    talk.answer(talk.ask(39, 2, 7, Hmac=s["hmac-renewed"].encode()))
-    talk.answer(talk.ask(40, 2, 8, Hmac=s["hmac-expired"].encode()))
-    talk.answer(talk.ask(41, 3, 9), Tokens=[{"TokenId": "token-1", "Hmac": s["hmac-described"].encode()}])
-    talk.answer(talk.ask(32, 4, 10), Results=[{"ResourceName": "1", "Configs": [described]}])
+    talk.respond(talk.request(19, 7, 5, Topics=[topic]), Topics=[{"Name": "orders"}])
+    talk.respond(talk.request(38, 3, 6), Hmac=s["hmac-created"].encode(), TokenId="token-1")
+    talk.respond(talk.request(39, 2, 7, Hmac=s["hmac-renewed"].encode()))
+    talk.respond(talk.request(40, 2, 8, Hmac=s["hmac-expired"].encode()))
+    talk.respond(talk.request(41, 3, 9), Tokens=[{"TokenId": "token-1", "Hmac": s["hmac-described"].encode()}])
+    talk.respond(talk.request(32, 4, 10), Results=[{"ResourceName": "1", "Configs": [described]}])
     inner = [{"Name": "ssl.key.password", "Value": s["enveloped"]}]
     forwarded = request(44, 1, 77, "admin", Resources=[{"ResourceType": 4, "ResourceName": "1", "Configs": inner}])
-    asked = talk.ask(58, 0, 11, RequestData=forwarded[4:], RequestPrincipal=None, ClientHostAddress=b"\x0a\0\0\1")
-    talk.answer(asked, ResponseData=response(44, 1, 77)[4:])
-    talk.answer(talk.ask(72, 0, 12, Metrics=s["metrics"].encode()))
+    asked = talk.request(58, 0, 11, RequestData=forwarded[4:], RequestPrincipal=None, ClientHostAddress=b"\x0a\0\0\1")
+    talk.respond(asked, ResponseData=response(44, 1, 77)[4:])
+    talk.respond(talk.request(72, 0, 12, Metrics=s["metrics"].encode()))
     return talk.segments
 
 
@@ -133,13 +133,13 @@ def _damaged(port: int, time_ns: int) -> list[Segment]:
     whole = request(44, 1, 0, "app", Resources=[{"ResourceName": "1", "Configs": [
         {"Name": "ssl.key.password", "Value": s["cut-off"]}, {"Name": "x", "Value": "y"}]}])  # fmt: skip
     body = whole[4 + 8 + 2 + 3 :]
-    talk.answer(talk.ask_raw(44, 1, 2, body[: body.index(s["cut-off"].encode()) + 30]))
-    talk.answer(talk.ask_raw(36, 99, 3, struct.pack(">i", 24) + s["newer-version"].encode()))
-    talk.answer(talk.ask_raw(36, 1, 4, struct.pack(">i", 2) + b"ab" + s["trailing"].encode()))
+    talk.respond(talk.request_raw(44, 1, 2, body[: body.index(s["cut-off"].encode()) + 30]))
+    talk.respond(talk.request_raw(36, 99, 3, struct.pack(">i", 24) + s["newer-version"].encode()))
+    talk.respond(talk.request_raw(36, 1, 4, struct.pack(">i", 2) + b"ab" + s["trailing"].encode()))
     named = [{"Name": "PassWord", "Value": s["nameless"]}]
-    talk.answer(talk.ask(33, 1, 5, Resources=[{"ResourceName": "1", "Configs": named}]))
+    talk.respond(talk.request(33, 1, 5, Resources=[{"ResourceName": "1", "Configs": named}]))
     tagged = struct.pack(">b", 0) + b"\3ab" + b"\1" + b"\x64\x18" + s["unknown-tag"].encode()
-    talk.answer(talk.ask_raw(36, 2, 6, tagged))
+    talk.respond(talk.request_raw(36, 2, 6, tagged))
     talk.tcp.send(1, frame(struct.pack(">i", 5_555) + s["orphan"].encode()))
     talk.exchange(METADATA, 1, 7)
     return talk.segments
@@ -153,13 +153,13 @@ def _records(port: int, time_ns: int) -> list[Segment]:
         batch([Record(b"k", p["zipped"], 1_704_067_200_000)], codec=GZIP),
     )):  # fmt: skip
         data = [{"Name": "orders", "PartitionData": [{"Index": 0, "Records": field}]}]
-        asked = talk.ask(PRODUCE, 8, number, Acks=1, TopicData=data)
-        talk.answer(asked, Responses=[{"Name": "orders", "PartitionResponses": [{"Index": 0}]}])
+        asked = talk.request(PRODUCE, 8, number, Acks=1, TopicData=data)
+        talk.respond(asked, Responses=[{"Name": "orders", "PartitionResponses": [{"Index": 0}]}])
     partition = {"Index": 0, "Records": message_set([Record(b"k", p["old-value"])], 1)}
     old = [{"Name": "orders", "PartitionData": [partition]}]
-    talk.answer(talk.ask(PRODUCE, 2, 7, Acks=1, TopicData=old))
+    talk.respond(talk.request(PRODUCE, 2, 7, Acks=1, TopicData=old))
     fetched = {"PartitionIndex": 0, "Records": batch([Record(None, p["fetched"], 1_704_067_200_000)])}
-    talk.answer(talk.ask(FETCH, 4, 8), Responses=[{"Topic": "orders", "Partitions": [fetched]}])
+    talk.respond(talk.request(FETCH, 4, 8), Responses=[{"Topic": "orders", "Partitions": [fetched]}])
     return talk.segments
 
 

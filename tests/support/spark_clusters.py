@@ -124,8 +124,8 @@ def connect_server(place: Place, master: str) -> Iterator[str]:
         "spark.executor.extraJavaOptions": SHORT_LIVED,
         "spark.executor.memory": "1g",
     }
-    told = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-    command = (f"{_DEPLOY}.SparkSubmit", "--class", _CONNECT, "--master", master, *told)
+    conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+    command = (f"{_DEPLOY}.SparkSubmit", "--class", _CONNECT, "--master", master, *conf)
     with place.run("connect", command, "Spark Connect server started at"):
         yield f"sc://127.0.0.1:{port}"
 

@@ -1,8 +1,8 @@
 """Run captures through the engine and return their rows as plain values, with names in place of numbers.
 
-`see(packets)` passes all packets to the engine at once. `check(packets)` also passes them in runs of many lengths and
-asserts that the rows stay the same. Each run has its own buffer, which is overwritten afterwards to reveal stale
-places. `see_files` passes real files to `kafkatap.run.Run`.
+`decode_packets(packets)` passes all packets to the engine at once. `check(packets)` also passes them in runs of many
+lengths and asserts that the rows stay the same. Each run has its own buffer, which is overwritten afterwards to reveal
+stale places. `decode_files` passes real files to `kafkatap.run.Run`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TEXTS = (*r.EXCHANGE_STRINGS, "software", "software_version", "sasl_mechanism")
 
 
 @dataclass(slots=True)
-class Seen:
+class Decoded:
     """The rows of a run, sorted and without their numbers, and the ledger."""
 
     exchanges: list[Row]
@@ -44,19 +44,19 @@ class Seen:
         return [x["outcome"] for x in self.exchanges]
 
 
-def see(
+def decode_packets(
     packets: Sequence[Packet], link: int = ETHERNET, *, runs: Sequence[int] | None = None, ports: Sequence[int] = (),
     all_results: bool = True, engine: Engine | None = None,
-) -> Seen:  # fmt: skip
+) -> Decoded:  # fmt: skip
     """One pass over packets. `runs`: how many packets the engine gets at once, each time (None: all)."""
     data = pcap_bytes(packets, link, nanoseconds=True)
-    return see_bytes(data, runs=runs, ports=ports, all_results=all_results, engine=engine)
+    return decode_capture(data, runs=runs, ports=ports, all_results=all_results, engine=engine)
 
 
-def see_bytes(
+def decode_capture(
     data: bytes, *, runs: Sequence[int] | None = None, ports: Sequence[int] = (), all_results: bool = True,
     engine: Engine | None = None,
-) -> Seen:  # fmt: skip
+) -> Decoded:  # fmt: skip
     """The same for the bytes of a capture without damage. `engine`: a new one."""
     scanner = Scanner(max(16, len(data) // 16))
     at = scanner.start(data[:HEADER_SIZE])
@@ -75,7 +75,7 @@ def see_bytes(
         first = last
     assert first == count, "the runs do not cover the capture"
     batches += engine.finish()
-    return _seen(batches, Run((), engine).context())
+    return _decoded(batches, Run((), engine).context())
 
 
 def _moved(whole: Array, packets: Array) -> tuple[Array, Array]:
@@ -87,16 +87,16 @@ def _moved(whole: Array, packets: Array) -> tuple[Array, Array]:
     return whole[low:high].copy() if high > low else np.zeros(1, np.uint8), packets
 
 
-def see_files(
+def decode_files(
     paths: Sequence[Path | str], *, block_size: int = 1 << 20, ports: Sequence[int] = (), all_results: bool = True
-) -> Seen:
+) -> Decoded:
     """Read files with `Run`, as the command line does."""
     run = Run([str(p) for p in paths], Engine(all_results, ports), block_size=block_size)
     batches = list(run.batches())
-    return _seen(batches, run.context())
+    return _decoded(batches, run.context())
 
 
-def _seen(batches: Iterable[Batch], context: Context) -> Seen:
+def _decoded(batches: Iterable[Batch], context: Context) -> Decoded:
     exchanges: list[Row] = []
     results: list[Row] = []
     serials = context.connections["connection"].tolist()
@@ -126,10 +126,10 @@ def _seen(batches: Iterable[Batch], context: Context) -> Seen:
         row["protocol"] = PROTOCOLS[row["protocol"]]
         connections.append(row)
     ledger = {name: dict(parts) for name, parts in context.ledger.items()}
-    seen = Seen(
+    seen = Decoded(
         _sorted(exchanges), _sorted(results), _sorted(connections), ledger, context.packets, list(context.files)
     )
-    hold(seen)
+    check_invariants(seen)
     return seen
 
 
@@ -154,7 +154,7 @@ def _sorted(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0])))
 
 
-def hold(seen: Seen) -> None:
+def check_invariants(seen: Decoded) -> None:
     """Assert the invariants of every run: the ledger adds up, and so do the times of each exchange."""
     for section, parts in seen.ledger.items():
         rest = {name: count for name, count in parts.items() if name != "total"}
@@ -177,7 +177,7 @@ def hold(seen: Seen) -> None:
             assert sum(times) == x["response_first"] - x["request_last"], x
 
 
-def cuttings(count: int, seed: int = 1, splits: int = 10) -> list[list[int]]:
+def run_lengths(count: int, seed: int = 1, splits: int = 10) -> list[list[int]]:
     """Lengths of runs: one packet each, small odd ones, random ones, and two parts split at some places."""
     chance = random.Random(seed)
     ways = [[1] * count]
@@ -191,7 +191,7 @@ def cuttings(count: int, seed: int = 1, splits: int = 10) -> list[list[int]]:
     return ways + [[place, count] for place in places]
 
 
-def same(got: Seen, wanted: Seen, what: object = "") -> None:
+def assert_same(got: Decoded, wanted: Decoded, what: object = "") -> None:
     """Assert the same rows, connections and ledger."""
     assert got.exchanges == wanted.exchanges, what
     assert got.results == wanted.results, what
@@ -199,13 +199,13 @@ def same(got: Seen, wanted: Seen, what: object = "") -> None:
     assert got.ledger == wanted.ledger, what
 
 
-def check(packets: Sequence[Packet], link: int = ETHERNET, *, ports: Sequence[int] = (), splits: int = 10) -> Seen:
+def check(packets: Sequence[Packet], link: int = ETHERNET, *, ports: Sequence[int] = (), splits: int = 10) -> Decoded:
     """Assert that packets have the same rows at once and in runs of many lengths; return the rows."""
     data = pcap_bytes(packets, link, nanoseconds=True)
-    whole = see_bytes(data, ports=ports)
-    for runs in cuttings(len(packets), splits=splits):
-        same(see_bytes(data, runs=runs, ports=ports), whole, runs)
-    lean = see_bytes(data, ports=ports, all_results=False)
+    whole = decode_capture(data, ports=ports)
+    for runs in run_lengths(len(packets), splits=splits):
+        assert_same(decode_capture(data, runs=runs, ports=ports), whole, runs)
+    lean = decode_capture(data, ports=ports, all_results=False)
     assert lean.exchanges == whole.exchanges
     assert lean.results == [row for row in whole.results if row["error_code"]]
     assert lean.ledger == whole.ledger

@@ -2,8 +2,8 @@
 
     talk = KafkaTalk()
     talk.tcp.open()
-    asked = talk.ask(METADATA, 1, 7, Topics=[{"Name": "orders"}])
-    talk.answer(asked, ControllerId=1)
+    asked = talk.request(METADATA, 1, 7, Topics=[{"Name": "orders"}])
+    talk.respond(asked, ControllerId=1)
     assert_exchanges(check(encode(talk.tcp.segments)), talk.wanted)
 
 The schema makes the bodies; fields without a value are empty. `wanted` holds the facts of each exchange that do not
@@ -21,7 +21,7 @@ from kafkatap.dissector.dtypes import NO_TIME
 from kafkatap.dissector.layouts.catalog import load_api
 from tests.support.messages import emptiest_message, encode_message
 from tests.support.tcp import START_NS, Segment, TcpConversation, frame
-from tests.wire.harness import Row, Seen
+from tests.wire.harness import Decoded, Row
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CONTROLLED_SHUTDOWN, FIND_COORDINATOR, HEARTBEAT = 0, 1, 2, 3, 7, 10, 12
 SASL_HANDSHAKE, API_VERSIONS, CREATE_TOPICS, SASL_AUTHENTICATE = 17, 18, 19, 36
@@ -85,7 +85,7 @@ def response(api_key: int, version: int, correlation_id: int, **values: Any) -> 
 
 
 @dataclass(slots=True)
-class Asked:
+class SentRequest:
     """A request on the wire, and the row expected of it."""
 
     api_key: int
@@ -115,11 +115,11 @@ class KafkaTalk:
             step_ns=self.step_ns,
         )  # fmt: skip
 
-    def ask(self, api_key: int, version: int, correlation_id: int, **values: Any) -> Asked:
+    def request(self, api_key: int, version: int, correlation_id: int, **values: Any) -> SentRequest:
         """Send a request."""
-        return self.ask_raw(api_key, version, correlation_id, body(api_key, version, 0, **values))
+        return self.request_raw(api_key, version, correlation_id, body(api_key, version, 0, **values))
 
-    def ask_raw(self, api_key: int, version: int, correlation_id: int, content: bytes) -> Asked:
+    def request_raw(self, api_key: int, version: int, correlation_id: int, content: bytes) -> SentRequest:
         data = raw_request(api_key, version, correlation_id, content, self.client_id)
         first, last = self._send(0, data)
         row: Row = {
@@ -132,22 +132,22 @@ class KafkaTalk:
         if api_key == CONTROLLED_SHUTDOWN and version == 0:
             row["client_id"] = None
         self.wanted.append(row)
-        return Asked(api_key, version, correlation_id, row)
+        return SentRequest(api_key, version, correlation_id, row)
 
-    def answer(self, asked: Asked, version: int | None = None, **values: Any) -> None:
+    def respond(self, asked: SentRequest, version: int | None = None, **values: Any) -> None:
         """Send the response to a request, in another version if one is named."""
         content = body(asked.api_key, asked.version if version is None else version, 1, **values)
-        self.answer_raw(asked, content)
+        self.respond_raw(asked, content)
 
-    def answer_raw(self, asked: Asked, content: bytes) -> None:
+    def respond_raw(self, asked: SentRequest, content: bytes) -> None:
         data = frame(struct.pack("!i", asked.correlation_id) + content)
         first, last = self._send(1, data)
         asked.row.update(response_bytes=len(data) - 4, response_first=first, response_last=last, outcome="answered")
 
-    def exchange(self, api_key: int, version: int, correlation_id: int, **values: Any) -> Asked:
+    def exchange(self, api_key: int, version: int, correlation_id: int, **values: Any) -> SentRequest:
         """Send a request and its response; `values` are the response's."""
-        asked = self.ask(api_key, version, correlation_id)
-        self.answer(asked, **values)
+        asked = self.request(api_key, version, correlation_id)
+        self.respond(asked, **values)
         return asked
 
     def _send(self, end: int, data: bytes) -> tuple[int, int]:
@@ -165,7 +165,7 @@ def key_of(row: Row) -> tuple[Any, ...]:
     return (row["client_ip"], row["client_port"], row["request_first"], row["correlation_id"], row["api_key"])
 
 
-def assert_exchanges(seen: Seen, wanted: Iterable[Row], besides: Sequence[str] = ()) -> None:
+def assert_exchanges(seen: Decoded, wanted: Iterable[Row], besides: Sequence[str] = ()) -> None:
     """Assert that the exchanges are exactly these, with the values of each row but the fields of `besides`."""
     rows = list(wanted)
     found = {key_of(x): x for x in seen.exchanges}
@@ -184,18 +184,18 @@ def small_talk(count: int = 5, **options: Any) -> KafkaTalk:
     """A complete connection: some Metadata and FindCoordinator exchanges, then FINs."""
     talk = KafkaTalk(**options)
     talk.tcp.open()
-    say(talk, count)
+    add_exchanges(talk, count)
     talk.tcp.close()
     return talk
 
 
-def say(talk: KafkaTalk, count: int, first: int = 0) -> None:
+def add_exchanges(talk: KafkaTalk, count: int, first: int = 0) -> None:
     """Add exchanges of different sizes; with a small mss all but the smallest take several segments."""
     for n in range(first, first + count):
         if n % 2:
-            asked = talk.ask(FIND_COORDINATOR, 1, n, Key=f"group-{n}")
-            talk.answer(asked, ErrorCode=15 if n % 4 == 3 else 0, Host="b" * (n * 13 % 90), Port=9092)
+            asked = talk.request(FIND_COORDINATOR, 1, n, Key=f"group-{n}")
+            talk.respond(asked, ErrorCode=15 if n % 4 == 3 else 0, Host="b" * (n * 13 % 90), Port=9092)
         else:
-            asked = talk.ask(METADATA, 4, n, Topics=[{"Name": f"topic-{n}-{k}"} for k in range(1 + n * 3 % 17)])
+            asked = talk.request(METADATA, 4, n, Topics=[{"Name": f"topic-{n}-{k}"} for k in range(1 + n * 3 % 17)])
             topics = [{"Name": f"topic-{n}-{k}", "ErrorCode": 3 if k % 5 == 4 else 0} for k in range(1 + n * 3 % 17)]
-            talk.answer(asked, Topics=topics, ControllerId=1)
+            talk.respond(asked, Topics=topics, ControllerId=1)

@@ -16,7 +16,7 @@ from tests.wire.kafkatalk import (
     PRODUCE,
     SASL_HANDSHAKE,
     KafkaTalk,
-    say,
+    add_exchanges,
 )
 
 _NUMBERS = (0, 1, 3, 4, 7, 8, 12, 100, 255, 65_535, 65_536, 2**20, 2**30, 2**31 - 1, 2**31, 2**32 - 1, 2**32 - 4)
@@ -27,24 +27,26 @@ def varied_talk(chance: random.Random, count: int = 4) -> KafkaTalk:
     talk = KafkaTalk(mss=chance.choice((30, 200, 1448)), isn=(chance.getrandbits(32), chance.getrandbits(32)))
     if chance.random() < 0.8:
         talk.tcp.open()
-    talk.answer(talk.ask(API_VERSIONS, 3, 1, ClientSoftwareName="x", ClientSoftwareVersion="y"))
+    talk.respond(talk.request(API_VERSIONS, 3, 1, ClientSoftwareName="x", ClientSoftwareVersion="y"))
     if chance.random() < 0.3:
-        talk.answer(talk.ask(SASL_HANDSHAKE, 0, 2, Mechanism="PLAIN"))
+        talk.respond(talk.request(SASL_HANDSHAKE, 0, 2, Mechanism="PLAIN"))
         talk.tcp.client(b"\0\0\0\x05\0a\0bc")
         talk.tcp.server(bytes(4))
     for n in range(count):
         data = [{"Index": 0, "Records": chance.randbytes(chance.choice((0, 61, 300)))}]
         for acks in (0, 1):
-            asked = talk.ask(PRODUCE, chance.choice((3, 9)), 10 * n + acks, Acks=acks, TopicData=[
+            asked = talk.request(PRODUCE, chance.choice((3, 9)), 10 * n + acks, Acks=acks, TopicData=[
                 {"Name": "t", "PartitionData": data}
             ])  # fmt: skip
             if acks:
-                talk.answer(asked, ThrottleTimeMs=chance.choice((0, 100)))
-        asked = talk.ask(FETCH, 12, 10 * n + 2, MaxWaitMs=5, Topics=[{"Topic": "t", "Partitions": [{"Partition": 1}]}])
+                talk.respond(asked, ThrottleTimeMs=chance.choice((0, 100)))
+        asked = talk.request(
+            FETCH, 12, 10 * n + 2, MaxWaitMs=5, Topics=[{"Topic": "t", "Partitions": [{"Partition": 1}]}]
+        )
         partitions = [{"PartitionIndex": 1, "ErrorCode": n % 2, "Records": chance.randbytes(70)}]
-        talk.answer(asked, Responses=[{"Topic": "t", "Partitions": partitions}])
-        talk.answer(talk.ask(METADATA, 12, 10 * n + 3), Topics=[{"Name": "t", "TopicId": bytes([n]) * 16}])
-        say(talk, 1, 10 * n + 4)
+        talk.respond(asked, Responses=[{"Topic": "t", "Partitions": partitions}])
+        talk.respond(talk.request(METADATA, 12, 10 * n + 3), Topics=[{"Name": "t", "TopicId": bytes([n]) * 16}])
+        add_exchanges(talk, 1, 10 * n + 4)
     if chance.random() < 0.7:
         talk.tcp.close()
     return talk

@@ -19,10 +19,10 @@ from kafkatap.dissector.framing.tables import FRAMING_STATE
 from kafkatap.reassembly.errors import CaptureError
 from tests.support.captures import PcapRecords
 from tests.wire import mutations
-from tests.wire.harness import Seen, see, see_bytes
+from tests.wire.harness import Decoded, decode_capture, decode_packets
 
 
-def digest(seen: Seen) -> str:
+def digest(seen: Decoded) -> str:
     """A short hash of all rows."""
     whole = repr((seen.exchanges, seen.results, seen.connections, sorted(seen.ledger.items())))
     return f"{len(seen.exchanges)} exchanges {hashlib.sha256(whole.encode()).hexdigest()[:16]}"
@@ -34,8 +34,8 @@ def digests(samples: list[str], packets: int) -> dict[str, str]:
     for path in samples:
         records = PcapRecords(path)
         data = records.slice(0, min(packets, len(records)))
-        found[path] = digest(see_bytes(data))
-        found[path + " cut"] = digest(see_bytes(data, runs=[17] * (packets // 17 + 1)))
+        found[path] = digest(decode_capture(data))
+        found[path + " cut"] = digest(decode_capture(data, runs=[17] * (packets // 17 + 1)))
     return found
 
 
@@ -56,10 +56,10 @@ def main(packets: int, rounds: int, samples: list[str]) -> int:
     print(json.dumps(digests(samples, packets)), flush=True)
     for captured in mutations.captures(91, rounds):
         with suppress(CaptureError):
-            see_bytes(captured)
+            decode_capture(captured)
     for damaged in (mutations.packets, mutations.payloads):
         for n, packed in enumerate(damaged(92, rounds)):
-            see(packed, runs=[1 + n % 9] * len(packed))
+            decode_packets(packed, runs=[1 + n % 9] * len(packed))
     return 0
 
 

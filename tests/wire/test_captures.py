@@ -28,13 +28,13 @@ from tests.support.captures import (
     write_capture,
 )
 from tests.support.tcp import encode, on_link, tcp_packet
-from tests.wire.harness import check, same, see, see_bytes, see_files
-from tests.wire.kafkatalk import KafkaTalk, assert_exchanges, say, small_talk
+from tests.wire.harness import assert_same, check, decode_capture, decode_files, decode_packets
+from tests.wire.kafkatalk import KafkaTalk, add_exchanges, assert_exchanges, small_talk
 
 V6 = {"client": ("2001:db8::1", 40_000), "broker": ("2001:db8::2", 9_092)}
 TALK = small_talk(6, mss=100)
 PACKETS = encode(TALK.segments)
-WHOLE = see(PACKETS)
+WHOLE = decode_packets(PACKETS)
 #: Sizes that cut records at every kind of place; the reader takes at least a whole record.
 BLOCK_SIZES = (1, 24, 25, 40, 97, 1_000, 4_096, 1 << 22)
 
@@ -48,8 +48,8 @@ def test_forms(name: str, tmp_path: Path) -> None:
     data = every_form(PACKETS)[name]
     path = write_capture(tmp_path / name, data)
     for size in BLOCK_SIZES:
-        seen = see_files([path], block_size=size)
-        same(seen, WHOLE, size)
+        seen = decode_files([path], block_size=size)
+        assert_same(seen, WHOLE, size)
         assert seen.files[0].damage is None
         assert seen.files[0].bytes == len(data)
 
@@ -60,8 +60,8 @@ def test_compressed(ending: str, tmp_path: Path) -> None:
     odd_name = tmp_path / "named.otherwise"
     odd_name.write_bytes(path.read_bytes())
     for size in BLOCK_SIZES:
-        same(see_files([path], block_size=size), WHOLE, size)
-    same(see_files([odd_name]), WHOLE)
+        assert_same(decode_files([path], block_size=size), WHOLE, size)
+    assert_same(decode_files([odd_name]), WHOLE)
 
 
 @pytest.mark.parametrize("order", "<>")
@@ -70,14 +70,14 @@ def test_the_modified_pcap(order: str, tmp_path: Path) -> None:
     data = pcap_bytes(PACKETS, order=order, modified=True)
     path = write_capture(tmp_path / "x.pcap", data)
     for size in BLOCK_SIZES:
-        seen = see_files([path], block_size=size)
-        same(seen, WHOLE, size)
+        seen = decode_files([path], block_size=size)
+        assert_same(seen, WHOLE, size)
         assert (seen.files[0].kind, seen.files[0].damage) == ("pcap (modified)", None)
     half = len(PACKETS) // 2
     parts = [pcap_bytes(p, order=order, modified=True) for p in (PACKETS[:half], PACKETS[half:])]
-    same(see_files([write_capture(tmp_path / "y.pcap", b"".join(parts))]), WHOLE)
+    assert_same(decode_files([write_capture(tmp_path / "y.pcap", b"".join(parts))]), WHOLE)
     for cut in (len(parts[0]) + 1, len(parts[0]) + 23):
-        seen = see_files([write_capture(tmp_path / "z.pcap", data[:cut])])
+        seen = decode_files([write_capture(tmp_path / "z.pcap", data[:cut])])
         assert seen.files[0].packets == half
         assert "cut short" in str(seen.files[0].damage)
     assert [split.end for split in plan_splits([str(path)], 1000)] == [None]
@@ -95,16 +95,16 @@ def test_a_zstd_file_that_is_cut_anywhere_is_cut_short(tmp_path: Path) -> None:
         blocks = [writer.compress(data[:at]), writer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), writer.flush()]
         frames = [packer.compress(data[:at]), b"\x50\x2a\x4d\x18\x03\0\0\0abc", packer.compress(data[at:])]
         whole = b"".join(frames)
-        seen = see_files([_written(tmp_path / "whole", whole)])
-        same(seen, WHOLE)
+        seen = decode_files([_written(tmp_path / "whole", whole)])
+        assert_same(seen, WHOLE)
         assert seen.files[0].damage is None
         second = len(frames[0]) + len(frames[1])
         for cut in (5, 15, len(frames[0]) - 1, len(frames[0]) + 5, second - 1, second + 9, len(whole) - 1):
-            damage = see_files([_written(tmp_path / "cut", whole[:cut])]).files[0].damage
+            damage = decode_files([_written(tmp_path / "cut", whole[:cut])]).files[0].damage
             assert "cut short" in str(damage), cut
-        damage = see_files([_written(tmp_path / "block", b"".join(blocks[:2]))]).files[0].damage
+        damage = decode_files([_written(tmp_path / "block", b"".join(blocks[:2]))]).files[0].damage
         assert "the zstd stream is cut short" in str(damage)
-        assert see_files([_written(tmp_path / "none", packer.compress(b""))]).files[0].damage == (
+        assert decode_files([_written(tmp_path / "none", packer.compress(b""))]).files[0].damage == (
             "the file is empty (0 bytes)"
         )
 
@@ -121,7 +121,7 @@ def test_compressed_in_several_members(ending: str, tmp_path: Path) -> None:
     files = [write_capture(tmp_path / f"{n}.{ending}", part).read_bytes() for n, part in enumerate(parts)]
     path = tmp_path / "x"
     path.write_bytes(b"".join(files))
-    same(see_files([path], block_size=500), WHOLE)
+    assert_same(decode_files([path], block_size=500), WHOLE)
 
 
 @pytest.mark.parametrize("link", [ETHERNET, NULL, RAW, LOOP, SLL, SLL2, IPV4, IPV6])
@@ -136,22 +136,22 @@ def test_link_types(link: int, family: str) -> None:
 @pytest.mark.parametrize("link", [ETHERNET, SLL, SLL2])
 @pytest.mark.parametrize("vlans", [(5,), (5, 6)])
 def test_vlan_tags(link: int, vlans: Sequence[int]) -> None:
-    same(see(encode(TALK.segments, link, vlans=vlans), link), WHOLE)
+    assert_same(decode_packets(encode(TALK.segments, link, vlans=vlans), link), WHOLE)
 
 
 def test_null_in_the_other_byte_order() -> None:
-    same(see(encode(TALK.segments, NULL, order=">"), NULL), WHOLE)
+    assert_same(decode_packets(encode(TALK.segments, NULL, order=">"), NULL), WHOLE)
 
 
 def test_other_openbsd_and_raw_numbers() -> None:
     for link in (12, 14):
-        same(see(encode(TALK.segments, RAW), link), WHOLE)
+        assert_same(decode_packets(encode(TALK.segments, RAW), link), WHOLE)
 
 
 def test_link_type_with_frame_check_sequence_bits() -> None:
     data = bytearray(pcap_bytes(PACKETS, nanoseconds=True))
     data[20:24] = struct.pack("<I", 0x4400_0000 | ETHERNET)
-    same(see_bytes(bytes(data)), WHOLE)
+    assert_same(decode_capture(bytes(data)), WHOLE)
 
 
 def test_mpls_and_pppoe() -> None:
@@ -162,15 +162,15 @@ def test_mpls_and_pppoe() -> None:
             replace(p, data=p.data[:12] + between + tcp_packet(s), original_length=-1)
             for p, s in zip(PACKETS, TALK.segments, strict=True)
         ]
-        same(see(packets), WHOLE)
+        assert_same(decode_packets(packets), WHOLE)
 
 
 def test_ipv4_options_and_tcp_options() -> None:
-    same(see(encode(TALK.segments, ip_options=b"\x01" * 12, options=b"\x01" * 20)), WHOLE)
+    assert_same(decode_packets(encode(TALK.segments, ip_options=b"\x01" * 12, options=b"\x01" * 20)), WHOLE)
 
 
 def test_ipv4_total_length_of_zero() -> None:
-    same(see(encode(TALK.segments, zero_length=True, pad=False)), WHOLE)
+    assert_same(decode_packets(encode(TALK.segments, zero_length=True, pad=False)), WHOLE)
 
 
 @pytest.mark.parametrize("size", [9_000, 65_000, 70_000])
@@ -178,8 +178,8 @@ def test_large_segments(size: int) -> None:
     """Segmentation offload: IPv4's total length is 0 where the packet is longer than 16 bits can say."""
     talk = KafkaTalk(mss=size)
     talk.tcp.open()
-    asked = talk.ask(3, 4, 1, Topics=[{"Name": f"topic-{n:05}"} for n in range(size * 2 // 13)])
-    talk.answer(asked, Topics=[{"Name": f"topic-{n:05}"} for n in range(size * 2 // 22)])
+    asked = talk.request(3, 4, 1, Topics=[{"Name": f"topic-{n:05}"} for n in range(size * 2 // 13)])
+    talk.respond(asked, Topics=[{"Name": f"topic-{n:05}"} for n in range(size * 2 // 22)])
     talk.tcp.close()
     seen = check(encode(talk.segments, zero_length=size > 65_000, pad=False))
     assert_exchanges(seen, talk.wanted)
@@ -193,7 +193,7 @@ def test_ipv6_jumbo_length_of_zero() -> None:
         data = bytearray(packet.data)
         data[18:20] = b"\0\0"
         packets.append(replace(packet, data=bytes(data)))
-    assert_exchanges(see(packets), talk.wanted)
+    assert_exchanges(decode_packets(packets), talk.wanted)
 
 
 def _with_extensions(talk: KafkaTalk, extensions: bytes, first: int) -> list[Packet]:
@@ -219,12 +219,12 @@ def _with_extensions(talk: KafkaTalk, extensions: bytes, first: int) -> list[Pac
 )
 def test_ipv6_extension_headers(first: int, extensions: bytes) -> None:
     talk = small_talk(3, mss=90, **V6)
-    assert_exchanges(see(_with_extensions(talk, extensions, first)), talk.wanted)
+    assert_exchanges(decode_packets(_with_extensions(talk, extensions, first)), talk.wanted)
 
 
 def test_ipv6_fragments_are_counted() -> None:
     talk = small_talk(3, **V6)
-    seen = see(_with_extensions(talk, b"\x06\0\0\1\0\0\0\7", 44))
+    seen = decode_packets(_with_extensions(talk, b"\x06\0\0\1\0\0\0\7", 44))
     assert not seen.exchanges
     assert seen.ledger["packets"]["fragment"] == len(talk.segments)
 
@@ -232,13 +232,13 @@ def test_ipv6_fragments_are_counted() -> None:
 def test_an_atomic_fragment_is_a_whole_packet() -> None:
     """Offset 0 and no more fragments (RFC 6946): some hosts send every packet so."""
     talk = small_talk(3, **V6)
-    assert_exchanges(see(_with_extensions(talk, b"\x06\0\0\0\0\0\0\7", 44)), talk.wanted)
+    assert_exchanges(decode_packets(_with_extensions(talk, b"\x06\0\0\0\0\0\0\7", 44)), talk.wanted)
 
 
 def test_padding_is_no_payload() -> None:
     talk = KafkaTalk(mss=3, acks=False)
     talk.tcp.open()
-    say(talk, 2)
+    add_exchanges(talk, 2)
     talk.tcp.close()
     packets = [replace(p, data=p.data.ljust(90, b"\xee"), original_length=90) for p in encode(talk.segments)]
     assert_exchanges(check(packets), talk.wanted)
@@ -248,9 +248,9 @@ def test_captured_longer_than_original() -> None:
     """Seen in a cooked capture: 16 bytes more than the length on the wire."""
     packets = encode(TALK.segments, SLL)
     longer = [replace(p, data=p.data + b"\xee" * 16, original_length=len(p.data)) for p in packets]
-    same(see(longer, SLL), WHOLE)
+    assert_same(decode_packets(longer, SLL), WHOLE)
     shorter = [replace(p, original_length=max(0, len(p.data) - 16)) for p in packets]
-    same(see(shorter, SLL), WHOLE)
+    assert_same(decode_packets(shorter, SLL), WHOLE)
 
 
 @pytest.mark.parametrize("snap_length", [96, 110, 128, 150])
@@ -296,7 +296,7 @@ def test_other_packets_are_counted() -> None:
 
 
 def test_unknown_link_type() -> None:
-    seen = see(PACKETS, 147)
+    seen = decode_packets(PACKETS, 147)
     assert seen.ledger["packets"]["unknown_link_type"] == len(PACKETS)
 
 
@@ -307,7 +307,7 @@ def test_interfaces_of_different_links_and_resolutions(tmp_path: Path) -> None:
     for order in "<>":
         path = write_capture(tmp_path / "x.pcapng", pcapng_bytes(packets, links, order=order))
         for size in BLOCK_SIZES:
-            same(see_files([path], block_size=size), WHOLE, size)
+            assert_same(decode_files([path], block_size=size), WHOLE, size)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_interfaces_of_different_links_and_resolutions(tmp_path: Path) -> None:
 )
 def test_resolutions(resolution: int, offset: int) -> None:
     interface = Interface(ETHERNET, resolution, offset)
-    seen = see_bytes(pcapng_bytes(PACKETS, [interface]))
+    seen = decode_capture(pcapng_bytes(PACKETS, [interface]))
     unit = 10**9 / interface.units_per_second
     assert len(seen.exchanges) == len(TALK.wanted)
     for x in seen.exchanges:
@@ -334,7 +334,7 @@ def test_several_sections(tmp_path: Path) -> None:
     )
     path = write_capture(tmp_path / "x.pcapng", data)
     for size in BLOCK_SIZES:
-        same(see_files([path], block_size=size), WHOLE, size)
+        assert_same(decode_files([path], block_size=size), WHOLE, size)
 
 
 def test_blocks_that_say_nothing_of_packets() -> None:
@@ -342,11 +342,11 @@ def test_blocks_that_say_nothing_of_packets() -> None:
     names = block(4, b"\0\0\0\0")
     custom = block(0x0BAD, b"\1\2\3\4" + b"anything at all")
     first = len(pcapng_bytes([]))
-    same(see_bytes(data[:first] + names + custom + data[first:] + custom), WHOLE)
+    assert_same(decode_capture(data[:first] + names + custom + data[first:] + custom), WHOLE)
 
 
 def test_simple_packets_have_no_time() -> None:
-    seen = see_bytes(pcapng_bytes(PACKETS, simple=True))
+    seen = decode_capture(pcapng_bytes(PACKETS, simple=True))
     assert len(seen.exchanges) == len(TALK.wanted)
     assert {x["request_first"] for x in seen.exchanges} == {0}
 
@@ -357,15 +357,15 @@ def test_obsolete_packet_blocks() -> None:
         units = p.time_ns // 1000
         head = struct.pack("<HHIIII", 0, 0, units >> 32, units & 0xFFFFFFFF, len(p.data), p.wire_length)
         data += block(2, head + p.data)
-    same(see_bytes(data), WHOLE)
+    assert_same(decode_capture(data), WHOLE)
 
 
 def test_drops_that_the_capture_tells(tmp_path: Path) -> None:
     interfaces = [Interface(ETHERNET, 9, drops=3), Interface(ETHERNET, 6, drops=40)]
     path = write_capture(tmp_path / "x.pcapng", pcapng_bytes(PACKETS, interfaces))
-    seen = see_files([path])
+    seen = decode_files([path])
     assert seen.files[0].drops == 43
-    same(seen, WHOLE)
+    assert_same(seen, WHOLE)
 
 
 def test_many_interfaces(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_many_interfaces(tmp_path: Path) -> None:
     data = pcapng_bytes([replace(p, interface=70) for p in PACKETS], interfaces)
     path = write_capture(tmp_path / "x.pcapng", data)
     for size in BLOCK_SIZES:
-        same(see_files([path], block_size=size), WHOLE, size)
+        assert_same(decode_files([path], block_size=size), WHOLE, size)
 
 
 @pytest.mark.parametrize("form", ["pcap-us-little.pcap", "ng-ns-big.pcapng"])
@@ -384,9 +384,9 @@ def test_cut_short_at_any_byte(form: str, tmp_path: Path) -> None:
     path = tmp_path / "x"
     for size in [*range(len(data) - 250, len(data), 3), len(data)]:
         path.write_bytes(data[:size])
-        seen = see_files([path], block_size=1 << 16)
+        seen = decode_files([path], block_size=1 << 16)
         assert seen.packets == sum(end <= size for end in ends) - 1
-        same(seen, see(PACKETS[: seen.packets]), size)
+        assert_same(seen, decode_packets(PACKETS[: seen.packets]), size)
         assert (seen.files[0].damage is None) == (size in ends), size
 
 
@@ -399,8 +399,8 @@ def test_damaged_block_lengths(at: int, value: int, tmp_path: Path) -> None:
     bad[at : at + 4] = struct.pack("<I", value)
     path = write_capture(tmp_path / "x.pcapng", before + bytes(bad) + bytes(5_000))
     for size in BLOCK_SIZES:
-        seen = see_files([path], block_size=size)
-        same(seen, see(PACKETS[:12]), size)
+        seen = decode_files([path], block_size=size)
+        assert_same(seen, decode_packets(PACKETS[:12]), size)
         damage = seen.files[0].damage
         assert damage is not None
         assert str(len(before)) in damage
@@ -412,8 +412,8 @@ def test_damaged_record_lengths(captured: int, order: str, tmp_path: Path) -> No
     before = pcap_bytes(PACKETS[:12], order=order)
     path = write_capture(tmp_path / "x.pcap", before + struct.pack(order + "IIII", 1, 2, captured, 60) + bytes(5_000))
     for size in BLOCK_SIZES:
-        seen = see_files([path], block_size=size)
-        same(seen, see(PACKETS[:12]), size)
+        seen = decode_files([path], block_size=size)
+        assert_same(seen, decode_packets(PACKETS[:12]), size)
         damage = seen.files[0].damage
         assert damage is not None
         assert str(len(before)) in damage

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.tcp import ACK, FIN, RST, START_NS, SYN, Segment, encode, merge
-from tests.wire.harness import check, see
+from tests.wire.harness import check, decode_packets
 from tests.wire.kafkatalk import (
     API_VERSIONS,
     FETCH,
@@ -16,11 +16,11 @@ from tests.wire.kafkatalk import (
     MS,
     PRODUCE,
     KafkaTalk,
+    add_exchanges,
     assert_exchanges,
     body,
     raw_request,
     response,
-    say,
     small_talk,
 )
 from tests.wire.test_hostile import B, C, engine_after, stream
@@ -32,8 +32,8 @@ def test_software_of_later_requests_in_one_block() -> None:
     """ApiVersions names the software of all that follows on its connection, also within the same block."""
     talk = KafkaTalk()
     talk.tcp.open()
-    talk.answer(talk.ask(API_VERSIONS, 3, 0, ClientSoftwareName="my-client", ClientSoftwareVersion="1.2.3"))
-    say(talk, 3, 5)
+    talk.respond(talk.request(API_VERSIONS, 3, 0, ClientSoftwareName="my-client", ClientSoftwareVersion="1.2.3"))
+    add_exchanges(talk, 3, 5)
     talk.tcp.close()
     seen = check(encode(talk.segments))
     assert_exchanges(seen, talk.wanted)
@@ -44,12 +44,12 @@ def test_offered_versions_count_from_where_they_are_told() -> None:
     """A throttled response before the ApiVersions response is judged alike, whether they share a block or not."""
     talk = KafkaTalk(acks=False)
     talk.tcp.open()
-    asked = talk.ask(PRODUCE, 2, 0)
+    asked = talk.request(PRODUCE, 2, 0)
     talk.tcp.wait(300 * MS)
-    talk.answer(asked, ThrottleTimeMs=200)
+    talk.respond(asked, ThrottleTimeMs=200)
     offered = [{"ApiKey": PRODUCE, "MaxVersion": 9}, {"ApiKey": FETCH, "MaxVersion": 12}]
-    talk.answer(talk.ask(API_VERSIONS, 0, 1), ApiKeys=offered)
-    talk.answer(talk.ask(HEARTBEAT, 0, 2))
+    talk.respond(talk.request(API_VERSIONS, 0, 1), ApiKeys=offered)
+    talk.respond(talk.request(HEARTBEAT, 0, 2))
     talk.tcp.close()
     assert_exchanges(check(encode(talk.segments)), talk.wanted)
 
@@ -81,7 +81,7 @@ def test_a_late_packet_of_the_connection_before() -> None:
 def test_old_sasl_with_a_loss(number: int) -> None:
     """A token, its answer or the handshake is lost: what comes after authentication is not."""
     talk = old_sasl(SCRAM, "SCRAM-SHA-256")
-    say(talk, 5, 2)
+    add_exchanges(talk, 5, 2)
     talk.tcp.close()
     whole = {x["correlation_id"] for x in talk.wanted if x["correlation_id"] >= 2}
     assert talk.segments[number].payload
@@ -94,7 +94,7 @@ def test_zookeeper_is_not_kafka() -> None:
     talk = foreign(ZOOKEEPER, broker=("10.0.0.2", 2_181))
     assert_foreign(check(encode(talk.segments)))
     for first in (3, 5, 7):
-        assert_foreign(see(encode(talk.segments[first:])))
+        assert_foreign(decode_packets(encode(talk.segments[first:])))
 
 
 @pytest.mark.parametrize("end", [0, 1])
@@ -103,11 +103,11 @@ def test_a_bad_size_field_over_two_segments(end: int, cut: int) -> None:
     """Every byte is counted once, also where sync is lost within a size field."""
     talk = KafkaTalk()
     talk.tcp.open()
-    say(talk, 2)
+    add_exchanges(talk, 2)
     bad = b"\xff\xff\xff\xf0" + bytes(40)
     talk.tcp.send(end, bad[:cut])
     talk.tcp.send(end, bad[cut:])
-    say(talk, 3, 10)
+    add_exchanges(talk, 3, 10)
     talk.tcp.close()
     check(encode(talk.segments))
 
@@ -156,9 +156,9 @@ def test_an_orphan_tells_nothing_of_its_client() -> None:
     """What a request would have told is null, wherever blocks end."""
     talk = KafkaTalk()
     talk.tcp.open()
-    talk.answer(talk.ask(API_VERSIONS, 3, 0, ClientSoftwareName="my-client", ClientSoftwareVersion="1.2.3"))
+    talk.respond(talk.request(API_VERSIONS, 3, 0, ClientSoftwareName="my-client", ClientSoftwareVersion="1.2.3"))
     talk.tcp.server(response(HEARTBEAT, 0, 777))
-    say(talk, 2, 5)
+    add_exchanges(talk, 2, 5)
     talk.tcp.close()
     seen = check(encode(talk.segments))
     assert [x["client_software"] for x in seen.exchanges if x["outcome"] == "orphan_response"] == [None]

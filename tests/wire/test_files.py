@@ -15,22 +15,22 @@ from kafkatap.engine import Engine
 from kafkatap.run import Run
 from tests.support.captures import ETHERNET, SLL2, Interface, Packet, pcap_bytes, pcapng_bytes, write_capture
 from tests.support.tcp import START_NS, Segment, encode, merge
-from tests.wire.harness import Seen, check, same, see, see_files
-from tests.wire.kafkatalk import MS, KafkaTalk, assert_exchanges, say, small_talk
+from tests.wire.harness import Decoded, assert_same, check, decode_files, decode_packets
+from tests.wire.kafkatalk import MS, KafkaTalk, add_exchanges, assert_exchanges, small_talk
 
 TALK = small_talk(8, mss=60)
 PACKETS = encode(TALK.segments)
-WHOLE = see(PACKETS)
+WHOLE = decode_packets(PACKETS)
 
 
 def write(folder: Path, name: str, packets: Sequence[Packet]) -> Path:
     return write_capture(folder / name, pcap_bytes(packets, nanoseconds=True))
 
 
-def same_but_numbers(got: Seen, wanted: Seen) -> None:
+def same_but_numbers(got: Decoded, wanted: Decoded) -> None:
     """Equal except for packet numbers (files that overlap are numbered one behind the other)."""
 
-    def bare(seen: Seen) -> list[dict[str, object]]:
+    def bare(seen: Decoded) -> list[dict[str, object]]:
         rows = [{name: value for name, value in x.items() if "packet_" not in name} for x in seen.exchanges]
         return sorted(rows, key=repr)
 
@@ -45,8 +45,8 @@ def test_cut_at_any_packet(tmp_path: Path) -> None:
         first = write(tmp_path, "zz.pcap", PACKETS[:place])
         second = write(tmp_path, "aa.pcap", PACKETS[place:])
         for paths in ([first, second], [second, first]):
-            seen = see_files(paths, block_size=700)
-            same(seen, WHOLE, place)
+            seen = decode_files(paths, block_size=700)
+            assert_same(seen, WHOLE, place)
             assert [(Path(f.path).name, f.first_packet, f.packets) for f in seen.files] == [
                 ("zz.pcap", 1, place), ("aa.pcap", place + 1, len(PACKETS) - place),
             ]  # fmt: skip
@@ -60,7 +60,7 @@ def test_a_ring_that_has_wrapped(count: int, tmp_path: Path) -> None:
     paths = [write(tmp_path, f"ring{(n + 2) % len(parts):03}.pcap", part) for n, part in enumerate(parts)]
     random.Random(count).shuffle(paths)
     for block_size in (300, 1 << 20):
-        same(see_files(paths, block_size=block_size), WHOLE)
+        assert_same(decode_files(paths, block_size=block_size), WHOLE)
 
 
 def test_files_of_different_forms(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_files_of_different_forms(tmp_path: Path) -> None:
     a = write(tmp_path, "a.pcap.gz", PACKETS[:10])
     b = write_capture(tmp_path / "b.pcapng", pcapng_bytes(forms[10:20], [Interface(SLL2, 9)], order=">"))
     c = write_capture(tmp_path / "c.zst", pcapng_bytes(PACKETS[20:], [Interface(ETHERNET, 9)]))
-    seen = see_files([c, b, a])
-    same(seen, WHOLE)
+    seen = decode_files([c, b, a])
+    assert_same(seen, WHOLE)
     assert [f.link_types for f in seen.files] == [("Ethernet",), ("Linux cooked v2",), ("Ethernet",)]
 
 
@@ -93,9 +93,9 @@ def test_captures_that_overlap(block_size: int, tmp_path: Path) -> None:
     talks = begun_every(8)
     segments = merge(*(t.segments for t in talks))
     paths = [write(tmp_path, f"{n}.pcap", encode(part)) for n, part in enumerate(halves(segments))]
-    seen = see_files(paths, block_size=block_size)
+    seen = decode_files(paths, block_size=block_size)
     assert_exchanges(seen, [row for t in talks for row in t.wanted])
-    same_but_numbers(seen, see(encode(segments)))
+    same_but_numbers(seen, decode_packets(encode(segments)))
     numbers = [(f.first_packet, f.packets) for f in seen.files]
     assert numbers[0][0] == 1
     assert numbers[1][0] == 1 + numbers[0][1]
@@ -105,22 +105,22 @@ def test_packets_of_one_connection_in_two_captures(tmp_path: Path) -> None:
     """Each direction in a file of its own, milliseconds apart: merged packet by packet."""
     talk = KafkaTalk(step_ns=3 * MS, mss=90)
     talk.tcp.open()
-    say(talk, 6)
+    add_exchanges(talk, 6)
     talk.tcp.close()
     client = talk.segments[0].source
     ways = [[s for s in talk.segments if (s.source == client) == side] for side in (True, False)]
     paths = [write(tmp_path, f"{n}.pcap", encode(way)) for n, way in enumerate(ways)]
     for block_size in (150, 1 << 20):
         for order in (paths, paths[::-1]):
-            seen = see_files(order, block_size=block_size)
+            seen = decode_files(order, block_size=block_size)
             assert_exchanges(seen, talk.wanted)
-            same_but_numbers(seen, see(encode(talk.segments)))
+            same_but_numbers(seen, decode_packets(encode(talk.segments)))
 
 
 def test_the_same_capture_twice(tmp_path: Path) -> None:
     """Every packet has a copy: first copies win, nothing is counted twice."""
     paths = [write(tmp_path, name, PACKETS) for name in ("a.pcap", "b.pcap")]
-    seen = see_files(paths)
+    seen = decode_files(paths)
     assert_exchanges(seen, TALK.wanted)
     assert seen.ledger["payload bytes"]["retransmitted"] == WHOLE.ledger["payload bytes"]["total"]
 
@@ -156,7 +156,7 @@ def test_a_gap_between_files(tmp_path: Path) -> None:
     talk = small_talk(40)
     packets = encode(talk.segments)
     paths = [write(tmp_path, f"{n}.pcap", part) for n, part in ((0, packets[:50]), (2, packets[80:]))]
-    seen = see_files(paths[::-1])
+    seen = decode_files(paths[::-1])
     numbers = {id(p): n for n, p in enumerate(packets)}
     times = {p.time_ns for p in packets if not 50 <= numbers[id(p)] < 80}
     whole = [row for row in talk.wanted if {row["request_first"], row["response_last"]} <= times]
@@ -176,8 +176,8 @@ def test_empty_damaged_and_foreign_files_among_others(tmp_path: Path) -> None:
     short = tmp_path / "short.pcap"
     short.write_bytes(pcap_bytes(PACKETS[:20], nanoseconds=True)[:-5])
     rest = write(tmp_path, "rest.pcap", PACKETS[19:])
-    seen = see_files([rest, text, nothing, short, empty])
-    same(seen, WHOLE)
+    seen = decode_files([rest, text, nothing, short, empty])
+    assert_same(seen, WHOLE)
     damaged = {Path(f.path).name for f in seen.files if f.damage}
     assert damaged == {"nothing.pcap", "text.pcap", "short.pcap"}
     assert len(seen.files) == 5
@@ -191,7 +191,7 @@ def test_a_damaged_compressed_file_keeps_what_was_read(ending: str, tmp_path: Pa
     for name, bad in (("cut", data[: len(data) // 2]), ("bent", data[:9_000] + b"\x55" * 40 + data[9_040:])):
         path = tmp_path / name
         path.write_bytes(bad)
-        seen = see_files([path], block_size=4_096)
+        seen = decode_files([path], block_size=4_096)
         assert seen.files[0].damage is not None
         assert name == "bent" or seen.packets > 20
 
@@ -203,7 +203,7 @@ def test_many_files(tmp_path: Path) -> None:
     packets = encode(segments)
     paths = [write(tmp_path, f"{(n * 7) % 1_000:04}.pcap", packets[n : n + 2]) for n in range(0, len(packets), 2)]
     assert len(paths) > 200
-    same(see_files(sorted(paths), block_size=4_096), see(packets))
+    assert_same(decode_files(sorted(paths), block_size=4_096), decode_packets(packets))
 
 
 def test_time_steps_back_between_blocks(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_time_steps_back_between_blocks(tmp_path: Path) -> None:
     whole = check(packets)
     path = write(tmp_path, "x.pcap", packets)
     for block_size in (100, 300, 1_000):
-        same(see_files([path], block_size=block_size), whole)
+        assert_same(decode_files([path], block_size=block_size), whole)
 
 
 def test_time_steps_back_while_files_overlap(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_time_steps_back_while_files_overlap(tmp_path: Path) -> None:
         shaken = [replace(s, time_ns=s.time_ns - chance.choice((0, 0, 0, 300_000))) for s in part]
         paths.append(write(tmp_path, f"{n}.pcap", encode(shaken)))
     for block_size in (200, 1 << 20):
-        seen = see_files(paths, block_size=block_size)
+        seen = decode_files(paths, block_size=block_size)
         assert seen.outcomes == ["answered"] * sum(len(t.wanted) for t in talks)
 
 
@@ -235,7 +235,7 @@ def test_the_library_gives_the_same(tmp_path: Path) -> None:
     talks = begun_every(4)
     segments = merge(*(t.segments for t in talks))
     paths = [write(tmp_path, f"{n}.pcap", encode(part)) for n, part in enumerate(halves(segments))]
-    seen = see_files(paths)
+    seen = decode_files(paths)
     analysis = analyze(paths)
     table = analysis.exchanges
     for name in ("request_first", "request_last", "response_first", "response_last"):

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.captures import PcapRecords
-from tests.wire.harness import Seen, see_bytes
+from tests.wire.harness import Decoded, decode_capture
 
 RECORDINGS = sorted((Path(__file__).parent / "foreign").glob("*.pcap.zst"))
 
 
-def assert_no_kafka(seen: Seen, what: object) -> None:
+def assert_no_kafka(seen: Decoded, what: object) -> None:
     assert not seen.exchanges, (what, seen.exchanges[:2])
     protocols = {connection["protocol"] for connection in seen.connections}
     assert "kafka" not in protocols, (what, [c for c in seen.connections if c["protocol"] == "kafka"])
@@ -29,18 +29,18 @@ def test_no_kafka_is_made_of_it(path: Path) -> None:
     """Whole, begun at many packets, with one packet lost, cut to some bytes of each packet, with a hint at the port."""
     records = PcapRecords(path)
     count = len(records)
-    whole = see_bytes(records.data)
+    whole = decode_capture(records.data)
     assert_no_kafka(whole, "whole")
     assert whole.ledger["payload bytes"]["total"] > 0
     ports = sorted({connection["broker_port"] for connection in whole.connections})
     for first in sorted({*range(1, min(count, 10)), *range(10, count, 1 + count // 12)}):
         data = records.slice(first, count)
-        assert_no_kafka(see_bytes(data), f"from packet {first} on")
-        assert_no_kafka(see_bytes(data, ports=ports), f"from packet {first} on, with its ports")
+        assert_no_kafka(decode_capture(data), f"from packet {first} on")
+        assert_no_kafka(decode_capture(data, ports=ports), f"from packet {first} on, with its ports")
         lost = records.keep(n for n in range(count) if n != first)
-        assert_no_kafka(see_bytes(lost), f"without packet {first + 1}")
+        assert_no_kafka(decode_capture(lost), f"without packet {first + 1}")
     for length in (60, 68, 80, 96, 128):
-        assert_no_kafka(see_bytes(snapped(records, length)), f"cut to {length} bytes")
+        assert_no_kafka(decode_capture(snapped(records, length)), f"cut to {length} bytes")
 
 
 def snapped(records: PcapRecords, length: int) -> bytes:

@@ -19,8 +19,17 @@ from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from tests.support.captures import ETHERNET, Packet, block, pcap_bytes, pcapng_bytes
 from tests.support.tcp import ACK, PSH, START_NS, SYN, Segment, encode, frame, request_frame, response_frame
 from tests.wire import mutations
-from tests.wire.harness import same, see, see_files
-from tests.wire.kafkatalk import HEARTBEAT, PRODUCE, KafkaTalk, assert_exchanges, body, raw_request, say, small_talk
+from tests.wire.harness import assert_same, decode_files, decode_packets
+from tests.wire.kafkatalk import (
+    HEARTBEAT,
+    PRODUCE,
+    KafkaTalk,
+    add_exchanges,
+    assert_exchanges,
+    body,
+    raw_request,
+    small_talk,
+)
 
 ROUNDS = int(os.environ.get("KAFKATAP_FUZZ", "1"))
 C, B = ("10.0.0.1", 40_000), ("10.0.0.2", 9_092)
@@ -32,20 +41,20 @@ def test_captures_of_any_bytes(seed: int, tmp_path: Path) -> None:
     for data in mutations.captures(seed, 60 * ROUNDS):
         path = tmp_path / "x"
         path.write_bytes(data)
-        seen = see_files([path], block_size=1 << 20)
-        same(see_files([path], block_size=chance.choice((100, 999, 5_000))), seen)
+        seen = decode_files([path], block_size=1 << 20)
+        assert_same(decode_files([path], block_size=chance.choice((100, 999, 5_000))), seen)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_packets_of_any_bytes(seed: int) -> None:
     for packets in mutations.packets(seed, 60 * ROUNDS):
-        same(see(packets, runs=[3] * len(packets)), see(packets))
+        assert_same(decode_packets(packets, runs=[3] * len(packets)), decode_packets(packets))
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_payloads_of_any_bytes(seed: int) -> None:
     for packets in mutations.payloads(seed, 60 * ROUNDS):
-        same(see(packets, runs=[5] * len(packets)), see(packets))
+        assert_same(decode_packets(packets, runs=[5] * len(packets)), decode_packets(packets))
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 1, 3, 4, 7, 2**20 + 1, 2**30 + 1, 2**31 - 1])
@@ -55,13 +64,13 @@ def test_sizes_that_cannot_be(size: int, end: int, place: int) -> None:
     """At the start and in the middle, of either end; what comes after is found again where it can be."""
     talk = KafkaTalk()
     talk.tcp.open()
-    say(talk, place)
+    add_exchanges(talk, place)
     before = list(talk.wanted)
     talk.tcp.send(end, struct.pack("!i", size) + bytes(range(80)))
-    say(talk, 6, 10)
+    add_exchanges(talk, 6, 10)
     talk.tcp.close()
-    seen = see(encode(talk.segments))
-    same(see(encode(talk.segments), runs=[1] * len(talk.segments)), seen)
+    seen = decode_packets(encode(talk.segments))
+    assert_same(decode_packets(encode(talk.segments), runs=[1] * len(talk.segments)), seen)
     found = {x["correlation_id"] for x in seen.exchanges if x["outcome"] == "answered"}
     assert {row["correlation_id"] for row in before} <= found
     if place and not 0 <= size <= 2**20 + 1:
@@ -113,9 +122,9 @@ def test_a_claim_of_gigabytes_takes_no_memory(size: int) -> None:
 def test_a_million_tiny_frames(tiny: bytes, end: int, syn: bool) -> None:
     talk = KafkaTalk(mss=64_000)
     talk.tcp.open()
-    say(talk, 3)
+    add_exchanges(talk, 3)
     talk.tcp.send(end, tiny * (8 * 1_000_000 // 8 // len(tiny)))
-    say(talk, 3, 10)
+    add_exchanges(talk, 3, 10)
     engine_after(encode(talk.segments[0 if syn else 3 :], zero_length=True, pad=False))
 
 
@@ -195,8 +204,8 @@ def test_a_block_that_names_an_interface_that_is_not(tmp_path: Path) -> None:
     bad = block(6, struct.pack("<IIIII", 9, 0, 0, 4, 4) + b"abcd")
     path = tmp_path / "x"
     path.write_bytes(data + bad + data)
-    seen = see_files([path])
-    same(seen, see(packets[:5]))
+    seen = decode_files([path])
+    assert_same(seen, decode_packets(packets[:5]))
     assert seen.files[0].damage is not None
 
 
@@ -206,8 +215,8 @@ def test_a_record_longer_than_its_block(tmp_path: Path) -> None:
         bad = block(6, struct.pack("<IIIII", 0, 0, 0, captured, 4) + b"abcd")
         path = tmp_path / "x"
         path.write_bytes(pcapng_bytes(packets[:5]) + bad)
-        seen = see_files([path])
-        same(seen, see(packets[:5]))
+        seen = decode_files([path])
+        assert_same(seen, decode_packets(packets[:5]))
         assert seen.files[0].damage is not None
 
 
@@ -215,17 +224,17 @@ def test_hostile_texts_go_through_unharmed() -> None:
     for text in ("\x1b[31mred", "<script>", "=1+1", "x\0y", "a\nb", "\u202e", "x" * 30_000):
         talk = KafkaTalk(client_id=text)
         talk.tcp.open()
-        say(talk, 3)
+        add_exchanges(talk, 3)
         talk.tcp.close()
-        seen = see(encode(talk.segments))
+        seen = decode_packets(encode(talk.segments))
         if text.isprintable() or text == "\u202e":
             assert_exchanges(seen, talk.wanted)
 
 
 def test_an_empty_capture() -> None:
-    seen = see([])
+    seen = decode_packets([])
     assert seen.exchanges == seen.connections == []
-    assert see([Packet(0, b"", 0)] * 3, ETHERNET).packets == 3
+    assert decode_packets([Packet(0, b"", 0)] * 3, ETHERNET).packets == 3
 
 
 def test_sync_that_is_lost_again_and_again() -> None:
@@ -236,17 +245,17 @@ def test_sync_that_is_lost_again_and_again() -> None:
     packets = encode([Segment(START_NS + n, (C[0], 1_024 + n), B, 1, 1, ACK, segment) for n in range(8)])
     engine = Engine()
     room = len(engine.dissector.pool)
-    seen = see(packets, engine=engine)
+    seen = decode_packets(packets, engine=engine)
     assert len(engine.dissector.pool) == room
     assert 8 <= len(seen.exchanges) <= 100, "a few searches a segment, not a thousand"
-    same(see(packets, runs=[1] * 8, all_results=False), see(packets, all_results=False))
+    assert_same(decode_packets(packets, runs=[1] * 8, all_results=False), decode_packets(packets, all_results=False))
 
 
 def test_more_packets_at_once_than_are_read_at_once() -> None:
     """Blocks may hold any number of packets."""
     segments = [Segment(START_NS + n, C, B, n, 1, ACK, b"x") for n in range(70_000)]
     packets = encode(segments)
-    same(see(packets), see(packets, runs=[35_000] * 2))
+    assert_same(decode_packets(packets), decode_packets(packets, runs=[35_000] * 2))
 
 
 def test_many_candidates_in_segments_of_a_byte() -> None:
@@ -255,5 +264,5 @@ def test_many_candidates_in_segments_of_a_byte() -> None:
     data = b"\xff" * 3 + unit * 2_000
     packets = encode([Segment(START_NS + n, C, B, n, 1, ACK, data[n : n + 1]) for n in range(len(data))])
     started = time.process_time()
-    assert see(packets).exchanges == []
+    assert decode_packets(packets).exchanges == []
     assert time.process_time() - started < 4  # it takes half a second

@@ -10,7 +10,7 @@ import pytest
 
 from kafkatap.dissector import dtypes as r
 from tests.support.tcp import encode, frame, merge
-from tests.wire.harness import Row, Seen, check, see
+from tests.wire.harness import Decoded, Row, check, decode_packets
 from tests.wire.kafkatalk import (
     API_VERSIONS,
     CONTROLLED_SHUTDOWN,
@@ -21,11 +21,11 @@ from tests.wire.kafkatalk import (
     METADATA,
     MS,
     PRODUCE,
-    Asked,
     KafkaTalk,
+    SentRequest,
+    add_exchanges,
     assert_exchanges,
     body,
-    say,
     small_talk,
 )
 
@@ -36,7 +36,7 @@ def opened(**options: Any) -> KafkaTalk:
     return talk
 
 
-def closed(talk: KafkaTalk) -> Seen:
+def closed(talk: KafkaTalk) -> Decoded:
     """Close the connection; look at it in every cutting; its exchanges are those wanted."""
     talk.tcp.close()
     seen = check(encode(talk.segments))
@@ -44,14 +44,14 @@ def closed(talk: KafkaTalk) -> Seen:
     return seen
 
 
-def of(seen: Seen, correlation_id: int) -> Row:
+def of(seen: Decoded, correlation_id: int) -> Row:
     [x] = [x for x in seen.exchanges if x["correlation_id"] == correlation_id]
     return x
 
 
-def produce(talk: KafkaTalk, correlation_id: int, acks: int, version: int = 3) -> Asked:
+def produce(talk: KafkaTalk, correlation_id: int, acks: int, version: int = 3) -> SentRequest:
     partitions = [{"Index": n, "Records": b"r" * 40} for n in range(2)]
-    return talk.ask(
+    return talk.request(
         PRODUCE, version, correlation_id, Acks=acks, TopicData=[{"Name": "orders", "PartitionData": partitions}]
     )
 
@@ -62,10 +62,10 @@ def produce(talk: KafkaTalk, correlation_id: int, acks: int, version: int = 3) -
 def test_api_versions_fall_back() -> None:
     """A broker that does not know the version answers in v0 with error 35, whatever was asked."""
     talk = opened()
-    asked = talk.ask(API_VERSIONS, 4, 0, ClientSoftwareName="x", ClientSoftwareVersion="1")
-    talk.answer(asked, version=0, ErrorCode=35, ApiKeys=[{"ApiKey": 18, "MaxVersion": 3}])
-    asked = talk.ask(API_VERSIONS, 3, 1, ClientSoftwareName="x", ClientSoftwareVersion="1")
-    talk.answer(asked, ApiKeys=[{"ApiKey": n, "MaxVersion": 9} for n in range(30)])
+    asked = talk.request(API_VERSIONS, 4, 0, ClientSoftwareName="x", ClientSoftwareVersion="1")
+    talk.respond(asked, version=0, ErrorCode=35, ApiKeys=[{"ApiKey": 18, "MaxVersion": 3}])
+    asked = talk.request(API_VERSIONS, 3, 1, ClientSoftwareName="x", ClientSoftwareVersion="1")
+    talk.respond(asked, ApiKeys=[{"ApiKey": n, "MaxVersion": 9} for n in range(30)])
     seen = closed(talk)
     assert of(seen, 0)["errors"] == {35: 1}
     assert of(seen, 0)["response_status"] == "ok"
@@ -76,9 +76,9 @@ def test_api_versions_fall_back() -> None:
 
 def test_api_versions_of_a_version_nobody_knows() -> None:
     talk = opened()
-    asked = talk.ask_raw(API_VERSIONS, 77, 0, b"\0\x05what\x02x\0")
-    talk.answer_raw(asked, body(API_VERSIONS, 0, 1, ErrorCode=35, ApiKeys=[{"ApiKey": 18, "MaxVersion": 3}]))
-    say(talk, 3, 5)
+    asked = talk.request_raw(API_VERSIONS, 77, 0, b"\0\x05what\x02x\0")
+    talk.respond_raw(asked, body(API_VERSIONS, 0, 1, ErrorCode=35, ApiKeys=[{"ApiKey": 18, "MaxVersion": 3}]))
+    add_exchanges(talk, 3, 5)
     seen = closed(talk)
     assert of(seen, 0)["request_status"] == "unknown_version"
     assert of(seen, 0)["errors"] == {35: 1}
@@ -86,13 +86,13 @@ def test_api_versions_of_a_version_nobody_knows() -> None:
 
 def test_controlled_shutdown_without_a_client_id() -> None:
     talk = opened()
-    asked = talk.ask(CONTROLLED_SHUTDOWN, 0, 3, BrokerId=4)
-    talk.answer(asked, ErrorCode=0, RemainingPartitions=[{"TopicName": "t", "PartitionIndex": 1}])
-    say(talk, 2, 10)
-    asked = talk.ask(CONTROLLED_SHUTDOWN, 0, 4, BrokerId=4)
-    talk.answer(asked, ErrorCode=3)
-    asked = talk.ask(CONTROLLED_SHUTDOWN, 1, 5, BrokerId=4)
-    talk.answer(asked, ErrorCode=0)
+    asked = talk.request(CONTROLLED_SHUTDOWN, 0, 3, BrokerId=4)
+    talk.respond(asked, ErrorCode=0, RemainingPartitions=[{"TopicName": "t", "PartitionIndex": 1}])
+    add_exchanges(talk, 2, 10)
+    asked = talk.request(CONTROLLED_SHUTDOWN, 0, 4, BrokerId=4)
+    talk.respond(asked, ErrorCode=3)
+    asked = talk.request(CONTROLLED_SHUTDOWN, 1, 5, BrokerId=4)
+    talk.respond(asked, ErrorCode=0)
     seen = closed(talk)
     assert of(seen, 4)["errors"] == {3: 1}
     assert {x["request_status"] for x in seen.exchanges} == {"ok"}
@@ -105,10 +105,10 @@ def test_controlled_shutdown_without_a_client_id() -> None:
 def test_unknown_keys_and_versions(key: int, version: int, status: str) -> None:
     """Within a connection that speaks Kafka: they are paired, and said to be unknown."""
     talk = opened()
-    say(talk, 1)
-    asked = talk.ask_raw(key, version, 7, b"anything" * 9)
-    talk.answer_raw(asked, b"\0" * 11)
-    say(talk, 2, 10)
+    add_exchanges(talk, 1)
+    asked = talk.request_raw(key, version, 7, b"anything" * 9)
+    talk.respond_raw(asked, b"\0" * 11)
+    add_exchanges(talk, 2, 10)
     if key < 0 or version < 0:  # no header that a client means: it may be passed over, and no more than that
         talk.tcp.close()
         seen = check(encode(talk.segments))
@@ -122,9 +122,9 @@ def test_unknown_keys_and_versions(key: int, version: int, status: str) -> None:
 @pytest.mark.parametrize(("key", "version"), [(499, 0), (METADATA, 99)])
 def test_unknown_ones_first(key: int, version: int) -> None:
     talk = opened()
-    asked = talk.ask_raw(key, version, 7, b"anything" * 9)
-    talk.answer_raw(asked, b"\0" * 11)
-    say(talk, 2, 10)
+    asked = talk.request_raw(key, version, 7, b"anything" * 9)
+    talk.respond_raw(asked, b"\0" * 11)
+    add_exchanges(talk, 2, 10)
     closed(talk)
 
 
@@ -134,11 +134,11 @@ def test_unknown_ones_first(key: int, version: int) -> None:
 def test_trailing_bytes_are_told() -> None:
     """As librdkafka sends them: 4 after ApiVersions v0, 3 after Metadata v12."""
     talk = opened()
-    asked = talk.ask_raw(API_VERSIONS, 0, 1, b"\0\0\0\0")
-    talk.answer_raw(asked, body(API_VERSIONS, 0, 1) + b"xyz")
-    asked = talk.ask_raw(METADATA, 12, 2, body(METADATA, 12, 0, Topics=None) + b"\0\0\0")
-    talk.answer(asked, Topics=[{"Name": "t", "ErrorCode": 5}])
-    say(talk, 2, 10)
+    asked = talk.request_raw(API_VERSIONS, 0, 1, b"\0\0\0\0")
+    talk.respond_raw(asked, body(API_VERSIONS, 0, 1) + b"xyz")
+    asked = talk.request_raw(METADATA, 12, 2, body(METADATA, 12, 0, Topics=None) + b"\0\0\0")
+    talk.respond(asked, Topics=[{"Name": "t", "ErrorCode": 5}])
+    add_exchanges(talk, 2, 10)
     seen = closed(talk)
     assert (of(seen, 1)["request_status"], of(seen, 1)["response_status"]) == ("trailing_bytes", "trailing_bytes")
     assert (of(seen, 2)["request_status"], of(seen, 2)["response_status"]) == ("trailing_bytes", "ok")
@@ -152,14 +152,14 @@ def test_trailing_bytes_are_told() -> None:
 
 def test_malformed_bodies_keep_their_pairs() -> None:
     talk = opened()
-    say(talk, 1)
-    asked = talk.ask_raw(METADATA, 4, 1, b"\x7f\xff\xff\xff" * 3)
-    talk.answer_raw(asked, b"\x7f\xff\xff\xff" * 9)
-    asked = talk.ask_raw(METADATA, 9, 2, b"\0" + b"\xff" * 20)
-    talk.answer_raw(asked, b"\0" + b"\xff" * 30)
-    asked = talk.ask_raw(METADATA, 4, 3, b"")
-    talk.answer_raw(asked, b"")
-    say(talk, 2, 10)
+    add_exchanges(talk, 1)
+    asked = talk.request_raw(METADATA, 4, 1, b"\x7f\xff\xff\xff" * 3)
+    talk.respond_raw(asked, b"\x7f\xff\xff\xff" * 9)
+    asked = talk.request_raw(METADATA, 9, 2, b"\0" + b"\xff" * 20)
+    talk.respond_raw(asked, b"\0" + b"\xff" * 30)
+    asked = talk.request_raw(METADATA, 4, 3, b"")
+    talk.respond_raw(asked, b"")
+    add_exchanges(talk, 2, 10)
     seen = closed(talk)
     for n in (1, 2, 3):
         assert (of(seen, n)["request_status"], of(seen, n)["response_status"]) == ("malformed", "malformed")
@@ -176,9 +176,9 @@ def test_malformed_bodies_keep_their_pairs() -> None:
 def test_nulls_where_none_may_be() -> None:
     """As a mock broker sends them in error responses: taken as null."""
     talk = opened()
-    asked = talk.ask(FIND_COORDINATOR, 1, 1, Key="g")
-    talk.answer_raw(asked, struct.pack("!ihhih", 0, 15, -1, -1, -1) + struct.pack("!i", -1))
-    say(talk, 2, 10)
+    asked = talk.request(FIND_COORDINATOR, 1, 1, Key="g")
+    talk.respond_raw(asked, struct.pack("!ihhih", 0, 15, -1, -1, -1) + struct.pack("!i", -1))
+    add_exchanges(talk, 2, 10)
     seen = closed(talk)
     assert of(seen, 1)["response_status"] == "ok"
     assert of(seen, 1)["errors"] == {15: 1}
@@ -186,13 +186,13 @@ def test_nulls_where_none_may_be() -> None:
 
 def test_error_codes_at_every_level() -> None:
     talk = opened()
-    asked = talk.ask(METADATA, 13, 1)
+    asked = talk.request(METADATA, 13, 1)
     partitions = [{"ErrorCode": code, "PartitionIndex": n} for n, code in enumerate((0, 5, 6, 5))]
     topics = [{"Name": "a", "ErrorCode": 3}, {"Name": "b", "Partitions": partitions}, {"Name": "c", "ErrorCode": -1}]
-    talk.answer(asked, ErrorCode=41, Topics=topics)
-    asked = talk.ask(FETCH, 4, 2, Topics=[{"Topic": "b", "Partitions": [{"Partition": 3}]}])
+    talk.respond(asked, ErrorCode=41, Topics=topics)
+    asked = talk.request(FETCH, 4, 2, Topics=[{"Topic": "b", "Partitions": [{"Partition": 3}]}])
     partitions = [{"PartitionIndex": 3, "ErrorCode": 5120}, {"PartitionIndex": 4, "ErrorCode": 6}]
-    talk.answer(asked, Responses=[{"Topic": "b", "Partitions": partitions}])
+    talk.respond(asked, Responses=[{"Topic": "b", "Partitions": partitions}])
     seen = closed(talk)
     assert of(seen, 1)["errors"] == {3: 1, 5: 2, 6: 1, -1: 1, 41: 1}
     assert of(seen, 2)["errors"] == {5120: 1, 6: 1}
@@ -204,18 +204,18 @@ def test_topics_by_id_get_their_names_from_any_connection() -> None:
     """Before or after, by Metadata or CreateTopics; unknown ones stay ids."""
     ids = [bytes([n]) * 16 for n in (1, 2, 3)]
     fetcher = opened(mss=500)
-    asked = fetcher.ask(FETCH, 13, 1, Topics=[{"TopicId": i, "Partitions": [{"Partition": 0}]} for i in ids])
-    fetcher.answer(
+    asked = fetcher.request(FETCH, 13, 1, Topics=[{"TopicId": i, "Partitions": [{"Partition": 0}]} for i in ids])
+    fetcher.respond(
         asked, Responses=[{"TopicId": i, "Partitions": [{"ErrorCode": 6, "PartitionIndex": 0}]} for i in ids]
     )
     fetcher.tcp.close()
     admin = opened(client=("10.0.0.7", 5000), time_ns=fetcher.tcp.time_ns - 300_000)
-    asked = admin.ask(METADATA, 12, 1)
-    admin.answer(
+    asked = admin.request(METADATA, 12, 1)
+    admin.respond(
         asked, Topics=[{"Name": "one", "TopicId": ids[0]}, {"Name": None, "TopicId": ids[2], "ErrorCode": 100}]
     )
-    asked = admin.ask(CREATE_TOPICS, 7, 2)
-    admin.answer(asked, Topics=[{"Name": "two", "TopicId": ids[1]}])
+    asked = admin.request(CREATE_TOPICS, 7, 2)
+    admin.respond(asked, Topics=[{"Name": "two", "TopicId": ids[1]}])
     admin.tcp.close()
     seen = check(encode(merge(fetcher.segments, admin.segments)))
     assert_exchanges(seen, fetcher.wanted + admin.wanted)
@@ -232,7 +232,7 @@ def test_acks_0_is_not_answered(version: int) -> None:
     for n in range(4):
         produce(talk, n, 0, version).row["outcome"] = "no_reply_expected"
         asked = produce(talk, 100 + n, 1, version)
-        talk.answer(asked)
+        talk.respond(asked)
     produce(talk, 9, 0, version).row["outcome"] = "no_reply_expected"
     seen = closed(talk)
     assert of(seen, 0)["acks"] == 0
@@ -244,25 +244,25 @@ def test_acks_0_answered_all_the_same(version: int) -> None:
     talk = opened()
     for n in range(4):
         asked = produce(talk, n, 0, version)
-        talk.answer(asked)
+        talk.respond(asked)
     seen = closed(talk)
     assert seen.ledger["requests"]["answered"] == 4
 
 
 def test_pipelines() -> None:
     talk = opened(mss=200)
-    asked = [talk.ask(HEARTBEAT, 0, n) for n in range(40)]
+    asked = [talk.request(HEARTBEAT, 0, n) for n in range(40)]
     for one in asked:
-        talk.answer(one, ErrorCode=27)
+        talk.respond(one, ErrorCode=27)
     closed(talk)
 
 
 def test_a_pipeline_in_one_segment() -> None:
     """Twenty requests and their answers, each side in one segment."""
     single = opened()
-    asked = [single.ask(HEARTBEAT, 0, n) for n in range(20)]
+    asked = [single.request(HEARTBEAT, 0, n) for n in range(20)]
     for one in asked:
-        single.answer(one)
+        single.respond(one)
     talk = opened()
     for end in (0, 1):
         sender = single.tcp.ends[end]
@@ -283,31 +283,31 @@ def test_a_pipeline_in_one_segment() -> None:
 def test_any_correlation_ids(ids: list[int]) -> None:
     talk = opened()
     for n in ids:
-        asked = talk.ask(HEARTBEAT, 0, n)
-        talk.answer(asked)
-    several = [talk.ask(HEARTBEAT, 0, n) for n in ids]
+        asked = talk.request(HEARTBEAT, 0, n)
+        talk.respond(asked)
+    several = [talk.request(HEARTBEAT, 0, n) for n in ids]
     for one in several:
-        talk.answer(one)
+        talk.respond(one)
     closed(talk)
 
 
 def test_requests_without_a_response() -> None:
     """In the middle and at the end; nothing was lost, so nothing is said to be."""
     talk = opened()
-    say(talk, 2)
-    talk.ask(HEARTBEAT, 0, 50)
-    talk.ask(HEARTBEAT, 0, 51)
-    say(talk, 3, 60)
-    talk.ask(HEARTBEAT, 0, 70)
+    add_exchanges(talk, 2)
+    talk.request(HEARTBEAT, 0, 50)
+    talk.request(HEARTBEAT, 0, 51)
+    add_exchanges(talk, 3, 60)
+    talk.request(HEARTBEAT, 0, 70)
     seen = closed(talk)
     assert seen.ledger["requests"]["unanswered"] == 3
 
 
 def test_responses_without_a_request() -> None:
     talk = opened()
-    say(talk, 2)
+    add_exchanges(talk, 2)
     talk.tcp.server(frame(struct.pack("!i", 777) + bytes(20)))
-    say(talk, 3, 60)
+    add_exchanges(talk, 3, 60)
     talk.tcp.close()
     seen = check(encode(talk.segments))
     orphans = [x for x in seen.exchanges if x["outcome"] == "orphan_response"]
@@ -318,14 +318,14 @@ def test_responses_without_a_request() -> None:
 def test_no_client_id_and_an_empty_one() -> None:
     for name in (None, "", "größe", "x" * 300):
         talk = opened(client_id=name)
-        say(talk, 4)
+        add_exchanges(talk, 4)
         closed(talk)
 
 
 @pytest.mark.parametrize("port", [80, 443, 53, 22, 65_535, 1])
 def test_kafka_on_any_port(port: int) -> None:
     talk = small_talk(3, broker=("10.0.0.2", port), client=("10.0.0.1", 9_092))
-    assert_exchanges(see(encode(talk.segments)), talk.wanted)
+    assert_exchanges(decode_packets(encode(talk.segments)), talk.wanted)
 
 
 @pytest.mark.parametrize("swap", [False, True])
@@ -346,8 +346,8 @@ def test_orientation_without_a_handshake(swap: bool) -> None:
 def test_a_request_inside_of_an_envelope_is_one_request() -> None:
     talk = opened()
     inner = struct.pack("!hhih", 3, 4, 99, 1) + b"c" + body(METADATA, 4, 0)
-    asked = talk.ask(58, 0, 1, RequestData=inner, ClientHostAddress=b"\x0a\0\0\1")
-    talk.answer(
+    asked = talk.request(58, 0, 1, RequestData=inner, ClientHostAddress=b"\x0a\0\0\1")
+    talk.respond(
         asked, ErrorCode=0, ResponseData=struct.pack("!i", 99) + body(METADATA, 4, 1, Topics=[{"ErrorCode": 3}])
     )
     seen = closed(talk)
@@ -357,12 +357,12 @@ def test_a_request_inside_of_an_envelope_is_one_request() -> None:
 def test_software_of_later_requests() -> None:
     """ApiVersions names the software of all that follows on its connection."""
     talk = opened()
-    say(talk, 1)
-    asked = talk.ask(API_VERSIONS, 3, 50, ClientSoftwareName="my-client", ClientSoftwareVersion="1.2.3")
-    talk.answer(asked)
-    say(talk, 3, 60)
+    add_exchanges(talk, 1)
+    asked = talk.request(API_VERSIONS, 3, 50, ClientSoftwareName="my-client", ClientSoftwareVersion="1.2.3")
+    talk.respond(asked)
+    add_exchanges(talk, 3, 60)
     talk.tcp.close()
-    seen = see(encode(talk.segments), runs=[1] * len(talk.segments))
+    seen = decode_packets(encode(talk.segments), runs=[1] * len(talk.segments))
     assert {x["client_software"] for x in seen.exchanges if x["correlation_id"] >= 50} == {"my-client"}
     assert seen.connections[0]["software"] == "my-client"
     assert seen.connections[0]["software_version"] == "1.2.3"
@@ -371,9 +371,9 @@ def test_software_of_later_requests() -> None:
 def test_long_polls() -> None:
     talk = opened(acks=False)
     for n, (wait, took) in enumerate(((500, 500), (500, 100), (500, 1_400), (0, 30), (100, 99))):
-        asked = talk.ask(FETCH, 4, n, MaxWaitMs=wait, MinBytes=1)
+        asked = talk.request(FETCH, 4, n, MaxWaitMs=wait, MinBytes=1)
         talk.tcp.wait(took * MS - talk.tcp.step_ns)
-        talk.answer(asked)
+        talk.respond(asked)
     seen = closed(talk)
     assert [of(seen, n)["long_poll"] for n in range(5)] == [1, 0, 1, 0, 1]
     assert [of(seen, n)["broker_ns"] // MS for n in range(5)] == [500, 100, 1_400, 30, 99]
@@ -385,11 +385,11 @@ def test_the_all_zero_topic_id_is_none() -> None:
     """It stands beside a name, or for a topic that is not known: it teaches no name, and gets none."""
     zero, known = bytes(16), b"\7" * 16
     talk = opened()
-    asked = talk.ask(METADATA, 12, 1, Topics=[{"TopicId": zero, "Name": "one"}])
-    talk.answer(asked, Topics=[{"Name": "one", "TopicId": zero}, {"Name": "two", "TopicId": known}])
-    asked = talk.ask(FETCH, 13, 2, Topics=[{"TopicId": i, "Partitions": [{"Partition": 0}]} for i in (zero, known)])
+    asked = talk.request(METADATA, 12, 1, Topics=[{"TopicId": zero, "Name": "one"}])
+    talk.respond(asked, Topics=[{"Name": "one", "TopicId": zero}, {"Name": "two", "TopicId": known}])
+    asked = talk.request(FETCH, 13, 2, Topics=[{"TopicId": i, "Partitions": [{"Partition": 0}]} for i in (zero, known)])
     partitions = [{"ErrorCode": 100, "PartitionIndex": 0}]
-    talk.answer(asked, Responses=[{"TopicId": i, "Partitions": partitions} for i in (zero, known)])
+    talk.respond(asked, Responses=[{"TopicId": i, "Partitions": partitions} for i in (zero, known)])
     seen = closed(talk)
     fetched = [x["topic"] for x in seen.results if x["error_code"] == 100]
     assert sorted(fetched, key=str) == [None, "two"]

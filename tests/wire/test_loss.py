@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support.tcp import Segment, encode, lose
-from tests.wire.harness import Seen, see
-from tests.wire.kafkatalk import API_VERSIONS, HEARTBEAT, METADATA, PRODUCE, Asked, KafkaTalk, key_of
+from tests.wire.harness import Decoded, decode_packets
+from tests.wire.kafkatalk import API_VERSIONS, HEARTBEAT, METADATA, PRODUCE, KafkaTalk, SentRequest, key_of
 from tests.wire.oracle import expected
 
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
@@ -26,14 +26,14 @@ def _partitions(chance: random.Random, name: str, **values: int) -> list[dict[st
     return [{name: n, **values} for n in range(first, first + chance.randrange(1, 9))]
 
 
-def ask(talk: KafkaTalk, chance: random.Random, number: int) -> tuple[Asked, dict[str, Any]]:
+def ask(talk: KafkaTalk, chance: random.Random, number: int) -> tuple[SentRequest, dict[str, Any]]:
     """A request of some kind, and the values of its response."""
     kind = chance.randrange(6)
     topics = [
         f"real.{name}" for name in ("cdc.public.users", "clicks", "logs-app", "metrics")[: chance.randrange(1, 5)]
     ]
     if kind < 2:
-        asked = talk.ask(
+        asked = talk.request(
             OFFSET_COMMIT, chance.choice((2, 7, 9)), number, GroupId="real-etl", GenerationIdOrMemberEpoch=1,
             Topics=[{"Name": t, "Partitions": _partitions(chance, "PartitionIndex")} for t in topics],
         )  # fmt: skip
@@ -42,33 +42,33 @@ def ask(talk: KafkaTalk, chance: random.Random, number: int) -> tuple[Asked, dic
         }
     if kind == 2:
         version = chance.choice((1, 5))
-        asked = talk.ask(OFFSET_FETCH, version, number, GroupId="real-etl", Topics=[{"Name": t} for t in topics])
+        asked = talk.request(OFFSET_FETCH, version, number, GroupId="real-etl", Topics=[{"Name": t} for t in topics])
         rows = {"CommittedOffset": chance.randrange(20), "ErrorCode": 0}
         return asked, {
             "Topics": [{"Name": t, "Partitions": _partitions(chance, "PartitionIndex", **rows)} for t in topics]
         }
     if kind == 3:
-        asked = talk.ask(METADATA, chance.choice((1, 8, 12)), number, Topics=[{"Name": t} for t in topics])
+        asked = talk.request(METADATA, chance.choice((1, 8, 12)), number, Topics=[{"Name": t} for t in topics])
         return asked, {"Topics": [{"Name": t, "Partitions": _partitions(chance, "PartitionIndex")} for t in topics]}
     if kind == 4:
         records = [{"Index": n, "Records": chance.randbytes(chance.randrange(900))} for n in range(3)]
-        asked = talk.ask(
+        asked = talk.request(
             PRODUCE, chance.choice((3, 9)), number, Acks=1, TopicData=[{"Name": "t", "PartitionData": records}]
         )
         return asked, {"Responses": [{"Name": "t", "PartitionResponses": _partitions(chance, "Index")}]}
-    return talk.ask(HEARTBEAT, chance.choice((0, 3)), number, GroupId="real-etl", GenerationId=1), {"ErrorCode": 0}
+    return talk.request(HEARTBEAT, chance.choice((0, 3)), number, GroupId="real-etl", GenerationId=1), {"ErrorCode": 0}
 
 
 def conversation(chance: random.Random, count: int = 40) -> KafkaTalk:
     talk = KafkaTalk(mss=chance.choice((100, 536, 1448)), client_id=chance.choice(CLIENTS))
     talk.tcp.open()
-    talk.answer(talk.ask(API_VERSIONS, 0, 0), ApiKeys=[{"ApiKey": n, "MaxVersion": 9} for n in range(20)])
+    talk.respond(talk.request(API_VERSIONS, 0, 0), ApiKeys=[{"ApiKey": n, "MaxVersion": 9} for n in range(20)])
     number = 1
     while number < count:
         waiting = [ask(talk, chance, number + n) for n in range(chance.choice((1, 1, 1, 2, 4, 8)))]
         number += len(waiting)
         for asked, values in waiting:
-            talk.answer(asked, **values)
+            talk.respond(asked, **values)
     talk.tcp.close()
     return talk
 
@@ -82,9 +82,9 @@ def thinned(segments: list[Segment], chance: random.Random) -> list[Segment]:
     return lose(segments, *lost)
 
 
-def compared(captured: list[Segment], talk: KafkaTalk) -> tuple[list[Any], list[Any], Seen]:
+def compared(captured: list[Segment], talk: KafkaTalk) -> tuple[list[Any], list[Any], Decoded]:
     """(exchanges that are whole in the capture and were not found so, exchanges that were never sent), and all."""
-    seen = see(encode(captured))
+    seen = decode_packets(encode(captured))
     whole, _ = expected(captured, talk.segments)
     found = {key_of(x): x for x in seen.exchanges}
     wanted = ("outcome", "request_bytes", "response_bytes", "request_last", "response_first", "response_last")
@@ -119,6 +119,6 @@ def test_packets_cut_anywhere(seed: int) -> None:
     for low, high in ((54, 55), (54, 70), (54, 120), (54, 1_500)):
         packets = [replace(p, data=p.data[: chance.randrange(low, high)]) for p in encode(talk.segments)]
         for first in (0, chance.randrange(3, 12)):
-            seen = see(packets[first:])
+            seen = decode_packets(packets[first:])
             asked = [x for x in seen.exchanges if x["outcome"] != "orphan_response"]
             assert {(x["api_key"], x["correlation_id"]) for x in asked} <= sent

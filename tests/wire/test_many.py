@@ -19,8 +19,8 @@ from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import LISTENER, Bounds
 from tests.support.captures import Packet
 from tests.support.tcp import ACK, FIN, RST, START_NS, SYN, Segment, TcpConversation, encode, merge
-from tests.wire.harness import Seen, cuttings, same, see, see_files
-from tests.wire.kafkatalk import METADATA, PRODUCE, KafkaTalk, assert_exchanges, raw_request, say
+from tests.wire.harness import Decoded, assert_same, decode_files, decode_packets, run_lengths
+from tests.wire.kafkatalk import METADATA, PRODUCE, KafkaTalk, add_exchanges, assert_exchanges, raw_request
 
 Endpoint = tuple[str, int]
 BROKER: Endpoint = ("10.0.1.1", 9_092)
@@ -37,7 +37,7 @@ def talks(count: int, low: bool = True, close: bool = True, host: int = 1) -> li
         address = f"10.0.{0 if low else 2}.{host}"
         talk = KafkaTalk((address, 20_000 + number), BROKER, time_ns=START_NS + number * 10**6)
         talk.tcp.open()
-        say(talk, 1)
+        add_exchanges(talk, 1)
         if close:
             talk.tcp.close()
         found.append(talk)
@@ -76,17 +76,17 @@ def test_many_connections_of_a_host_are_found_at_once(low: bool, hosts: int) -> 
         client = (f"10.0.{0 if low else 2}.{1 + number % hosts}", 1_024 + number // hosts)
         segments.append(Segment(START_NS + number, client, BROKER, 1_000, 0, SYN))
     made = engine(Bounds())
-    see(encode(segments), engine=made)
+    decode_packets(encode(segments), engine=made)
     assert displacement(made.assembler) < 1.5
 
 
 @pytest.mark.parametrize("number", [0, 1, 2**61 - 1])
 def test_no_row_depends_on_the_seed(number: int, samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = samples / "apache-2.8.pcap.zst"
-    before = see_files([path])
+    before = decode_files([path])
     for module in ("dissector.strings", "reassembly.flows", "reassembly.listeners", "reports.counting.count_table"):
         monkeypatch.setattr(f"kafkatap.{module}.new_seed", lambda: number << 31 & (1 << 62) - 1 | 0x40000001)
-    same(see_files([path]), before)
+    assert_same(decode_files([path]), before)
 
 
 def test_seeds_differ_between_tables() -> None:
@@ -107,7 +107,7 @@ def test_any_number_of_listeners_is_known() -> None:
         segments += talk.segments
     made = Assembler()
     one = Engine(True, assembler=made)
-    see(encode(segments), engine=one)
+    decode_packets(encode(segments), engine=one)
     known = made.listeners
     assert sorted(known["port"].tolist()) == list(range(1, 3_001))
     assert len(made._listeners.arrays.rows) >= 2 * len(known)
@@ -129,7 +129,7 @@ def test_closed_connections_are_given_back() -> None:
     found = talks(600)
     made = engine(Bounds(closed=16))
     packets = packets_of(found)
-    seen = see(packets, runs=[50] * len(packets), engine=made)
+    seen = decode_packets(packets, runs=[50] * len(packets), engine=made)
     assert_exchanges(seen, wanted(found))
     assert len(seen.connections) == 600
     assert len(made.assembler.connections) == 256, "no more than at first"
@@ -142,10 +142,10 @@ def test_closed_connections_are_given_back() -> None:
 def test_bounds_of_connections_give_the_same_rows_however_cut(bounds: Bounds, close: bool) -> None:
     found = talks(40, close=close)
     packets = packets_of(found)
-    whole = see(packets, engine=engine(bounds))
+    whole = decode_packets(packets, engine=engine(bounds))
     assert_exchanges(whole, wanted(found))
-    for runs in cuttings(len(packets), splits=6):
-        same(see(packets, runs=runs, engine=engine(bounds)), whole, runs)
+    for runs in run_lengths(len(packets), splits=6):
+        assert_same(decode_packets(packets, runs=runs, engine=engine(bounds)), whole, runs)
 
 
 @pytest.mark.parametrize("seed", [3, 5, 9])
@@ -164,10 +164,12 @@ def test_connections_of_a_few_ends_however_often_past_ones_are_looked_for(
         segments.append(Segment(START_NS + number * 1_000, source, target, seq, 1, flags, data))
     packets = encode(segments)
     bounds = Bounds(closed=4, syns=4, idle=8)
-    whole = see(packets, engine=engine(bounds))
+    whole = decode_packets(packets, engine=engine(bounds))
     for every, length in ((1, 1), (1, 3), (2, 2)):
         monkeypatch.setattr("kafkatap.assembly.REAP_EVERY", every)
-        same(see(packets, runs=[length] * len(packets), engine=engine(bounds)), whole, (every, length))
+        assert_same(
+            decode_packets(packets, runs=[length] * len(packets), engine=engine(bounds)), whole, (every, length)
+        )
 
 
 def late(segment: Segment, other: list[KafkaTalk]) -> list[Packet]:
@@ -182,11 +184,11 @@ def test_a_late_segment_of_a_closed_connection(kept: int, connections: int) -> N
     found = talks(20)
     again = next(s for s in found[0].tcp.segments if s.payload)
     packets = late(again, found)
-    seen = see(packets, engine=engine(Bounds(closed=kept)))
+    seen = decode_packets(packets, engine=engine(Bounds(closed=kept)))
     assert len(seen.connections) == connections
     assert len([x for x in seen.exchanges if x["outcome"] == "answered"]) == 20
-    for runs in cuttings(len(packets), splits=3):
-        same(see(packets, runs=runs, engine=engine(Bounds(closed=kept))), seen, runs)
+    for runs in run_lengths(len(packets), splits=3):
+        assert_same(decode_packets(packets, runs=runs, engine=engine(Bounds(closed=kept))), seen, runs)
 
 
 @pytest.mark.parametrize(("kept", "connections"), [(30, 20), (5, 21)])
@@ -195,14 +197,14 @@ def test_a_connection_goes_on_after_many_others_began(kept: int, connections: in
     first = found[0]
     count = len(first.tcp.segments)
     first.tcp.time_ns = START_NS + 10**9
-    say(first, 3, 10)
+    add_exchanges(first, 3, 10)
     packets = packets_of(found)
-    seen = see(packets, engine=engine(Bounds(idle=kept)))
+    seen = decode_packets(packets, engine=engine(Bounds(idle=kept)))
     assert len(seen.connections) == connections
     assert [x["outcome"] for x in seen.exchanges].count("answered") == 23, "found again in mid-connection"
     assert count < len(first.tcp.segments)
-    for runs in cuttings(len(packets), splits=3):
-        same(see(packets, runs=runs, engine=engine(Bounds(idle=kept))), seen, runs)
+    for runs in run_lengths(len(packets), splits=3):
+        assert_same(decode_packets(packets, runs=runs, engine=engine(Bounds(idle=kept))), seen, runs)
 
 
 def test_lone_syns_are_given_back_and_an_answer_in_time_is_not_lost() -> None:
@@ -216,10 +218,10 @@ def test_lone_syns_are_given_back_and_an_answer_in_time_is_not_lost() -> None:
     for kept, connections in ((2_000, 901), (300, 902)):
         made = engine(Bounds(syns=kept))
         packets = encode([slow[0], *syns, *rest])
-        seen = see(packets, runs=[10] * 200, engine=made)
+        seen = decode_packets(packets, runs=[10] * 200, engine=made)
         assert len(seen.connections) == connections
         assert seen.outcomes == ["answered"]
-        same(see(packets, engine=engine(Bounds(syns=kept))), seen)
+        assert_same(decode_packets(packets, engine=engine(Bounds(syns=kept))), seen)
     assert len(made.assembler.connections) <= 512
 
 
@@ -244,13 +246,16 @@ def test_what_waits_behind_gaps_is_bounded_for_all_connections_together() -> Non
     packets = gaps(300, 20_000)
     bounds = Bounds(held_bytes=500_000)
     made = engine(bounds)
-    seen = see(packets, runs=[64] * len(packets), engine=made)
+    seen = decode_packets(packets, runs=[64] * len(packets), engine=made)
     assert len(made.assembler.pool) <= 16 << 20, "6 MB wait without the bound"
     assert len(seen.connections) == 300
     assert sum(c["client_gap_bytes"] for c in seen.connections) == 300 * 100
-    same(see(packets, engine=engine(bounds)), seen)
+    assert_same(decode_packets(packets, engine=engine(bounds)), seen)
     few = engine(Bounds(held_segments=50))
-    same(see(packets, engine=few), see(packets, runs=[7] * len(packets), engine=engine(Bounds(held_segments=50))))
+    assert_same(
+        decode_packets(packets, engine=few),
+        decode_packets(packets, runs=[7] * len(packets), engine=engine(Bounds(held_segments=50))),
+    )
     assert len(few.assembler.held) <= 256
 
 
@@ -268,7 +273,7 @@ def test_the_oldest_gap_is_given_up_first() -> None:
         pieces.append(first)
     end = max(s.time_ns for each in lists for s in each) + 10
     segments = [*merge(*lists), *(replace(p, time_ns=end + n) for n, p in enumerate(pieces))]
-    seen = see(encode(segments), engine=engine(Bounds(held_bytes=2_000)))
+    seen = decode_packets(encode(segments), engine=engine(Bounds(held_bytes=2_000)))
     gaps = {c["client_port"]: c["client_gap_bytes"] for c in seen.connections}
     assert gaps[20_000] > 0
     assert gaps[20_001] == 0
@@ -281,10 +286,12 @@ def produce(size: int) -> KafkaTalk:
     """A connection with a Produce request of `size` bytes of records between small exchanges."""
     talk = KafkaTalk()
     talk.tcp.open()
-    say(talk, 2)
-    asked = talk.ask(PRODUCE, 3, 500, Acks=1, TopicData=[{"Name": "t", "PartitionData": [{"Records": bytes(size)}]}])
-    talk.answer(asked, Responses=[{"Name": "t", "PartitionResponses": [{"ErrorCode": 6}]}])
-    say(talk, 2, 600)
+    add_exchanges(talk, 2)
+    asked = talk.request(
+        PRODUCE, 3, 500, Acks=1, TopicData=[{"Name": "t", "PartitionData": [{"Records": bytes(size)}]}]
+    )
+    talk.respond(asked, Responses=[{"Name": "t", "PartitionResponses": [{"ErrorCode": 6}]}])
+    add_exchanges(talk, 2, 600)
     return talk
 
 
@@ -293,7 +300,7 @@ def test_a_frame_beyond_the_limit_is_measured_and_its_head_decoded(size: int, st
     talk = produce(size)
     packets = encode(talk.tcp.segments)
     make: Callable[[], Engine] = lambda: engine(Bounds(), max_frame=200_000)  # noqa: E731
-    seen = see(packets, engine=make())
+    seen = decode_packets(packets, engine=make())
     assert_exchanges(seen, talk.wanted)
     large = next(x for x in seen.exchanges if x["api_key"] == PRODUCE)
     assert (large["request_status"], large["response_status"]) == (status, "ok")
@@ -301,8 +308,8 @@ def test_a_frame_beyond_the_limit_is_measured_and_its_head_decoded(size: int, st
     assert large["errors"] == {6: 1}
     assert large["request_bytes"] > size
     assert all(x["request_status"] == "ok" for x in seen.exchanges if x is not large)
-    for runs in cuttings(len(packets), splits=5):
-        same(see(packets, runs=runs, engine=make()), seen, runs)
+    for runs in run_lengths(len(packets), splits=5):
+        assert_same(decode_packets(packets, runs=runs, engine=make()), seen, runs)
 
 
 def test_a_large_segment_is_measured_as_many_small_ones_are() -> None:
@@ -311,11 +318,11 @@ def test_a_large_segment_is_measured_as_many_small_ones_are() -> None:
     for mss in (60_000, 1_448):
         talk = KafkaTalk(mss=mss)
         talk.tcp.open()
-        asked = talk.ask(PRODUCE, 3, 5, TopicData=[{"Name": "t", "PartitionData": [{"Records": bytes(50_000)}]}])
-        talk.answer(asked)
+        asked = talk.request(PRODUCE, 3, 5, TopicData=[{"Name": "t", "PartitionData": [{"Records": bytes(50_000)}]}])
+        talk.respond(asked)
         made = engine(Bounds())
         made.dissector.shed(2_000)
-        seen.append(see(encode(talk.tcp.segments), engine=made).exchanges[0])
+        seen.append(decode_packets(encode(talk.tcp.segments), engine=made).exchanges[0])
     assert seen[0]["request_status"] == seen[1]["request_status"] == "incomplete"
     assert seen[0]["response_status"] == seen[1]["response_status"] == "ok"
 
@@ -325,14 +332,14 @@ def test_no_more_than_is_asked_for_is_kept_of_each_frame() -> None:
     packets = encode(talk.tcp.segments)
     made = engine(Bounds())
     made.dissector.shed(512)
-    seen = see(packets, engine=made)
+    seen = decode_packets(packets, engine=made)
     assert_exchanges(seen, talk.wanted)
     large = next(x for x in seen.exchanges if x["api_key"] == PRODUCE)
     assert (large["request_status"], large["acks"]) == ("incomplete", 1)
-    for runs in cuttings(len(packets), splits=3):
+    for runs in run_lengths(len(packets), splits=3):
         again = engine(Bounds())
         again.dissector.shed(512)
-        same(see(packets, runs=runs, engine=again), seen, runs)
+        assert_same(decode_packets(packets, runs=runs, engine=again), seen, runs)
 
 
 def largest_buffer(made: Engine, packets: list[Packet]) -> int:
@@ -345,7 +352,7 @@ def largest_buffer(made: Engine, packets: list[Packet]) -> int:
             tops.append(made.dissector.pool_used)
 
     made.dissector.inspectors = (Watch(),)
-    see(packets, runs=[200] * len(packets), engine=made)
+    decode_packets(packets, runs=[200] * len(packets), engine=made)
     return max(tops)
 
 
@@ -359,10 +366,10 @@ def test_only_the_head_is_kept_of_what_nobody_asks_for() -> None:
 
 def test_rows_of_other_apis_are_the_same_where_only_heads_are_kept() -> None:
     packets = encode(produce(1_500_000).tcp.segments)
-    whole = see(packets, engine=Engine(True, assembler=Assembler(pools=3)))
-    heads = see(packets, engine=Engine(True, assembler=Assembler(pools=3), apis=frozenset((METADATA,))))
+    whole = decode_packets(packets, engine=Engine(True, assembler=Assembler(pools=3)))
+    heads = decode_packets(packets, engine=Engine(True, assembler=Assembler(pools=3), apis=frozenset((METADATA,))))
 
-    def others(seen: Seen) -> list[dict[str, object]]:
+    def others(seen: Decoded) -> list[dict[str, object]]:
         return [x for x in seen.exchanges if x["api_key"] != PRODUCE]
 
     assert others(heads) == others(whole)

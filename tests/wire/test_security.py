@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.tcp import encode, frame, split_small
-from tests.wire.harness import Seen, check, see
+from tests.wire.harness import Decoded, check, decode_packets
 from tests.wire.kafkatalk import (
     API_VERSIONS,
     METADATA,
@@ -18,8 +18,8 @@ from tests.wire.kafkatalk import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     KafkaTalk,
+    add_exchanges,
     assert_exchanges,
-    say,
     small_talk,
 )
 from tests.wire.oracle import expected
@@ -43,8 +43,8 @@ def old_sasl(tokens: list[tuple[bytes, bytes]], mechanism: str, mss: int = 1448)
     """SaslHandshake v0, bare tokens both ways, then requests as ever."""
     talk = KafkaTalk(mss=mss)
     talk.tcp.open()
-    asked = talk.ask(SASL_HANDSHAKE, 0, 1, Mechanism=mechanism)
-    talk.answer(asked, Mechanisms=["PLAIN", "SCRAM-SHA-256", "GSSAPI"])
+    asked = talk.request(SASL_HANDSHAKE, 0, 1, Mechanism=mechanism)
+    talk.respond(asked, Mechanisms=["PLAIN", "SCRAM-SHA-256", "GSSAPI"])
     for asking, answering in tokens:
         talk.tcp.client(frame(asking))
         talk.tcp.server(frame(answering))
@@ -58,7 +58,7 @@ def old_sasl(tokens: list[tuple[bytes, bytes]], mechanism: str, mss: int = 1448)
 )  # fmt: skip
 def test_old_sasl(tokens: list[tuple[bytes, bytes]], mechanism: str, mss: int) -> None:
     talk = old_sasl(tokens, mechanism, mss)
-    say(talk, 4, 2)
+    add_exchanges(talk, 4, 2)
     talk.tcp.close()
     seen = check(encode(talk.segments))
     assert_exchanges(seen, talk.wanted)
@@ -74,14 +74,14 @@ def test_old_sasl(tokens: list[tuple[bytes, bytes]], mechanism: str, mss: int) -
 def test_old_sasl_then_api_versions(tokens: list[tuple[bytes, bytes]], version: int) -> None:
     talk = KafkaTalk()
     talk.tcp.open()
-    talk.answer(talk.ask(API_VERSIONS, version, 0))
-    asked = talk.ask(SASL_HANDSHAKE, 0, 1, Mechanism="PLAIN")
-    talk.answer(asked)
+    talk.respond(talk.request(API_VERSIONS, version, 0))
+    asked = talk.request(SASL_HANDSHAKE, 0, 1, Mechanism="PLAIN")
+    talk.respond(asked)
     for asking, answering in tokens:
         talk.tcp.client(frame(asking))
         talk.tcp.server(frame(answering))
-    talk.answer(talk.ask(API_VERSIONS, version, 2))
-    say(talk, 2, 10)
+    talk.respond(talk.request(API_VERSIONS, version, 2))
+    add_exchanges(talk, 2, 10)
     talk.tcp.close()
     assert_exchanges(check(encode(talk.segments)), talk.wanted)
 
@@ -100,9 +100,9 @@ def test_old_sasl_that_fails() -> None:
 def test_a_handshake_that_is_refused_has_no_tokens() -> None:
     talk = KafkaTalk()
     talk.tcp.open()
-    asked = talk.ask(SASL_HANDSHAKE, 0, 1, Mechanism="NONE")
-    talk.answer(asked, ErrorCode=33)
-    say(talk, 3, 5)
+    asked = talk.request(SASL_HANDSHAKE, 0, 1, Mechanism="NONE")
+    talk.respond(asked, ErrorCode=33)
+    add_exchanges(talk, 3, 5)
     talk.tcp.close()
     seen = check(encode(talk.segments))
     assert_exchanges(seen, talk.wanted)
@@ -115,13 +115,13 @@ def test_new_sasl_and_authentication_again(version: int) -> None:
     talk = KafkaTalk()
     talk.tcp.open()
     for n in range(3):
-        talk.answer(talk.ask(SASL_HANDSHAKE, 1, 100 * n, Mechanism="SCRAM-SHA-512"))
+        talk.respond(talk.request(SASL_HANDSHAKE, 1, 100 * n, Mechanism="SCRAM-SHA-512"))
         for k, (asking, answering) in enumerate(SCRAM):
-            asked = talk.ask(SASL_AUTHENTICATE, version, 100 * n + 1 + k, AuthBytes=asking)
-            talk.answer(asked, AuthBytes=answering, SessionLifetimeMs=3_600_000)
-        say(talk, 3, 100 * n + 10)
-    asked = talk.ask(SASL_AUTHENTICATE, version, 999, AuthBytes=b"\0a\0wrong")
-    talk.answer(asked, ErrorCode=58, ErrorMessage="Authentication failed")
+            asked = talk.request(SASL_AUTHENTICATE, version, 100 * n + 1 + k, AuthBytes=asking)
+            talk.respond(asked, AuthBytes=answering, SessionLifetimeMs=3_600_000)
+        add_exchanges(talk, 3, 100 * n + 10)
+    asked = talk.request(SASL_AUTHENTICATE, version, 999, AuthBytes=b"\0a\0wrong")
+    talk.respond(asked, ErrorCode=58, ErrorMessage="Authentication failed")
     talk.tcp.close()
     seen = check(encode(talk.segments))
     assert_exchanges(seen, talk.wanted)
@@ -233,7 +233,7 @@ def foreign(turns: list[tuple[int, bytes]], **options: Any) -> KafkaTalk:
     return talk
 
 
-def assert_foreign(seen: Seen) -> None:
+def assert_foreign(seen: Decoded) -> None:
     assert not seen.exchanges
     assert seen.connections[0]["protocol"] in ("foreign", "unknown")
     assert seen.ledger["payload bytes"]["not_kafka"] == seen.ledger["payload bytes"]["total"]
@@ -250,8 +250,8 @@ def test_other_protocols_in_mid_connection(name: str) -> None:
     """On Kafka's own port, even with the hint: no exchange is made up."""
     talk = foreign(FOREIGN[name] * 3)
     for first in (3, 4, 5, 7, 8):
-        assert_foreign(see(encode(talk.segments[first:])))
-        assert_foreign(see(encode(talk.segments[first:]), ports=[9_092]))
+        assert_foreign(decode_packets(encode(talk.segments[first:])))
+        assert_foreign(decode_packets(encode(talk.segments[first:]), ports=[9_092]))
 
 
 @pytest.mark.parametrize("name", sorted(FOREIGN))
@@ -267,7 +267,7 @@ def test_a_server_that_speaks_first_then_kafka() -> None:
     talk = KafkaTalk()
     talk.tcp.open()
     talk.tcp.server(b"proxy ready\r\n")
-    say(talk, 5)
+    add_exchanges(talk, 5)
     talk.tcp.close()
     assert_exchanges(check(encode(talk.segments)), talk.wanted)
 
@@ -277,8 +277,8 @@ def test_noise_on_every_length() -> None:
     chance = random.Random(11)
     for length in range(1, 60):
         talk = foreign([(0, chance.randbytes(length)), (1, chance.randbytes(length))])
-        assert_foreign(see(encode(talk.segments)))
-        assert_foreign(see(encode(split_small(talk.segments, 5))))
+        assert_foreign(decode_packets(encode(talk.segments)))
+        assert_foreign(decode_packets(encode(split_small(talk.segments, 5))))
 
 
 def test_secrets_are_in_no_table() -> None:
@@ -286,7 +286,7 @@ def test_secrets_are_in_no_table() -> None:
     talk = old_sasl([], "PLAIN", mss=9)
     talk.tcp.client(frame(b"\0alice\0alice-secret"))
     talk.tcp.client(frame(b"\0alice\0alice-secret" * 3))
-    talk.ask(METADATA, 1, 9)
+    talk.request(METADATA, 1, 9)
     talk.tcp.close()
     assert "secret" not in repr(check(encode(talk.segments)))
     assert "secret" not in repr(check(encode(talk.segments[12:])))
@@ -299,13 +299,13 @@ def test_produce_with_any_bytes_inside() -> None:
     talk.tcp.open()
     for n in range(4):
         partitions = [{"Index": 0, "Records": inner[n:]}]
-        talk.answer(talk.ask(PRODUCE, 3, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": partitions}]))
-    say(talk, 2, 20)
+        talk.respond(talk.request(PRODUCE, 3, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": partitions}]))
+    add_exchanges(talk, 2, 20)
     talk.tcp.close()
     assert_exchanges(check(encode(talk.segments)), talk.wanted)
     for first in range(3, len(talk.segments), 5):
         captured = talk.segments[first:]
-        seen = see(encode(captured))
+        seen = decode_packets(encode(captured))
         whole, _ = expected(captured, talk.segments)
         assert [x for x in seen.exchanges if x["outcome"] == "answered"] or not whole
         assert {x["correlation_id"] for x in seen.exchanges} >= {row["correlation_id"] for row in whole}

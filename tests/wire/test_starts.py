@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.tcp import Segment, encode, frame, lose
-from tests.wire.harness import Seen, check, see
+from tests.wire.harness import Decoded, check, decode_packets
 from tests.wire.kafkatalk import (
     API_VERSIONS,
     FETCH,
@@ -18,11 +18,11 @@ from tests.wire.kafkatalk import (
     PRODUCE,
     SASL_HANDSHAKE,
     KafkaTalk,
+    add_exchanges,
     assert_exchanges,
     body,
     raw_request,
     response,
-    say,
     small_talk,
 )
 from tests.wire.test_kafka import closed as closed_and_seen
@@ -33,7 +33,7 @@ ODD_CLIENTS = ("bill\ting", "\x1b[31mred\x1b[0m", "\0", "a\x7fb", "line\r\nbreak
 VENDOR_KEYS = (1_001, 10_001, 15_000, 32_767)
 
 
-def closed(talk: KafkaTalk) -> Seen:
+def closed(talk: KafkaTalk) -> Decoded:
     seen = closed_and_seen(talk)
     assert seen.ledger["payload bytes"]["kafka_frames"] == seen.ledger["payload bytes"]["total"]
     return seen
@@ -55,7 +55,7 @@ def assert_nothing(talk: KafkaTalk) -> None:
 @pytest.mark.parametrize("mss", [1448, 20])
 def test_a_client_id_may_be_any_bytes(name: str, mss: int) -> None:
     talk = opened(client_id=name, mss=mss)
-    say(talk, 5)
+    add_exchanges(talk, 5)
     seen = closed(talk)
     assert {x["client_id"] for x in seen.exchanges} == {name}
     assert seen.connections[0]["client_id"] == name
@@ -77,10 +77,10 @@ def test_a_client_id_may_be_any_bytes_in_mid_connection(name: str) -> None:
 def test_such_a_client_ends_old_sasl() -> None:
     """After bare tokens its requests are known to be requests."""
     talk = opened(client_id="bill\ting")
-    talk.answer(talk.ask(SASL_HANDSHAKE, 0, 1, Mechanism="PLAIN"), ErrorCode=0)
+    talk.respond(talk.request(SASL_HANDSHAKE, 0, 1, Mechanism="PLAIN"), ErrorCode=0)
     talk.tcp.client(frame(b"\0user\0password"))
     talk.tcp.server(frame(b""))
-    say(talk, 4, 10)
+    add_exchanges(talk, 4, 10)
     talk.tcp.close()
     seen = check(encode(talk.segments))
     assert_exchanges(seen, talk.wanted)
@@ -96,17 +96,17 @@ def test_such_a_client_ends_old_sasl() -> None:
 def test_vendor_keys_are_paired(key: int, place: str, mss: int) -> None:
     talk = opened(mss=mss)
     if place == "between":
-        say(talk, 3)
-    asked = [talk.ask_raw(key, 0, 100, bytes(range(1, 40)))]
+        add_exchanges(talk, 3)
+    asked = [talk.request_raw(key, 0, 100, bytes(range(1, 40)))]
     if place == "piped":
-        asked += [talk.ask(HEARTBEAT, 0, 101), talk.ask_raw(key, 3, 102, b"")]
+        asked += [talk.request(HEARTBEAT, 0, 101), talk.request_raw(key, 3, 102, b"")]
     for one in asked:
-        talk.answer_raw(one, bytes(12))
+        talk.respond_raw(one, bytes(12))
     if place == "only":
         for number in range(101, 105):
-            talk.answer_raw(talk.ask_raw(key, 0, number, b"\1\2\3\4" * 5), bytes(12))
+            talk.respond_raw(talk.request_raw(key, 0, number, b"\1\2\3\4" * 5), bytes(12))
     else:
-        say(talk, 3, 200)
+        add_exchanges(talk, 3, 200)
     seen = closed(talk)
     assert {x["request_status"] for x in seen.exchanges if x["api_key"] == key} == {"unknown_api"}
 
@@ -120,20 +120,20 @@ def test_a_first_request_that_cannot_be_read_waits_for_its_answer(acks: bool) ->
         (HEARTBEAT, 0, bytes(40)),
     ):
         talk = opened(acks=acks)
-        asked = talk.ask_raw(key, version, 70_000, content)
+        asked = talk.request_raw(key, version, 70_000, content)
         if version == 99:
-            talk.answer_raw(asked, b"\0" * 11)
+            talk.respond_raw(asked, b"\0" * 11)
         else:
-            talk.answer(asked)
-        say(talk, 3, 10)
+            talk.respond(asked)
+        add_exchanges(talk, 3, 10)
         closed(talk)
 
 
 def test_what_follows_confirms_it_too() -> None:
     """Its answer is not even captured, or it never comes."""
     talk = opened()
-    talk.ask_raw(10_001, 0, 7, b"anything" * 4)
-    say(talk, 4, 10)
+    talk.request_raw(10_001, 0, 7, b"anything" * 4)
+    add_exchanges(talk, 4, 10)
     closed(talk)
 
 
@@ -162,7 +162,7 @@ def test_a_single_request_without_an_answer(end: str, name: str | None) -> None:
         (API_VERSIONS, 0, {}, "unanswered"),
     ):
         talk = opened(client_id=name)
-        talk.ask(key, version, 1, **values).row["outcome"] = outcome  # type: ignore[arg-type]
+        talk.request(key, version, 1, **values).row["outcome"] = outcome  # type: ignore[arg-type]
         if end != "nothing":
             getattr(talk.tcp, end)()
         assert_exchanges(check(encode(talk.segments)), talk.wanted)
@@ -171,7 +171,7 @@ def test_a_single_request_without_an_answer(end: str, name: str | None) -> None:
 def test_a_single_request_of_an_unknown_api() -> None:
     """It ends where its segment does and names its client."""
     talk = opened()
-    talk.ask_raw(999, 0, 77, b"")
+    talk.request_raw(999, 0, 77, b"")
     closed(talk)
 
 
@@ -213,7 +213,7 @@ def test_lookalikes(name: str, mss: int) -> None:
     talk.tcp.close()
     assert_nothing(talk)
     for first in range(1, len(talk.segments)):
-        seen = see(encode(talk.segments[first:]), ports=[9_092])
+        seen = decode_packets(encode(talk.segments[first:]), ports=[9_092])
         assert not seen.exchanges, first
         assert [c["protocol"] for c in seen.connections] != ["kafka"], first
 
@@ -226,7 +226,7 @@ def test_an_answer_captured_before_its_request() -> None:
     segments = list(talk.segments)
     early = replace(segments.pop(answer), ack=segments[data[0]].seq)
     segments.insert(data[1], early)
-    seen = see(encode(segments))
+    seen = decode_packets(encode(segments))
     assert {x["correlation_id"] for x in seen.exchanges if x["outcome"] == "answered"} >= {1, 2, 3, 4, 5}
 
 
@@ -238,13 +238,13 @@ def test_a_doubtful_response_is_given_up(size: int) -> None:
     """Numbers in a body read as the start of a response that was asked for; then bytes are missing, then come whole
     ones."""
     talk = KafkaTalk()
-    say(talk, 1)
-    asked = [talk.ask(OFFSET_COMMIT, 9, n, GroupId="etl") for n in range(14, 20)]
+    add_exchanges(talk, 1)
+    asked = [talk.request(OFFSET_COMMIT, 9, n, GroupId="etl") for n in range(14, 20)]
     talk.tcp.server(b"\xff" * 30 + struct.pack("!ii", size, 14) + b"\0\0\0\0\0\x7f\x7f" + b"a" * 60)
     talk.tcp.skip(1, 54)
     for one in asked:
-        talk.answer(one)
-    say(talk, 2, 30)
+        talk.respond(one)
+    add_exchanges(talk, 2, 30)
     seen = check(encode(talk.segments))
     answered = [x for x in seen.exchanges if x["outcome"] == "answered"]
     assert_exchanges(replace(seen, exchanges=answered), talk.wanted)
@@ -253,14 +253,14 @@ def test_a_doubtful_response_is_given_up(size: int) -> None:
 def test_a_doubtful_response_that_is_none_in_the_end() -> None:
     """It ends by arithmetic where no response begins: that is not taken for one."""
     talk = KafkaTalk()
-    say(talk, 1)
-    asked = [talk.ask(OFFSET_COMMIT, 9, n, GroupId="etl") for n in range(14, 20)]
+    add_exchanges(talk, 1)
+    asked = [talk.request(OFFSET_COMMIT, 9, n, GroupId="etl") for n in range(14, 20)]
     talk.tcp.server(b"\xff" * 30 + struct.pack("!ii", 300, 14) + b"\0\0\0\0\0\x7f\x7f" + b"a" * 60)
     talk.tcp.skip(1, 54)
     data = b"".join(response(OFFSET_COMMIT, 9, one.correlation_id, Topics=[{"Name": "t" * 90}]) for one in asked)
     for at in range(0, len(data), 100):
         talk.tcp.server(data[at : at + 100])
-    say(talk, 2, 30)
+    add_exchanges(talk, 2, 30)
     seen = check(encode(talk.segments))
     assert {x["correlation_id"] for x in seen.exchanges if x["outcome"] == "answered"} >= {0, 17, 18, 19, 30, 31}
     assert not [x for x in seen.exchanges if x["outcome"] == "orphan_response"]
@@ -269,12 +269,12 @@ def test_a_doubtful_response_that_is_none_in_the_end() -> None:
 def test_a_true_response_with_a_gap_is_kept() -> None:
     """Its segments hold whole frames of other connections, which answer nothing that was asked here."""
     talk = KafkaTalk(mss=200)
-    say(talk, 2)
+    add_exchanges(talk, 2)
     inner = b"".join(s.payload for s in small_talk(8, client=("1.1.1.1", 1)).segments)
-    asked = talk.ask(FETCH, 4, 500, Topics=[{"Topic": "t", "Partitions": [{"Partition": 0}]}])
+    asked = talk.request(FETCH, 4, 500, Topics=[{"Topic": "t", "Partitions": [{"Partition": 0}]}])
     start = len(talk.segments)
-    talk.answer(asked, Responses=[{"Topic": "t", "Partitions": [{"PartitionIndex": 0, "Records": inner}]}])
-    say(talk, 2, 600)
+    talk.respond(asked, Responses=[{"Topic": "t", "Partitions": [{"PartitionIndex": 0, "Records": inner}]}])
+    add_exchanges(talk, 2, 600)
     answer = [n for n in range(start, len(talk.segments)) if talk.segments[n].payload]
     segments: list[Segment] = lose(talk.segments[start - 1 :], answer[2] - start + 1)
     seen = check(encode([*talk.segments[: start - 1], *segments]))
@@ -283,17 +283,17 @@ def test_a_true_response_with_a_gap_is_kept() -> None:
 
 def test_no_duration_is_negative_where_the_clock_steps_back() -> None:
     talk = opened()
-    talk.answer(talk.ask(API_VERSIONS, 0, 0))
-    first, second = talk.ask(HEARTBEAT, 0, 1), talk.ask(HEARTBEAT, 0, 2)
-    talk.answer(first)
+    talk.respond(talk.request(API_VERSIONS, 0, 0))
+    first, second = talk.request(HEARTBEAT, 0, 1), talk.request(HEARTBEAT, 0, 2)
+    talk.respond(first)
     talk.tcp.wait(-5_000 * MS)
-    talk.answer(second)
+    talk.respond(second)
     talk.tcp.wait(5_000 * MS)
-    talk.answer(talk.ask(HEARTBEAT, 0, 3))
+    talk.respond(talk.request(HEARTBEAT, 0, 3))
     talk.tcp.wait(-3_000 * MS)
-    asked = talk.ask_raw(HEARTBEAT, 0, 4, body(HEARTBEAT, 0, 0))
+    asked = talk.request_raw(HEARTBEAT, 0, 4, body(HEARTBEAT, 0, 0))
     talk.tcp.wait(-1_000 * MS)
-    talk.answer(asked)
+    talk.respond(asked)
     talk.tcp.close()
     for x in check(encode(talk.segments)).exchanges:
         assert min(x["broker_ns"], x["hol_wait_ns"], x["throttle_wait_ns"]) >= 0

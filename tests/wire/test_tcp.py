@@ -24,8 +24,8 @@ from tests.support.tcp import (
     retransmit,
     split_small,
 )
-from tests.wire.harness import Row, Seen, check, see
-from tests.wire.kafkatalk import FETCH, METADATA, MS, KafkaTalk, assert_exchanges, key_of, say, small_talk
+from tests.wire.harness import Decoded, Row, check, decode_packets
+from tests.wire.kafkatalk import FETCH, METADATA, MS, KafkaTalk, add_exchanges, assert_exchanges, key_of, small_talk
 from tests.wire.oracle import expected
 
 WRAPPING = {"isn": (2**32 - 300, 2**32 - 700)}
@@ -37,10 +37,11 @@ def pipelined(count: int = 9, **options: object) -> KafkaTalk:
     talk.tcp.open()
     for first in range(0, count, 3):
         asked = [
-            talk.ask(METADATA, 4, first + n, Topics=[{"Name": f"t{first}-{k}"} for k in range(n * 5)]) for n in range(3)
+            talk.request(METADATA, 4, first + n, Topics=[{"Name": f"t{first}-{k}"} for k in range(n * 5)])
+            for n in range(3)
         ]
         for n, one in enumerate(asked):
-            talk.answer(one, Topics=[{"Name": f"t{first}-{k}", "ErrorCode": k % 3} for k in range(n * 4 + 1)])
+            talk.respond(one, Topics=[{"Name": f"t{first}-{k}", "ErrorCode": k % 3} for k in range(n * 4 + 1)])
     talk.tcp.close()
     return talk
 
@@ -65,7 +66,7 @@ def data_of(segments: Sequence[Segment], end: int | None = None) -> list[int]:
     return [n for n, s in enumerate(segments) if s.payload and (end is None or (s.source == first) == (end == 0))]
 
 
-def assert_intact(seen: Seen, captured: Sequence[Segment], sent: Sequence[Segment], may_miss: int = 0) -> None:
+def assert_intact(seen: Decoded, captured: Sequence[Segment], sent: Sequence[Segment], may_miss: int = 0) -> None:
     """Every exchange whose bytes were captured is there as it was; what else there is was sent as well."""
     whole, damaged = expected(captured, sent)
     found = {key_of(x): x for x in seen.exchanges}
@@ -84,9 +85,9 @@ def assert_intact(seen: Seen, captured: Sequence[Segment], sent: Sequence[Segmen
                 assert x[name] == row[name], (name, x)
 
 
-def look(number: int, packets: list[Packet]) -> Seen:
+def look(number: int, packets: list[Packet]) -> Decoded:
     """At once; every fifth of many like ones in every cutting as well."""
-    return see(packets) if number % 5 else check(packets, splits=3)
+    return decode_packets(packets) if number % 5 else check(packets, splits=3)
 
 
 # ---------------------------------------------------------------- nothing is missing
@@ -104,7 +105,7 @@ def test_every_segment_twice(talk: KafkaTalk) -> None:
     for number in range(len(talk.segments)):
         for later in (1, 2, 5):
             copies = duplicate(talk.segments, number, later)
-            assert_exchanges(see(encode(copies)), expected(copies)[0])
+            assert_exchanges(decode_packets(encode(copies)), expected(copies)[0])
 
 
 def test_all_packets_twice(talk: KafkaTalk) -> None:
@@ -112,7 +113,7 @@ def test_all_packets_twice(talk: KafkaTalk) -> None:
     twice = [replace(s, time_ns=s.time_ns + k * 2_000) for s in talk.segments for k in (0, 1)]
     seen = check(encode(twice, SLL2), SLL2)
     assert_exchanges(seen, expected(twice)[0])
-    once = see(encode(talk.segments))
+    once = decode_packets(encode(talk.segments))
     assert seen.ledger["payload bytes"]["retransmitted"] == once.ledger["payload bytes"]["total"]
 
 
@@ -123,14 +124,14 @@ def test_each_data_segment_later_in_its_burst(talk: KafkaTalk) -> None:
         while talk.segments[to + 1].payload and talk.segments[to + 1].source == talk.segments[number].source:
             to += 1
             moved = move(talk.segments, number, to)
-            assert_exchanges(see(encode(moved)), expected(moved)[0])
+            assert_exchanges(decode_packets(encode(moved)), expected(moved)[0])
 
 
 def test_retransmission_before_anything_else(talk: KafkaTalk) -> None:
     """Lost before the capture's place and sent again, later in its burst or right after it."""
     for number in data_of(talk.segments):
         captured = retransmit(talk.segments, number, 1)
-        assert_exchanges(see(encode(captured)), expected(captured)[0])
+        assert_exchanges(decode_packets(encode(captured)), expected(captured)[0])
 
 
 def test_the_first_copy_wins(talk: KafkaTalk) -> None:
@@ -138,7 +139,7 @@ def test_the_first_copy_wins(talk: KafkaTalk) -> None:
     for number in data_of(talk.segments):
         copy = replace(talk.segments[number], payload=b"\xff" * len(talk.segments[number].payload))
         captured = [*talk.segments[: number + 1], copy, *talk.segments[number + 1 :]]
-        assert_exchanges(see(encode(captured)), expected(captured, talk.segments)[0])
+        assert_exchanges(decode_packets(encode(captured)), expected(captured, talk.segments)[0])
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -206,8 +207,8 @@ def test_zero_windows_and_their_probes() -> None:
     """The receiver says 0; the sender probes with the next byte, which the receiver does not take until it has room."""
     talk = KafkaTalk(mss=50, acks=False)
     talk.tcp.open()
-    asked = talk.ask(METADATA, 4, 1)
-    talk.answer(asked, Topics=[{"Name": f"t{k}"} for k in range(20)])
+    asked = talk.request(METADATA, 4, 1)
+    talk.respond(asked, Topics=[{"Name": f"t{k}"} for k in range(20)])
     talk.tcp.close()
     segments = talk.segments
     at = data_of(segments, 1)[2]
@@ -230,7 +231,7 @@ def test_zero_windows_and_their_probes() -> None:
 def test_data_on_the_fin() -> None:
     talk = KafkaTalk()
     talk.tcp.open()
-    say(talk, 3)
+    add_exchanges(talk, 3)
     last = data_of(talk.segments, 1)[-1]
     captured = [replace(s, flags=s.flags | FIN) if n == last else s for n, s in enumerate(talk.segments)]
     assert_exchanges(check(encode(captured)), talk.wanted)
@@ -250,8 +251,8 @@ def test_data_on_the_syn() -> None:
 def test_reset_in_the_middle(end: int) -> None:
     talk = KafkaTalk(mss=60)
     talk.tcp.open()
-    say(talk, 4)
-    asked = talk.ask(METADATA, 4, 99)
+    add_exchanges(talk, 4)
+    asked = talk.request(METADATA, 4, 99)
     talk.tcp.send(1, b"\0\0\0\x50\0\0\0\x63" + bytes(20))
     talk.tcp.reset(end)
     seen = check(encode(talk.segments))
@@ -288,12 +289,12 @@ def reused(gap_ns: int, closed: bool) -> tuple[KafkaTalk, KafkaTalk]:
     """Two connections with the same addresses and ports."""
     old = KafkaTalk(mss=100)
     old.tcp.open()
-    say(old, 3)
+    add_exchanges(old, 3)
     if closed:
         old.tcp.close()
     new = KafkaTalk(mss=100, time_ns=old.tcp.time_ns + gap_ns, isn=(3_000_000_000, 2_000_000_000))
     new.tcp.open()
-    say(new, 5, 50)
+    add_exchanges(new, 5, 50)
     new.tcp.close()
     return old, new
 
@@ -315,7 +316,7 @@ def test_ports_used_again_while_old_packets_arrive(closed: bool) -> None:
     for place in range(1, len(new.segments)):
         time = new.segments[place].time_ns - 1
         captured = new.segments[:place] + [replace(s, time_ns=time) for s in late] + new.segments[place:]
-        seen = see(encode(old.segments + captured))
+        seen = decode_packets(encode(old.segments + captured))
         assert_exchanges(seen, old.wanted + new.wanted)
         assert len(seen.connections) == 2
 
@@ -350,14 +351,14 @@ def test_each_segment_lost(talk: KafkaTalk) -> None:
     """Nothing that was captured whole is lost with it."""
     for number in range(len(talk.segments)):
         captured = lose(talk.segments, number)
-        assert_intact(see(encode(captured)), captured, talk.segments)
+        assert_intact(decode_packets(encode(captured)), captured, talk.segments)
 
 
 def test_each_run_of_segments_lost(talk: KafkaTalk) -> None:
     for length in (2, 3, 5):
         for number in range(3, len(talk.segments) - length):
             captured = lose(talk.segments, *range(number, number + length))
-            assert_intact(see(encode(captured)), captured, talk.segments)
+            assert_intact(decode_packets(encode(captured)), captured, talk.segments)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -373,9 +374,9 @@ def test_a_gap_in_a_request_body() -> None:
     """The request keeps its header, its times and its answer."""
     talk = KafkaTalk(mss=50)
     talk.tcp.open()
-    asked = talk.ask(METADATA, 4, 5, Topics=[{"Name": f"topic-{k}"} for k in range(20)])
-    talk.answer(asked, Topics=[{"Name": "topic-1", "ErrorCode": 3}])
-    say(talk, 2, 10)
+    asked = talk.request(METADATA, 4, 5, Topics=[{"Name": f"topic-{k}"} for k in range(20)])
+    talk.respond(asked, Topics=[{"Name": "topic-1", "ErrorCode": 3}])
+    add_exchanges(talk, 2, 10)
     talk.tcp.close()
     numbers = data_of(talk.segments, 0)
     for lost in ([numbers[1]], [numbers[2]], numbers[1:3]):
@@ -391,9 +392,9 @@ def test_a_gap_in_a_request_body() -> None:
 def test_a_gap_in_a_response_body() -> None:
     talk = KafkaTalk(mss=50)
     talk.tcp.open()
-    asked = talk.ask(METADATA, 4, 5)
-    talk.answer(asked, Topics=[{"Name": f"topic-{k}", "ErrorCode": 3} for k in range(20)])
-    say(talk, 2, 10)
+    asked = talk.request(METADATA, 4, 5)
+    talk.respond(asked, Topics=[{"Name": f"topic-{k}", "ErrorCode": 3} for k in range(20)])
+    add_exchanges(talk, 2, 10)
     talk.tcp.close()
     numbers = data_of(talk.segments, 1)
     for lost in ([numbers[1]], [numbers[2]], numbers[1:4]):
@@ -407,7 +408,7 @@ def test_a_gap_over_a_size_field() -> None:
     """Sync is lost and found again at the next frame."""
     talk = KafkaTalk(mss=50)
     talk.tcp.open()
-    say(talk, 8)
+    add_exchanges(talk, 8)
     talk.tcp.close()
     for end in (0, 1):
         for number in data_of(talk.segments, end):
@@ -460,11 +461,11 @@ def test_captures_that_begin_anywhere(talk: KafkaTalk) -> None:
 def test_captures_that_begin_within_a_large_response(mss: int) -> None:
     talk = KafkaTalk(mss=mss)
     talk.tcp.open()
-    say(talk, 2)
-    asked = talk.ask(FETCH, 4, 70, MaxWaitMs=500)
+    add_exchanges(talk, 2)
+    asked = talk.request(FETCH, 4, 70, MaxWaitMs=500)
     partitions = [{"PartitionIndex": n, "Records": bytes(range(256)) * 20} for n in range(4)]
-    talk.answer(asked, Responses=[{"Topic": "orders", "Partitions": partitions}])
-    say(talk, 5, 100)
+    talk.respond(asked, Responses=[{"Topic": "orders", "Partitions": partitions}])
+    add_exchanges(talk, 5, 100)
     talk.tcp.close()
     for place in range(1, len(talk.segments), 9 if mss == 100 else 1):
         captured, _, _ = begun(talk, place)
@@ -475,7 +476,7 @@ def test_the_port_hint_tells_the_broker() -> None:
     """A connection that began before the capture and says nothing of itself: the hint names its broker's end."""
     talk = KafkaTalk(client_id=None)
     talk.tcp.open()
-    say(talk, 6)
+    add_exchanges(talk, 6)
     captured = talk.segments[3:]
     seen = check(encode(captured), ports=[9_092])
     assert_exchanges(seen, talk.wanted)
@@ -500,7 +501,7 @@ def test_long_pauses() -> None:
     talk = KafkaTalk()
     talk.tcp.open()
     for n in range(4):
-        say(talk, 2, 2 * n)
+        add_exchanges(talk, 2, 2 * n)
         talk.tcp.wait(3 * 3600 * 1_000 * MS)
     talk.tcp.close()
     assert_exchanges(check(encode(talk.segments)), talk.wanted)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from tests.support.tcp import START_NS, encode
-from tests.wire.harness import Row, Seen, check
+from tests.wire.harness import Decoded, Row, check
 from tests.wire.kafkatalk import (
     API_VERSIONS,
     FETCH,
     HEARTBEAT,
     MS,
     PRODUCE,
-    Asked,
     KafkaTalk,
+    SentRequest,
     assert_exchanges,
     response,
 )
@@ -35,13 +35,13 @@ class Timeline:
         self.talk.tcp.time_ns = START_NS + round(ms * MS)
         return self.talk
 
-    def ask(self, ms: float, key: int, version: int, n: int, **values: Any) -> Asked:
-        return self.at(ms).ask(key, version, n, **values)
+    def request(self, ms: float, key: int, version: int, n: int, **values: Any) -> SentRequest:
+        return self.at(ms).request(key, version, n, **values)
 
-    def answer(self, ms: float, asked: Asked, throttle: int | None = None, **values: Any) -> None:
+    def respond(self, ms: float, asked: SentRequest, throttle: int | None = None, **values: Any) -> None:
         if throttle is not None:
             values["ThrottleTimeMs"] = throttle
-        self.at(ms).answer(asked, **values)
+        self.at(ms).respond(asked, **values)
 
     def parts(self) -> dict[int, tuple[float, float, float]]:
         """(broker, queue, throttle_wait) in ms by correlation id; exact multiples of 1 ns."""
@@ -53,7 +53,7 @@ class Timeline:
         names = ("hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns")
         return {x["correlation_id"]: tuple(x[n] / MS for n in names) for x in self.seen().exchanges}  # type: ignore[misc]
 
-    def seen(self) -> Seen:
+    def seen(self) -> Decoded:
         self.talk.tcp.close()
         seen = check(encode(self.talk.segments))
         assert_exchanges(seen, self.talk.wanted)
@@ -71,25 +71,25 @@ def _parts(x: Row) -> tuple[float, float, float]:
 def test_one_by_one() -> None:
     line = Timeline()
     for n in range(3):
-        asked = line.ask(10 + 100 * n, HEARTBEAT, 0, n)
-        line.answer(17.25 + 100 * n, asked)
+        asked = line.request(10 + 100 * n, HEARTBEAT, 0, n)
+        line.respond(17.25 + 100 * n, asked)
     assert set(line.parts().values()) == {(7.25, 0, 0)}
 
 
 def test_queued_behind_an_earlier_request() -> None:
     line = Timeline()
-    first, second, third = (line.ask(10 + n, HEARTBEAT, 0, n) for n in range(3))
-    line.answer(30, first)
-    line.answer(35, second)
-    line.answer(35.5, third)
+    first, second, third = (line.request(10 + n, HEARTBEAT, 0, n) for n in range(3))
+    line.respond(30, first)
+    line.respond(35, second)
+    line.respond(35.5, third)
     assert line.parts() == {0: (20, 0, 0), 1: (5, 19, 0), 2: (0.5, 23, 0)}
 
 
 def test_responses_that_leave_together() -> None:
     line = Timeline()
-    first, second = (line.ask(10 + n, HEARTBEAT, 0, n) for n in range(2))
-    line.answer(30, first)
-    line.answer(30, second)
+    first, second = (line.request(10 + n, HEARTBEAT, 0, n) for n in range(2))
+    line.respond(30, first)
+    line.respond(30, second)
     assert line.parts() == {0: (20, 0, 0), 1: (0, 19, 0)}
 
 
@@ -97,52 +97,52 @@ def test_responses_that_leave_together() -> None:
 def test_since_kip_219_the_next_request_waits(key: int, version: int) -> None:
     """These versions are known only to brokers that answer at once and then do not read for the throttle time."""
     line = Timeline()
-    throttled = line.ask(10, key, version, 0)
-    line.answer(15, throttled, 300)
-    following = line.ask(65, HEARTBEAT, 0, 1)
-    line.answer(325, following)
-    later = line.ask(400, HEARTBEAT, 0, 2)
-    line.answer(404, later)
+    throttled = line.request(10, key, version, 0)
+    line.respond(15, throttled, 300)
+    following = line.request(65, HEARTBEAT, 0, 1)
+    line.respond(325, following)
+    later = line.request(400, HEARTBEAT, 0, 2)
+    line.respond(404, later)
     assert line.parts() == {0: (5, 0, 0), 1: (10, 0, 250), 2: (4, 0, 0)}
 
 
 def test_a_request_within_the_mute_window_answered_within_it() -> None:
     """It was read before the window began, or the clock of the quota is coarse: no more wait than there was."""
     line = Timeline()
-    throttled = line.ask(10, PRODUCE, 7, 0)
-    line.answer(15, throttled, 300)
-    following = line.ask(65, HEARTBEAT, 0, 1)
-    line.answer(165, following)
+    throttled = line.request(10, PRODUCE, 7, 0)
+    line.respond(15, throttled, 300)
+    following = line.request(65, HEARTBEAT, 0, 1)
+    line.respond(165, following)
     assert line.parts() == {0: (5, 0, 0), 1: (0, 0, 100)}
 
 
 def test_a_pipeline_behind_a_throttled_response() -> None:
     """Queued until the throttled response left, then waiting for the end of the window, then for each other."""
     line = Timeline()
-    first = line.ask(10, PRODUCE, 7, 0)
-    second = line.ask(11, HEARTBEAT, 0, 1)
-    third = line.ask(12, HEARTBEAT, 0, 2)
-    line.answer(20, first, 100)
-    line.answer(123, second)
-    line.answer(124, third)
+    first = line.request(10, PRODUCE, 7, 0)
+    second = line.request(11, HEARTBEAT, 0, 1)
+    third = line.request(12, HEARTBEAT, 0, 2)
+    line.respond(20, first, 100)
+    line.respond(123, second)
+    line.respond(124, third)
     assert line.parts() == {0: (10, 0, 0), 1: (3, 9, 100), 2: (1, 111, 0)}
 
 
 def test_throttled_again_and_again() -> None:
     line = Timeline()
     for n, (asked_at, answered_at) in enumerate(((0.5, 1), (2, 52), (60, 103), (104, 180))):
-        asked = line.ask(asked_at, PRODUCE, 8, n)
-        line.answer(answered_at, asked, 50)
+        asked = line.request(asked_at, PRODUCE, 8, n)
+        line.respond(answered_at, asked, 50)
     # windows: 1-51, 52-102, 103-153
     assert line.parts() == {0: (0.5, 0, 0), 1: (1, 0, 49), 2: (1, 0, 42), 3: (27, 0, 49)}
 
 
 def test_before_kip_219_the_throttled_response_is_late() -> None:
     line = Timeline()
-    throttled = line.ask(10, PRODUCE, 2, 0)
-    line.answer(322, throttled, 300)
-    following = line.ask(330, HEARTBEAT, 0, 1)
-    line.answer(334, following)
+    throttled = line.request(10, PRODUCE, 2, 0)
+    line.respond(322, throttled, 300)
+    following = line.request(330, HEARTBEAT, 0, 1)
+    line.respond(334, following)
     assert line.parts() == {0: (12, 0, 300), 1: (4, 0, 0)}
 
 
@@ -151,12 +151,12 @@ def test_the_offered_versions_tell_which(produce: int, fetch: int, at_once: bool
     """A late answer of a broker that answers at once is its own time."""
     line = Timeline()
     keys = [{"ApiKey": PRODUCE, "MaxVersion": produce}, {"ApiKey": FETCH, "MaxVersion": fetch}]
-    offered = line.ask(1, API_VERSIONS, 0, 0)
-    line.answer(2, offered, ApiKeys=keys)
-    throttled = line.ask(10, FETCH, 3, 1)
-    line.answer(322, throttled, 300)
-    following = line.ask(330, HEARTBEAT, 0, 2)
-    line.answer(640, following)
+    offered = line.request(1, API_VERSIONS, 0, 0)
+    line.respond(2, offered, ApiKeys=keys)
+    throttled = line.request(10, FETCH, 3, 1)
+    line.respond(322, throttled, 300)
+    following = line.request(330, HEARTBEAT, 0, 2)
+    line.respond(640, following)
     parts = line.parts()
     assert parts[1] == ((312, 0, 0) if at_once else (12, 0, 300))
     assert parts[2] == ((18, 0, 292) if at_once else (310, 0, 0))
@@ -165,69 +165,69 @@ def test_the_offered_versions_tell_which(produce: int, fetch: int, at_once: bool
 def test_an_early_throttled_response_tells_which() -> None:
     """Old versions, no ApiVersions: one that comes sooner than its throttle time was answered at once."""
     line = Timeline()
-    throttled = line.ask(10, PRODUCE, 2, 0)
-    line.answer(14, throttled, 300)
-    following = line.ask(20, HEARTBEAT, 0, 1)
-    line.answer(319, following)
-    late = line.ask(400, PRODUCE, 2, 2)
-    line.answer(900, late, 100)
+    throttled = line.request(10, PRODUCE, 2, 0)
+    line.respond(14, throttled, 300)
+    following = line.request(20, HEARTBEAT, 0, 1)
+    line.respond(319, following)
+    late = line.request(400, PRODUCE, 2, 2)
+    line.respond(900, late, 100)
     assert line.parts() == {0: (4, 0, 0), 1: (5, 0, 294), 2: (500, 0, 0)}
 
 
 def test_a_wait_behind_a_muted_request_is_the_quota_s() -> None:
     """The window (20-320) delays 1; 2 and 3 wait behind it, for each other, and for the broker (3 ms and 1 ms)."""
     line = Timeline()
-    first = line.ask(10, PRODUCE, 7, 0)
-    line.answer(20, first, 300)
-    second = line.ask(100, PRODUCE, 7, 1)
-    third = line.ask(120, PRODUCE, 7, 2)
-    fourth = line.ask(120, HEARTBEAT, 0, 3)
-    line.answer(323, second, 0)
-    line.answer(324, third, 0)
-    line.answer(325, fourth)
+    first = line.request(10, PRODUCE, 7, 0)
+    line.respond(20, first, 300)
+    second = line.request(100, PRODUCE, 7, 1)
+    third = line.request(120, PRODUCE, 7, 2)
+    fourth = line.request(120, HEARTBEAT, 0, 3)
+    line.respond(323, second, 0)
+    line.respond(324, third, 0)
+    line.respond(325, fourth)
     assert line.hol_waits() == {0: (0, 0, 0), 1: (0, 0, 0), 2: (203, 200, 0), 3: (204, 200, 0)}
 
 
 def test_a_wait_behind_a_late_response_is_the_quota_s() -> None:
     """Before 2.0: the response ahead took 12 ms and was held back for 300."""
     line = Timeline()
-    first, second = (line.ask(10, PRODUCE, 2, n) for n in range(2))
-    line.answer(322, first, 300)
-    line.answer(330, second, 0)
+    first, second = (line.request(10, PRODUCE, 2, n) for n in range(2))
+    line.respond(322, first, 300)
+    line.respond(330, second, 0)
     assert line.hol_waits() == {0: (0, 0, 0), 1: (312, 300, 0)}
 
 
 def test_a_wait_that_began_within_that_of_the_request_ahead() -> None:
     """Behind 1, which itself waited 312 ms, 300 of them a quota's: half of that wait counts half of the quota."""
     line = Timeline()
-    first, second = (line.ask(10, PRODUCE, 2, n) for n in range(2))
-    third = line.ask(166, PRODUCE, 2, 2)
-    line.answer(322, first, 300)
-    line.answer(330, second, 0)
-    line.answer(331, third, 0)
+    first, second = (line.request(10, PRODUCE, 2, n) for n in range(2))
+    third = line.request(166, PRODUCE, 2, 2)
+    line.respond(322, first, 300)
+    line.respond(330, second, 0)
+    line.respond(331, third, 0)
     assert line.hol_waits()[2] == (164, 150, 0)
 
 
 def test_a_wait_behind_a_fetch_is_nobody_s() -> None:
     """Whether it waited out its max_wait_ms or not. What waits behind an error of the broker's own is the broker's."""
     line = Timeline()
-    first, second = (line.ask(10, FETCH, 4, n, MaxWaitMs=500) for n in range(2))
-    third, fourth = (line.ask(20, HEARTBEAT, 0, n) for n in (2, 3))
-    line.answer(110, first)
-    line.answer(210, second)
-    line.answer(215, third)
-    line.answer(216, fourth)
+    first, second = (line.request(10, FETCH, 4, n, MaxWaitMs=500) for n in range(2))
+    third, fourth = (line.request(20, HEARTBEAT, 0, n) for n in (2, 3))
+    line.respond(110, first)
+    line.respond(210, second)
+    line.respond(215, third)
+    line.respond(216, fourth)
     assert line.hol_waits() == {0: (0, 0, 0), 1: (100, 0, 100), 2: (190, 0, 190), 3: (195, 0, 190)}
 
 
 def test_a_wait_behind_a_response_without_its_request_is_nobody_known_s() -> None:
     line = Timeline()
-    line.answer(1, line.ask(0.5, HEARTBEAT, 0, 0))
-    second = line.ask(10, PRODUCE, 2, 1)
-    third = line.ask(10, HEARTBEAT, 0, 2)
-    line.answer(322, second, 300)
+    line.respond(1, line.request(0.5, HEARTBEAT, 0, 0))
+    second = line.request(10, PRODUCE, 2, 1)
+    third = line.request(10, HEARTBEAT, 0, 2)
+    line.respond(322, second, 300)
     line.at(323).tcp.send(1, response(HEARTBEAT, 0, 77))
-    line.answer(324, third)
+    line.respond(324, third)
     line.talk.tcp.close()
     behind = next(x for x in check(encode(line.talk.segments)).exchanges if x["correlation_id"] == 2)
     assert (behind["hol_wait_ns"], behind["hol_throttle_wait_ns"]) == (313 * MS, 0)
@@ -236,8 +236,8 @@ def test_a_wait_behind_a_response_without_its_request_is_nobody_known_s() -> Non
 def test_fetch_that_is_throttled_and_waits() -> None:
     """Before 2.0: what is left after the throttle is the broker's, and here a long poll."""
     line = Timeline()
-    asked = line.ask(0.5, FETCH, 3, 0, MaxWaitMs=500, MinBytes=1)
-    line.answer(800.5, asked, 300)
+    asked = line.request(0.5, FETCH, 3, 0, MaxWaitMs=500, MinBytes=1)
+    line.respond(800.5, asked, 300)
     seen = line.seen()
     assert _parts(seen.exchanges[0]) == (500, 0, 300)
     assert seen.exchanges[0]["long_poll"] == 1
@@ -245,10 +245,10 @@ def test_fetch_that_is_throttled_and_waits() -> None:
 
 def test_a_long_poll_behind_another() -> None:
     line = Timeline()
-    first = line.ask(0.5, FETCH, 4, 0, MaxWaitMs=500)
-    second = line.ask(1, FETCH, 4, 1, MaxWaitMs=500)
-    line.answer(500.5, first)
-    line.answer(600.5, second)
+    first = line.request(0.5, FETCH, 4, 0, MaxWaitMs=500)
+    second = line.request(1, FETCH, 4, 1, MaxWaitMs=500)
+    line.respond(500.5, first)
+    line.respond(600.5, second)
     seen = line.seen()
     assert {x["correlation_id"]: x["long_poll"] for x in seen.exchanges} == {0: 1, 1: 0}
 
@@ -256,9 +256,9 @@ def test_a_long_poll_behind_another() -> None:
 def test_total_is_from_the_first_byte_to_the_last() -> None:
     talk = KafkaTalk(mss=20, acks=False, step_ns=MS)
     talk.tcp.open()
-    asked = talk.ask(FETCH, 4, 1)
+    asked = talk.request(FETCH, 4, 1)
     talk.tcp.wait(40 * MS)
-    talk.answer(asked, Responses=[{"Topic": "t" * 100}])
+    talk.respond(asked, Responses=[{"Topic": "t" * 100}])
     talk.tcp.close()
     [x] = check(encode(talk.segments)).exchanges
     assert x["request_last"] > x["request_first"]
@@ -270,8 +270,8 @@ def test_the_handshake_tells_the_round_trip() -> None:
     """SYN to SYN-ACK and SYN-ACK to ACK, wherever between the ends the capture stands."""
     talk = KafkaTalk(step_ns=3 * MS)
     talk.tcp.open()
-    asked = talk.ask(HEARTBEAT, 0, 1)
-    talk.answer(asked)
+    asked = talk.request(HEARTBEAT, 0, 1)
+    talk.respond(asked)
     talk.tcp.close()
     assert check(encode(talk.segments)).connections[0]["handshake_rtt_ns"] == 6 * MS
     assert check(encode(talk.segments[1:])).connections[0]["handshake_rtt_ns"] == -1

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--no-report", dest="report", action="store_false", help="no final report")
     how.add_argument("--json", action="store_true",
                      help="print the final report as JSON, and lines on standard error")  # fmt: skip
-    how.add_argument("--utc", action="store_true", help="print times in UTC instead of local time")
+    how.add_argument("--utc", action="store_true", help="print and read times in UTC instead of local time")
     add_color(how)
     how.add_argument("-v", "--verbose", action="count", default=0, help="print more details on standard error")
     _add_outputs(parser.add_argument_group("other output"))

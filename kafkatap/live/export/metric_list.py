@@ -81,7 +81,7 @@ class Family(NamedTuple):
 
 
 def ledger_metric(section: str) -> str:
-    """The part of a metric's name that stands for a section of the ledger."""
+    """A section of the ledger as a part of a metric's name."""
     return section.replace(" ", "_")
 
 

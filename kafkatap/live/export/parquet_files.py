@@ -191,7 +191,7 @@ class ParquetLog(Sink):
         self.lost += rows
         if not self._failed:
             why = error.strerror or str(error)
-            self._notify(f"{self.folder / name}: {why}: rows of tables are lost; the capture goes on")
+            self._notify(f"{self.folder / name}: {why}: rows of tables are lost; the capture continues")
         self._failed = True
 
 

@@ -316,7 +316,7 @@ class Recorder(Sink):
         """Give up a file that cannot be written. A later incident may try again."""
         if not self._failed:
             path = self.path if self._file is None else self._file.path
-            self._notify(f"{path}: {error.strerror or error}: packets are not recorded; the capture goes on")
+            self._notify(f"{path}: {error.strerror or error}: packets are not recorded; the capture continues")
         self._failed = True
         if self.selection is None:
             self._over = True

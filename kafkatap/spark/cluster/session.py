@@ -73,15 +73,15 @@ def open_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    given = dict(config)
+    chosen = dict(config)
     if archive is not None and not re.match(r"\w+://", os.fspath(archive)) and not os.path.isfile(archive):
         raise SetupError(f"{os.fspath(archive)}: there is no such archive (python -m kafkatap.spark.pack makes one)")
     if master is None:
-        master = given.pop("spark.master", None) or given.pop("spark.remote", None) or os.environ.get("SPARK_REMOTE")
+        master = chosen.pop("spark.master", None) or chosen.pop("spark.remote", None) or os.environ.get("SPARK_REMOTE")
     _require_master(master or "")
     if master is not None and master.startswith("sc://"):
-        return _connected(master, name, given, archive)
-    return _started(master, name, given, archive, log)
+        return _connected(master, name, chosen, archive)
+    return _started(master, name, chosen, archive, log)
 
 
 def _require_master(master: str) -> None:
@@ -107,7 +107,7 @@ def _require_master(master: str) -> None:
     raise SetupError(f"{master}: nothing answers there ({why.strerror or why if why else 'no server is named'})")
 
 
-def _connected(master: str, name: str, given: dict[str, str], archive: Any) -> SparkSession:
+def _connected(master: str, name: str, chosen: dict[str, str], archive: Any) -> SparkSession:
     """A session of a Spark Connect server. The settings apply to this session only."""
     try:
         from pyspark.sql.connect.session import SparkSession
@@ -119,7 +119,7 @@ def _connected(master: str, name: str, given: dict[str, str], archive: Any) -> S
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as pyspark's builder does: use Connect's functions
     try:
         session = SparkSession.builder.remote(master).appName(name).getOrCreate()
-        settings = {key: value for key, value in SETTINGS.items() if key.startswith("spark.sql.")} | given
+        settings = {key: value for key, value in SETTINGS.items() if key.startswith("spark.sql.")} | chosen
         if "spark.pyspark.python" in settings:
             settings[WORKER_PYTHON] = settings.pop("spark.pyspark.python")
         if archive is not None:
@@ -134,7 +134,7 @@ def _connected(master: str, name: str, given: dict[str, str], archive: Any) -> S
     return session  # type: ignore[return-value]  # it has the methods of the classic one
 
 
-def _started(master: str | None, name: str, given: dict[str, str], archive: Any, log: Any) -> SparkSession:
+def _started(master: str | None, name: str, chosen: dict[str, str], archive: Any, log: Any) -> SparkSession:
     """A session whose driver is this process, with a Java process beside it."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
@@ -142,9 +142,9 @@ def _started(master: str | None, name: str, given: dict[str, str], archive: Any,
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java and sets the master
     if not submitted:
         require_java()
-        _launch(given, log)
+        _launch(chosen, log)
     conf = SparkConf()  # includes the settings that Java was started with, and spark-defaults.conf
-    for key, value in given.items():
+    for key, value in chosen.items():
         conf.set(key, value)
     if master is not None:
         conf.setMaster(master)
@@ -187,7 +187,7 @@ def _of_master(master: str) -> dict[str, str]:
     }
 
 
-def _launch(given: Mapping[str, str], log: Any) -> None:
+def _launch(chosen: Mapping[str, str], log: Any) -> None:
     """Start Spark's Java process. Its output goes to `log`, or to an unnamed temporary file."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -196,7 +196,7 @@ def _launch(given: Mapping[str, str], log: Any) -> None:
         return  # a session before this one started it
     conf = SparkConf(loadDefaults=False)
     shell = "spark.ui.showConsoleProgress"  # Java assumes a shell, which has another default
-    for key, value in ({shell: SETTINGS[shell]} | dict(given)).items():
+    for key, value in ({shell: SETTINGS[shell]} | dict(chosen)).items():
         conf.set(key, value)
     with tempfile.TemporaryFile() if log is None else open(Path(log), "ab+") as file:
         begin = file.seek(0, os.SEEK_END)

@@ -77,7 +77,7 @@ def report_of(
     """The reports of rows of counts and of tables, equal to those of one process over all captures.
 
     `by`: api, client, broker, version, or topic (then the rows are of counts by topic); `interval`: ns of the timeline,
-    where one was asked for; `curves`, `selected`: as of `build_report`; `known`: what `context_of_tables` takes.
+    if one is set; `curves`, `selected`: as of `build_report`; `known`: what `context_of_tables` takes.
     """
     counts, names = collect_counts(rows, by_topic=by == "topic", interval=interval)
     context = context_of_tables(connections, files, ledger, names, **known)
@@ -98,7 +98,7 @@ def context_of_tables(
 
     `names`: names of the counts, to which those of the connections are added. `topic_names`: names of topics by their
     16-byte ids, beside those that the counts know. `not_captured`: bytes of payload that the snap length cut off;
-    `definitions`: those that were decoded with, where not Kafka's own as they are built in.
+    `definitions`: those of the decoding, if not the built-in ones.
     """
     names = names or NameTable()
     for topic_id, name in (topic_names or {}).items():

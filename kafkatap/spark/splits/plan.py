@@ -94,8 +94,8 @@ def make_plan(
 ) -> Plan:
     """`surveys[i]` is the survey of split i, which belongs to file `files[i]`. Splits of one file are adjacent.
 
-    `checkpoint`: what earlier batches left; one more split, of the next number, continues their open flows where these
-    go on, were closed, or have to end. `keep_open`: more captures will come.
+    `checkpoint`: what earlier batches left; one more split, of the next number, continues those of their open flows
+    that go on, were closed, or have to end. `keep_open`: more captures will come.
     """
     corrections = corrections or Corrections()
     order = _in_order(surveys, files)
