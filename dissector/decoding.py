@@ -27,18 +27,18 @@ _PROBLEMS_AT_ONCE = 4_096
 class BodyDecoder:
     """Runs `bodies` over all bodies of a drain, and `details` over responses with error codes; or `details` over all
     bodies. Jobs point at programs of `framed`, the programs that framing works with. `load_whole` loads the programs of
-    the EVERYTHING profile, which name the field of a malformed message."""
+    the EVERYTHING profile, which name the field of a malformed message. None: no field is named."""
 
     def __init__(
         self,
         framed: Programs,
         bodies: Programs,
         details: Programs,
-        load_whole: Callable[[], Programs],
+        load_whole: Callable[[], Programs] | None,
         strings: StringTable,
     ) -> None:
         self.bodies, self.details = bodies, details
-        self._problems = ProblemFinder(load_whole)
+        self._problems = None if load_whole is None else ProblemFinder(load_whole)
         self.topic_names: dict[int, int] = {}  # string number of a topic's id -> that of its name
         self.tape: Array = untouched(1 << 16, TAPE)
         self.scratch: Array = np.zeros(SCRATCH_SIZE, np.int64)
@@ -100,6 +100,8 @@ class BodyDecoder:
 
     def _note_problems(self, t: Tables, programs: Programs, count: int) -> None:
         """Note where the malformed messages of t.jobs[:count] are malformed."""
+        if self._problems is None:
+            return
         failed = self._problems.failed_jobs(t.jobs[:count], programs)
         for first in range(0, len(failed), _PROBLEMS_AT_ONCE):
             some = failed[first : first + _PROBLEMS_AT_ONCE]

@@ -85,7 +85,7 @@ class Dissector:
         self,
         programs: Programs,
         details: Programs,
-        load_whole: Callable[[], Programs],
+        load_whole: Callable[[], Programs] | None,
         all_results: bool = False,
         inspectors: Sequence[Inspector] = (),
         apis: frozenset[int] | None = None,

@@ -66,7 +66,7 @@ def engine_for(
     needed = selection.engine_options
     return Engine(
         all_results or needed.all_results, ports, needed.inspectors, definitions, needed.apis, tables=tables,
-        max_frame=max_frame,
+        max_frame=max_frame, problems=tables or needed.problems,
     )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ class Engine:
     `definitions`: layouts of a newer Kafka, laid over the built-in ones. `apis`: only exchanges of these APIs must be
     right in all columns; of other bodies the engine reads no more than these need. `tables`: keep a row of each
     connection and the topics of requests; otherwise connections are only counted. `max_frame`: as of `Dissector`, bytes
-    (None: MAX_FRAME).
+    (None: MAX_FRAME). `problems`: find the field at which a message is malformed.
     """
 
     def __init__(
@@ -118,12 +118,13 @@ class Engine:
         assembler: Assembler | None = None,
         tables: bool = True,
         max_frame: int | None = None,
+        problems: bool = True,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembly = Assembly(assembler, ports)
         programs, details = _programs("summary", definitions), _programs("results", definitions)
         head = None if apis is None else _programs("head", definitions)
-        load_whole = partial(_programs, "everything", definitions)
+        load_whole = partial(_programs, "everything", definitions) if problems else None
         self.dissector = Dissector(
             programs, details, load_whole, all_results, inspectors, apis, head, max_frame or MAX_FRAME
         )

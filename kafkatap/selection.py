@@ -72,6 +72,7 @@ class EngineOptions:
     all_results: bool
     inspectors: tuple[Inspector, ...]
     apis: frozenset[int] | None
+    problems: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +162,9 @@ class Selection:
         """What the engine has to decode for this selection. Each call returns new inspectors, for one engine."""
         condition = self.condition()
         if condition is None:
-            return EngineOptions(False, (), None)
+            return EngineOptions(False, (), None, False)
         inspectors = () if condition.probes is None else (condition.probes,)
-        return EngineOptions(condition.needs_results, inspectors, condition.api_keys)
+        return EngineOptions(condition.needs_results, inspectors, condition.api_keys, condition.needs_problems)
 
     def apply(self, batches: Iterable[Batch], names: RunNames) -> Iterator[Batch]:
         """The selected exchanges of a run's batches, with all their rows; see `Selector.apply`."""

@@ -51,7 +51,7 @@ def advice_on(file: FileReport, where: str = "in the report") -> str:
     return f"; {packets} {where}{advice}"
 
 
-_SUDO = " (captures made by root can often be read by root alone: sudo)"
+_SUDO = " (captures by root are often readable only by root; use sudo)"
 
 
 def readable_captures(named: list[str], command: str = "report") -> list[str]:

@@ -11,6 +11,6 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--path"]:
         print(__file__)
         sys.exit()
-    from ..__main__ import main
+    from kafkatap.__main__ import main  # absolute: spark-submit runs this file as a script
 
     sys.exit(main(["spark", *sys.argv[1:]]))

@@ -52,6 +52,11 @@ class Condition:
         return any(isinstance(atom, ColumnAtom) and atom.name.per == RESULT for atom in self._atoms)
 
     @property
+    def needs_problems(self) -> bool:
+        """Whether the columns are compared that name the place of an error in a malformed message."""
+        return any(isinstance(atom, ColumnAtom) and "_problem" in atom.name.name for atom in self._atoms)
+
+    @property
     def names_topics(self) -> bool:
         """Whether topics are compared by name. Then an id whose name comes later leaves the result open."""
         return any(isinstance(atom, ColumnAtom) and atom.name.name == "topic" for atom in self._atoms)

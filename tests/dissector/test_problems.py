@@ -21,8 +21,8 @@ from tests.dissector.machine_support import ALL, Body, Run, programs, run
 from tests.support.messages import generate_message
 from tests.support.reference import decode_message
 from tests.support.tcp import encode
-from tests.wire.harness import see
-from tests.wire.kafkatalk import METADATA, KafkaTalk, say
+from tests.wire.harness import decode_packets
+from tests.wire.kafkatalk import METADATA, KafkaTalk, add_exchanges
 
 #: Bytes of the frames before the bodies, without the size field.
 HEADER = 13
@@ -101,15 +101,15 @@ class _ForgetsOnce(Engine):
 def test_an_open_exchange_keeps_its_problem_when_strings_are_forgotten() -> None:
     talk = KafkaTalk()
     talk.tcp.open()
-    say(talk, 3)
-    asked = talk.ask_raw(METADATA, 4, 77, b"\x7f\xff\xff\xff" * 3)
+    add_exchanges(talk, 3)
+    asked = talk.request_raw(METADATA, 4, 77, b"\x7f\xff\xff\xff" * 3)
     before = len(encode(talk.segments))
-    talk.answer_raw(asked, b"\x7f\xff\xff\xff" * 9)
-    say(talk, 2, 100)
+    talk.respond_raw(asked, b"\x7f\xff\xff\xff" * 9)
+    add_exchanges(talk, 2, 100)
     talk.tcp.close()
     packets = encode(talk.segments)
     engine = _ForgetsOnce(True)
-    seen = see(packets, runs=[before, len(packets) - before], engine=engine)
+    seen = decode_packets(packets, runs=[before, len(packets) - before], engine=engine)
     assert engine.forgot
     [row] = [x for x in seen.exchanges if x["correlation_id"] == 77]
     assert (row["request_problem"], row["response_problem"]) == ("Topics", "Brokers")

@@ -120,7 +120,8 @@ def test_brokers_are_addresses_and_ports(text: str, wanted: tuple[str, int]) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("9092", "a port alone is written :9092"), ("kafka-1:9092", "holds no host names"), ("10.0.0.1:x", "not a port"),
+        ("9092", "a port alone is written :9092"), ("kafka-1:9092", "holds no host names"),
+        ("10.0.0.1:x", "not a port"),
         ("10.0.0.1:", "not an address and port"), (":", "not an address and port"), ("[::1", "not an address and port"),
         ("[::1]9092", "not an address and port"), ("", "not an address and port"), ("10.0.0.1:0", "not a port number"),
     ],

@@ -304,7 +304,7 @@ def test_a_lease_is_refused_until_it_is_old(tmp_path: Path, monkeypatch: pytest.
     folder = remote(tmp_path)
     with locks.locked(folder, "one") as check:
         with (
-            pytest.raises(InUse, match=r"run one, .*; if that one is dead, wait \d+ s, or delete"),
+            pytest.raises(InUse, match=r"run one, .*; if that run was killed, wait \d+ s, or delete"),
             locks.locked(folder, "2"),
         ):
             pass

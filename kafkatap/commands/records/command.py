@@ -31,7 +31,7 @@ _WRITTEN = 1 << 16
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return its exit code."""
+    """Carry out `kafkatap records`; return its exit code."""
     store.verbose = options.verbose > 0
     try:
         options.captures = readable_captures(options.captures, "records")

@@ -29,8 +29,8 @@ HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "r
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return its exit code."""
-    if not gc.isenabled():  # by `kafkatap.__main__`, while modules were imported
+    """Carry out `kafkatap report`; return its exit code."""
+    if not gc.isenabled():  # `kafkatap.__main__` turned it off while modules were imported
         gc.freeze()
         gc.enable()
     store.verbose = options.verbose > 0

@@ -36,7 +36,7 @@ _DIRECTIONS = {None: (0, 1), "requests": (0,), "responses": (1,)}
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return its exit code."""
+    """Carry out `kafkatap show`; return its exit code."""
     store.verbose = options.verbose > 1
     try:
         task = _Task(options)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return its exit code."""
+    """Carry out `kafkatap spark`; return its exit code."""
     store.verbose = options.verbose > 0
     try:
         definitions = chosen_definitions(options)
