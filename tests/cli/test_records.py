@@ -211,7 +211,7 @@ def test_what_does_not_work(capture: Path, tmp_path: Path, samples: Path) -> Non
     assert run(capture, "--json", "--parquet", "x").code == 2
     assert run(capture, "--filter", "api ==").code == 2
     nothing = run(capture, "--client", "nobody")
-    assert (nothing.code, nothing.err) == (0, "kafkatap: no record is left with --client nobody\n")
+    assert (nothing.code, nothing.err) == (0, "kafkatap: no record matches --client nobody\n")
 
 
 def test_a_reader_that_goes_away(samples: Path) -> None:

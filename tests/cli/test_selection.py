@@ -223,7 +223,7 @@ def agree(path: Path, options: str, arguments: dict[str, Any], mask: Mask, folde
     code, out, err = run("show", *words, "--json", "--brief", path)
     shown = {message["exchange"] for message in map(json.loads, out.splitlines()) if message["outcome"] != "token"}
     assert shown == wanted
-    assert ("no message is left with" in err) == (not wanted and not out)
+    assert ("no message matches" in err) == (not wanted and not out)
     return len(wanted)
 
 

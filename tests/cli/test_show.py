@@ -274,7 +274,7 @@ def test_nothing_left(run: Run) -> None:
     for way in ([], ["--stream"]):
         code, out, err = run("-f", "latency > 1h", "--api", "Fetch", *way, SMALL)
         assert (code, out) == (0, "")
-        assert err == "kafkatap: no message is left with --api Fetch --filter 'latency > 1h'\n"
+        assert err == "kafkatap: no message matches --api Fetch --filter 'latency > 1h'\n"
         code, out, err = run("-n", "0", *way, SMALL)
         assert (code, out, err) == (0, "", "")
 

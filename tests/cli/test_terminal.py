@@ -78,7 +78,7 @@ def test_interrupted_it_reports_what_was_read(
     report = json.loads(out)
     assert 0 < report["capture"]["packets"] < 5000
     assert report["capture"]["interrupted"] is True
-    assert report["warnings"][0].startswith("Interrupted: this report covers what was read before")
+    assert report["warnings"][0].startswith("Interrupted: this report covers only what was read before")
 
 
 def test_interrupted_twice_it_ends_at_once(
@@ -108,7 +108,7 @@ def test_interrupted_while_it_waits_for_a_pipe(sample: Path) -> None:
     assert process.returncode == 130
     assert without_compiling(err.decode()) == "kafkatap: interrupted: the report covers only what was read before\n"
     assert re.search(r"requests    \d", out.decode())
-    assert "! Interrupted: this report covers what was read before" in out.decode()
+    assert "! Interrupted: this report covers only what was read before" in out.decode()
 
 
 def test_interrupted_before_there_is_anything() -> None:

@@ -171,7 +171,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, told: int, target
         complain(no_kafka(context))
     elif not told:
         leaving = selection_of(options).text
-        complain(f"no record is left with {leaving}" if leaving else "no records in this input")
+        complain(f"no record matches {leaving}" if leaving else "no records in this input")
     lost = bool(damaged or unread or tally.wrong_crc)
     return DONE if (found or told) and not lost else DAMAGED
 

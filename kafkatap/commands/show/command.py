@@ -121,5 +121,5 @@ class _Task:
             complain(no_kafka(context))
         elif not told:
             only = [f"--only {self.options.only}"] if self.options.only else []
-            complain(f"no message is left with {' '.join([*filter(None, [self.selection.text]), *only])}")
+            complain(f"no message matches {' '.join([*filter(None, [self.selection.text]), *only])}")
         return DONE if found and not run.damaged else DAMAGED
