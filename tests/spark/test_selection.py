@@ -106,7 +106,7 @@ def test_the_command_selects(spark: SparkSession, samples: Path, tmp_path: Path,
 def test_nothing_is_left(spark: SparkSession, samples: Path, tmp_path: Path, capsys: Any) -> None:
     path = samples / "apache-0.8.2.pcap.zst"
     assert main(["spark", str(path), "--out", str(tmp_path), "--client", "nobody", "--no-progress"]) == 0
-    assert "kafkatap: no request is left with --client nobody" in capsys.readouterr().err
+    assert "kafkatap: no request matches --client nobody" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", [["-f", "latncy > 1"], ["--api", "Fetsch"], ["--from", "soon"]])

@@ -173,7 +173,7 @@ def _conclude(options: argparse.Namespace, result: JobResult, selection: Selecti
     if not found:
         complain("no Kafka found in these captures (if its connections started before them, try --port)")
     elif selection and not result.tables.get("exchanges", 0) and options.checkpoint is None:
-        complain(f"no request is left with {selection.text}")
+        complain(f"no request matches {selection.text}")
     return DONE if found and not result.damage else DAMAGED
 
 
