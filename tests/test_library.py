@@ -20,11 +20,11 @@ def test_the_version_is_the_installed_one() -> None:
 def test_an_analysis_at_a_prompt() -> None:
     assert repr(analyze("a.pcap")) == "<Analysis of 'a.pcap'>"
     some = analyze([f"{n}.pcap" for n in range(9)], filter="api == Fetch")
-    assert repr(some) == "<Analysis of '0.pcap', '1.pcap', '2.pcap', …, filter='api == Fetch'>"
+    assert repr(some) == "<Analysis of '0.pcap', '1.pcap', '2.pcap', …, --filter 'api == Fetch'>"
 
 
 def test_a_report_by_what_there_is_not_reads_nothing() -> None:
-    with pytest.raises(ValueError, match="by one of api, client, broker, version, topic, not by 'foo'"):
+    with pytest.raises(ValueError, match="by must be one of api, client, broker, version, topic, not 'foo'"):
         analyze("no such file").report(by="foo")
 
 
