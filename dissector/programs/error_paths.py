@@ -66,7 +66,7 @@ def path_templates(table: FieldTable) -> PathTemplates:
     starts = np.zeros(len(texts) + 1, np.int32)
     np.cumsum([len(text) for text in texts], out=starts[1:])
     longest = max(map(len, texts), default=0) + _INDEX_SIZE * MAX_DEPTH
-    return PathTemplates(np.frombuffer(b"".join(texts) or b"\0", np.uint8), starts, longest)
+    return PathTemplates(np.frombuffer(bytearray(b"".join(texts) or b"\0"), np.uint8), starts, longest)
 
 
 def _template(table: FieldTable, number: int) -> str:

@@ -216,5 +216,5 @@ def test_addresses_to_listen_on(text, address):
 
 @pytest.mark.parametrize("text", ["", ":", "host", "host:", "::1:9464", ":65536", "1.2.3.4:x", "[::1]", "http://h:1"])
 def test_no_addresses_to_listen_on(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="is no address to listen on"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not an address to listen on"):
         parse_listen(text)
