@@ -26,7 +26,7 @@ examples:
   kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s and not long_poll'
   kafkatap live --write-parquet tables --duration 1h
 
-Press ? on the screen to see its keys. SIGUSR1 resets the counts.
+Press ? on the screen to see its keys. SIGUSR1 restarts the counts.
 SIGINT (Ctrl-C), SIGTERM and SIGHUP end the capture and print the report.
 
 exit codes:
