@@ -17,7 +17,7 @@ COMMANDS = {
     "live": "watch network interfaces: a screen, log lines, metrics, recordings",
     "spark": "write tables and reports of many captures with a Spark job",
     "apis": "list the APIs, versions and releases of Kafka's protocol",
-    "completion": "print the completion script of a shell",
+    "completion": "print the completion script for a shell",
 }
 
 _EXAMPLES = (
@@ -30,7 +30,7 @@ examples:
   kafkatap spark captures/ --out DIR    tables and reports of terabytes of captures, on a cluster
   kafkatap apis                         the APIs and versions of Kafka, and the releases that support them
   kafkatap report --help                all options of the report
-  kafkatap completion bash              completion script of a shell
+  kafkatap completion bash              completion script for a shell
 
 """
     + EXIT_CODES

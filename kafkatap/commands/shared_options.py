@@ -16,8 +16,8 @@ exit codes:
 
 #: What the latency is broken down by.
 BREAKDOWNS = ("api", "client", "broker", "version", "topic")
-BY_HELP = "latency by API, and also by this (default: by API only)"
-TOP_HELP = "rows of each table as text; 0 shows all (default: 12)"
+BY_HELP = "break down latency by API, and also by this (default: by API only)"
+TOP_HELP = "show at most N rows of each table as text; 0 shows all (default: 12)"
 VERBOSE_HELP = "write more about the run to standard error"
 
 
@@ -26,7 +26,7 @@ def add_captures(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "captures", nargs="+", metavar="CAPTURE",
         help="pcap or pcapng files, also .gz and .zst; folders and globs; pipes (- for standard input). Packets of "
-        "several captures are put in time order",
+        "several captures are sorted by time",
     )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def add_definitions(group: argparse._ArgumentGroup) -> None:
     """The option --definitions, for every command that decodes or names messages (see `chosen_definitions`)."""
     group.add_argument(
         "--definitions", metavar="DIR",
-        help="read a newer Kafka: a folder of its message definitions (.json), added to the built-in ones",
+        help="add the messages of a newer Kafka: DIR has its message definitions (.json)",
     )  # fmt: skip
 
 
@@ -94,13 +94,14 @@ def add_appearance(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--utc", action="store_true",
                        help="show and read times in UTC instead of local time")  # fmt: skip
     add_color(group)
-    group.add_argument("--no-progress", dest="progress", action="store_false", help="no progress bar on standard error")
+    group.add_argument("--no-progress", dest="progress", action="store_false",
+                       help="show no progress bar on standard error")  # fmt: skip
 
 
 def add_color(group: argparse._ArgumentGroup) -> None:
     """When output has colours."""
     group.add_argument("--color", choices=("auto", "always", "never"), default="auto",
-                       help="colours: on a terminal (auto; NO_COLOR turns them off), always, or never")  # fmt: skip
+                       help="use colours on a terminal (auto; NO_COLOR turns them off), always, or never")  # fmt: skip
 
 
 def add_verbose(group: argparse._ArgumentGroup) -> None:

@@ -12,8 +12,8 @@ DESCRIPTION = (
 )
 EXAMPLES = """\
 examples:
-  kafkatap apis                         all APIs: what Kafka 4.0 removed, what is newest
-  kafkatap apis Fetch Produce           version by version: since when, and what changed
+  kafkatap apis                         all APIs, with removed and newest versions
+  kafkatap apis Fetch Produce           the changes of each version of these APIs
   kafkatap apis --release 3.9           the APIs and versions of one release
   kafkatap apis --json | jq '.apis[] | select(.flexible_from == null) | .name'
 
@@ -28,4 +28,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_definitions(what)
     how = parser.add_argument_group("output")
     add_color(how)
-    how.add_argument("--json", action="store_true", help="write all of it as one JSON object")
+    how.add_argument("--json", action="store_true", help="write everything as one JSON object")

@@ -26,7 +26,8 @@ examples:
   kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s and not long_poll'
   kafkatap live --write-parquet tables --duration 1h
 
-Press ? on the screen for its keys. SIGUSR1 resets the counts. SIGINT (Ctrl-C), SIGTERM and SIGHUP end it with a report.
+Press ? on the screen to see its keys. SIGUSR1 restarts the counts.
+SIGINT (Ctrl-C), SIGTERM and SIGHUP end the capture and print the report.
 
 exit codes:
   0    done
@@ -40,12 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="capture filter in tcpdump's syntax (default: tcp); other packets are not read")  # fmt: skip
     where = parser.add_argument_group("packets")
     where.add_argument("-i", "--interface", action="append", metavar="IFACE",
-                       help="network interface, or any for all (the default); repeatable")  # fmt: skip
-    where.add_argument("-D", "--list-interfaces", action="store_true", help="list the interfaces")
+                       help="network interface, or any (the default) for all; may be repeated")  # fmt: skip
+    where.add_argument("-D", "--list-interfaces", action="store_true", help="list the interfaces and exit")
     where.add_argument("--buffer-size", type=parse_size, default=256 << 20, metavar="SIZE",
-                       help="memory of the kernel's packet buffer (default: 256m)")  # fmt: skip
+                       help="size of the kernel's packet buffer (default: 256m)")  # fmt: skip
     where.add_argument("--promiscuous", action="store_true",
-                       help="also packets for other hosts, as on a mirror port")  # fmt: skip
+                       help="also capture packets for other hosts, as on a mirror port")  # fmt: skip
     where.add_argument("--scapy", action="store_true",
                        help="capture through scapy, which is slow (default where there is no AF_PACKET)")  # fmt: skip
     what = parser.add_argument_group("selection")
@@ -56,13 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_max_frame(what)
     how = parser.add_argument_group("output")
     how.add_argument("--plain", action="store_true",
-                     help="one line per interval instead of the screen (default without a terminal)")  # fmt: skip
+                     help="write one line per interval instead of the screen (default without a terminal)")  # fmt: skip
     how.add_argument("--interval", type=parse_duration, default=10_000_000_000, metavar="DURATION",
                      help="time between the lines of --plain (default: 10s)")  # fmt: skip
     how.add_argument("--duration", type=parse_duration, metavar="DURATION", help="end after DURATION")
     how.add_argument("--by", choices=BREAKDOWNS, default="api", help="in the report at the end: " + BY_HELP)
     how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
-    how.add_argument("--no-report", dest="report", action="store_false", help="no final report")
+    how.add_argument("--no-report", dest="report", action="store_false", help="print no report at the end")
     how.add_argument("--json", action="store_true",
                      help="write the report at the end as JSON to standard output; lines go to standard "
                      "error")  # fmt: skip
@@ -72,8 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_outputs(parser.add_argument_group("other output"))
     manners = parser.add_argument_group("limits")
     manners.add_argument("--max-cpu", type=parse_percent, metavar="PERCENT",
-                         help="at most PERCENT of one core: above that, less is decoded, and output says so (default: "
-                         "33, but more rather than lose packets; 0: no limit)")  # fmt: skip
+                         help="use at most PERCENT of one core: above that, decode less and report it (default: 33, or "
+                         "more if packets would be lost otherwise; 0: no limit)")  # fmt: skip
     manners.add_argument("--nice", type=int, default=5, metavar="N",
                          help="add N to the niceness, 0 for none (default: 5)")  # fmt: skip
 
@@ -83,11 +84,11 @@ def _add_outputs(also: argparse._ArgumentGroup) -> None:
                       help="serve metrics at this address; HOST is 127.0.0.1 by default")  # fmt: skip
     also.add_argument("--otlp", type=parse_collector, metavar="URL",
                       help="send metrics to an OpenTelemetry collector (OTLP over HTTP): http://localhost:4318; "
-                      "auto: as the variables OTEL_EXPORTER_OTLP_* say")  # fmt: skip
+                      "auto: use the variables OTEL_EXPORTER_OTLP_*")  # fmt: skip
     also.add_argument("--otlp-interval", type=parse_duration, default=15_000_000_000, metavar="DURATION",
-                      help="time between two sends of --otlp (default: 15s)")  # fmt: skip
+                      help="time between two messages of --otlp (default: 15s)")  # fmt: skip
     also.add_argument("--series", type=parse_count, default=50, metavar="N",
-                      help="clients and topics with metrics of their own; all others count as other "
+                      help="number of clients and of topics with their own metrics; all others count as other "
                       "(default: 50)")  # fmt: skip
     also.add_argument("--write-parquet", metavar="DIR",
                       help="write the tables behind the report as Parquet to DIR, a file every --rotate")  # fmt: skip
@@ -97,15 +98,15 @@ def _add_outputs(also: argparse._ArgumentGroup) -> None:
                       help="write packets to FILE (.pcapng for several kinds of interfaces); with --on only those "
                       "around incidents, one file each")  # fmt: skip
     also.add_argument("--on", metavar="EXPRESSION",
-                      help="with --write-pcap: which exchanges are an incident, such as 'error or latency > 1s and "
+                      help="with --write-pcap: exchanges that match are incidents, such as 'error or latency > 1s and "
                       "not long_poll'")  # fmt: skip
     also.add_argument("--ring-size", type=parse_size, default=64 << 20, metavar="SIZE",
                       help="with --on: memory for packets before an incident (default: 64m)")  # fmt: skip
     also.add_argument("--after", type=parse_duration, default=5_000_000_000, metavar="DURATION",
                       help="with --on: keep writing for DURATION after an incident (default: 5s)")  # fmt: skip
     also.add_argument("--cool-down", type=parse_duration, default=60_000_000_000, metavar="DURATION",
-                      help="with --on: for DURATION after it was recorded, the same API with the same error or outcome "
-                      "is no incident (default: 1m)")  # fmt: skip
+                      help="with --on: after an incident, ignore the same API with the same error or outcome for "
+                      "DURATION (default: 1m)")  # fmt: skip
     also.add_argument("--write-limit", type=parse_size, default=1 << 30, metavar="SIZE",
-                      help="with --write-pcap: size of all files together; with --on the oldest files are removed "
+                      help="with --write-pcap: maximum total size of files; with --on the oldest files are removed "
                       "(default: 1g)")  # fmt: skip

@@ -40,14 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_max_frame(what)
     how = parser.add_argument_group("output")
     how.add_argument("--values", choices=("auto", "utf8", "json", "hex", "base64", "none"), default="auto",
-                     help="how keys and values are written: as JSON, text or bytes, whichever fits (auto); always as "
-                     "one of these; or not at all (none)")  # fmt: skip
+                     help="write keys and values as JSON, text or bytes, whichever fits (auto); always as one of "
+                     "these; or not at all (none)")  # fmt: skip
     how.add_argument("--max-bytes", type=parse_count, metavar="N",
-                     help="at most N bytes of each key and value (default: 256 on lines, all with --json)")  # fmt: skip
+                     help="write at most N bytes of each key and value (default: 256 in text, all with "
+                     "--json)")  # fmt: skip
     add_appearance(how)
     add_verbose(how)
     instead = parser.add_argument_group("other output").add_mutually_exclusive_group()
-    instead.add_argument("--json", action="store_true", help="one JSON object a line")
+    instead.add_argument("--json", action="store_true", help="write one JSON object a line")
     instead.add_argument("--parquet", metavar="FILE_OR_DIR",
                          help="write a Parquet file with all columns and whole values, and nothing to standard "
                          "output")  # fmt: skip

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_selection(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
                       help="length of the timeline's intervals, such as 100ms or 5m; the busiest are shown, see --top "
-                      "(default: what fits a screen)")  # fmt: skip
+                      "(default: the timeline fits a screen)")  # fmt: skip
     add_reading(what)
     add_max_frame(what)
     how = parser.add_argument_group("output")

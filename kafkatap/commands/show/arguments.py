@@ -28,24 +28,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_captures(parser)
     what = parser.add_argument_group("selection")
     add_selection(what)
-    what.add_argument("--only", choices=("requests", "responses"), help="only one side of the exchanges")
+    what.add_argument("--only", choices=("requests", "responses"), help="only requests, or only responses")
     what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N messages")
     what.add_argument("--tail", type=parse_count, metavar="N", help="only the last N messages")
     add_reading(what)
     add_max_frame(what)
     what.add_argument("--stream", action="store_true",
-                      help="read once and show each message as it comes (as for pipes); a topic id has a name only "
-                      "after that name was seen")  # fmt: skip
+                      help="read once and show each message as it arrives (as for pipes); a topic id has a name only "
+                      "after a message with that name")  # fmt: skip
     how = parser.add_argument_group("output")
     how.add_argument("-v", "--verbose", action="count", default=0,
-                     help="whole messages: all fields, with their offsets in the frame")  # fmt: skip
-    how.add_argument("-x", "--hex", action="store_true", help="also the bytes of each message")
-    how.add_argument("--json", action="store_true", help="one JSON object a line, with the body")
-    how.add_argument("--brief", action="store_true", help="with --json: without the body")
+                     help="show whole messages: all fields, with their offsets in the frame")  # fmt: skip
+    how.add_argument("-x", "--hex", action="store_true", help="also show the bytes of each message")
+    how.add_argument("--json", action="store_true", help="write one JSON object a line, with the body")
+    how.add_argument("--brief", action="store_true", help="with --json: leave out the body")
     how.add_argument("--records", action="store_true",
-                     help="also the records in messages: keys, values and headers, which may be "
+                     help="also show the records in messages: keys, values and headers, which may be "
                      "confidential")  # fmt: skip
     how.add_argument("--show-secrets", action="store_true",
-                     help="also passwords, tokens and keys (SASL, SCRAM, delegation tokens, confidential "
+                     help="also show passwords, tokens and keys (SASL, SCRAM, delegation tokens, confidential "
                      "settings)")  # fmt: skip
     add_appearance(how)

@@ -40,9 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("input and tables")
     what.add_argument("--out", required=True, metavar="DIR",
                       help="folder of the tables, partitioned by date, hour and broker; local or s3://, gs://, "
-                      "hdfs://; partitions of other captures stay")  # fmt: skip
+                      "hdfs://; partitions without new rows stay")  # fmt: skip
     what.add_argument("--records", action="store_true",
-                      help="also the records that were produced and fetched, which may be confidential")  # fmt: skip
+                      help="also write the records that were produced and fetched, which may be "
+                      "confidential")  # fmt: skip
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     what.add_argument("--strict", action="store_true",
                       help="publish nothing if a capture is damaged (default: publish what could be read)")  # fmt: skip
@@ -59,26 +60,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="the archive of python -m kafkatap.spark.pack, for executors that lack "
                        "kafkatap")  # fmt: skip
     where.add_argument("--conf", action="append", type=parse_setting, metavar="KEY=VALUE",
-                       help="a setting of Spark, such as spark.executor.memory=4g; may be repeated")  # fmt: skip
+                       help="add a setting of Spark, such as spark.executor.memory=4g; may be repeated")  # fmt: skip
     where.add_argument("--log", metavar="FILE", help="write Spark's own log to FILE (default: nowhere)")
     how = parser.add_argument_group("output")
     how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
     add_appearance(how)
     how.add_argument("--progress", action="store_const", const=LINES,
-                     help="write progress as lines to standard error, also where that is no terminal")  # fmt: skip
+                     help="write progress as lines to standard error, even if it is not a terminal")  # fmt: skip
     add_verbose(how)
     how.add_argument("--json", action="store_true", help="write the whole report as JSON to standard output")
 
 
 def _add_arriving(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--checkpoint", metavar="DIR",
-                       help="keep in DIR what was read and what is open. Each run reads the captures that came since "
-                       "the last one, adds their rows, and ends")  # fmt: skip
+                       help="keep in DIR the captures that were read, and open connections. Each run reads the "
+                       "captures that arrived since the last run, adds their rows, and ends")  # fmt: skip
     group.add_argument("--follow", action="store_true",
                        help="with --checkpoint: wait for more captures until Ctrl-C")  # fmt: skip
     group.add_argument("--finish", action="store_true",
-                       help="with --checkpoint: no more captures will come; end what is open, and report on "
-                       "all")  # fmt: skip
+                       help="with --checkpoint: no more captures will come; end open connections, and "
+                       "report on all captures")  # fmt: skip
     group.add_argument("--quiet", type=parse_duration, default=60_000_000_000, metavar="TIME",
-                       help="with --checkpoint: the newest capture of a series is complete when nothing was written "
-                       "to it for TIME (default: 60s)")  # fmt: skip
+                       help="with --checkpoint: the newest capture of a series is complete when it has not changed "
+                       "for TIME (default: 60s)")  # fmt: skip
