@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,11 +13,13 @@ from kafkatap.kernels.table import SlotTable
 from .dtypes import RESULT
 from .exchanges import BODIES_STATE, TOPIC_NAME, Bodies, collect_fields
 from .framing.tables import Tables
-from .problems import ProblemFinder, note_problems
 from .programs.machine import SCRATCH_SIZE, TAPE, decode_frames
 from .programs.program import Programs
 from .results import CONTEXT, EXCHANGE_TOPIC, PRODUCE_PARTITION, RESULTS_STATE, Results, collect_results
 from .strings import StringTable
+
+if TYPE_CHECKING:
+    from .problems import ProblemFinder
 
 Array = np.ndarray[Any, Any]
 #: Malformed messages between two reservations of strings.
@@ -38,7 +40,7 @@ class BodyDecoder:
         strings: StringTable,
     ) -> None:
         self.bodies, self.details = bodies, details
-        self._problems = None if load_whole is None else ProblemFinder(load_whole)
+        self._problems = None if load_whole is None else _problem_finder(load_whole)
         self.topic_names: dict[int, int] = {}  # string number of a topic's id -> that of its name
         self.tape: Array = untouched(1 << 16, TAPE)
         self.scratch: Array = np.zeros(SCRATCH_SIZE, np.int64)
@@ -102,6 +104,8 @@ class BodyDecoder:
         """Note where the malformed messages of t.jobs[:count] are malformed."""
         if self._problems is None:
             return
+        from .problems import note_problems
+
         failed = self._problems.failed_jobs(t.jobs[:count], programs)
         for first in range(0, len(failed), _PROBLEMS_AT_ONCE):
             some = failed[first : first + _PROBLEMS_AT_ONCE]
@@ -154,3 +158,9 @@ class BodyDecoder:
             t.block, t.held, t.pool, jobs, self.tape, programs.roles, t.exchanges, t.links, t.connections,
             self._strings.arrays, self._topic_names, self._failed, self._bodies_state,
         )  # fmt: skip
+
+
+def _problem_finder(load_whole: Callable[[], Programs]) -> ProblemFinder:
+    from .problems import ProblemFinder  # reports do without
+
+    return ProblemFinder(load_whole)

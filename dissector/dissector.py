@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from kafkatap.kernels.arrays import grown, taken, untouched
 from kafkatap.kernels.table import Column, SlotTable, Table
 
 from . import expiry
-from .connection_state import NAMES, ConnectionFacts, facts_of, set_facts, state_of, waiting_slots
 from .decoding import BodyDecoder
 from .dtypes import EXCHANGE, EXCHANGE_STRINGS, MAX_FRAME, RESULT
 from .exchanges import NEEDED_BY_ALL
@@ -49,6 +48,9 @@ from .programs.program import Programs
 from .results import EXCHANGE_TOPIC
 from .strings import StringTable
 from .times import charge_times
+
+if TYPE_CHECKING:
+    from .connection_state import ConnectionFacts
 
 Array = np.ndarray[Any, Any]
 #: The one topic whose id is fixed, and that no Metadata response names (KIP-500).
@@ -192,6 +194,8 @@ class Dissector:
         """Forget all strings but those numbered in `kept` (int64, any order) and those that open exchanges and
         connections need. Return the new numbers by the old ones, int64 (strings + 1,): -1 for a forgotten string, and
         for -1. Numbers outside this dissector are the caller's to change."""
+        from .connection_state import NAMES
+
         count = len(self.strings)
         topic_names = np.array(list(self.topic_names.items()), np.int64).reshape(-1, 2)
         is_open = self._exchanges.taken_rows()
@@ -219,19 +223,27 @@ class Dissector:
 
     def connection_facts(self, connection: int) -> ConnectionFacts:
         """What is known of a connection."""
+        from .connection_state import facts_of
+
         return facts_of(self, connection)
 
     def connection_state(self, connection: int) -> tuple[Any, ...]:
         """All that later packets of a connection can depend on, as plain values whose `repr` can be compared."""
+        from .connection_state import state_of
+
         return state_of(self, connection)
 
     def waiting(self, connection: int) -> Iterable[int]:
         """The slots of the exchanges that wait for their response, in order."""
+        from .connection_state import waiting_slots
+
         return waiting_slots(self, connection)
 
     def resume(self, connection: int, facts: ConnectionFacts) -> None:
         """Set what is known of a connection that began earlier: before its START chunk, which is OPENING_RESUMED."""
         self.reserve(connection + 1)
+        from .connection_state import set_facts
+
         set_facts(self, connection, facts)
 
     def discount(self, connections: Array) -> None:

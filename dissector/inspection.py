@@ -14,7 +14,6 @@ import numpy as np
 from kafkatap.kernels.arrays import taken
 
 from .programs.program import Programs
-from .programs.tape import decode_jobs
 
 Array = np.ndarray[Any, Any]
 
@@ -50,6 +49,8 @@ class Frames:
             numbers = np.flatnonzero(program >= 0)
         jobs = taken(self.jobs, numbers)
         jobs["program"] = program[numbers]
+        from .programs.tape import decode_jobs  # reports need no tape of their own
+
         return jobs, decode_jobs(programs, jobs, self.buffers)
 
 

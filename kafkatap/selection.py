@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from kafkatap.reports.batch import Batch, Names
-from kafkatap.reports.literals import Moment
 
 if TYPE_CHECKING:
     from kafkatap.dissector.inspection import Inspector
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.schema import MessageLayout
     from kafkatap.reports.expressions import Condition, Expression
     from kafkatap.reports.expressions.meaning import Node
+    from kafkatap.reports.literals import Moment
 
     Messages = Mapping[tuple[int, int], MessageLayout]
 
@@ -141,6 +141,8 @@ class Selection:
         if self.is_resolved:
             return self
         expression = None if self.expression is None else self.expression.at(first)
+        from kafkatap.reports.literals import Moment
+
         window = None if self.window is None else TimeWindow(*map(Moment, self.window.span(first)))
         return replace(self, expression=expression, window=window)
 
@@ -255,21 +257,26 @@ def selection_of(options: argparse.Namespace, definitions: Definitions | None = 
 
     ValueError (of which `ExpressionError` is one) where an option is wrong.
     """
-    from kafkatap.reports.literals import read_moment
-
     utc = bool(getattr(options, "utc", False))
-    start, end = (getattr(options, name, None) for name in ("start", "end"))
     return Selection.of(
         filter=options.filter,
         clients=options.client or (),
         topics=options.topic or (),
         brokers=options.broker or (),
         apis=[name for names in options.api or () for name in names],
-        start=None if start is None else read_moment(start, utc),
-        end=None if end is None else read_moment(end, utc),
+        start=_moment(getattr(options, "start", None), utc),
+        end=_moment(getattr(options, "end", None), utc),
         definitions=definitions,
         utc=utc,
     )
+
+
+def _moment(text: str | None, utc: bool) -> Moment | None:
+    if text is None:
+        return None
+    from kafkatap.reports.literals import read_moment
+
+    return read_moment(text, utc)
 
 
 def incident_selection(
