@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from .framing.connections import (
     PROTOCOL_UNKNOWN,
     STREAM_IN_SYNC,
 )
-
-if TYPE_CHECKING:
-    from .dissector import Dissector
+from .strings import StringTable
 
 Array = np.ndarray[Any, Any]
 
@@ -39,6 +37,25 @@ _AHEAD = (
 _AHEAD_NOT_BROKER = ("ahead_late", "ahead_mute", "ahead_hol_throttle_wait", "ahead_hol_poll_wait", "ahead_polls")
 _STREAM = ("mode", "frame_size", "kept", "passed", "seen", "used", "is_broken", "doubt")
 _SEGMENT = ("offset", "ts", "packet", "length", "captured", "starts_chunk")
+
+
+class ConnectionTables(Protocol):
+    """The tables of a dissector that hold the state of connections."""
+
+    strings: StringTable
+
+    @property
+    def connections(self) -> Array: ...
+    @property
+    def streams(self) -> Array: ...
+    @property
+    def exchanges(self) -> Array: ...
+    @property
+    def links(self) -> Array: ...
+    @property
+    def segments(self) -> Array: ...
+    @property
+    def pool(self) -> Array: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,79 +79,79 @@ class ConnectionFacts:
     not_kafka_since: int = 0
 
 
-def facts_of(dissector: Dissector, connection: int) -> ConnectionFacts:
+def facts_of(tables: ConnectionTables, connection: int) -> ConnectionFacts:
     """What is known of a connection."""
-    row = dissector.connections[connection]
-    texts = {name: _text(dissector, row[name]) for name in NAMES}
+    row = tables.connections[connection]
+    texts = {name: _text(tables, row[name]) for name in NAMES}
     return ConnectionFacts(
         int(row.serial), int(row.client), int(row.protocol), int(row.answers_at_once), head=int(row.head),
         not_kafka_since=int(row.not_kafka_since), **texts,
     )  # fmt: skip
 
 
-def set_facts(dissector: Dissector, connection: int, facts: ConnectionFacts) -> None:
+def set_facts(tables: ConnectionTables, connection: int, facts: ConnectionFacts) -> None:
     """Write what is known of a connection that began earlier to its row. The START chunk sets its serial."""
-    row = dissector.connections[connection]
+    row = tables.connections[connection]
     row.client = facts.client
     # Nobody knows where its frames begin, so Kafka has to be found again.
     row.protocol = facts.protocol if facts.protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN) else PROTOCOL_UNKNOWN
     row.answers_at_once = facts.answers_at_once
     for name in NAMES:
         value = getattr(facts, name)
-        row[name] = -1 if value is None else dissector.strings.number_of(value)
+        row[name] = -1 if value is None else tables.strings.number_of(value)
 
 
-def waiting_slots(dissector: Dissector, connection: int) -> Iterator[int]:
+def waiting_slots(tables: ConnectionTables, connection: int) -> Iterator[int]:
     """The slots of the exchanges that wait for their response, in order."""
-    slot = int(dissector.connections["waiting_first"][connection])
+    slot = int(tables.connections["waiting_first"][connection])
     while slot >= 0:
         yield slot
-        slot = int(dissector.links["next"][slot])
+        slot = int(tables.links["next"][slot])
 
 
-def state_of(dissector: Dissector, connection: int) -> tuple[Any, ...]:
+def state_of(tables: ConnectionTables, connection: int) -> tuple[Any, ...]:
     """All that later packets can depend on, as plain values: the same for the same packets, whatever came before."""
-    row = dissector.connections[connection]
+    row = tables.connections[connection]
     if row.protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN):
         return int(row.protocol), int(row.client)
-    streams = dissector.streams[2 * connection : 2 * connection + 2]
-    slots = list(waiting_slots(dissector, connection))
+    streams = tables.streams[2 * connection : 2 * connection + 2]
+    slots = list(waiting_slots(tables, connection))
     return (
         *(int(row[name]) for name in ("protocol", "client", "raw_sasl", "answers_at_once", "previous_response")),
         int(row.mute_end) if row.mute_end > row.previous_response else None,  # else it is over
-        _ahead(dissector, row, slots),
+        _ahead(tables, row, slots),
         int(row.tls_records) if row.protocol == PROTOCOL_UNKNOWN else None,
-        tuple(_text(dissector, row[name]) for name in NAMES),
-        tuple(_stream(dissector, stream) for stream in streams),
-        tuple(_request(dissector, row, streams, slot) for slot in slots),
+        tuple(_text(tables, row[name]) for name in NAMES),
+        tuple(_stream(tables, stream) for stream in streams),
+        tuple(_request(tables, row, streams, slot) for slot in slots),
     )
 
 
-def _request(dissector: Dissector, row: Any, streams: Array, slot: int) -> tuple[Any, ...]:
+def _request(tables: ConnectionTables, row: Any, streams: Array, slot: int) -> tuple[Any, ...]:
     """A request that waits."""
-    x, link = dissector.exchanges[slot], dissector.links[slot]
+    x, link = tables.exchanges[slot], tables.links[slot]
     losses = int(streams["losses"][1 - int(row.client)]) if row.client >= 0 else 0
     return (
         *(int(x[name]) for name in _REQUEST),
-        *(_text(dissector, x[name]) for name in _REQUEST_NAMES),
-        _text(dissector, link.name), int(link.no_reply), int(link.token), losses != int(link.losses),
+        *(_text(tables, x[name]) for name in _REQUEST_NAMES),
+        _text(tables, link.name), int(link.no_reply), int(link.token), losses != int(link.losses),
     )  # fmt: skip
 
 
-def _ahead(dissector: Dissector, row: Any, slots: list[int]) -> tuple[int, ...] | None:
+def _ahead(tables: ConnectionTables, row: Any, slots: list[int]) -> tuple[int, ...] | None:
     """What the head-of-line wait of a waiting request will be charged by. None if no waiting request came before the
     last response, or if all of the time ahead was the broker's."""
-    if not slots or dissector.exchanges["request_last"][slots[0]] >= row.previous_response:
+    if not slots or tables.exchanges["request_last"][slots[0]] >= row.previous_response:
         return None
     return tuple(int(row[name]) for name in _AHEAD) if any(row[name] for name in _AHEAD_NOT_BROKER) else None
 
 
-def _stream(dissector: Dissector, stream: Any) -> tuple[Any, ...]:
+def _stream(tables: ConnectionTables, stream: Any) -> tuple[Any, ...]:
     """The bytes of the current frame, or those that are searched."""
     segments = []
     number = int(stream.segments_first)
     while number >= 0:
-        segment = dissector.segments[number]
+        segment = tables.segments[number]
         segments.append(tuple(int(segment[name]) for name in _SEGMENT))
         number = int(segment.next)
     return (
@@ -142,7 +159,7 @@ def _stream(dissector: Dissector, stream: Any) -> tuple[Any, ...]:
         (int(stream.first), int(stream.packet_first)) if stream.passed else None,
         int(stream.retry) if stream.mode != STREAM_IN_SYNC else None,
         tuple(segments),
-        _digest(dissector.pool[stream.buffer : stream.buffer + stream.used]),
+        _digest(tables.pool[stream.buffer : stream.buffer + stream.used]),
     )
 
 
@@ -150,5 +167,5 @@ def _digest(data: Array) -> bytes:
     return hashlib.blake2b(data.tobytes(), digest_size=8).digest() if len(data) else b""
 
 
-def _text(dissector: Dissector, number: int) -> bytes | None:
-    return dissector.strings[number] if number >= 0 else None
+def _text(tables: ConnectionTables, number: int) -> bytes | None:
+    return tables.strings[number] if number >= 0 else None
