@@ -337,7 +337,7 @@ def test_suspending(terminal: Pane) -> None:
 def test_what_is_told_meanwhile_is_shown_and_said_again_at_the_end(terminal: Pane) -> None:
     with network.veth_pair() as veth:
         command = [sys.executable, "-m", "kafkatap", "live", "-i", veth.far, "--no-report"]
-        terminal.start(shlex.join(command), 80, 24)
+        terminal.start(shlex.join(command), 100, 24)  # the line fits, however long the interface's name
         terminal.until_shown("kafkatap live", "[1 API]")
         network.ip("link", "set", veth.far, "down")
         told = f"{veth.far}: network is down; packets are captured again once it is back"
