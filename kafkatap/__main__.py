@@ -11,7 +11,7 @@ from typing import NoReturn
 
 
 def command() -> NoReturn:
-    """The installed command: `main`, without what costs time and is useless in a process of its own.
+    """The installed command: `main`, with a faster start and end.
 
     No garbage is collected while modules are imported. The process ends without the interpreter's own end, once its
     output is written. Both save 30 ms of 170 for a small capture.

@@ -1,4 +1,4 @@
-"""The library: `analyze(captures)` gives the tables of a run as Arrow."""
+"""The library: `analyze(captures)` returns the tables of captures as Arrow."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class Analysis:
 
     def report(self, by: str = "api", filter: str | None = None) -> Report:
         """The reports of `kafkatap report` as tables of plain rows. `by`: api, client, broker, version or topic.
-        `filter`: an expression as of `analyze`, instead of the one given there. ValueError where either is wrong."""
+        `filter`: an expression as of `analyze`, instead of the filter of `analyze`. ValueError if either is wrong."""
         from kafkatap.reports.build import build_report
         from kafkatap.reports.counting.counts import ReportCounts
         from kafkatap.reports.sections.latency import check_by

@@ -1,4 +1,4 @@
-"""What the commands share on a terminal: complaints, readable captures, Ctrl-C, the progress bar, exit codes."""
+"""Terminal functions of all commands: readable captures, refusals, Ctrl-C, the progress bar."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def discard_output() -> None:
 
 
 def refuse(error: ValueError | OSError) -> int:
-    """Say what is wrong with a call; the exit code. Where a text is wrong, it is shown with the place."""
+    """Print what is wrong with a call, with the place in the text; return the exit code."""
     reason, *place = reason_of(error).split("\n") if isinstance(error, ValueError) else [reason_of(error)]
     complain(reason)
     for line in place:

@@ -75,8 +75,8 @@ class _Writer:
         """The text behind a node's name: its value, its meaning, its problem."""
         paint, kind = self._paint, node.kind
         if kind == n.STRUCT or kind == n.NESTED:
-            told = node.text if kind == n.NESTED else "" if node.name in ("Header", "tags") else node.type
-            shown = f"{paint.faint} {safe(told)}{paint.end}" if told else ""
+            detail = node.text if kind == n.NESTED else "" if node.name in ("Header", "tags") else node.type
+            shown = f"{paint.faint} {safe(detail)}{paint.end}" if detail else ""
         elif kind == n.RAW and not node.length:
             shown = ""  # where decoding stopped: the problem says it
         elif kind == n.BATCH:
@@ -99,15 +99,15 @@ class _Writer:
         about, last = node, len(node.children) - 1
         for number, child in enumerate(node.children):
             value = value_text(child)
-            told = f" ({safe(child.text)})" if child.text else ""
-            size = len(value) + len(told) + 2
+            meaning = f" ({safe(child.text)})" if child.text else ""
+            size = len(value) + len(meaning) + 2
             if used + size > _WIDTH and number:
                 self.lines.append(self._place % (about.offset, about.length) + line)
                 about, line, used = child, begin, len(begin)
             elif number:
                 line += " "
             comma = "," if number < last else "]"
-            line += f"{paint.number}{value}{paint.end}{paint.text}{told}{paint.end}{paint.faint}{comma}{paint.end}"
+            line += f"{paint.number}{value}{paint.end}{paint.text}{meaning}{paint.end}{paint.faint}{comma}{paint.end}"
             used += size
         self.lines.append(self._place % (about.offset, about.length) + line)
 

@@ -1,4 +1,4 @@
-"""`kafkatap records`: the records that producers sent and consumers fetched, as lines, JSON or Parquet."""
+"""`kafkatap records`: list the records that producers sent and consumers fetched, as lines, JSON or Parquet."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WRITTEN = 1 << 16
 
 
 def run(options: argparse.Namespace) -> int:
-    """Carry out `kafkatap records`; return its exit code."""
+    """Run the command; return its exit code."""
     store.verbose = options.verbose > 0
     try:
         options.captures = readable_captures(options.captures, "records")
@@ -39,8 +39,8 @@ def run(options: argparse.Namespace) -> int:
         with interrupts() as stop, progress(options) as drawn:
             reader = _reader(options, watch=lambda done: drawn(done) or bool(stop))
             tables = _first_rows(reader.tables(), options.number)
-            told = _write_lines(tables, options) if target is None else _write_parquet(tables, target)
-        return _finish(reader, options, told, target)
+            written = _write_lines(tables, options) if target is None else _write_parquet(tables, target)
+        return _finish(reader, options, written, target)
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
@@ -66,7 +66,7 @@ def _topic_test(globs: list[str] | None) -> Callable[[str], bool] | None:
 
 
 def _first_rows(tables: Iterable[Any], number: int | None) -> Iterator[Any]:
-    """Tables of not more than `number` rows together."""
+    """Yield at most `number` rows of the tables."""
     left = number
     if left == 0:
         return
@@ -81,7 +81,7 @@ def _first_rows(tables: Iterable[Any], number: int | None) -> Iterator[Any]:
 def _write_lines(tables: Iterable[Any], options: argparse.Namespace) -> int:
     """Write each record as a line; return how many."""
     most = options.max_bytes
-    told = 0
+    written = 0
     for table in tables:
         if options.json:
             lines = json_lines(table, Rendering(options.values, most))
@@ -92,17 +92,17 @@ def _write_lines(tables: Iterable[Any], options: argparse.Namespace) -> int:
         for line in lines:
             waiting.append(line)
             size += len(line)
-            told += 1
+            written += 1
             if size > _WRITTEN:
                 _write(waiting)
                 size = 0
         _write(waiting)
         sys.stdout.flush()
-    return told
+    return written
 
 
 def _write(lines: list[str]) -> None:
-    """Write lines, and forget them."""
+    """Write lines and empty the list."""
     encoding = sys.stdout.encoding or "utf-8"
     text = lines[0] if len(lines) == 1 else "\n".join(lines)  # a long line is not copied
     if lines:
@@ -132,21 +132,21 @@ def _write_parquet(tables: Iterable[Any], target: Path) -> int:
     from kafkatap.reports.tables import RECORDS, arrow_schema
 
     part = target.with_name(f".{target.name}.part")
-    told = 0
+    written = 0
     try:
         with pq.ParquetWriter(part, arrow_schema(RECORDS), compression="zstd") as writer:
             for table in tables:
                 writer.write_table(table)
-                told += table.num_rows
+                written += table.num_rows
         part.replace(target)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    return told
+    return written
 
 
-def _finish(reader: RecordReader, options: argparse.Namespace, told: int, target: Path | None) -> int:
-    """Say what is to be said beside the records; the exit code."""
+def _finish(reader: RecordReader, options: argparse.Namespace, written: int, target: Path | None) -> int:
+    """Report damage and counts; return the exit code."""
     run, tally = reader.run, reader.tally
     if run is None:  # nothing was asked for
         return DONE
@@ -156,7 +156,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, told: int, target
     if run.files and all(file.fatal for file in run.files):
         return WRONG
     if target is not None:
-        complain(f"wrote {told:,} rows to {target}")
+        complain(f"wrote {written:,} rows to {target}")
     unread = _unread(tally.batches)
     if tally.wrong_crc:
         complain(f"{_count(tally.wrong_crc, 'batch', 'batches')} with a wrong CRC (marked)")
@@ -167,24 +167,24 @@ def _finish(reader: RecordReader, options: argparse.Namespace, told: int, target
         return INTERRUPTED
     context = run.context()
     found = any(context.ledger["requests"].values())
-    if not found and not told:
+    if not found and not written:
         complain(no_kafka(context))
-    elif not told:
+    elif not written:
         leaving = selection_of(options).text
         complain(f"no record matches {leaving}" if leaving else "no records in this input")
     lost = bool(damaged or unread or tally.wrong_crc)
-    return DONE if (found or told) and not lost else DAMAGED
+    return DONE if (found or written) and not lost else DAMAGED
 
 
 def _unread(counts: Any) -> str:
-    """The batches that could not be read (to their end), by reason; "" where there are none."""
+    """The batches that could not be read completely, by reason; "" if there are none."""
     usual = (batches.OK, batches.PARTIAL)
-    told = [
+    losses = [
         f"{_count(number, 'batch', 'batches')} {name.replace('_', ' ')}"
         for status, (name, number) in enumerate(zip(batches.RECORD_STATUSES, counts.tolist(), strict=True))
         if number and status not in usual
     ]
-    return ", ".join(told)
+    return ", ".join(losses)
 
 
 def _count(number: int, one: str, many: str) -> str:

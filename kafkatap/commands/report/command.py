@@ -1,4 +1,4 @@
-"""`kafkatap report`: from options to output."""
+"""`kafkatap report`: read captures, count, and write the report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "r
 
 
 def run(options: argparse.Namespace) -> int:
-    """Carry out `kafkatap report`; return its exit code."""
+    """Run the command; return its exit code."""
     if not gc.isenabled():  # `kafkatap.__main__` turned it off while modules were imported
         gc.freeze()
         gc.enable()

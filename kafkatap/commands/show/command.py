@@ -1,7 +1,7 @@
-"""`kafkatap show`: every message in order of time, one line each, or whole.
+"""`kafkatap show`: list messages in time order, one line each or whole.
 
-Files are read twice: once for what is asked for and what topics are called, once to tell it. What cannot be read twice
-(a pipe), or is not to be (`--stream`), is told as it comes.
+Files are read twice. The first pass finds the selected messages and the names of topics, the second prints them. A pipe
+is read once, and so are files with `--stream`: then messages are printed as they come.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class _Task:
         if index.run.interrupted:
             return INTERRUPTED
         printer = make_printer(options, Known(index.topic_names, index.node_names), self.definitions)
-        told = printer.print_all(read_messages(index, self.make_engine, self.collector(index)))
-        if told < index.total and sys.stderr.isatty():
-            complain(f"{told:,} of {index.total:,} messages shown")
-        return self.finish(index.run, told)
+        printed = printer.print_all(read_messages(index, self.make_engine, self.collector(index)))
+        if printed < index.total and sys.stderr.isatty():
+            complain(f"{printed:,} of {index.total:,} messages shown")
+        return self.finish(index.run, printed)
 
     def in_one_pass(self) -> int:
         options = self.options
@@ -96,8 +96,8 @@ class _Task:
             run = Run(options.captures, engine, watch=lambda done: bool(stop))
             printer = make_printer(options, Known(TopicNames(engine), nodes.names), self.definitions)
             messages = self.chosen(stream_messages(run, collector, self.selection))
-            told = printer.print_all(takewhile(lambda _: not stop, messages))
-        return INTERRUPTED if stop else self.finish(run, told)
+            printed = printer.print_all(takewhile(lambda _: not stop, messages))
+        return INTERRUPTED if stop else self.finish(run, printed)
 
     def chosen(self, messages: Iterable[Message]) -> Iterator[Message]:
         """What the options ask for, of messages as they come."""
@@ -107,7 +107,7 @@ class _Task:
             return islice(passed, options.number)
         return iter(deque(passed, options.tail)) if options.tail is not None else passed
 
-    def finish(self, run: Run, told: int) -> int:
+    def finish(self, run: Run, printed: int) -> int:
         """Say what is to be said of the captures; the exit code."""
         for file in run.damaged:
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'shown')}")
@@ -117,9 +117,9 @@ class _Task:
             return DAMAGED if run.damaged else DONE
         context = run.context()
         found = any(context.ledger["requests"].values())
-        if not found and not told:
+        if not found and not printed:
             complain(no_kafka(context))
-        elif not told:
+        elif not printed:
             only = [f"--only {self.options.only}"] if self.options.only else []
             complain(f"no message matches {' '.join([*filter(None, [self.selection.text]), *only])}")
         return DONE if found and not run.damaged else DAMAGED
