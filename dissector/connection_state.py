@@ -1,4 +1,4 @@
-"""A connection's state: what is known of it, and all that later packets can depend on.
+"""A connection's state: its known facts, and all that later packets can depend on.
 
 Spark hands connections from one split to the next. `ConnectionFacts` are what the next split has to know; the state as
 plain values is what two splits compare.
@@ -60,7 +60,7 @@ class ConnectionTables(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """What is known of a connection. Strings are as on the wire; None if they are unknown.
+    """The known facts of a connection. Strings are as on the wire; None if they are unknown.
 
     `client`: the direction that sends requests, -1 unknown. `protocol`: PROTOCOL_*. `answers_at_once`: KIP-219, 1 yes,
     0 no, -1 unknown. `head`: the packet of the first answered exchange, or that showed that it is TLS or foreign; 0.
@@ -80,7 +80,7 @@ class ConnectionFacts:
 
 
 def facts_of(tables: ConnectionTables, connection: int) -> ConnectionFacts:
-    """What is known of a connection."""
+    """The known facts of a connection."""
     row = tables.connections[connection]
     texts = {name: _text(tables, row[name]) for name in NAMES}
     return ConnectionFacts(
@@ -90,7 +90,7 @@ def facts_of(tables: ConnectionTables, connection: int) -> ConnectionFacts:
 
 
 def set_facts(tables: ConnectionTables, connection: int, facts: ConnectionFacts) -> None:
-    """Write what is known of a connection that began earlier to its row. The START chunk sets its serial."""
+    """Write the facts of a connection that began earlier to its row. The START chunk sets its serial."""
     row = tables.connections[connection]
     row.client = facts.client
     # Nobody knows where its frames begin, so Kafka has to be found again.

@@ -222,7 +222,7 @@ class Dissector:
     # Connections that are read in several runs.
 
     def connection_facts(self, connection: int) -> ConnectionFacts:
-        """What is known of a connection."""
+        """The known facts of a connection."""
         from .connection_state import facts_of
 
         return facts_of(self, connection)
@@ -240,7 +240,7 @@ class Dissector:
         return waiting_slots(self, connection)
 
     def resume(self, connection: int, facts: ConnectionFacts) -> None:
-        """Set what is known of a connection that began earlier: before its START chunk, which is OPENING_RESUMED."""
+        """Write the facts of a connection that began earlier. Call it before the START chunk, which is OPENING_RESUMED."""
         self.reserve(connection + 1)
         from .connection_state import set_facts
 

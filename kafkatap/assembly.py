@@ -7,7 +7,6 @@ half, so that each half may run in a thread of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,12 +94,6 @@ class Assembly:
             _NO_BYTES, assembler.pool, assembler.chunks[:0], len(assembler.connections), _NO_CONNECTIONS,
             _NO_CONNECTIONS, assembler.flows[:0], connections, rows, directions,
         )  # fmt: skip
-
-    @contextmanager
-    def uncounted(self) -> Iterator[None]:
-        """Within this context, packets and their payload are not counted: another run counts them."""
-        with self.assembler.uncounted():
-            yield
 
     def discount(self) -> Array:
         """Set all counts to 0: another run has them. Return the numbers of the open connections."""

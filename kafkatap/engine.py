@@ -28,6 +28,7 @@ from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
+from kafkatap.reassembly.dtypes import ROW_OPEN
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .assembly import Assembled, Assembly
@@ -168,7 +169,7 @@ class Engine:
     def uncounted(self) -> Iterator[None]:
         """Within this context packets and their payload are not counted: another run counts them."""
         before = self.packets, self.first, self.last
-        with self.assembly.uncounted():
+        with self.assembler.uncounted():
             yield
         self.packets, self.first, self.last = before
 
@@ -320,7 +321,7 @@ class Engine:
     def encrypted_share(self) -> float:
         """The part of the TCP payload so far that was TLS, 0 to 1."""
         total, known = self.assembler.payload_bytes, self.dissector.connections
-        used = self.assembler.connections["used"][: len(known)] == 1
+        used = self.assembler.connections["used"][: len(known)] == ROW_OPEN
         tls = np.flatnonzero(used & (known["protocol"][: len(used)] == PROTOCOL_TLS))
         skipped = self.dissector.streams["skipped_bytes"]
         encrypted = self._ended.bytes["encrypted"] + int(skipped[2 * tls].sum() + skipped[2 * tls + 1].sum())

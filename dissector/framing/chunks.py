@@ -58,7 +58,7 @@ from .tables import (
 )
 from .waiting import give_up
 
-#: How often a search buffer is searched with one chunk. Each search copies what is left.
+#: Searches of a search buffer for one chunk, at most. Each search copies the bytes that are left.
 SEARCHES = 8
 #: TLS records that show that a connection without a SYN is TLS.
 TLS_RECORDS = 3

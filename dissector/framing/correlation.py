@@ -61,7 +61,7 @@ Frame = namedtuple("Frame", "buf at end limit source first last packet_first pac
 
 @helper
 def _clear_exchange(x):  # type: ignore[no-untyped-def]
-    """Set an exchange to what is known before any frame."""
+    """Set the fields of an exchange to their values before any frame."""
     x.request_first = NO_TIME
     x.request_last = NO_TIME
     x.response_first = NO_TIME
