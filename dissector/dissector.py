@@ -240,7 +240,7 @@ class Dissector:
         return waiting_slots(self, connection)
 
     def resume(self, connection: int, facts: ConnectionFacts) -> None:
-        """Write the facts of a connection that began earlier. Call it before the START chunk, which is OPENING_RESUMED."""
+        """Write the facts of a connection that began earlier: before its START chunk, which is OPENING_RESUMED."""
         self.reserve(connection + 1)
         from .connection_state import set_facts
 
