@@ -26,7 +26,7 @@ from . import tasks
 from .output.merged_connections import merged_connections, merged_rows
 from .output.split_tables import SplitResult
 from .splits.located_split import LocatedSplit
-from .splits.plan import Corrections, Plan, make_plan, shipped
+from .splits.plan import Corrections, Plan, make_plan
 from .splits.proof import prove
 from .splits.survey import SplitSurvey
 from .splits.surveys import Surveys
@@ -34,13 +34,11 @@ from .splits.task_rows import (
     COUNTS,
     OUTCOME,
     SCHEMA,
-    SEAM,
     SURVEY,
-    CutInput,
-    DecodeInput,
     ReadOptions,
     Row,
     batch_of,
+    decode_inputs,
     surveys_of,
     task_row,
 )  # fmt: skip
@@ -83,7 +81,6 @@ class Captures:
     checkpoint: Checkpoint | None = None
     keep_open: bool = False
     _kept: list[DataFrame] = field(default_factory=list)
-    _seams: list[tuple[DataFrame, set[int]]] = field(default_factory=list)
 
     @cached_property
     def paths(self) -> list[str]:
@@ -108,8 +105,6 @@ class Captures:
         rows = [task_row(i, found.places[i]) for i in splits]
         frame = self._run(self._frame(rows, len(found.places)), tasks.SurveyTask(self.options)).persist()
         self._kept.append(frame)
-        self._seams = [(other, mine - set(splits)) for other, mine in self._seams]
-        self._seams.append((frame, set(splits)))
         return surveys_of(_collected(frame, SURVEY))
 
     def _frame(self, rows: Sequence[Row], splits: int) -> DataFrame:
@@ -157,12 +152,12 @@ class Captures:
         frames: list[tuple[DataFrame, set[int]]] = []
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
-            task = tasks.DecodeTask(options, plan.bases, plan.topic_names, None, staging, counting)
+            task = tasks.DecodeTask(options, plan.topic_names, None, staging, counting)
             frame = self._run(self._inputs(plan, splits), task).persist()
             self._kept.append(frame)
             frames[:] = [(other, mine - splits) for other, mine in frames]
             frames.append((frame, set(splits)))
-            return {split: pickle.loads(payload) for split, _, _, _, payload in _collected(frame, OUTCOME)}
+            return {split: pickle.loads(payload) for split, _, payload in _collected(frame, OUTCOME)}
 
         def plan(corrections: Corrections) -> Plan:
             return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
@@ -174,45 +169,10 @@ class Captures:
         return ProvedPlan(made, results, frames)
 
     def _inputs(self, plan: Plan, splits: set[int]) -> DataFrame:
-        """The inputs of these splits: their tasks, and their seams from wherever they are."""
+        """The inputs of these splits."""
         places = self.places
-        rows = [
-            task_row(t.split, DecodeInput(places[t.split] if t.split < len(places) else None, t))
-            for t in plan.tasks
-            if t.split in splits
-        ]
-        if plan.resumed in splits and self.checkpoint is not None:
-            left = self.checkpoint.flows
-            for key in plan.tasks[0].primed:
-                rows.append((plan.resumed, plan.resumed, SEAM, key, left[key].seam.dump()))
-        frame = self._local(rows)
-        owners = [(source, flow, owner) for source, flow, owner in shipped(plan) if owner in splits]
-        if owners:
-            frame = self._with_seams(frame, owners)
-        wanted = []
-        for source, heads in plan.missing.items():
-            receivers = {flow: plan.owners[flow, source] for flow in heads if plan.owners[flow, source] in splits}
-            if receivers:
-                cut = CutInput(places[source], {flow: heads[flow] for flow in receivers}, receivers)
-                wanted.append(task_row(source, cut))
-        if wanted:
-            frame = frame.union(self._run(self._frame(wanted, len(places)), tasks.CutTask()))
-        return self._spread(frame, len(places) + 1).sortWithinPartitions("split", "kind")
-
-    def _with_seams(self, frame: DataFrame, owners: Sequence[tuple[int, bytes, int]]) -> DataFrame:
-        """Add the seams that the survey cut out: (split that it is from, flow, split that receives it)."""
-        sources, flows, receivers = zip(*owners, strict=True)
-        table = pa.table({
-            "source": pa.array(sources, pa.int32()), "flow": pa.array(flows, pa.binary()),
-            "owner": pa.array(receivers, pa.int32()),
-        })  # fmt: skip
-        known = F.broadcast(self.spark.createDataFrame(table))
-        for seams, mine in self._seams:
-            if mine & set(sources):
-                cut = seams.where((F.col("kind") == SEAM) & F.col("source").isin(sorted(mine)))
-                to = cut.join(known, ["source", "flow"])
-                frame = frame.union(to.select(F.col("owner").alias("split"), "source", "kind", "flow", "payload"))
-        return frame
+        rows = [task_row(i.task.split, i) for i in decode_inputs(plan, splits, places, self.checkpoint)]
+        return self._spread(self._local(rows), len(places) + 1)
 
     # ------------------------------------------------------------ tables
 
@@ -225,7 +185,7 @@ class Captures:
         if name == "ledger":
             return self.spark.createDataFrame(to_microseconds(ledger_table(self.context)))
         plan = self._planned.plan
-        task = tasks.DecodeTask(self._resolved, plan.bases, plan.topic_names, table=name)
+        task = tasks.DecodeTask(self._resolved, plan.topic_names, table=name)
         frame = self._run(self._inputs(plan, {t.split for t in plan.tasks}), task, spark_schema(name))
         return merged_connections(frame) if name == "connections" else frame
 
@@ -321,7 +281,7 @@ class ProvedPlan:
     @property
     def bytes_shuffled(self) -> int:
         """Bytes of packets that one split sent to another."""
-        return sum(result.received for result in self.results.values())
+        return sum(result.followed for result in self.results.values())
 
     @property
     def notes(self) -> list[str]:
@@ -349,8 +309,7 @@ def _summed(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dic
 def _collected(frame: DataFrame, kind: str) -> list[Row]:
     """The rows of one kind, on the driver."""
     table = frame.where(F.col("kind") == kind).toArrow()
-    columns = [table[name].to_pylist() for name in ("split", "source", "kind", "flow", "payload")]
-    return list(zip(*columns, strict=True))
+    return list(zip(*(table[name].to_pylist() for name in ("split", "kind", "payload")), strict=True))
 
 
 def spark_schema(name: str) -> Any:

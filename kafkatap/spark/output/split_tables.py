@@ -26,9 +26,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 from ...partitions import broker_names, exchange_times, to_microseconds
 from ..splits.checkpoint import OpenFlow
 from ..splits.decode import Outcome, SplitRun
-from ..splits.located_split import LocatedSplit
 from ..splits.open_flows import open_flows
-from ..splits.split_engine import NOTHING
 from ..splits.task_rows import COUNTS, OUTCOME, ReadOptions, Row, batch_of
 from .publish import Staging, Written
 
@@ -45,8 +43,8 @@ GATHER = 50_000
 @dataclass(slots=True)
 class SplitResult:
     """The result of decoding a split. `first`, `last`: times of its own packets. `open_flows`: the flows that stay open
-    at its end. `connections`: rows of the connections that other splits share. `written`: its files. `received`: bytes
-    of seams that it received from other splits."""
+    at its end. `connections`: rows of the connections that other splits share. `written`: its files. `followed`:
+    bytes of packets of later splits that it read."""
 
     outcome: Outcome
     first: int | None = None
@@ -54,26 +52,22 @@ class SplitResult:
     written: list[Written] = field(default_factory=list)
     connections: Any = None
     open_flows: dict[bytes, OpenFlow] = field(default_factory=dict)
-    received: int = 0
+    followed: int = 0
 
 
 class SplitTables:
-    """Makes the table rows of one split. `received`: bytes of seams that the split received."""
+    """Makes the table rows of one split."""
 
     def __init__(
         self,
         options: ReadOptions,
         table: str | None,
         staging: Staging | None,
-        source: LocatedSplit | None,
-        received: int,
     ) -> None:
         from kafkatap.dissector.programs.loading import load_programs
 
         self._options = options
         self._table = table
-        self._source = source
-        self._received = received
         self._collector: RecordCollector | None = None
         if table == "records" or (staging is not None and options.records):
             self._collector = RecordCollector(load_programs("records", options.definitions))
@@ -104,7 +98,7 @@ class SplitTables:
                 files += staging.write(name, table, split, part, *partitions.of(table))
             else:
                 files += staging.write(name, table, split, part)
-        return self._result(run, files, shared, counts, _open_flows(run, self._source))
+        return self._result(run, files, shared, counts, _open_flows(run))
 
     def count(self, run: SplitRun, reader: SplitReader | None) -> pa.RecordBatch:
         """A row OUTCOME with the rows of connections, and a row COUNTS, for reports."""
@@ -180,19 +174,18 @@ class SplitTables:
         left: dict[bytes, OpenFlow] | None = None,
     ) -> pa.RecordBatch:
         split, engine = run.task.split, run.engine
-        done = SplitResult(run.outcome, engine.first, engine.last, files, connections, left or {}, self._received)
-        rows: list[Row] = [(split, split, OUTCOME, None, pickle.dumps(done))]
+        done = SplitResult(run.outcome, engine.first, engine.last, files, connections, left or {}, run.bytes_followed)
+        rows: list[Row] = [(split, OUTCOME, pickle.dumps(done))]
         if counts is not None:
-            rows.append((split, split, COUNTS, None, _serialized(rows_of_counts(counts, run.engine))))
+            rows.append((split, COUNTS, _serialized(rows_of_counts(counts, run.engine))))
         return batch_of(rows)
 
 
-def _open_flows(run: SplitRun, source: LocatedSplit | None) -> dict[bytes, OpenFlow]:
+def _open_flows(run: SplitRun) -> dict[bytes, OpenFlow]:
     """The flows that stay open at the end of a run, each with the packets that restore its state."""
     if not run.open_flows:
         return {}
-    own = {} if source is None else source.cut(dict.fromkeys(run.open_flows, NOTHING))
-    return open_flows(run, {key: run.packets_of(key, own) for key in run.open_flows})
+    return open_flows(run, run.packets_of_open_flows())
 
 
 def _serialized(table: pa.Table) -> bytes:
