@@ -190,7 +190,7 @@ def _read_batch(
     if shared:
         rows = pa.concat_tables(shared)
         is_open = pc.is_in(
-            rows["connection"], pa.array([f.state.history.connection for f in flows.values()], pa.int64())
+            rows["connection"], pa.array([f.state.history.facts.key for f in flows.values()], pa.int64())
         )
         still_open, ended = rows.filter(is_open), rows.filter(pc.invert(is_open))
         if ended.num_rows:
