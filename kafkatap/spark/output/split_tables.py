@@ -6,7 +6,6 @@ Records are spilled to a temporary file until all exchanges of the split are fin
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,10 +25,8 @@ from kafkatap.reports.counting.counts import ReportCounts
 from ...partitions import broker_names, exchange_times, to_microseconds
 from ..splits.checkpoint import OpenFlow
 from ..splits.decode import Outcome, SplitRun
-from ..splits.located_split import LocatedSplit
 from ..splits.open_flows import open_flows
-from ..splits.split_engine import NOTHING
-from ..splits.task_rows import COUNTS, OUTCOME, ReadOptions, Row, batch_of
+from ..splits.task_rows import ReadOptions
 from .publish import Staging, Written
 
 if TYPE_CHECKING:
@@ -44,36 +41,37 @@ GATHER = 50_000
 
 @dataclass(slots=True)
 class SplitResult:
-    """The result of decoding a split. `first`, `last`: times of its own packets. `open_flows`: the flows that stay open
-    at its end. `connections`: rows of the connections that other splits share. `written`: its files. `received`: bytes
-    of seams that it received from other splits."""
+    """The result of decoding a split.
+
+    `first`, `last`: times of its own packets. `written`: its files. `connections`: rows of its connections, and
+    `shared`: rows of those that other splits share. `counts`: rows of counts (`reports.counting.count_rows`).
+    `open_flows`: the flows that stay open at its end. `followed`: bytes of packets of later splits that it read.
+    """
 
     outcome: Outcome
     first: int | None = None
     last: int | None = None
     written: list[Written] = field(default_factory=list)
-    connections: Any = None
+    connections: pa.Table | None = None
+    shared: pa.Table | None = None
+    counts: pa.Table | None = None
     open_flows: dict[bytes, OpenFlow] = field(default_factory=dict)
-    received: int = 0
+    followed: int = 0
 
 
 class SplitTables:
-    """Makes the table rows of one split. `received`: bytes of seams that the split received."""
+    """Makes the table rows of one split."""
 
     def __init__(
         self,
         options: ReadOptions,
         table: str | None,
         staging: Staging | None,
-        source: LocatedSplit | None,
-        received: int,
     ) -> None:
         from kafkatap.dissector.programs.loading import load_programs
 
         self._options = options
         self._table = table
-        self._source = source
-        self._received = received
         self._collector: RecordCollector | None = None
         if table == "records" or (staging is not None and options.records):
             self._collector = RecordCollector(load_programs("records", options.definitions))
@@ -87,39 +85,53 @@ class SplitTables:
             if name == self._table:
                 yield from to_microseconds(table).to_batches()
 
-    def write(self, run: SplitRun, reader: SplitReader | None, staging: Staging) -> pa.RecordBatch:
-        """Write the rows of all tables; return a row OUTCOME and a row COUNTS."""
+    def write(self, run: SplitRun, reader: SplitReader | None, staging: Staging) -> SplitResult:
+        """Write the rows of all tables, and count for reports."""
         split = run.task.split
         counts = ReportCounts(by_topic=self._options.by_topic)
-        files: list[Written] = []
+        result = SplitResult(run.outcome)
         partitions = _ExchangePartitions()
-        shared = None
         made = self._made(run, reader, {"exchanges", "results", "connections"}, counts)
         for part, (name, table) in enumerate(made):
             if name == "connections":
-                shared, table = run.split_shared(table)
+                result.shared, result.connections = run.split_shared(table)
+                table = result.connections
             if name == "exchanges":
                 partitions.add(table)
             if name in ("results", "records"):
-                files += staging.write(name, table, split, part, *partitions.of(table))
+                result.written += staging.write(name, table, split, part, *partitions.of(table))
             else:
-                files += staging.write(name, table, split, part)
-        return self._result(run, files, shared, counts, _open_flows(run, self._source))
+                result.written += staging.write(name, table, split, part)
+        result.counts = rows_of_counts(counts, run.engine)
+        result.open_flows = _open_flows(run)
+        return self._filled(result, run)
 
-    def count(self, run: SplitRun, reader: SplitReader | None) -> pa.RecordBatch:
-        """A row OUTCOME with the rows of connections, and a row COUNTS, for reports."""
+    def count(self, run: SplitRun, reader: SplitReader | None) -> SplitResult:
+        """Count for reports."""
         counts = ReportCounts(by_topic=self._options.by_topic)
         for batch in self._selected(run, reader):
             counts.add(batch)
-        context = run.context()
-        connections = tables.connections_table(context.connections, context)
-        return self._result(run, [], connections, counts)
+        result = self._with_connections(run)
+        result.counts = rows_of_counts(counts, run.engine)
+        return result
 
-    def prove(self, run: SplitRun, reader: SplitReader | None) -> pa.RecordBatch:
-        """A row OUTCOME alone, which proves the plan."""
+    def prove(self, run: SplitRun, reader: SplitReader | None) -> SplitResult:
+        """Only prove the plan."""
         for _ in run.batches(reader):
             pass
-        return self._result(run, [])
+        return self._with_connections(run)
+
+    @staticmethod
+    def _with_connections(run: SplitRun) -> SplitResult:
+        context = run.context()
+        rows = tables.connections_table(context.connections, context)
+        shared, own = run.split_shared(rows)
+        return SplitTables._filled(SplitResult(run.outcome, connections=own, shared=shared), run)
+
+    @staticmethod
+    def _filled(result: SplitResult, run: SplitRun) -> SplitResult:
+        result.first, result.last, result.followed = run.engine.first, run.engine.last, run.bytes_followed
+        return result
 
     # ------------------------------------------------------------
 
@@ -171,38 +183,12 @@ class SplitTables:
         if "results" in wanted:
             yield "results", tables.results_table(results, context)
 
-    def _result(
-        self,
-        run: SplitRun,
-        files: list[Written],
-        connections: Any = None,
-        counts: ReportCounts | None = None,
-        left: dict[bytes, OpenFlow] | None = None,
-    ) -> pa.RecordBatch:
-        split, engine = run.task.split, run.engine
-        done = SplitResult(run.outcome, engine.first, engine.last, files, connections, left or {}, self._received)
-        rows: list[Row] = [(split, split, OUTCOME, None, pickle.dumps(done))]
-        if counts is not None:
-            rows.append((split, split, COUNTS, None, _serialized(rows_of_counts(counts, run.engine))))
-        return batch_of(rows)
 
-
-def _open_flows(run: SplitRun, source: LocatedSplit | None) -> dict[bytes, OpenFlow]:
+def _open_flows(run: SplitRun) -> dict[bytes, OpenFlow]:
     """The flows that stay open at the end of a run, each with the packets that restore its state."""
     if not run.open_flows:
         return {}
-    own = {} if source is None else source.cut(dict.fromkeys(run.open_flows, NOTHING))
-    return open_flows(run, {key: run.packets_of(key, own) for key in run.open_flows})
-
-
-def _serialized(table: pa.Table) -> bytes:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-        stream.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return open_flows(run, run.packets_of_open_flows())
 
 
 class _SpilledRecords:
