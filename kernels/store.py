@@ -78,7 +78,7 @@ def cache_root() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "kafkatap"
 
 
-def _open_root() -> Path:
+def open_root() -> Path:
     """Return `cache_root`, created if it is missing.
 
     If it cannot be written, and KAFKATAP_CACHE is not set, return a folder of this user among the temporary files:
@@ -199,7 +199,7 @@ def built(modules: Sequence[str], **settings: str) -> Path | None:
 
 
 def _kept(name: str, modules: Sequence[str], settings: dict[str, str], build: bool = True) -> Path | None:
-    root = _open_root()
+    root = open_root()
     if not trusted(root):
         _note(f"{root} is not this user's alone (mode 0700 wanted); compiled kernels are not kept", always=True)
         return None
