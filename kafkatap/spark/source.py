@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 )  # fmt: skip
 
 from ..captures.splits import SPLIT_SIZE, Split, SplitReader, find_record, first_descriptions, plan_splits
-from ..captures.storage import expand, open_input
+from ..captures.storage import find, open_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ class PcapReader(DataSourceReader):
         self._patterns = json.loads(options["paths"]) if options.get("paths") else [str(options["path"])]
 
     def partitions(self) -> list[InputPartition]:
-        return [SplitPartition(split) for split in plan_splits(expand(self._patterns), self._split_size)]
+        return [SplitPartition(split) for split in plan_splits(find(self._patterns), self._split_size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SplitPartition)
