@@ -27,7 +27,6 @@ from .storage import File, InputFile, open_input, read_range
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-SPLIT_SIZE = 64 << 20
 #: Bytes after a split's start that a chain of records must span. The second window is for huge blocks of pcapng.
 _WINDOWS = (512 << 10, 17 << 20)
 #: Bytes that are read past a split's end, for its last record.
@@ -76,7 +75,7 @@ class Split:
 # ---------------------------------------------------------------- planning
 
 
-def plan_splits(files: Sequence[File], size: int = SPLIT_SIZE) -> list[Split]:
+def plan_splits(files: Sequence[File], size: int) -> list[Split]:
     """Cut each file into splits of equal length, at most `size` bytes (0: whole files), in the order of the files.
 
     Only the heads of longer files are read. Compressed files, files that are no captures, and files that cannot be
@@ -128,11 +127,6 @@ def _window(file: InputFile, start: int, count: int) -> Bytes:
             break
         done += got
     return data[:done]
-
-
-def first_descriptions(path: str) -> bytes:
-    """The section headers and interface descriptions before the first packet of a pcapng."""
-    return _first_descriptions(read_range(path, 0, _HEAD))
 
 
 def _first_descriptions(data: bytes) -> bytes:

@@ -22,6 +22,7 @@ from ..captures.storage import File, find
 from ..partitions import to_microseconds
 from . import tasks
 from .cluster.cores import cores_of
+from .cluster.executors import checked, setup_error
 from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
 from .output.summing import report_of, sum_rows
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from kafkatap.reports.model import Report
 
+    from .cluster.shared_folders import SharedFolders
     from .output.publish import Staging
     from .splits.checkpoint import Checkpoint
 
@@ -60,10 +62,10 @@ class Captures:
     `split_size`: bytes of a split (None: of the total size and the number of cores; 0: whole files). `strict`: raise
     DamagedCaptureError if a capture is damaged. FileNotFoundError if a pattern matches nothing. For streams: `listed`,
     the files, in place of `captures`; `checkpoint` and `keep_open`, what earlier batches left, and whether more will
-    come.
+    come. `folders`: what executors have to share with the driver. `spark` None: tasks run in this process.
     """
 
-    spark: SparkSession
+    spark: SparkSession | None
     captures: str | Sequence[str]
     split_size: int | None = None
     options: ReadOptions = field(default_factory=ReadOptions)
@@ -72,6 +74,7 @@ class Captures:
     checkpoint: Checkpoint | None = None
     keep_open: bool = False
     listed: Sequence[File] | None = None
+    folders: SharedFolders | None = None
 
     @cached_property
     def files(self) -> list[File]:
@@ -79,13 +82,19 @@ class Captures:
             return list(self.listed)
         return find(self.captures) if self.captures else []
 
+    @property
+    def paths(self) -> list[str]:
+        return [file.path for file in self.files]
+
     # ------------------------------------------------------------ survey
 
     @cached_property
     def _surveyed(self) -> Surveys:
         size = self.split_size
         if size is None:
-            size = choose_split_size(sum(file.size for file in self.files), cores_of(self.spark))
+            size = choose_split_size(
+                sum(file.size for file in self.files), None if self.spark is None else cores_of(self.spark)
+            )
         packs = pack_splits(plan_splits(self.files, size), size)
         found = Surveys([LocatedSplit(pack) for pack in packs], size)
         done = self.begin("survey", len(found.places))
@@ -100,18 +109,25 @@ class Captures:
 
     def _survey(self, found: Surveys, splits: list[int]) -> dict[int, SplitSurvey]:
         inputs = tuple(dump(SurveyInput(i, found.places[i])) for i in splits)
-        return results_of(self._rows(tasks.SurveyTask(self.options, inputs), len(inputs), SCHEMA).toArrow())
+        return self._results(tasks.SurveyTask(self.options, inputs))
 
-    def _rows(self, task: Any, inputs: int, schema: Any) -> DataFrame:
+    def _results(self, task: tasks.SurveyTask | tasks.DecodeTask) -> dict[int, Any]:
+        """The results of a task, by split."""
+        if self.spark is None:
+            return tasks.results_here(task)
+        try:
+            return results_of(self._rows(task, SCHEMA).toArrow())
+        except Exception as error:
+            raise setup_error(error) or error from None
+
+    def _rows(self, task: tasks.SurveyTask | tasks.DecodeTask, schema: Any) -> DataFrame:
         """The rows that a task yields, with a partition for each of its inputs."""
-
-        def run(batches: Any) -> Any:
-            return task(batches)
-
-        return self.spark.range(0, inputs, 1, max(inputs, 1)).mapInArrow(run, schema)
+        assert self.spark is not None
+        count = len(task.inputs)
+        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(checked(task, self.folders), schema)
 
     @property
-    def _resolved(self) -> ReadOptions:
+    def resolved(self) -> ReadOptions:
         """The options with absolute times: relative ones count from the first packet of all captures."""
         if self.options.selection.is_resolved:
             return self.options
@@ -132,12 +148,12 @@ class Captures:
 
         `staging`: write the rows of all tables there. `counting`, `by_topic`: count for reports, also by topic.
         """
-        options = replace(self._resolved, by_topic=by_topic)
+        options = replace(self.resolved, by_topic=by_topic)
         surveys = self._surveyed
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
             task = self._task(plan, splits, options, staging=staging, counting=counting)
-            return results_of(self._rows(task, len(task.inputs), SCHEMA).toArrow())
+            return self._results(task)
 
         def plan(corrections: Corrections) -> Plan:
             return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
@@ -160,16 +176,20 @@ class Captures:
         if name not in TABLES:
             raise ValueError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
         if name in ("connections", "files", "ledger"):
-            return self.spark.createDataFrame(to_microseconds(self._small_table(name)))
-        plan = self._planned.plan
-        task = self._task(plan, {t.split for t in plan.tasks}, self._resolved, table=name)
-        return self._rows(task, len(task.inputs), spark_schema(name))
+            assert self.spark is not None
+            return self.spark.createDataFrame(self.small_table(name))
+        return self._rows(self.decode_task(name), spark_schema(name))
 
-    def _small_table(self, name: str) -> pa.Table:
-        """A table that the driver holds."""
+    def decode_task(self, table: str) -> tasks.DecodeTask:
+        """The task that yields the rows of `exchanges`, `results` or `records`."""
+        plan = self._planned.plan
+        return self._task(plan, {t.split for t in plan.tasks}, self.resolved, table=table)
+
+    def small_table(self, name: str) -> pa.Table:
+        """`connections`, `files` or `ledger`, which the driver holds, times in microseconds."""
         if name == "connections":
-            return self._planned.connections()
-        return files_table(self.context) if name == "files" else ledger_table(self.context)
+            return to_microseconds(self._planned.connections())
+        return to_microseconds(files_table(self.context) if name == "files" else ledger_table(self.context))
 
     def report(self, by: str = "api") -> Report:
         """The reports of `kafkatap report`. `by`: api, client, broker, version or topic."""
