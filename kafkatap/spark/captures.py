@@ -5,49 +5,41 @@ All work goes through DataFrames and functions of Arrow batches, so that it runs
 
 from __future__ import annotations
 
-import io
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812
 
 from kafkatap.reports.batch import Context
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 
 from ..analysis import UnreadableCaptureError
-from ..captures.splits import SPLIT_SIZE, plan_splits
-from ..captures.storage import expand
+from ..captures.packs import choose_split_size, pack_splits
+from ..captures.splits import plan_splits
+from ..captures.storage import File, find
 from ..partitions import to_microseconds
 from . import tasks
-from .output.merged_connections import merged_connections, merged_rows
+from .cluster.cores import cores_of
+from .cluster.executors import checked, setup_error
+from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
+from .output.summing import report_of, sum_rows
+from .splits.decode import sum_ledgers
 from .splits.located_split import LocatedSplit
 from .splits.plan import Corrections, Plan, make_plan
 from .splits.proof import prove
 from .splits.survey import SplitSurvey
 from .splits.surveys import Surveys
-from .splits.task_rows import (
-    COUNTS,
-    OUTCOME,
-    SCHEMA,
-    SURVEY,
-    ReadOptions,
-    Row,
-    batch_of,
-    decode_inputs,
-    surveys_of,
-    task_row,
-)  # fmt: skip
+from .splits.task_rows import SCHEMA, ReadOptions, SurveyInput, decode_inputs, dump, results_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kafkatap.reports.model import Report
 
+    from .cluster.shared_folders import SharedFolders
     from .output.publish import Staging
     from .splits.checkpoint import Checkpoint
 
@@ -67,66 +59,75 @@ def _quiet(stage: str, tasks: int) -> Callable[[], None]:
 class Captures:
     """Captures (paths, folders, globs, URIs) on `spark`. Nothing is read before a table is needed.
 
-    `split_size`: bytes of a split. `strict`: raise DamagedCaptureError if a capture is damaged. FileNotFoundError if a
-    pattern matches nothing. `checkpoint`, `keep_open`: for streams, what earlier batches left, and whether more will
-    come.
+    `split_size`: bytes of a split (None: of the total size and the number of cores; 0: whole files). `strict`: raise
+    DamagedCaptureError if a capture is damaged. FileNotFoundError if a pattern matches nothing. For streams: `listed`,
+    the files, in place of `captures`; `checkpoint` and `keep_open`, what earlier batches left, and whether more will
+    come. `folders`: what executors have to share with the driver. `spark` None: tasks run in this process.
     """
 
-    spark: SparkSession
+    spark: SparkSession | None
     captures: str | Sequence[str]
-    split_size: int = SPLIT_SIZE
+    split_size: int | None = None
     options: ReadOptions = field(default_factory=ReadOptions)
     strict: bool = False
     begin: Begin = _quiet
     checkpoint: Checkpoint | None = None
     keep_open: bool = False
-    _kept: list[DataFrame] = field(default_factory=list)
+    listed: Sequence[File] | None = None
+    folders: SharedFolders | None = None
 
     @cached_property
+    def files(self) -> list[File]:
+        if self.listed is not None:
+            return list(self.listed)
+        return find(self.captures) if self.captures else []
+
+    @property
     def paths(self) -> list[str]:
-        return expand(self.captures) if self.captures else []
+        return [file.path for file in self.files]
 
     # ------------------------------------------------------------ survey
 
     @cached_property
     def _surveyed(self) -> Surveys:
-        found = Surveys([LocatedSplit(split) for split in plan_splits(self.paths, self.split_size)])
+        size = self.split_size
+        if size is None:
+            size = choose_split_size(
+                sum(file.size for file in self.files), None if self.spark is None else cores_of(self.spark)
+            )
+        packs = pack_splits(plan_splits(self.files, size), size)
+        found = Surveys([LocatedSplit(pack) for pack in packs], size)
         done = self.begin("survey", len(found.places))
         found.run(lambda splits: self._survey(found, splits))
         done()
         damaged = [f"{info.path}: {info.damage}" for info in found.files() if info.damage]
         if self.strict and damaged:
             raise DamagedCaptureError(damaged[0])
-        if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.paths):
+        if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
         return found
 
     def _survey(self, found: Surveys, splits: list[int]) -> dict[int, SplitSurvey]:
-        rows = [task_row(i, found.places[i]) for i in splits]
-        frame = self._run(self._frame(rows, len(found.places)), tasks.SurveyTask(self.options)).persist()
-        self._kept.append(frame)
-        return surveys_of(_collected(frame, SURVEY))
+        inputs = tuple(dump(SurveyInput(i, found.places[i])) for i in splits)
+        return self._results(tasks.SurveyTask(self.options, inputs))
 
-    def _frame(self, rows: Sequence[Row], splits: int) -> DataFrame:
-        """Rows of SCHEMA, with a partition for each split."""
-        return self._spread(self._local(rows), splits)
+    def _results(self, task: tasks.SurveyTask | tasks.DecodeTask) -> dict[int, Any]:
+        """The results of a task, by split."""
+        if self.spark is None:
+            return tasks.results_here(task)
+        try:
+            return results_of(self._rows(task, SCHEMA).toArrow())
+        except Exception as error:
+            raise setup_error(error) or error from None
 
-    def _local(self, rows: Sequence[Row]) -> DataFrame:
-        return self.spark.createDataFrame(pa.Table.from_batches([batch_of(rows)]))
-
-    @staticmethod
-    def _spread(frame: DataFrame, splits: int) -> DataFrame:
-        return frame.repartitionById(splits, "split")
-
-    @staticmethod
-    def _run(frame: DataFrame, task: Any, schema: Any = SCHEMA) -> DataFrame:
-        def run(batches: Any) -> Any:
-            return task(batches)
-
-        return frame.mapInArrow(run, schema)
+    def _rows(self, task: tasks.SurveyTask | tasks.DecodeTask, schema: Any) -> DataFrame:
+        """The rows that a task yields, with a partition for each of its inputs."""
+        assert self.spark is not None
+        count = len(task.inputs)
+        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(checked(task, self.folders), schema)
 
     @property
-    def _resolved(self) -> ReadOptions:
+    def resolved(self) -> ReadOptions:
         """The options with absolute times: relative ones count from the first packet of all captures."""
         if self.options.selection.is_resolved:
             return self.options
@@ -147,17 +148,12 @@ class Captures:
 
         `staging`: write the rows of all tables there. `counting`, `by_topic`: count for reports, also by topic.
         """
-        options = replace(self._resolved, by_topic=by_topic)
+        options = replace(self.resolved, by_topic=by_topic)
         surveys = self._surveyed
-        frames: list[tuple[DataFrame, set[int]]] = []
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
-            task = tasks.DecodeTask(options, plan.topic_names, None, staging, counting)
-            frame = self._run(self._inputs(plan, splits), task).persist()
-            self._kept.append(frame)
-            frames[:] = [(other, mine - splits) for other, mine in frames]
-            frames.append((frame, set(splits)))
-            return {split: pickle.loads(payload) for split, _, payload in _collected(frame, OUTCOME)}
+            task = self._task(plan, splits, options, staging=staging, counting=counting)
+            return self._results(task)
 
         def plan(corrections: Corrections) -> Plan:
             return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
@@ -166,13 +162,12 @@ class Captures:
         finished = self.begin("decode", splits)
         made, results = prove(plan, decode, lambda result: result.outcome)
         finished()
-        return ProvedPlan(made, results, frames)
+        return ProvedPlan(made, results)
 
-    def _inputs(self, plan: Plan, splits: set[int]) -> DataFrame:
-        """The inputs of these splits."""
-        places = self.places
-        rows = [task_row(i.task.split, i) for i in decode_inputs(plan, splits, places, self.checkpoint)]
-        return self._spread(self._local(rows), len(places) + 1)
+    def _task(self, plan: Plan, splits: Container[int], options: ReadOptions, **purpose: Any) -> tasks.DecodeTask:
+        """The task that decodes these splits."""
+        inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.places, self.checkpoint))
+        return tasks.DecodeTask(options, inputs, dump(plan.topic_names), **purpose)
 
     # ------------------------------------------------------------ tables
 
@@ -180,26 +175,30 @@ class Captures:
         """One of the tables of `reports.tables` as a DataFrame, times in microseconds."""
         if name not in TABLES:
             raise ValueError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
-        if name == "files":
-            return self.spark.createDataFrame(to_microseconds(files_table(self.context)))
-        if name == "ledger":
-            return self.spark.createDataFrame(to_microseconds(ledger_table(self.context)))
+        if name in ("connections", "files", "ledger"):
+            assert self.spark is not None
+            return self.spark.createDataFrame(self.small_table(name))
+        return self._rows(self.decode_task(name), spark_schema(name))
+
+    def decode_task(self, table: str) -> tasks.DecodeTask:
+        """The task that yields the rows of `exchanges`, `results` or `records`."""
         plan = self._planned.plan
-        task = tasks.DecodeTask(self._resolved, plan.topic_names, table=name)
-        frame = self._run(self._inputs(plan, {t.split for t in plan.tasks}), task, spark_schema(name))
-        return merged_connections(frame) if name == "connections" else frame
+        return self._task(plan, {t.split for t in plan.tasks}, self.resolved, table=table)
+
+    def small_table(self, name: str) -> pa.Table:
+        """`connections`, `files` or `ledger`, which the driver holds, times in microseconds."""
+        if name == "connections":
+            return to_microseconds(self._planned.connections())
+        return to_microseconds(files_table(self.context) if name == "files" else ledger_table(self.context))
 
     def report(self, by: str = "api") -> Report:
-        """The reports of `kafkatap report`, added up by Spark. `by`: api, client, broker, version or topic."""
-        from .output.summing import report_of
-
+        """The reports of `kafkatap report`. `by`: api, client, broker, version or topic."""
         proved = self.prove(counting=True, by_topic=by == "topic")
         context = self.context_of(proved)
         return report_of(
-            proved.counts(), merged_rows([result.connections for result in proved.results.values()]),
-            files_table(context), ledger_table(context), by=by, not_captured=context.not_captured,
-            definitions=self.options.definitions, topic_names=proved.plan.topic_names,
-            selected=self.options.selection.text,
+            proved.counts(), proved.connections(), files_table(context), ledger_table(context), by=by,
+            not_captured=context.not_captured, definitions=self.options.definitions,
+            topic_names=proved.plan.topic_names, selected=self.options.selection.text,
         )  # fmt: skip
 
     @cached_property
@@ -211,7 +210,7 @@ class Captures:
         """`context` of a proved plan; with a checkpoint, of all batches together."""
         before = self.checkpoint
         done = list(planned.results.values())
-        ledger = _summed([d.outcome.ledger for d in done] + ([before.ledger] if before is not None else []))
+        ledger = sum_ledgers([d.outcome.ledger for d in done] + ([before.ledger] if before is not None else []))
         payload = ledger.get("payload bytes", {})
         total = payload.get("total", 0)
         times = [(d.first, d.last) for d in done] + ([(before.first, before.last)] if before is not None else [])
@@ -241,46 +240,31 @@ class Captures:
         """Bytes of all captures."""
         return sum(info.bytes for info in self._surveyed.files())
 
-    def __enter__(self) -> Captures:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Release what executors keep in memory."""
-        for frame in self._kept:
-            frame.unpersist()
-        self._kept.clear()
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ProvedPlan:
-    """A plan whose claims all hold. `frames`: the rows that each set of splits returned."""
+    """A plan that holds, and the result of each split."""
 
     plan: Plan
     results: Mapping[int, SplitResult] = field(default_factory=dict)
-    frames: list[tuple[DataFrame, set[int]]] = field(default_factory=list)
 
-    def counts(self) -> DataFrame:
-        """The rows of counts of all splits (`reports.counting.count_rows`)."""
-        from .output.summing import count_schema
+    def counts(self) -> pa.Table:
+        """The sums of the rows of counts of all splits (`reports.counting.count_rows`)."""
+        return sum_rows(result.counts for result in self.results.values() if result.counts is not None)
 
-        def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for payload in batch.column("payload"):
-                    yield from pa.ipc.open_stream(io.BytesIO(payload.as_py()))
+    def shared_connections(self) -> pa.Table:
+        """The connections that several splits share, each as one row."""
+        shared = [result.shared for result in self.results.values() if result.shared is not None]
+        return merged_rows([arrow_schema(TABLES["connections"]).empty_table(), *shared])
 
-        frames = [
-            frame.where((F.col("kind") == COUNTS) & F.col("split").isin(sorted(mine)))
-            for frame, mine in self.frames
-            if mine or len(self.frames) == 1  # no packets, no splits: a frame without rows
-        ]
-        return reduce(lambda a, b: a.union(b), frames).mapInArrow(unpacked, count_schema())
+    def connections(self) -> pa.Table:
+        """The rows of all connections."""
+        whole = [r.connections for r in self.results.values() if r.connections is not None]
+        return pa.concat_tables([self.shared_connections(), *whole])
 
     @property
-    def bytes_shuffled(self) -> int:
-        """Bytes of packets that one split sent to another."""
+    def bytes_followed(self) -> int:
+        """Bytes of packets that splits read from the starts of later splits."""
         return sum(result.followed for result in self.results.values())
 
     @property
@@ -294,22 +278,6 @@ class ProvedPlan:
         return [
             f"{count:,} connections were captured at both ends; each of their packets is counted once as retransmitted."
         ]
-
-
-def _summed(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for ledger in ledgers:
-        for section, parts in ledger.items():
-            total = found.setdefault(section, {})
-            for part, count in parts.items():
-                total[part] = total.get(part, 0) + count
-    return found
-
-
-def _collected(frame: DataFrame, kind: str) -> list[Row]:
-    """The rows of one kind, on the driver."""
-    table = frame.where(F.col("kind") == kind).toArrow()
-    return list(zip(*(table[name].to_pylist() for name in ("split", "kind", "payload")), strict=True))
 
 
 def spark_schema(name: str) -> Any:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.tables import TABLES, files_table, ledger_table
 
-from ..captures.splits import SPLIT_SIZE
 from .captures import Captures, DamagedCaptureError
+from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
-from .output.merged_connections import merged_rows, read_connections
 from .output.publish import Publication, open_publication
 from .output.report_files import write_report
 from .output.summing import report_of
@@ -33,7 +32,7 @@ def run_job(
     captures: str | Sequence[str],
     out: str,
     *,
-    split_size: int = SPLIT_SIZE,
+    split_size: int | None = None,
     options: ReadOptions | None = None,
     strict: bool = False,
     by: str = "api",
@@ -46,10 +45,8 @@ def run_job(
     """
     begin = _Stages(spark, watch)
     try:
-        with (
-            Captures(spark, captures, split_size, options or ReadOptions(), strict, begin) as read,
-            open_publication(out) as publication,
-        ):
+        read = Captures(spark, captures, split_size, options or ReadOptions(), strict, begin)
+        with open_publication(out) as publication, shared_folders(read.paths, out) as read.folders:
             return _published(read, publication, by, watch)
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
@@ -59,16 +56,14 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     staging, options = publication.staging, read.options
     proved = read.prove(staging, counting=True, by_topic=by == "topic")
     context = read.context_of(proved)
-    results = proved.results.values()
-    written = [file for result in results for file in result.written]
-    shared = [result.connections for result in results if result.connections.num_rows]
-    if shared:
-        written += staging.write("connections", merged_rows(shared), len(read.places))
+    written = [file for result in proved.results.values() for file in result.written]
+    shared = proved.shared_connections()
+    if shared.num_rows:
+        written += staging.write("connections", shared, len(read.places))
     files, ledger = files_table(context), ledger_table(context)
     written += [*staging.write("files", files), *staging.write("ledger", ledger)]
-    connections = read_connections(staging.out, [w.staged for w in written if w.table == "connections"])
     report = report_of(
-        proved.counts(), connections, files, ledger, by=by, not_captured=context.not_captured,
+        proved.counts(), proved.connections(), files, ledger, by=by, not_captured=context.not_captured,
         definitions=options.definitions, topic_names=proved.plan.topic_names, selected=options.selection.text,
     )  # fmt: skip
     written += write_report(staging, report)
@@ -76,7 +71,7 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     watch("publish", 0, len(written))
     published = publication.publish(written, names, watch=lambda done, total: watch("publish", done, total))
     return JobResult(
-        published.rows, 2 * read.bytes_read, proved.bytes_shuffled, published.files,
+        published.rows, 2 * read.bytes_read, 0, published.files,
         [f"{info.path}: {info.damage}" for info in context.files if info.damage], report, proved.notes,
         has_kafka(context.ledger),
     )  # fmt: skip

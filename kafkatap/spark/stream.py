@@ -131,10 +131,8 @@ def advance(spark: SparkSession, paths: Sequence[str], number: int, options: Str
     """Read one batch of captures from the checkpoint of the batch before it, and publish its rows."""
     before = _checkpoint_before(options, number)
     new = [path for path in paths if path not in before.done]
-    with (
-        _captures(spark, new, before, options, keep_open=True) as read,
-        open_publication(options.out, prefix=f"batch-{number:09d}") as publication,
-    ):
+    read = _captures(spark, new, before, options, keep_open=True)
+    with open_publication(options.out, prefix=f"batch-{number:09d}") as publication:
         proved, written, after, context = _read_batch(read, publication.staging, before)
         _save(options, number, replace(after, done=(*before.done, *new)))
         return _publish(read, proved, publication, written, context)
@@ -146,15 +144,14 @@ def finish_stream(spark: SparkSession, options: StreamOptions, by: str = "api") 
     It may be started and finished again later. Connections that were open become two connections then.
     """
     before = _checkpoint_before(options, _FINAL)
-    with (
-        _captures(spark, [], before, options, keep_open=False) as read,
-        open_publication(options.out, prefix=f"batch-{_FINAL}") as publication,
-    ):
+    read = _captures(spark, [], before, options, keep_open=False)
+    with open_publication(options.out, prefix=f"batch-{_FINAL}") as publication:
         proved, written, after, context = _read_batch(read, publication.staging, before)
         written += rewrite_named(publication.staging, after.topic_names)
         connections = _all_connections(publication.staging, written)
+        counts = after.counts if after.counts is not None else sum_rows([])
         report = report_of(
-            spark.createDataFrame(after.counts), connections, files_table(context), ledger_table(context), by=by,
+            counts, connections, files_table(context), ledger_table(context), by=by,
             not_captured=after.not_captured, definitions=options.reading.definitions, topic_names=after.topic_names,
             selected=options.reading.selection.text,
         )  # fmt: skip
@@ -185,32 +182,25 @@ def _read_batch(
         flows.pop(key, None)
     for result in results:
         flows.update(result.open_flows)
-    shared = [t for t in (before.connections, *(r.connections for r in results)) if t is not None and t.num_rows]
+    earlier = [before.connections] if before.connections is not None else []
+    rows = merged_rows([proved.shared_connections(), *earlier])
     still_open = None
-    if shared:
-        rows = pa.concat_tables(shared)
+    if rows.num_rows:
         is_open = pc.is_in(
-            rows["connection"], pa.array([f.state.history.connection for f in flows.values()], pa.int64())
+            rows["connection"], pa.array([f.state.history.facts.key for f in flows.values()], pa.int64())
         )
         still_open, ended = rows.filter(is_open), rows.filter(pc.invert(is_open))
         if ended.num_rows:
-            written += staging.write("connections", merged_rows([ended]), len(read.places) + 1)
+            written += staging.write("connections", ended, len(read.places) + 1)
     context = read.context_of(proved)
     written += [*staging.write("files", files_table(context)), *staging.write("ledger", ledger_table(context))]
     ledger = {section: dict(parts) for section, parts in context.ledger.items()}
     after = Checkpoint(
         plan.packets, before.splits + len(read.places) + 1, plan.listeners, dict(plan.topic_names), flows,
         list(context.files), ledger, context.first, context.last, context.not_captured, still_open,
-        _summed_counts(read.spark, before, proved),
+        sum_rows([proved.counts(), *([before.counts] if before.counts is not None else [])]),
     )  # fmt: skip
     return proved, written, after, context
-
-
-def _summed_counts(spark: SparkSession, before: Checkpoint, proved: ProvedPlan) -> pa.Table:
-    rows = proved.counts()
-    if before.counts is not None and before.counts.num_rows:
-        rows = rows.union(spark.createDataFrame(before.counts).select(*rows.columns))
-    return sum_rows(rows).toArrow()
 
 
 def _publish(
@@ -219,7 +209,7 @@ def _publish(
     names = [name for name in TABLES if name != "records" or read.options.records]
     published = publication.publish(written, names, adding=True)
     return JobResult(
-        published.rows, 2 * read.bytes_read, proved.bytes_shuffled, published.files,
+        published.rows, 2 * read.bytes_read, 0, published.files,
         [f"{info.path}: {info.damage}" for info in context.files if info.damage], None, proved.notes,
         has_kafka(context.ledger),
     )  # fmt: skip

@@ -1,16 +1,18 @@
-"""The functions that executors run, from Arrow batches to Arrow batches (for `mapInArrow`)."""
+"""The functions that executors run, from Arrow batches to Arrow batches (for `mapInArrow`).
+
+Each task gets the numbers of its inputs, usually one. The inputs themselves are part of the function.
+"""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .output.split_tables import SplitTables
 from .splits.decode import SplitRun
 from .splits.survey import survey_split
-from .splits.task_rows import SURVEY, DecodeInput, ReadOptions, batch_of, rows_of
+from .splits.task_rows import DecodeInput, ReadOptions, SurveyInput, load, numbers_of, result_batch, results_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,53 +20,63 @@ if TYPE_CHECKING:
     from .output.publish import Staging
 
 
+def results_here(task: SurveyTask | DecodeTask) -> dict[int, Any]:
+    """Run a task on all its inputs in this process; return the results by split."""
+    import pyarrow as pa
+
+    numbers = pa.record_batch({"id": pa.array(range(len(task.inputs)), pa.int64())})
+    found: dict[int, Any] = {}
+    for batch in task(iter([numbers])):
+        found |= results_of(pa.Table.from_batches([batch]))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class SurveyTask:
-    """From rows TASK with a LocatedSplit to a row SURVEY for each."""
+    """Surveys splits. `inputs`: of SurveyInput, as of `dump`."""
 
     options: ReadOptions
+    inputs: tuple[bytes, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for split, _, payload in rows_of(batches):
-            reader = pickle.loads(payload).open()
+        for number in numbers_of(batches):
+            mine: SurveyInput = load(self.inputs[number])
+            reader = mine.source.open()
             try:
-                found = survey_split(split, reader, ports=self.options.ports, definitions=self.options.definitions)
-                found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
-                found.drops = reader.drops
+                found = survey_split(mine.split, reader, ports=self.options.ports, definitions=self.options.definitions)
             finally:
                 reader.close()
-            yield batch_of([(split, SURVEY, pickle.dumps(found))])
+            yield result_batch(mine.split, found)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTask:
-    """From rows TASK with a DecodeInput to rows OUTCOME and COUNTS, or to table rows.
+    """Decodes splits. `inputs`: of DecodeInput, as of `dump`; `topic_names`: a mapping, as of `dump`.
 
-    `table`: yield the rows of this table. `staging`: write the rows of all tables there, and yield rows OUTCOME and
-    COUNTS. `counting`: yield these without writing rows.
+    `table`: yield the rows of this table. Otherwise yield one result for each split; with `staging`, write the rows of
+    all tables there before; with `counting`, count for reports.
     """
 
     options: ReadOptions
-    topic_names: dict[bytes, bytes]
+    inputs: tuple[bytes, ...]
+    topic_names: bytes
     table: str | None = None
     staging: Staging | None = None
     counting: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, _, payload in rows_of(batches):
-            yield from self._decode(pickle.loads(payload))
+        for number in numbers_of(batches):
+            yield from self._decode(load(self.inputs[number]))
 
-    def _decode(self, split_input: DecodeInput) -> Iterator[pa.RecordBatch]:
-        task, source, seams = split_input.task, split_input.source, split_input.seams
-        reader = None if source is None else source.open()
+    def _decode(self, mine: DecodeInput) -> Iterator[pa.RecordBatch]:
+        task, source = mine.task, mine.source
+        reader = None if source is None else source.open(task.bases)
         try:
-            if reader is not None:
-                reader.number_from(task.base + 1)
             with_rows = self.table is not None or self.staging is not None
             tables = SplitTables(self.options, self.table, self.staging)
             needed = self.options.selection.engine_options
             run = SplitRun(
-                task, seams.cut, self.topic_names,
+                task, mine.seams.cut, load(self.topic_names),
                 all_results=with_rows or self.options.by_topic or needed.all_results,
                 inspectors=(*tables.inspectors, *needed.inspectors), ports=self.options.ports,
                 definitions=self.options.definitions,
@@ -73,11 +85,11 @@ class DecodeTask:
             if self.table is not None:
                 yield from tables.rows(run, reader)
             elif self.staging is not None:
-                yield tables.write(run, reader, self.staging)
-            elif self.counting:
-                yield tables.count(run, reader)
+                yield result_batch(task.split, tables.write(run, reader, self.staging))
             else:
-                yield tables.prove(run, reader)
+                yield result_batch(
+                    task.split, tables.count(run, reader) if self.counting else tables.prove(run, reader)
+                )
         finally:
             if reader is not None:
                 reader.close()

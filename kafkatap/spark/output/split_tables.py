@@ -6,7 +6,6 @@ Records are spilled to a temporary file until all exchanges of the split are fin
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,13 +26,13 @@ from ...partitions import broker_names, exchange_times, to_microseconds
 from ..splits.checkpoint import OpenFlow
 from ..splits.decode import Outcome, SplitRun
 from ..splits.open_flows import open_flows
-from ..splits.task_rows import COUNTS, OUTCOME, ReadOptions, Row, batch_of
+from ..splits.task_rows import ReadOptions
 from .publish import Staging, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...captures.splits import SplitReader
+    from ...captures.pack_reader import PackReader
 
 Array = np.ndarray[Any, Any]
 #: Exchanges in one Arrow table.
@@ -42,15 +41,20 @@ GATHER = 50_000
 
 @dataclass(slots=True)
 class SplitResult:
-    """The result of decoding a split. `first`, `last`: times of its own packets. `open_flows`: the flows that stay open
-    at its end. `connections`: rows of the connections that other splits share. `written`: its files. `followed`:
-    bytes of packets of later splits that it read."""
+    """The result of decoding a split.
+
+    `first`, `last`: times of its own packets. `written`: its files. `connections`: rows of its connections, and
+    `shared`: rows of those that other splits share. `counts`: rows of counts (`reports.counting.count_rows`).
+    `open_flows`: the flows that stay open at its end. `followed`: bytes of packets of later splits that it read.
+    """
 
     outcome: Outcome
     first: int | None = None
     last: int | None = None
     written: list[Written] = field(default_factory=list)
-    connections: Any = None
+    connections: pa.Table | None = None
+    shared: pa.Table | None = None
+    counts: pa.Table | None = None
     open_flows: dict[bytes, OpenFlow] = field(default_factory=dict)
     followed: int = 0
 
@@ -75,54 +79,68 @@ class SplitTables:
 
     # The four ways to run a split.
 
-    def rows(self, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
+    def rows(self, run: SplitRun, reader: PackReader | None) -> Iterator[pa.RecordBatch]:
         """The rows of the one table that is wanted, times in microseconds."""
         for name, table in self._made(run, reader, {self._table or ""}):
             if name == self._table:
                 yield from to_microseconds(table).to_batches()
 
-    def write(self, run: SplitRun, reader: SplitReader | None, staging: Staging) -> pa.RecordBatch:
-        """Write the rows of all tables; return a row OUTCOME and a row COUNTS."""
+    def write(self, run: SplitRun, reader: PackReader | None, staging: Staging) -> SplitResult:
+        """Write the rows of all tables, and count for reports."""
         split = run.task.split
         counts = ReportCounts(by_topic=self._options.by_topic)
-        files: list[Written] = []
+        result = SplitResult(run.outcome)
         partitions = _ExchangePartitions()
-        shared = None
         made = self._made(run, reader, {"exchanges", "results", "connections"}, counts)
         for part, (name, table) in enumerate(made):
             if name == "connections":
-                shared, table = run.split_shared(table)
+                result.shared, result.connections = run.split_shared(table)
+                table = result.connections
             if name == "exchanges":
                 partitions.add(table)
             if name in ("results", "records"):
-                files += staging.write(name, table, split, part, *partitions.of(table))
+                result.written += staging.write(name, table, split, part, *partitions.of(table))
             else:
-                files += staging.write(name, table, split, part)
-        return self._result(run, files, shared, counts, _open_flows(run))
+                result.written += staging.write(name, table, split, part)
+        result.counts = rows_of_counts(counts, run.engine)
+        result.open_flows = _open_flows(run)
+        return self._filled(result, run)
 
-    def count(self, run: SplitRun, reader: SplitReader | None) -> pa.RecordBatch:
-        """A row OUTCOME with the rows of connections, and a row COUNTS, for reports."""
+    def count(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
+        """Count for reports."""
         counts = ReportCounts(by_topic=self._options.by_topic)
         for batch in self._selected(run, reader):
             counts.add(batch)
-        context = run.context()
-        connections = tables.connections_table(context.connections, context)
-        return self._result(run, [], connections, counts)
+        result = self._with_connections(run)
+        result.counts = rows_of_counts(counts, run.engine)
+        return result
 
-    def prove(self, run: SplitRun, reader: SplitReader | None) -> pa.RecordBatch:
-        """A row OUTCOME alone, which proves the plan."""
+    def prove(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
+        """Only prove the plan."""
         for _ in run.batches(reader):
             pass
-        return self._result(run, [])
+        return self._with_connections(run)
+
+    @staticmethod
+    def _with_connections(run: SplitRun) -> SplitResult:
+        context = run.context()
+        rows = tables.connections_table(context.connections, context)
+        shared, own = run.split_shared(rows)
+        return SplitTables._filled(SplitResult(run.outcome, connections=own, shared=shared), run)
+
+    @staticmethod
+    def _filled(result: SplitResult, run: SplitRun) -> SplitResult:
+        result.first, result.last, result.followed = run.engine.first, run.engine.last, run.bytes_followed
+        return result
 
     # ------------------------------------------------------------
 
-    def _selected(self, run: SplitRun, reader: SplitReader | None) -> Iterator[Batch]:
+    def _selected(self, run: SplitRun, reader: PackReader | None) -> Iterator[Batch]:
         """The batches of a run with the selected exchanges. The engine knows all topic names from the plan."""
         return self._options.selection.apply(run.batches(reader), run.engine)
 
     def _made(
-        self, run: SplitRun, reader: SplitReader | None, wanted: set[str], counts: ReportCounts | None = None
+        self, run: SplitRun, reader: PackReader | None, wanted: set[str], counts: ReportCounts | None = None
     ) -> Iterator[tuple[str, pa.Table]]:
         """(table name, some rows): exchanges before their results, then connections, then records. Adds to `counts`."""
         with tempfile.TemporaryFile(prefix="kafkatap-") as file:
@@ -163,22 +181,7 @@ class SplitTables:
             topics = joined([requested, results], RESULT)
             yield "exchanges", tables.exchanges_table(exchanges, error_counts(results), topics, context)
         if "results" in wanted:
-            yield "results", tables.results_table(results, context)
-
-    def _result(
-        self,
-        run: SplitRun,
-        files: list[Written],
-        connections: Any = None,
-        counts: ReportCounts | None = None,
-        left: dict[bytes, OpenFlow] | None = None,
-    ) -> pa.RecordBatch:
-        split, engine = run.task.split, run.engine
-        done = SplitResult(run.outcome, engine.first, engine.last, files, connections, left or {}, run.bytes_followed)
-        rows: list[Row] = [(split, OUTCOME, pickle.dumps(done))]
-        if counts is not None:
-            rows.append((split, COUNTS, _serialized(rows_of_counts(counts, run.engine))))
-        return batch_of(rows)
+            yield "results", tables.results_table(results, exchanges, context)
 
 
 def _open_flows(run: SplitRun) -> dict[bytes, OpenFlow]:
@@ -186,16 +189,6 @@ def _open_flows(run: SplitRun) -> dict[bytes, OpenFlow]:
     if not run.open_flows:
         return {}
     return open_flows(run, run.packets_of_open_flows())
-
-
-def _serialized(table: pa.Table) -> bytes:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-        stream.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
 
 
 class _SpilledRecords:
@@ -227,7 +220,7 @@ class _SpilledRecords:
 
     def keep(self, exchanges: Array) -> None:
         """Keep the records of these exchanges."""
-        self._exchanges.append(exchanges["exchange"].copy())
+        self._exchanges.append(exchanges["key"].copy())
 
     def tables(self) -> Iterator[pa.Table]:
         """The records that are kept."""

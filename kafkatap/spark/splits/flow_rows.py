@@ -18,9 +18,10 @@ from .flow_state import History
 
 Array = np.ndarray[Any, Any]
 
-_FACTS = ("serial", "client", "protocol", "answers_at_once")
+_FACTS = ("serial", "key", "client", "protocol", "answers_at_once")
 _HISTORY: list[Any] = [
     ("serial", "i8"),
+    ("key", "i8"),
     ("began", "i8"),
     ("base_seq_a", "i8"),
     ("base_seq_b", "i8"),
@@ -58,8 +59,9 @@ def histories(rows: Array, strings: Sequence[bytes]) -> Iterable[History]:
     """The history in each row."""
     columns = [rows[name].tolist() for name in (*_FACTS, *NAMES, "began", "base_seq_a", "base_seq_b", "syn_at",
                                                 "syn_ack_at", "handshake_rtt_ns")]  # fmt: skip
-    for serial, client, protocol, at_once, *values in zip(*columns, strict=True):
-        texts: Any = (None if number < 0 else strings[number] for number in values[: len(NAMES)])
+    for serial, key, client, protocol, at_once, *values in zip(*columns, strict=True):
+        texts = (None if number < 0 else strings[number] for number in values[: len(NAMES)])
         began, base_a, base_b, syn_at, syn_ack_at, rtt = values[len(NAMES) :]
-        facts = ConnectionFacts(serial, client, protocol, at_once, **dict(zip(NAMES, texts, strict=True)))
+        names: dict[str, Any] = dict(zip(NAMES, texts, strict=True))
+        facts = ConnectionFacts(serial, client, protocol, at_once, key=key, **names)
         yield History(facts, began, (base_a, base_b), (syn_at, syn_ack_at), rtt)

@@ -7,7 +7,7 @@ which the decoding pass proves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +19,7 @@ from kafkatap.dissector.dissector import Dissector
 from kafkatap.kernels import arrays, store
 from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import CHUNK, FLOW, LISTENER, OPENING_SYN
+from kafkatap.reassembly.dtypes import CHUNK, FLOW, OPENING_SYN
 from kafkatap.reassembly.flows import KEY_BYTES
 
 from ...assembly import Assembled, Assembly
@@ -33,31 +33,34 @@ from .split_engine import NOTHING, number_by_packet
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ...captures.capture_reader import FileReport
+    from ...captures.pack_reader import FileRead, PackReader
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a frame that are kept if only its head is decoded.
 _HEAD_KEPT = 512
 #: A connection of a split that has ended: the fields of FLOW_ROW for it, and the number of its flow.
 _CONNECTION = np.dtype([(name, "i4" if name == "flow" else FLOW_ROW[name]) for name in FLOW_ROW.names or ()])
+#: A LISTENER row as a tuple.
+Listener = tuple[int, ...]
 
 
 class Packets(Protocol):
-    """A split as it is read: `CaptureReader`, `splits.SplitReader`."""
+    """Packets as they are read: `CaptureReader`, `PackReader`."""
 
-    buffer: Array
     position: int
-    count: int
-    report: FileReport
 
     @property
+    def buffer(self) -> Array: ...
+    @property
     def packets(self) -> Array: ...
+    @property
+    def count(self) -> int: ...
     def fill(self) -> bool: ...
 
 
 @dataclass(slots=True)
 class FlowSeen:
-    """One flow in one split. Packet numbers count from 1 in the split.
+    """One flow in one split. Packet numbers are those of `PackReader` without bases.
 
     `opened`: it begins with a SYN. `renewed`: its last connection began in this split. `head`, `settled`: the packets
     of its first answered exchange, and of its 16th chunk without Kafka; 0 for none. `history`: of its last connection.
@@ -74,13 +77,13 @@ class FlowSeen:
 
 @dataclass
 class SplitSurvey:
-    """The survey of one split. `begins` and `ends`: bytes of the file. `rows`: FLOW_ROW, its flows in order of their
-    first packets; `strings` belong to them."""
+    """The survey of one split. `files`: as they were read, in order. `listeners`: by file, the ends that answered a SYN
+    there first. `begins` and `ends`: bytes of the file, for a part of a file. `rows`: FLOW_ROW of its flows; `strings`
+    belong to them."""
 
     split: int
-    packets: int = 0
-    head_time: int = 0  # of its first packet
-    report: FileReport | None = None
+    files: list[FileRead] = field(default_factory=list)
+    is_in_order: bool = True
     begins: int | None = None
     ends: int | None = None
     interfaces: bytes = b""
@@ -88,7 +91,11 @@ class SplitSurvey:
     rows: Array = field(default_factory=lambda: np.zeros(0, FLOW_ROW))
     strings: list[bytes] = field(default_factory=list)
     topic_names: dict[bytes, bytes] = field(default_factory=dict)
-    listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
+    listeners: list[list[Listener]] = field(default_factory=list)
+
+    @property
+    def packets(self) -> int:
+        return sum(file.report.packets for file in self.files)
 
     @cached_property
     def flows(self) -> dict[bytes, FlowSeen]:
@@ -139,7 +146,7 @@ class _FlowEngine:
 
     def _note_ended(self, part: Assembled) -> None:
         known, rows = taken(self.dissector.connections, part.ended), np.zeros(len(part.ended), _CONNECTION)
-        for name in ("serial", "head", "client", "protocol", "answers_at_once", *NAMES):
+        for name in ("serial", "key", "head", "client", "protocol", "answers_at_once", *NAMES):
             rows[name] = known[name]
         rows["settled"] = known["not_kafka_since"]
         for name in ("first", "last", "syn_at", "syn_ack_at", "handshake_rtt_ns", "flow"):
@@ -169,10 +176,8 @@ def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
     keys = as_bytes(taken(flows, numbers[first])).reshape(-1, FLOW.itemsize)[:, :KEY_BYTES]
     rows["flow"] = np.ascontiguousarray(keys).view(FLOW_ROW["flow"])[:, 0]
     rows["began"] = connections["first"][last]
-    rows["first"], rows["last"] = (
-        np.minimum.reduceat(connections["first"], first),
-        np.maximum.reduceat(connections["last"], first),
-    )
+    rows["first"] = np.minimum.reduceat(connections["first"], first)
+    rows["last"] = np.maximum.reduceat(connections["last"], first)
     for name in ("head", "settled"):
         found = np.minimum.reduceat(np.where(connections[name] > 0, connections[name], NOTHING), first)
         rows[name] = np.where(found < NOTHING, found, 0)
@@ -180,28 +185,58 @@ def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
     return rows
 
 
+class _NewListeners:
+    """The ends that an assembler finds to listen, by the file in which it finds them first."""
+
+    def __init__(self, assembler: Assembler) -> None:
+        self._assembler = assembler
+        self._known: set[Listener] = set()
+        self._by_file: dict[int, list[Listener]] = {}
+        self._file = 0
+
+    def begin_file(self, file: int) -> None:
+        if file != self._file:
+            self._learn()
+            self._file = file
+
+    def of_files(self, count: int) -> list[list[Listener]]:
+        self._learn()
+        return [self._by_file.get(file, []) for file in range(count)]
+
+    def _learn(self) -> None:
+        rows = self._assembler.listeners
+        if len(rows) > len(self._known):
+            new = set(rows.tolist()) - self._known
+            self._known |= new
+            self._by_file[self._file] = sorted(new)
+
+
 def survey_split(
-    split: int, reader: Packets, *, ports: tuple[int, ...] = (), definitions: Definitions | None = None
+    split: int, reader: PackReader, *, ports: tuple[int, ...] = (), definitions: Definitions | None = None
 ) -> SplitSurvey:
-    """Read a split, whose packets are numbered from 1, to its end."""
+    """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count."""
     engine = _FlowEngine(ports, definitions)
-    found = SplitSurvey(split)
+    listeners = _NewListeners(engine.assembler)
     while reader.fill():
-        if not found.packets:
-            found.head_time = int(reader.packets["ts"][0])
-        found.packets = int(reader.packets["number"][reader.count - 1])
-        engine.take(reader)
+        if reader.is_in_order:
+            listeners.begin_file(reader.file)
+            engine.take(reader)
         reader.position = reader.count
+    found = SplitSurvey(split, reader.files, reader.is_in_order)
     found.rows, found.strings = engine.finish()
-    found.report = reader.report
-    found.listeners = engine.assembler.listeners.copy()
+    found.listeners = listeners.of_files(len(reader.files))
+    found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
+    found.drops = reader.drops
+    strings = engine.dissector.strings
+    found.topic_names = {strings[number]: strings[name] for number, name in engine.dissector.topic_names.items()}
+    return found
     strings = engine.dissector.strings
     found.topic_names = {strings[number]: strings[name] for number, name in engine.dissector.topic_names.items()}
     return found
 
 
-def cut_flows(reader: Packets, heads: dict[bytes, int]) -> dict[bytes, Seam]:
-    """The packets of some flows of a split up to their heads. Reads only as far as the last head."""
+def cut_flows(reader: Packets, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
+    """The packets of some flows up to their heads. Reads only as far as the last head."""
     assembler = Assembler(keep_flows=True)
     furthest = max(heads.values(), default=0)
     kept: dict[bytes, list[Seam]] = {}
