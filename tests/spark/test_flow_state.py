@@ -283,7 +283,7 @@ def test_what_is_handed_over_is_known_again() -> None:
     key = whole.assembler.flow_keys()[0]
     history = whole.state_of(0).history
     again = engine_after(segments[len(segments) - 26 : len(segments) - 6], histories={key: history})
-    known = again.states([key])[key].history
+    known = again.states([key]).by_flow()[key].history
     assert known.base_seqs == history.base_seqs == (1001, 5_000_001)
     assert known.handshake == history.handshake
     assert known.first == history.first

@@ -14,6 +14,7 @@ import numpy as np
 
 from kafkatap.reports.batch import Batch, Context
 
+from .flow_rows import FlowStates, flow_bytes
 from .flow_state import FlowState
 from .plan import SplitTask
 from .seams import Seam, joined
@@ -35,13 +36,15 @@ Cut = Callable[[int, Mapping[bytes, int]], Mapping[bytes, Seam]]
 @dataclass(slots=True)
 class Outcome:
     """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
-    them, by flow and that split. `names`: topic names by id that this split found. `ledgers`: by the identity of the
-    capture that was read when something was counted; 0 if the split has none."""
+    them. `names`: topic names by id that this split found. `unnamed`: topic ids in its rows whose names it was not
+    given. `ledgers`: by the identity of the capture that was read when something was counted; 0 if the split has
+    none."""
 
     split: int
-    claims: dict[bytes, FlowState] = field(default_factory=dict)
-    arrivals: dict[tuple[bytes, int], FlowState] = field(default_factory=dict)
+    claims: FlowStates = field(default_factory=FlowStates)
+    arrivals: FlowStates = field(default_factory=FlowStates)
     names: dict[bytes, bytes] = field(default_factory=dict)
+    unnamed: set[bytes] = field(default_factory=set)
     ledgers: dict[int, Ledger] = field(default_factory=dict)
     not_captured: int = 0
 
@@ -94,33 +97,41 @@ class SplitRun:
         for topic_id, name in topic_names.items():
             self.engine.dissector.name_topic(topic_id, name)
         self.outcome = Outcome(task.split)
+        self._topic_ids: set[int] = set()  # numbers of the topic ids without a name beside them in rows
         self._file: int | None = None  # of the split, that is read
         self._counted: Ledger = {}  # when it began
 
     def batches(self, reader: PackReader | None) -> Iterator[Batch]:
         """The finished rows of this split. `reader` has bases; None: all packets are in seams."""
+        for batch in self._batches(reader):
+            for rows in (batch.results, batch.topics):
+                if rows is not None and len(rows):
+                    self._topic_ids.update(np.unique(rows["topic_id"][rows["topic"] < 0]).tolist())
+            yield batch
+        self._fill_outcome()
+
+    def _batches(self, reader: PackReader | None) -> Iterator[Batch]:
         split, task = self._split, self.task
         own = joined(self._cut(task.split, task.own_heads).values())
         if len(own.packets):
             split.prime(own.data, own.packets, len(own.packets))
-        claims = split.states(task.primed)
         if reader is not None:
-            self.outcome.claims = claims
+            self.outcome.claims = split.states(task.primed)
+            self.outcome.claims.rows["split"] = task.split
         split.begin_split()
         while reader is not None and reader.fill():
             self._begin_file(reader.file)
             yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
             reader.position = reader.count
         yield from self._follow()
-        arrived = split.states(task.next)
-        self.outcome.arrivals = {(key, task.next[key]): state for key, state in arrived.items()}
+        arrivals = self.outcome.arrivals = split.states(task.next)
+        arrivals.rows["split"] = [task.next[key] for key in flow_bytes(arrivals.rows["flow"])]
         yield from split.detach(list(task.next))
         if task.keep_open:
             yield from split.end_closed()
             self.open_flows = split.open_flows()
             yield from split.detach(list(self.open_flows))
         yield from split.finish()
-        self._fill_outcome()
 
     def packets_of_open_flows(self) -> dict[bytes, Seam]:
         """All packets that this run had of each flow in `open_flows`, in order."""
@@ -176,6 +187,8 @@ class SplitRun:
         dissector = engine.dissector
         self._count_file()
         outcome.not_captured = engine.not_captured
+        found = {dissector.string(number) for number in self._topic_ids - {-1}}
+        outcome.unnamed = found - self._names.keys()
         for number, name in engine.topic_names.items():
             outcome.names[dissector.string(number)] = dissector.string(name)
         for topic_id, topic in self._names.items():

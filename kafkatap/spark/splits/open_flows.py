@@ -47,7 +47,7 @@ def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]
     engine = SplitEngine(0, histories, ports=run.ports, definitions=run.definitions, apis=frozenset())
     whole = joined(tried.values())
     engine.prime(whole.data, whole.packets, len(whole.packets))
-    states = engine.states(list(tried))
+    states = engine.states(tried).by_flow()
     return {
         key: OpenFlow(tried[key], histories[key], run.open_flows[key][0], run.open_flows[key][1])
         for key, state in states.items()

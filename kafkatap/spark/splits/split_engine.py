@@ -14,6 +14,7 @@ be equal to the arrival of the same flow from the split before, else the head wa
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,12 +23,13 @@ import numpy as np
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ACK, CHUNK_START, LISTENER, OPENING_RESUMED, OPENING_SYN, ROW_OPEN, SYN
-from kafkatap.reassembly.flows import flow_keys
+from kafkatap.reassembly.flows import KEY_BYTES, flow_keys
 from kafkatap.reports.batch import Batch
 
 from ...assembly import Assembled
 from ...engine import Engine
-from .flow_state import FlowState, History, flow_state
+from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, renumber_strings
+from .flow_state import FlowState, History
 
 Array = np.ndarray[Any, Any]
 #: A head beyond all packets: the split has nothing of the flow for itself.
@@ -164,20 +166,53 @@ class SplitEngine:
         numbers = self.assembler.flows["connection"].tolist()
         return {key: c for key, c in zip(self.assembler.flow_keys(), numbers, strict=True) if key in wanted and c >= 0}
 
-    def states(self, flows: Iterable[bytes]) -> dict[bytes, FlowState]:
+    def states(self, flows: Iterable[bytes]) -> FlowStates:
         """The state of each flow that is in a connection."""
-        return {key: self.state_of(c) for key, c in self.current(flows).items()}
+        current = self.current(flows)
+        return self._states(list(current), np.array(list(current.values()), np.int64))
 
     def state_of(self, c: int) -> FlowState:
         """The state of connection `c`."""
-        first = self._began.get(c, int(self.assembler.connections["first"][c]))
-        return flow_state(self.assembler, self.dissector, c, first)
+        (state,) = self._states([bytes(KEY_BYTES)], np.array([c])).by_flow().values()
+        return state
 
     def open_flows(self) -> dict[bytes, tuple[FlowState, bool]]:
         """The state of each flow that is in a connection, and whether that connection was closed."""
         current = self.current(self.assembler.flow_keys())
         closed_at = self.assembler.connections["closed_at"]
-        return {key: (self.state_of(c), bool(closed_at[c])) for key, c in current.items()}
+        states = self.states(current).by_flow()
+        return {key: (states[key], bool(closed_at[c])) for key, c in current.items()}
+
+    def _states(self, keys: list[bytes], numbers: Array) -> FlowStates:
+        """The states of the connections `numbers`, which are those of the flows `keys`."""
+        rows = np.zeros(len(numbers), STATE_ROW)
+        if not len(numbers):
+            return FlowStates(rows)
+        known, connections = taken(self.dissector.connections, numbers), taken(self.assembler.connections, numbers)
+        directions = taken(self.assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1))
+        fill_histories(rows, known, connections, directions)
+        rows["flow"] = as_keys(keys)
+        rows["began"] = connections["first"]
+        for i, c in enumerate(numbers.tolist()):
+            rows["began"][i] = self._began.get(c, rows["began"][i])
+        rows["digest"] = np.frombuffer(b"".join(self._digests(numbers)), "V16")
+        return FlowStates(rows, renumber_strings(rows, self.dissector.strings))
+
+    def _digests(self, numbers: Array) -> Iterator[bytes]:
+        """16 bytes for each connection that are equal if its state is, with that of the connection before it on its
+        flow."""
+        earlier = {c: self.assembler.earlier_connection(c) for c in numbers.tolist()}
+        before = np.array([c for c in earlier.values() if c >= 0], np.int64)
+        whole = np.concatenate((numbers, before))
+        is_earlier = np.repeat(np.array([0, 1], np.uint8), (len(numbers), len(before)))
+        tcp, kafka = self.assembler.connection_states(whole, is_earlier), self.dissector.connection_states(whole)
+        digests = [_digest(*states) for states in zip(tcp, kafka, strict=True)]
+        of_earlier = dict(zip(before.tolist(), digests[len(numbers) :], strict=True))
+        for digest, c in zip(digests[: len(numbers)], earlier.values(), strict=True):
+            yield digest if c < 0 else _digest(digest, of_earlier[c], self._serial(c))
+
+    def _serial(self, c: int) -> bytes:
+        return int(self.dissector.connections["serial"][c]).to_bytes(8, "little")
 
     def _with_earlier(self, connections: Iterable[int]) -> list[int]:
         """These connections, and those before them on the same flow that packets may still come for, ascending."""
@@ -209,3 +244,11 @@ class SplitEngine:
             self.dissector.resume(c, history.facts)
             self._began[c] = history.first
             self._resumed[c] = history
+
+
+def _digest(*parts: bytes) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.digest()
