@@ -116,7 +116,8 @@ LIVE = "live"
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One capture file. `first_packet` is the number of its first packet, counted over all files."""
+    """One capture file. `first_packet` is the number of its first packet, counted over all files. `capture`: its
+    `captures.identity`, 0 if nobody needs it."""
 
     path: str
     kind: str
@@ -129,6 +130,7 @@ class FileInfo:
     drops: int | None = None  # packets dropped during capture, if the file records them
     damage: str | None = None
     duplicates: int = 0  # packets that an earlier file also contains, with equal times and bytes
+    capture: int = 0
 
 
 class ConnectionTotals(Protocol):

@@ -23,7 +23,7 @@ from kafkatap.reassembly.scanner import HEADER_SIZE, MODIFIED, Scanner
 from ..kernel_modules import KERNEL_MODULES
 from .capture_bytes import CaptureBytes
 from .capture_reader import BLOCK_SIZE, CaptureReader
-from .storage import InputFile, open_input, size_of
+from .storage import InputFile, open_input, read_range, size_of
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -95,7 +95,7 @@ def _plan_file(file: int, path: str, size: int) -> list[Split]:
 def cut(whole: Split, size: int) -> list[Split]:
     """Cut a file into splits of at most `size` bytes, or into one split if it must be read whole."""
     path, length = whole.path, whole.size
-    data = _read(path, 0, _HEAD)
+    data = read_range(path, 0, _HEAD)
     head = data[:_KEPT]
     scanner = Scanner(1)
     try:
@@ -117,14 +117,6 @@ def cut(whole: Split, size: int) -> list[Split]:
     ]
 
 
-def _read(path: str, start: int, count: int) -> bytes:
-    file = open_input(path)
-    try:
-        return _window(file, start, count).tobytes()
-    finally:
-        file.close()
-
-
 def _window(file: InputFile, start: int, count: int) -> Bytes:
     """Up to `count` bytes from `start` on; fewer at the file's end."""
     data = np.empty(count, np.uint8)
@@ -141,7 +133,7 @@ def _window(file: InputFile, start: int, count: int) -> Bytes:
 
 def first_descriptions(path: str) -> bytes:
     """The section headers and interface descriptions before the first packet of a pcapng."""
-    return _first_descriptions(_read(path, 0, _HEAD))
+    return _first_descriptions(read_range(path, 0, _HEAD))
 
 
 def _first_descriptions(data: bytes) -> bytes:

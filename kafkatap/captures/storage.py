@@ -77,6 +77,21 @@ def open_input(path: str) -> InputFile:
     return opened
 
 
+def read_range(path: str, start: int, count: int) -> bytes:
+    """Up to `count` bytes of one file from `start` on; fewer at the file's end."""
+    file = open_input(path)
+    try:
+        file.seek(start)
+        parts = bytearray(count)
+        view = memoryview(parts)
+        done = 0
+        while done < count and (got := file.readinto(view[done:])):
+            done += got
+    finally:
+        file.close()
+    return bytes(parts[:done])
+
+
 def size_of(path: str) -> int:
     """The size of one file in bytes. FileNotFoundError where there is no such file."""
     if not is_uri(path):
