@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 
 from ..analysis import UnreadableCaptureError
+from ..captures.identity import capture_identities
 from ..captures.splits import SPLIT_SIZE, plan_splits
 from ..captures.storage import expand
 from ..partitions import to_microseconds
@@ -24,6 +25,7 @@ from .cluster.executors import checked, setup_error
 from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
 from .output.summing import report_of, sum_rows
+from .output.writing import CaptureIndex, TableWriter
 from .splits.located_split import LocatedSplit
 from .splits.plan import Corrections, Plan, make_plan
 from .splits.proof import prove
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from kafkatap.reports.model import Report
 
     from .cluster.shared_folders import SharedFolders
-    from .output.publish import Staging
     from .splits.checkpoint import Checkpoint
 
 #: Called with the name of a stage and its number of tasks before it runs; returns a function to call at its end.
@@ -119,6 +120,17 @@ class Captures:
             first = self.checkpoint.first
         return replace(self.options, selection=self.options.selection.at(first or 0))
 
+    @cached_property
+    def file_infos(self) -> list[FileInfo]:
+        """All files; with a checkpoint, of all batches together."""
+        before = self.checkpoint
+        new = self._surveyed.files(before.packets if before is not None else 0)
+        captures = capture_identities([info.path for info in new])
+        return [
+            *(before.files if before is not None else []),
+            *(replace(info, capture=capture) for info, capture in zip(new, captures, strict=True)),
+        ]
+
     # ------------------------------------------------------------ plan
 
     @cached_property
@@ -126,16 +138,17 @@ class Captures:
         """The plan, proved by a run without rows."""
         return self.prove()
 
-    def prove(self, staging: Staging | None = None, counting: bool = False, by_topic: bool = False) -> ProvedPlan:
+    def prove(self, writer: TableWriter | None = None, counting: bool = False, by_topic: bool = False) -> ProvedPlan:
         """Run the plan until all its claims hold. Splits that no correction touches run once.
 
-        `staging`: write the rows of all tables there. `counting`, `by_topic`: count for reports, also by topic.
+        `writer`: write the rows of all tables with it. `counting`, `by_topic`: count for reports, also by topic.
         """
         options = replace(self._resolved, by_topic=by_topic)
         surveys = self._surveyed
+        captures = CaptureIndex.of((f.first_packet, f.packets, f.capture) for f in self.file_infos)
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
-            task = self._task(plan, splits, options, staging=staging, counting=counting)
+            task = self._task(plan, splits, options, writer=writer, captures=captures, counting=counting)
             return self._results(task)
 
         def plan(corrections: Corrections) -> Plan:
@@ -194,9 +207,8 @@ class Captures:
         payload = ledger.get("payload bytes", {})
         total = payload.get("total", 0)
         times = [(d.first, d.last) for d in done] + ([(before.first, before.last)] if before is not None else [])
-        earlier = before.files if before is not None else []
         return Context(
-            files=[*earlier, *self._surveyed.files(before.packets if before is not None else 0)],
+            files=self.file_infos,
             ledger=ledger,
             first=min((first for first, _ in times if first is not None), default=None),
             last=max((last for _, last in times if last is not None), default=None),
@@ -204,6 +216,15 @@ class Captures:
             encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
             not_captured=sum(d.outcome.not_captured for d in done) + (before.not_captured if before is not None else 0),
         )
+
+    def ledgers(self, planned: ProvedPlan) -> dict[int, dict[str, dict[str, int]]]:
+        """The ledgers of a proved plan by capture; 0 stands for a split without one."""
+        by_path = {info.path: info.capture for info in self.file_infos}
+        found: dict[int, list[Any]] = {}
+        for split, result in planned.results.items():
+            capture = by_path[self.places[split].split.path] if split < len(self.places) else 0
+            found.setdefault(capture, []).append(result.outcome.ledger)
+        return {capture: _summed(ledgers) for capture, ledgers in found.items()}
 
     @property
     def notes(self) -> list[str]:
@@ -235,12 +256,13 @@ class ProvedPlan:
     def shared_connections(self) -> pa.Table:
         """The connections that several splits share, each as one row."""
         shared = [result.shared for result in self.results.values() if result.shared is not None]
-        return merged_rows([arrow_schema(TABLES["connections"]).empty_table(), *shared])
+        return merged_rows(shared or [arrow_schema(TABLES["connections"]).empty_table()])
 
     def connections(self) -> pa.Table:
         """The rows of all connections."""
         whole = [r.connections for r in self.results.values() if r.connections is not None]
-        return pa.concat_tables([self.shared_connections(), *whole])
+        names = arrow_schema(TABLES["connections"]).names
+        return pa.concat_tables([rows.select(names) for rows in (self.shared_connections(), *whole)])
 
     @property
     def bytes_followed(self) -> int:

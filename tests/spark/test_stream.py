@@ -54,14 +54,10 @@ def _options(folder: Path) -> StreamOptions:
 
 def _published(out: str) -> dict[str, pa.Table]:
     """The tables as anybody reads them, in the columns that they are declared with."""
-    import pyarrow.dataset as ds
-
     from kafkatap.reports.tables import TABLES
+    from kafkatap.spark.output.delta import read_table
 
-    return {
-        name: ds.dataset(f"{out}/{name}", format="parquet").to_table(columns=[c.name for c in columns])
-        for name, columns in TABLES.items()
-    }
+    return {name: read_table(out, name, [c.name for c in columns]) for name, columns in TABLES.items()}
 
 
 def _assert_same(options: StreamOptions, arrived: list[str]) -> None:
