@@ -46,7 +46,6 @@ from kafkatap.spark.splits.task_rows import (
 )  # fmt: skip
 from tests.support.captures import PcapRecords
 
-
 # ---------------------------------------------------------------- splits
 
 
