@@ -33,6 +33,7 @@ CONNECTION_ROW = record_dtype(
     ("last", "i8"),
     ("handshake_rtt_ns", "i8"),  # from the SYN to the ACK of the SYN-ACK; -1: unknown
     ("packets", "i8"),
+    ("first_packet", "i8"),  # its number
     ("client_bytes", "i8"),  # TCP payload of the client, without retransmissions
     ("broker_bytes", "i8"),
     ("client_retransmitted_bytes", "i8"),
@@ -133,7 +134,8 @@ LIVE = "live"
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One capture file. `first_packet` is the number of its first packet, counted over all files."""
+    """One capture file. `first_packet` is the number of its first packet, counted over all files. `capture`: its
+    `captures.identity`, 0 if nobody needs it."""
 
     path: str
     kind: str
@@ -146,6 +148,7 @@ class FileInfo:
     drops: int | None = None  # packets dropped during capture, if the file records them
     damage: str | None = None
     duplicates: int = 0  # packets that an earlier file also contains, with equal times and bytes
+    capture: int = 0
 
 
 class ConnectionTotals(Protocol):

@@ -2,6 +2,7 @@
 
 paths              the captures that a user names: files, pipes, folders, globs
 storage            files by local path or URI (s3://, gs://, hdfs://), found and opened
+identity           an integer for each capture file, of its bytes
 pipes              captures that can be read only once: standard input, named pipes
 decompression      gzip and zstd, up to the byte where they are damaged
 capture_bytes      the decompressed bytes of one file or pipe

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -77,6 +78,21 @@ def open_input(path: str) -> InputFile:
     return opened
 
 
+def read_range(path: str, start: int, count: int) -> bytes:
+    """Up to `count` bytes of one file from `start` on; fewer at the file's end."""
+    file = open_input(path)
+    try:
+        file.seek(start)
+        parts = bytearray(count)
+        view = memoryview(parts)
+        done = 0
+        while done < count and (got := file.readinto(view[done:])):
+            done += got
+    finally:
+        file.close()
+    return bytes(parts[:done])
+
+
 def size_of(path: str) -> int:
     """The size of one file in bytes. FileNotFoundError where there is no such file."""
     if not is_uri(path):
@@ -110,8 +126,11 @@ def _local(pattern: str) -> Iterator[File]:
     else:
         names = [name for name in glob.glob(pattern, recursive=True) if _is_visible(name, pattern)]
     for name in names:
-        if os.path.isfile(name):
+        try:
             status = os.stat(name)
+        except FileNotFoundError:  # deleted since it was listed
+            continue
+        if stat.S_ISREG(status.st_mode):
             yield File(name, status.st_size, status.st_mtime_ns)
 
 

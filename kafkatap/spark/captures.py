@@ -5,52 +5,42 @@ All work goes through DataFrames and functions of Arrow batches, so that it runs
 
 from __future__ import annotations
 
-import io
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812
 
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 
 from ..analysis import UnreadableCaptureError
-from ..captures.splits import SPLIT_SIZE, plan_splits
-from ..captures.storage import expand
+from ..captures.packs import choose_split_size, pack_splits
+from ..captures.splits import plan_splits
+from ..captures.storage import File, find
 from ..partitions import to_microseconds
 from . import tasks
-from .output.merged_connections import merged_connections, merged_rows
+from .cluster.cores import cores_of
+from .cluster.executors import checked, setup_error
+from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
+from .output.summing import report_of, sum_rows
+from .output.writing import CaptureIndex, TableWriter
+from .splits.decode import Ledger, sum_ledgers
 from .splits.located_split import LocatedSplit
-from .splits.plan import Corrections, Plan, make_plan, shipped
+from .splits.plan import Corrections, Plan, make_plan
 from .splits.proof import prove
 from .splits.survey import SplitSurvey
 from .splits.surveys import Surveys
-from .splits.task_rows import (
-    COUNTS,
-    OUTCOME,
-    SCHEMA,
-    SEAM,
-    SURVEY,
-    CutInput,
-    DecodeInput,
-    ReadOptions,
-    Row,
-    batch_of,
-    surveys_of,
-    task_row,
-)  # fmt: skip
+from .splits.task_rows import SCHEMA, ReadOptions, SurveyInput, decode_inputs, dump, results_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kafkatap.reports.model import Report
 
-    from .output.publish import Staging
+    from .cluster.shared_folders import SharedFolders
     from .splits.checkpoint import Checkpoint
 
 #: Called with the name of a stage and its number of tasks before it runs; returns a function to call at its end.
@@ -69,69 +59,75 @@ def _quiet(stage: str, tasks: int) -> Callable[[], None]:
 class Captures:
     """Captures (paths, folders, globs, URIs) on `spark`. Nothing is read before a table is needed.
 
-    `split_size`: bytes of a split. `strict`: raise DamagedCaptureError if a capture is damaged. FileNotFoundError if a
-    pattern matches nothing. `checkpoint`, `keep_open`: for streams, what earlier batches left, and whether more will
-    come.
+    `split_size`: bytes of a split (None: of the total size and the number of cores; 0: whole files). `strict`: raise
+    DamagedCaptureError if a capture is damaged. FileNotFoundError if a pattern matches nothing. For streams: `listed`,
+    the files, in place of `captures`; `checkpoint` and `keep_open`, what earlier batches left, and whether more will
+    come. `folders`: what executors have to share with the driver. `spark` None: tasks run in this process.
     """
 
-    spark: SparkSession
+    spark: SparkSession | None
     captures: str | Sequence[str]
-    split_size: int = SPLIT_SIZE
+    split_size: int | None = None
     options: ReadOptions = field(default_factory=ReadOptions)
     strict: bool = False
     begin: Begin = _quiet
     checkpoint: Checkpoint | None = None
     keep_open: bool = False
-    _kept: list[DataFrame] = field(default_factory=list)
-    _seams: list[tuple[DataFrame, set[int]]] = field(default_factory=list)
+    listed: Sequence[File] | None = None
+    folders: SharedFolders | None = None
 
     @cached_property
+    def files(self) -> list[File]:
+        if self.listed is not None:
+            return list(self.listed)
+        return find(self.captures) if self.captures else []
+
+    @property
     def paths(self) -> list[str]:
-        return expand(self.captures) if self.captures else []
+        return [file.path for file in self.files]
 
     # ------------------------------------------------------------ survey
 
     @cached_property
     def _surveyed(self) -> Surveys:
-        found = Surveys([LocatedSplit(split) for split in plan_splits(self.paths, self.split_size)])
+        size = self.split_size
+        if size is None:
+            size = choose_split_size(
+                sum(file.size for file in self.files), None if self.spark is None else cores_of(self.spark)
+            )
+        packs = pack_splits(plan_splits(self.files, size), size)
+        found = Surveys([LocatedSplit(pack) for pack in packs], size)
         done = self.begin("survey", len(found.places))
         found.run(lambda splits: self._survey(found, splits))
         done()
         damaged = [f"{info.path}: {info.damage}" for info in found.files() if info.damage]
         if self.strict and damaged:
             raise DamagedCaptureError(damaged[0])
-        if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.paths):
+        if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
         return found
 
     def _survey(self, found: Surveys, splits: list[int]) -> dict[int, SplitSurvey]:
-        rows = [task_row(i, found.places[i]) for i in splits]
-        frame = self._run(self._frame(rows, len(found.places)), tasks.SurveyTask(self.options)).persist()
-        self._kept.append(frame)
-        self._seams = [(other, mine - set(splits)) for other, mine in self._seams]
-        self._seams.append((frame, set(splits)))
-        return surveys_of(_collected(frame, SURVEY))
+        inputs = tuple(dump(SurveyInput(i, found.places[i])) for i in splits)
+        return self._results(tasks.SurveyTask(self.options, inputs))
 
-    def _frame(self, rows: Sequence[Row], splits: int) -> DataFrame:
-        """Rows of SCHEMA, with a partition for each split."""
-        return self._spread(self._local(rows), splits)
+    def _results(self, task: tasks.SurveyTask | tasks.DecodeTask) -> dict[int, Any]:
+        """The results of a task, by split."""
+        if self.spark is None:
+            return tasks.results_here(task)
+        try:
+            return results_of(self._rows(task, SCHEMA).toArrow())
+        except Exception as error:
+            raise setup_error(error) or error from None
 
-    def _local(self, rows: Sequence[Row]) -> DataFrame:
-        return self.spark.createDataFrame(pa.Table.from_batches([batch_of(rows)]))
-
-    @staticmethod
-    def _spread(frame: DataFrame, splits: int) -> DataFrame:
-        return frame.repartitionById(splits, "split")
-
-    @staticmethod
-    def _run(frame: DataFrame, task: Any, schema: Any = SCHEMA) -> DataFrame:
-        def run(batches: Any) -> Any:
-            return task(batches)
-
-        return frame.mapInArrow(run, schema)
+    def _rows(self, task: tasks.SurveyTask | tasks.DecodeTask, schema: Any) -> DataFrame:
+        """The rows that a task yields, with a partition for each of its inputs."""
+        assert self.spark is not None
+        count = len(task.inputs)
+        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(checked(task, self.folders), schema)
 
     @property
-    def _resolved(self) -> ReadOptions:
+    def resolved(self) -> ReadOptions:
         """The options with absolute times: relative ones count from the first packet of all captures."""
         if self.options.selection.is_resolved:
             return self.options
@@ -140,6 +136,13 @@ class Captures:
             first = self.checkpoint.first
         return replace(self.options, selection=self.options.selection.at(first or 0))
 
+    @cached_property
+    def file_infos(self) -> list[FileInfo]:
+        """All files; with a checkpoint, of all batches together."""
+        before = self.checkpoint
+        new = self._surveyed.files(before.packets if before is not None else 0)
+        return [*(before.files if before is not None else []), *new]
+
     # ------------------------------------------------------------ plan
 
     @cached_property
@@ -147,22 +150,18 @@ class Captures:
         """The plan, proved by a run without rows."""
         return self.prove()
 
-    def prove(self, staging: Staging | None = None, counting: bool = False, by_topic: bool = False) -> ProvedPlan:
+    def prove(self, writer: TableWriter | None = None, counting: bool = False, by_topic: bool = False) -> ProvedPlan:
         """Run the plan until all its claims hold. Splits that no correction touches run once.
 
-        `staging`: write the rows of all tables there. `counting`, `by_topic`: count for reports, also by topic.
+        `writer`: write the rows of all tables with it. `counting`, `by_topic`: count for reports, also by topic.
         """
-        options = replace(self._resolved, by_topic=by_topic)
+        options = replace(self.resolved, by_topic=by_topic)
         surveys = self._surveyed
-        frames: list[tuple[DataFrame, set[int]]] = []
+        captures = CaptureIndex.of((f.first_packet, f.packets, f.capture) for f in self.file_infos)
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
-            task = tasks.DecodeTask(options, plan.bases, plan.topic_names, None, staging, counting)
-            frame = self._run(self._inputs(plan, splits), task).persist()
-            self._kept.append(frame)
-            frames[:] = [(other, mine - splits) for other, mine in frames]
-            frames.append((frame, set(splits)))
-            return {split: pickle.loads(payload) for split, _, _, _, payload in _collected(frame, OUTCOME)}
+            task = self._task(plan, splits, options, writer=writer, captures=captures, counting=counting)
+            return self._results(task)
 
         def plan(corrections: Corrections) -> Plan:
             return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
@@ -171,48 +170,12 @@ class Captures:
         finished = self.begin("decode", splits)
         made, results = prove(plan, decode, lambda result: result.outcome)
         finished()
-        return ProvedPlan(made, results, frames)
+        return ProvedPlan(made, results)
 
-    def _inputs(self, plan: Plan, splits: set[int]) -> DataFrame:
-        """The inputs of these splits: their tasks, and their seams from wherever they are."""
-        places = self.places
-        rows = [
-            task_row(t.split, DecodeInput(places[t.split] if t.split < len(places) else None, t))
-            for t in plan.tasks
-            if t.split in splits
-        ]
-        if plan.resumed in splits and self.checkpoint is not None:
-            left = self.checkpoint.flows
-            for key in plan.tasks[0].primed:
-                rows.append((plan.resumed, plan.resumed, SEAM, key, left[key].seam.dump()))
-        frame = self._local(rows)
-        owners = [(source, flow, owner) for source, flow, owner in shipped(plan) if owner in splits]
-        if owners:
-            frame = self._with_seams(frame, owners)
-        wanted = []
-        for source, heads in plan.missing.items():
-            receivers = {flow: plan.owners[flow, source] for flow in heads if plan.owners[flow, source] in splits}
-            if receivers:
-                cut = CutInput(places[source], {flow: heads[flow] for flow in receivers}, receivers)
-                wanted.append(task_row(source, cut))
-        if wanted:
-            frame = frame.union(self._run(self._frame(wanted, len(places)), tasks.CutTask()))
-        return self._spread(frame, len(places) + 1).sortWithinPartitions("split", "kind")
-
-    def _with_seams(self, frame: DataFrame, owners: Sequence[tuple[int, bytes, int]]) -> DataFrame:
-        """Add the seams that the survey cut out: (split that it is from, flow, split that receives it)."""
-        sources, flows, receivers = zip(*owners, strict=True)
-        table = pa.table({
-            "source": pa.array(sources, pa.int32()), "flow": pa.array(flows, pa.binary()),
-            "owner": pa.array(receivers, pa.int32()),
-        })  # fmt: skip
-        known = F.broadcast(self.spark.createDataFrame(table))
-        for seams, mine in self._seams:
-            if mine & set(sources):
-                cut = seams.where((F.col("kind") == SEAM) & F.col("source").isin(sorted(mine)))
-                to = cut.join(known, ["source", "flow"])
-                frame = frame.union(to.select(F.col("owner").alias("split"), "source", "kind", "flow", "payload"))
-        return frame
+    def _task(self, plan: Plan, splits: Container[int], options: ReadOptions, **purpose: Any) -> tasks.DecodeTask:
+        """The task that decodes these splits."""
+        inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.places, self.checkpoint))
+        return tasks.DecodeTask(options, inputs, dump(plan.topic_names), **purpose)
 
     # ------------------------------------------------------------ tables
 
@@ -220,26 +183,30 @@ class Captures:
         """One of the tables of `reports.tables` as a DataFrame, times in microseconds."""
         if name not in TABLES:
             raise ValueError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
-        if name == "files":
-            return self.spark.createDataFrame(to_microseconds(files_table(self.context)))
-        if name == "ledger":
-            return self.spark.createDataFrame(to_microseconds(ledger_table(self.context)))
+        if name in ("connections", "files", "ledger"):
+            assert self.spark is not None
+            return self.spark.createDataFrame(self.small_table(name))
+        return self._rows(self.decode_task(name), spark_schema(name))
+
+    def decode_task(self, table: str) -> tasks.DecodeTask:
+        """The task that yields the rows of `exchanges`, `results` or `records`."""
         plan = self._planned.plan
-        task = tasks.DecodeTask(self._resolved, plan.bases, plan.topic_names, table=name)
-        frame = self._run(self._inputs(plan, {t.split for t in plan.tasks}), task, spark_schema(name))
-        return merged_connections(frame) if name == "connections" else frame
+        return self._task(plan, {t.split for t in plan.tasks}, self.resolved, table=table)
+
+    def small_table(self, name: str) -> pa.Table:
+        """`connections`, `files` or `ledger`, which the driver holds, times in microseconds."""
+        if name == "connections":
+            return to_microseconds(self._planned.connections())
+        return to_microseconds(files_table(self.context) if name == "files" else ledger_table(self.context))
 
     def report(self, by: str = "api") -> Report:
-        """The reports of `kafkatap report`, added up by Spark. `by`: api, client, broker, version or topic."""
-        from .output.summing import report_of
-
+        """The reports of `kafkatap report`. `by`: api, client, broker, version or topic."""
         proved = self.prove(counting=True, by_topic=by == "topic")
         context = self.context_of(proved)
         return report_of(
-            proved.counts(), merged_rows([result.connections for result in proved.results.values()]),
-            files_table(context), ledger_table(context), by=by, not_captured=context.not_captured,
-            definitions=self.options.definitions, topic_names=proved.plan.topic_names,
-            selected=self.options.selection.text,
+            proved.counts(), proved.connections(), files_table(context), ledger_table(context), by=by,
+            not_captured=context.not_captured, definitions=self.options.definitions,
+            topic_names=proved.plan.topic_names, selected=self.options.selection.text,
         )  # fmt: skip
 
     @cached_property
@@ -251,13 +218,12 @@ class Captures:
         """`context` of a proved plan; with a checkpoint, of all batches together."""
         before = self.checkpoint
         done = list(planned.results.values())
-        ledger = _summed([d.outcome.ledger for d in done] + ([before.ledger] if before is not None else []))
+        ledger = sum_ledgers([d.outcome.ledger for d in done] + ([before.ledger] if before is not None else []))
         payload = ledger.get("payload bytes", {})
         total = payload.get("total", 0)
         times = [(d.first, d.last) for d in done] + ([(before.first, before.last)] if before is not None else [])
-        earlier = before.files if before is not None else []
         return Context(
-            files=[*earlier, *self._surveyed.files(before.packets if before is not None else 0)],
+            files=self.file_infos,
             ledger=ledger,
             first=min((first for first, _ in times if first is not None), default=None),
             last=max((last for _, last in times if last is not None), default=None),
@@ -281,47 +247,41 @@ class Captures:
         """Bytes of all captures."""
         return sum(info.bytes for info in self._surveyed.files())
 
-    def __enter__(self) -> Captures:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Release what executors keep in memory."""
-        for frame in self._kept:
-            frame.unpersist()
-        self._kept.clear()
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ProvedPlan:
-    """A plan whose claims all hold. `frames`: the rows that each set of splits returned."""
+    """A plan that holds, and the result of each split."""
 
     plan: Plan
     results: Mapping[int, SplitResult] = field(default_factory=dict)
-    frames: list[tuple[DataFrame, set[int]]] = field(default_factory=list)
 
-    def counts(self) -> DataFrame:
-        """The rows of counts of all splits (`reports.counting.count_rows`)."""
-        from .output.summing import count_schema
+    def counts(self) -> pa.Table:
+        """The sums of the rows of counts of all splits (`reports.counting.count_rows`)."""
+        return sum_rows(result.counts for result in self.results.values() if result.counts is not None)
 
-        def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for payload in batch.column("payload"):
-                    yield from pa.ipc.open_stream(io.BytesIO(payload.as_py()))
+    def ledgers(self) -> dict[int, Ledger]:
+        """The ledgers of captures, by their identity; 0 stands for a split without one."""
+        captures = dict.fromkeys(key for result in self.results.values() for key in result.outcome.ledgers)
+        return {
+            capture: sum_ledgers(result.outcome.ledgers.get(capture, {}) for result in self.results.values())
+            for capture in captures
+        }
 
-        frames = [
-            frame.where((F.col("kind") == COUNTS) & F.col("split").isin(sorted(mine)))
-            for frame, mine in self.frames
-            if mine or len(self.frames) == 1  # no packets, no splits: a frame without rows
-        ]
-        return reduce(lambda a, b: a.union(b), frames).mapInArrow(unpacked, count_schema())
+    def shared_connections(self) -> pa.Table:
+        """The connections that several splits share, each as one row."""
+        shared = [result.shared for result in self.results.values() if result.shared is not None]
+        return merged_rows(shared or [arrow_schema(TABLES["connections"]).empty_table()])
+
+    def connections(self) -> pa.Table:
+        """The rows of all connections."""
+        whole = [r.connections for r in self.results.values() if r.connections is not None]
+        names = arrow_schema(TABLES["connections"]).names
+        return pa.concat_tables([rows.select(names) for rows in (self.shared_connections(), *whole)])
 
     @property
-    def bytes_shuffled(self) -> int:
-        """Bytes of packets that one split sent to another."""
-        return sum(result.received for result in self.results.values())
+    def bytes_followed(self) -> int:
+        """Bytes of packets that splits read from the starts of later splits."""
+        return sum(result.followed for result in self.results.values())
 
     @property
     def notes(self) -> list[str]:
@@ -334,23 +294,6 @@ class ProvedPlan:
         return [
             f"{count:,} connections were captured at both ends; each of their packets is counted once as retransmitted."
         ]
-
-
-def _summed(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for ledger in ledgers:
-        for section, parts in ledger.items():
-            total = found.setdefault(section, {})
-            for part, count in parts.items():
-                total[part] = total.get(part, 0) + count
-    return found
-
-
-def _collected(frame: DataFrame, kind: str) -> list[Row]:
-    """The rows of one kind, on the driver."""
-    table = frame.where(F.col("kind") == kind).toArrow()
-    columns = [table[name].to_pylist() for name in ("split", "source", "kind", "flow", "payload")]
-    return list(zip(*columns, strict=True))
 
 
 def spark_schema(name: str) -> Any:

@@ -1,112 +1,83 @@
-"""The functions that executors run, from Arrow batches to Arrow batches (for `mapInArrow`)."""
+"""The functions that executors run, from Arrow batches to Arrow batches (for `mapInArrow`).
+
+Each task gets the numbers of its inputs, usually one. The inputs themselves are part of the function.
+"""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .output.split_tables import SplitTables
 from .splits.decode import SplitRun
-from .splits.seams import Seam
-from .splits.split_engine import NOTHING
 from .splits.survey import survey_split
-from .splits.task_rows import SEAM, SURVEY, TASK, CutInput, DecodeInput, ReadOptions, batch_of, rows_of
+from .splits.task_rows import DecodeInput, ReadOptions, SurveyInput, load, numbers_of, result_batch, results_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .output.publish import Staging
-    from .splits.plan import SplitTask
+    from .output.writing import CaptureIndex, TableWriter
 
-#: Seams in one Arrow batch.
-_SEAMS = 64
+
+def results_here(task: SurveyTask | DecodeTask) -> dict[int, Any]:
+    """Run a task on all its inputs in this process; return the results by split."""
+    import pyarrow as pa
+
+    numbers = pa.record_batch({"id": pa.array(range(len(task.inputs)), pa.int64())})
+    found: dict[int, Any] = {}
+    for batch in task(iter([numbers])):
+        found |= results_of(pa.Table.from_batches([batch]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyTask:
-    """From rows TASK with a LocatedSplit to a row SURVEY and rows SEAM for each."""
+    """Surveys splits. `inputs`: of SurveyInput, as of `dump`."""
 
     options: ReadOptions
+    inputs: tuple[bytes, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for split, _, _, _, payload in rows_of(batches):
-            reader = pickle.loads(payload).open()
+        for number in numbers_of(batches):
+            mine: SurveyInput = load(self.inputs[number])
+            reader = mine.source.open()
             try:
-                found = survey_split(split, reader, ports=self.options.ports, definitions=self.options.definitions)
-                found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
-                found.drops = reader.drops
+                found = survey_split(mine.split, reader, ports=self.options.ports, definitions=self.options.definitions)
             finally:
                 reader.close()
-            seams = []
-            for flow, seen in found.flows.items():
-                if seen.seam is not None:
-                    seams.append((split, split, SEAM, flow, seen.seam.dump()))
-                    seen.seam = Seam(seen.seam.packets[:0], seen.seam.data[:0])  # an empty one: the survey found one
-            for first in range(0, len(seams), _SEAMS):
-                yield batch_of(seams[first : first + _SEAMS])
-            yield batch_of([(split, split, SURVEY, None, pickle.dumps(found))])
-
-
-@dataclass(frozen=True, slots=True)
-class CutTask:
-    """From rows TASK with a CutInput to rows SEAM."""
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for source, _, _, _, payload in rows_of(batches):
-            wanted: CutInput = pickle.loads(payload)
-            for flow, seam in wanted.source.cut(wanted.heads).items():
-                yield batch_of([(wanted.owners[flow], source, SEAM, flow, seam.dump())])
+            yield result_batch(mine.split, found)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTask:
-    """From rows TASK with a DecodeInput, each followed by its rows SEAM, to rows OUTCOME and COUNTS, or to table rows.
+    """Decodes splits. `inputs`: of DecodeInput, as of `dump`; `topic_names`: a mapping, as of `dump`.
 
-    `bases`: packets before each split. `table`: yield the rows of this table. `staging`: write the rows of all tables
-    there, and yield rows OUTCOME and COUNTS. `counting`: yield these without writing rows.
+    `table`: yield the rows of this table. Otherwise yield one result for each split; with `writer`, write the rows of
+    all tables before, with the `captures` that they begin in; with `counting`, count for reports.
     """
 
     options: ReadOptions
-    bases: dict[int, int]
-    topic_names: dict[bytes, bytes]
+    inputs: tuple[bytes, ...]
+    topic_names: bytes
     table: str | None = None
-    staging: Staging | None = None
+    writer: TableWriter | None = None
+    captures: CaptureIndex | None = None
     counting: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        split_input: DecodeInput | None = None
-        seams: dict[int, dict[bytes, Seam]] = {}
-        received = 0
-        for split, source, kind, flow, payload in rows_of(batches):
-            if kind == TASK:
-                if split_input is not None:
-                    yield from self._decode(split_input, seams, received)
-                split_input, seams, received = pickle.loads(payload), {}, 0
-            else:
-                assert flow is not None
-                if source != split or (split_input is not None and split_input.source is not None):
-                    received += len(payload)
-                seams.setdefault(source, {})[flow] = Seam.load(payload)
-        if split_input is not None:
-            yield from self._decode(split_input, seams, received)
+        for number in numbers_of(batches):
+            yield from self._decode(load(self.inputs[number]))
 
-    def _decode(
-        self, split_input: DecodeInput, seams: dict[int, dict[bytes, Seam]], received: int
-    ) -> Iterator[pa.RecordBatch]:
-        task, source = split_input.task, split_input.source
-        if task.primed and source is not None:
-            seams[task.split] = {**source.cut(_local_heads(task)), **seams.get(task.split, {})}
-        reader = None if source is None else source.open()
+    def _decode(self, mine: DecodeInput) -> Iterator[pa.RecordBatch]:
+        task, source = mine.task, mine.source
+        reader = None if source is None else source.open(task.bases)
         try:
-            if reader is not None:
-                reader.number_from(task.base + 1)
-            with_rows = self.table is not None or self.staging is not None
-            tables = SplitTables(self.options, self.table, self.staging, source, received)
+            with_rows = self.table is not None or self.writer is not None
+            tables = SplitTables(self.options, self.table, self.writer is not None)
             needed = self.options.selection.engine_options
             run = SplitRun(
-                task, seams, self.bases, self.topic_names,
+                task, mine.seams.cut, load(self.topic_names),
                 all_results=with_rows or self.options.by_topic or needed.all_results,
                 inspectors=(*tables.inspectors, *needed.inspectors), ports=self.options.ports,
                 definitions=self.options.definitions,
@@ -114,17 +85,13 @@ class DecodeTask:
             )  # fmt: skip
             if self.table is not None:
                 yield from tables.rows(run, reader)
-            elif self.staging is not None:
-                yield tables.write(run, reader, self.staging)
-            elif self.counting:
-                yield tables.count(run, reader)
+            elif self.writer is not None:
+                assert self.captures is not None
+                yield result_batch(task.split, tables.write(run, reader, self.writer, self.captures))
             else:
-                yield tables.prove(run, reader)
+                yield result_batch(
+                    task.split, tables.count(run, reader) if self.counting else tables.prove(run, reader)
+                )
         finally:
             if reader is not None:
                 reader.close()
-
-
-def _local_heads(task: SplitTask) -> dict[bytes, int]:
-    """The heads of the flows that this split begins with, in its own packet numbers."""
-    return {key: task.heads[key] - task.base for key in task.primed if task.heads[key] < NOTHING}

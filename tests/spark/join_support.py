@@ -1,13 +1,12 @@
 """Captures read in splits and joined, in this process and without Spark: what `Captures` does, over the same tasks.
 
 `join(splits)` surveys, plans and decodes until the plan holds; `local(paths)` is the local engine over the same files;
-`assert_same` wants the same rows of both, with the same keys. Splits are those of `plan_splits`, or
-begin at any bytes or packets: `cut_at`, `cut_at_packets`.
+`assert_same` wants the same rows of both, with the same keys. Splits are those of `planned_splits`, packs those of
+`planned_packs`, or splits begin at any bytes or packets: `cut_at`, `cut_at_packets`.
 """
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,41 +20,33 @@ import pyarrow.compute as pc
 
 import tests.wire.harness  # noqa: F401  (engines share what is read of programs)
 from kafkatap import analyze
-from kafkatap.captures.splits import Split, plan_splits
+from kafkatap.captures.packs import Pack
+from kafkatap.captures.splits import Split
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.spark import tasks
 from kafkatap.spark.captures import Captures, ProvedPlan
-from kafkatap.spark.output.merged_connections import merged_rows
 from kafkatap.spark.output.split_tables import SplitResult
+from kafkatap.spark.output.writing import CaptureIndex
 from kafkatap.spark.splits.located_split import LocatedSplit
-from kafkatap.spark.splits.plan import Corrections, Plan, make_plan, shipped
+from kafkatap.spark.splits.plan import Corrections, Plan, make_plan
 from kafkatap.spark.splits.proof import prove
 from kafkatap.spark.splits.survey import SplitSurvey
 from kafkatap.spark.splits.surveys import Surveys
-from kafkatap.spark.splits.task_rows import (
-    OUTCOME,
-    SEAM,
-    CutInput,
-    DecodeInput,
-    ReadOptions,
-    Row,
-    batch_of,
-    surveys_of,
-    task_row,
-)  # fmt: skip
+from kafkatap.spark.splits.task_rows import ReadOptions, SurveyInput, decode_inputs, dump
 from tests.support.captures import PcapRecords
+from tests.support.split_plans import planned_splits
 
 # ---------------------------------------------------------------- splits
 
 
 def cut_at(path: Path | str, starts: Iterable[int], file: int = 0) -> list[Split]:
     """A capture (not a compressed one) in splits that begin at its first byte and at these bytes."""
-    whole = plan_splits([str(path)], 0)[0]
+    whole = planned_splits([str(path)], 0)[0]
     inside = sorted({s for s in starts if 0 < s < whole.size})
     if not inside:
         return [replace(whole, file=file)]
-    planned = plan_splits([str(path)], -(-whole.size // 2))
+    planned = planned_splits([str(path)], -(-whole.size // 2))
     head, interfaces = planned[0].head, planned[1].interfaces
     bounds = [0, *inside, None]
     return [
@@ -101,14 +92,28 @@ def packets_at_random(path: Path, count: int, seed: int) -> list[int]:
 
 
 class _Rows:
-    """Takes rows of tables as `publish.Staging` does."""
+    """Takes rows of tables as `writing.TableWriter` does."""
 
     def __init__(self) -> None:
         self.written: dict[int, list[tuple[str, pa.Table]]] = {}
 
-    def write(self, name: str, table: pa.Table, split: int = 0, part: int = 0, *where: Any) -> list[Any]:
-        self.written[split].append((name, table))
-        return []
+    def open(self, split: int, captures: CaptureIndex) -> _SplitRows:
+        return _SplitRows(self.written[split])
+
+
+class _SplitRows:
+    def __init__(self, rows: list[tuple[str, pa.Table]]) -> None:
+        self.written: list[Any] = []
+        self._rows = rows
+
+    def __enter__(self) -> _SplitRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, name: str, table: pa.Table) -> None:
+        self._rows.append((name, table.select([column.name for column in TABLES[name]])))
 
 
 @dataclass
@@ -122,27 +127,20 @@ class Joined:
     corrections: Corrections
     notes: list[str]
     began_wrong: int = 0
-    sizes: dict[tuple[bytes, int], int] = field(default_factory=dict)  # bytes shipped, by flow and split
+    followed: int = 0  # bytes of seams that splits read
     finished: Counter[int] = field(default_factory=Counter)
 
     @property
     def rounds(self) -> int:
         return len(self.plans)
 
-    @property
-    def shipped(self) -> int:
-        """Bytes of packets that went from one split to another in the last round."""
-        return sum(self.sizes.values())
-
 
 class _Driver:
     """Does without Spark what `Captures` does on a session."""
 
-    def __init__(self, splits: Sequence[Split], options: ReadOptions) -> None:
+    def __init__(self, splits: Sequence[Split | Pack], options: ReadOptions, split_size: int) -> None:
         self.options = options
-        self.surveyed = Surveys([LocatedSplit(split) for split in splits])
-        self.seams: dict[tuple[bytes, int], bytes] = {}
-        self.sizes: dict[tuple[bytes, int], int] = {}  # of seams that were shipped, by flow and split
+        self.surveyed = Surveys([LocatedSplit(_pack(split)) for split in splits], split_size)
         self.began_wrong = 0
         self.plans: list[Plan] = []
         self.rows = _Rows()
@@ -153,12 +151,8 @@ class _Driver:
 
     def _survey(self, splits: list[int]) -> dict[int, SplitSurvey]:
         self.began_wrong += len(splits)
-        self.seams = {place: seam for place, seam in self.seams.items() if place[1] not in splits}
-        rows = _run(tasks.SurveyTask(self.options), [task_row(i, self.surveyed.places[i]) for i in splits])
-        for split, _, _, flow, payload in rows:
-            if flow is not None:
-                self.seams[flow, split] = payload
-        return surveys_of(rows)
+        inputs = tuple(dump(SurveyInput(i, self.surveyed.places[i])) for i in splits)
+        return tasks.results_here(tasks.SurveyTask(self.options, inputs))
 
     def plan(self, corrections: Corrections) -> Plan:
         self.corrections = corrections
@@ -167,36 +161,22 @@ class _Driver:
     def decode(self, plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
         self.plans.append(plan)
         self.rows.written.update({split: [] for split in splits})
-        task = tasks.DecodeTask(self.options, plan.bases, plan.topic_names, staging=self.rows)  # type: ignore[arg-type]
-        found = _run(task, self.inputs(plan, splits))
-        return {split: pickle.loads(payload) for split, _, kind, _, payload in found if kind == OUTCOME}
-
-    def inputs(self, plan: Plan, splits: set[int]) -> list[Row]:
-        """The inputs of these splits."""
-        places = self.surveyed.places
-        rows = [task_row(t.split, DecodeInput(places[t.split], t)) for t in plan.tasks if t.split in splits]
-        for source, flow, owner in shipped(plan):
-            if owner in splits:
-                rows.append((owner, source, SEAM, flow, self.seams[flow, source]))
-        for source, heads in plan.missing.items():
-            owners = {flow: plan.owners[flow, source] for flow in heads if plan.owners[flow, source] in splits}
-            if owners:
-                cut = CutInput(places[source], {flow: heads[flow] for flow in owners}, owners)
-                rows += _run(tasks.CutTask(), [task_row(source, cut)])
-        self.sizes |= {(row[3], row[1]): len(row[4]) for row in rows if row[2] == SEAM and row[3] is not None}
-        return sorted(rows, key=lambda row: (row[0], row[2]))
+        inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.surveyed.places))
+        writer: Any = self.rows
+        task = tasks.DecodeTask(
+            self.options, inputs, dump(plan.topic_names), writer=writer, captures=CaptureIndex.of([(1, 1, 1)])
+        )
+        return tasks.results_here(task)
 
 
-def _run(task: Any, rows: list[Row]) -> list[Row]:
-    found: list[Row] = []
-    for batch in task(iter([batch_of(rows)])):
-        found += zip(*(batch.column(n).to_pylist() for n in batch.schema.names), strict=True)
-    return found
+def _pack(split: Split | Pack) -> Pack:
+    return split if isinstance(split, tuple) else (split,)
 
 
 def join(
-    splits: Sequence[Split],
+    splits: Sequence[Split | Pack],
     *,
+    split_size: int = 0,
     records: bool = False,
     ports: tuple[int, ...] = (),
     tamper: Callable[[list[SplitSurvey]], None] | None = None,
@@ -205,7 +185,7 @@ def join(
 ) -> Joined:
     """Splits' tables, joined. `tamper` may spoil the surveys before they are planned by; `begin`: bytes that
     splits are to begin at first, instead of those where a record was searched and found."""
-    driver = _Driver(splits, ReadOptions(ports, records=records))
+    driver = _Driver(splits, ReadOptions(ports, records=records), split_size)
     for i, place in (begin or {}).items():
         driver.surveyed.places[i] = replace(driver.surveyed.places[i], exact=place)
     driver.survey()
@@ -214,25 +194,26 @@ def join(
     if tamper is not None:
         tamper(surveys)
     plan, done = prove(driver.plan, driver.decode, lambda result: result.outcome)
-    captures = Captures(None, [])  # type: ignore[arg-type]
+    captures = Captures(None, [])
     captures.__dict__["_surveyed"] = driver.surveyed
     proved = ProvedPlan(plan, done)
     context = captures.context_of(proved)
-    shared = [d.connections for d in done.values() if d.connections is not None and d.connections.num_rows]
     parts: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
     finished: Counter[int] = Counter()
     for split, name, table in ((s, *pair) for s, written in driver.rows.written.items() for pair in written):
         parts[name].append(table)
         finished[split] += len(table) if name == "exchanges" else 0
-    if shared:
-        parts["connections"].append(merged_rows(shared))
+    names = [column.name for column in TABLES["connections"]]
+    parts["connections"].append(proved.shared_connections().select(names))
     parts["files"], parts["ledger"] = [files_table(context)], [ledger_table(context)]
     tables = {
         name: pa.concat_tables(found) if found else arrow_schema(TABLES[name]).empty_table()
         for name, found in parts.items()
     }
-    sizes = {place: size for place, size in driver.sizes.items() if place in plan.owners}
-    return Joined(tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, sizes, finished)
+    followed = sum(result.followed for result in done.values())
+    return Joined(
+        tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed, finished
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- comparing
@@ -294,9 +275,12 @@ def assert_same(joined: Joined, wanted: Mapping[str, Counter[bytes]]) -> None:
     assert not lines, "\n".join(lines)
 
 
-def check(splits: Sequence[Split], *, records: bool = False, ports: tuple[int, ...] = (), **options: Any) -> Joined:
+def check(
+    splits: Sequence[Split | Pack], *, records: bool = False, ports: tuple[int, ...] = (), **options: Any
+) -> Joined:
     """`join`, compared with the local engine over the same files."""
-    paths = list(dict.fromkeys(split.path for split in splits))
+    found = {part.file: part.path for split in splits for part in _pack(split)}
+    paths = [found[number] for number in sorted(found)]
     joined = join(splits, records=records, ports=ports, **options)
     assert_same(joined, compared(local(paths, records=records, ports=ports)))
     return joined

@@ -23,6 +23,7 @@ from kafkatap.reports.rendering.text import write_text
 from kafkatap.reports.sections.latency import BY
 from kafkatap.reports.tables import connections_table, files_table, ledger_table
 from kafkatap.run import Run
+from kafkatap.spark.output import summing
 from kafkatap.spark.output.summing import context_of_tables
 from tests.reports.rows import connection, context, counted, exchange
 
@@ -129,36 +130,32 @@ def test_topic_names_that_only_the_plan_knows(samples: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["apache-4.3.pcap.zst", "apache-0.8.2.pcap.zst"])
-def test_spark_adds_rows_up(spark: SparkSession, samples: Path, tmp_path: Path, name: str) -> None:
-    import pyarrow.parquet as pq
-
-    from kafkatap.spark.output.summing import collect_counts, count_schema, report_of, sum_rows
-
+def test_rows_of_several_runs_add_up(samples: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = local(samples / name)
-    for i, part in enumerate(run.parts):
-        pq.write_table(part, tmp_path / f"{i}.parquet")
-    rows = spark.read.schema(count_schema()).parquet(str(tmp_path))
-    summed = sum_rows(rows).toArrow()
+    summed = summing.sum_rows(run.parts)
     assert len(summed) == len(rows_of_counts(run.counts, run.context)) < sum(map(len, run.parts))
-    counts, _ = collect_counts(rows, by_topic=True)
-    assert len(counts.groups) == len(run.counts.groups)
+    monkeypatch.setattr(summing, "_GATHER", 100)  # adds up in many steps
+    assert _sorted(summing.sum_rows(run.parts)) == _sorted(summed)
     for by in ("api", "topic"):
-        report = report_of(rows, *run.tables(), by=by, curves=True, not_captured=run.context.not_captured)
+        report = summing.report_of(summed, *run.tables(), by=by, curves=True, not_captured=run.context.not_captured)
         assert text(report) == text(run.report(by))
         assert report == run.report(by)
+
+
+def _sorted(table: pa.Table) -> list[str]:
+    return sorted(map(str, table.to_pylist()))
 
 
 def test_spark_sql_of_the_docstring(spark: SparkSession, samples: Path) -> None:
     """The statement in the documentation of the rows gives what `sum_rows` gives."""
     from kafkatap.reports.counting.count_rows import KEYS
-    from kafkatap.spark.output.summing import sum_rows
 
     run = local(samples / "apache-2.8.pcap.zst")
     rows = spark.createDataFrame(pa.concat_tables(run.parts))
     keys = ", ".join(KEYS)
     sums = "SUM(added) AS added, MIN(lowest) AS lowest, MAX(highest) AS highest"
     summed = spark.sql(f"SELECT {keys}, {sums} FROM {{rows}} GROUP BY {keys}", rows=rows)
-    assert sorted(map(str, summed.toArrow().to_pylist())) == sorted(map(str, sum_rows(rows).toArrow().to_pylist()))
+    assert _sorted(summed.toArrow()) == _sorted(summing.sum_rows(run.parts))
 
 
 def test_strings_that_are_no_text_stay_with_their_connection() -> None:

@@ -1,97 +1,83 @@
-"""Merge the rows of connections that several splits share: with Spark, or with Arrow.
-
-Each row counts the packets of one split.
-"""
+"""Merge the rows of connections that several splits share. Each row counts the packets of one split."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.tables import TABLES, arrow_schema
+import numpy as np
 
-from .folders import Folder
+from kafkatap.reports.tables import TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
+Array = np.ndarray[Any, Any]
 _FIRST, _LAST, _RTT, _KNOWN = "connection_first", "connection_last", "handshake_rtt_ns", "orientation_known"
+#: Columns of the latest row in which the broker's end is known, or else of the latest row.
 _ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
-#: Columns of the latest row: it includes what earlier rows had, and later requests may name no client.
-_LATEST = ("client_id", "client_software", "client_software_version", "sasl_mechanism")
 _NAMES = tuple(column.name for column in TABLES["connections"])
-_SUMS = tuple(n for n in _NAMES if n not in {"connection", "protocol", _FIRST, _LAST, _RTT, _KNOWN, *_ENDS, *_LATEST})
-
-
-def merged_connections(rows: DataFrame) -> DataFrame:
-    """One row for each connection."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    latest = F.struct(_KNOWN, _LAST)
-    last_known = F.when(F.col("protocol") != "unknown", F.col(_LAST))
-    types = dict(rows.dtypes)
-    made = [
-        F.min(_FIRST).alias(_FIRST),
-        F.max(_LAST).alias(_LAST),
-        F.max(_RTT).alias(_RTT),
-        F.max(_KNOWN).alias(_KNOWN),
-        F.coalesce(F.max_by("protocol", last_known), F.lit("unknown")).alias("protocol"),
-        *(F.max_by(name, latest).alias(name) for name in _ENDS),
-        *(F.max_by(name, _LAST).alias(name) for name in _LATEST),
-        *(F.sum(name).cast(types[name]).alias(name) for name in _SUMS),
-    ]
-    return rows.groupBy("connection").agg(*made).select(*_NAMES)
+#: Columns of the latest row: it includes what earlier rows had, and later requests may name no client.
+_LATEST = ("connection", _LAST, "client_id", "client_software", "client_software_version", "sasl_mechanism")
+_SUMS = tuple(n for n in _NAMES if n not in {"protocol", _FIRST, _RTT, _KNOWN, *_ENDS, *_LATEST})
 
 
 def merged_rows(tables: Sequence[pa.Table]) -> pa.Table:
-    """One row for each connection."""
+    """One row for each connection. All tables have the schema of the first one, which may have `capture`."""
     import pyarrow as pa
 
-    found: dict[int, dict[str, Any]] = {}
-    whole = pa.concat_tables(tables)
-    # Times become numbers: Python's datetime has no nanoseconds.
-    for name in (_FIRST, _LAST):
-        whole = whole.set_column(whole.schema.get_field_index(name), name, whole[name].cast("int64"))
-    for row in sorted(whole.to_pylist(), key=lambda row: row[_LAST]):
-        before = found.setdefault(row["connection"], row)
-        if before is not row:
-            _add(before, row)
-    schema = tables[0].schema
-    columns = {name: [row[name] for row in found.values()] for name in schema.names}
-    arrays = [
-        pa.array(columns[f.name], pa.int64()).cast(f.type)
-        if f.name in (_FIRST, _LAST)
-        else pa.array(columns[f.name], f.type)
-        for f in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    whole = pa.concat_tables(tables).combine_chunks()
+    if not whole.num_rows:
+        return whole
+    connection = whole["connection"].to_numpy()
+    order = np.lexsort((whole[_LAST].cast("int64").to_numpy(), connection))
+    whole, connection = whole.take(pa.array(order)), connection[order]
+    starts = np.flatnonzero(np.concatenate(([True], connection[1:] != connection[:-1])))
+    groups = _Groups(starts, len(connection))
+    columns = [_merged(field.name, whole, groups) for field in whole.schema]
+    return pa.Table.from_arrays(columns, schema=whole.schema)
 
 
-def _add(row: dict[str, Any], later: dict[str, Any]) -> None:
-    for name in _SUMS:
-        row[name] += later[name]
-    for name in _LATEST:
-        row[name] = later[name]
-    if later[_KNOWN] or not row[_KNOWN]:
-        row.update({name: later[name] for name in _ENDS})
-    row[_KNOWN] = row[_KNOWN] or later[_KNOWN]
-    row[_FIRST] = min(row[_FIRST], later[_FIRST])
-    row[_LAST] = max(row[_LAST], later[_LAST])
-    if later[_RTT] is not None:
-        row[_RTT] = later[_RTT]
-    if later["protocol"] != "unknown":
-        row["protocol"] = later["protocol"]
-
-
-def read_connections(out: str, names: Sequence[str]) -> pa.Table:
-    """The rows of some files of the table `connections`, with its declared schema."""
-    import io
-
+def _merged(name: str, rows: pa.Table, groups: _Groups) -> Any:
+    """One column of the merged rows."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow.compute as pc
 
-    folder = Folder(out)
-    schema = arrow_schema(TABLES["connections"])
-    found = [pq.read_table(io.BytesIO(folder.read(name) or b"")).cast(schema) for name in names]
-    return pa.concat_tables([schema.empty_table(), *found])
+    column = rows[name].combine_chunks()
+    if name in _SUMS:
+        sums = np.add.reduceat(column.to_numpy(zero_copy_only=False), groups.starts)
+        return pa.array(sums).cast(column.type)
+    if name == _FIRST:
+        firsts = np.minimum.reduceat(column.cast("int64").to_numpy(), groups.starts)
+        return pa.array(firsts).cast(column.type)
+    if name == "capture":  # that of the first packet
+        times = rows[_FIRST].cast("int64").to_numpy()
+        firsts = np.repeat(np.minimum.reduceat(times, groups.starts), groups.lengths)
+        return column.take(groups.latest(pa.array(times == firsts)))
+    if name == _RTT:
+        return column.take(groups.latest(column.is_valid()))
+    if name == "protocol":
+        return column.take(groups.latest(pc.not_equal(column, "unknown")))
+    if name == _KNOWN or name in _ENDS:
+        return column.take(groups.latest(rows[_KNOWN].combine_chunks()))
+    return column.take(groups.latest())
+
+
+class _Groups:
+    """Adjacent rows of one connection. `starts`: the first row of each group; `count`: all rows."""
+
+    def __init__(self, starts: Array, count: int) -> None:
+        self.starts = starts
+        self._lasts = np.concatenate((starts[1:], [count])) - 1
+        self._rows = np.arange(count)
+        self.lengths = self._lasts - starts + 1
+
+    def latest(self, condition: Any = None) -> Any:
+        """The last row of each group for which a condition holds, or else the last row."""
+        import pyarrow as pa
+
+        if condition is None:
+            return pa.array(self._lasts)
+        holds = condition.fill_null(False).to_numpy(zero_copy_only=False)
+        found = np.maximum.reduceat(np.where(holds, self._rows, -1), self.starts)
+        return pa.array(np.where(found >= 0, found, self._lasts))

@@ -6,7 +6,6 @@ Records are spilled to a temporary file until all exchanges of the split are fin
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,19 +22,17 @@ from kafkatap.reports.batch import Batch, as_results, error_counts
 from kafkatap.reports.counting.count_rows import rows_of_counts
 from kafkatap.reports.counting.counts import ReportCounts
 
-from ...partitions import broker_names, exchange_times, to_microseconds
+from ...partitions import to_microseconds
 from ..splits.checkpoint import OpenFlow
 from ..splits.decode import Outcome, SplitRun
-from ..splits.located_split import LocatedSplit
 from ..splits.open_flows import open_flows
-from ..splits.split_engine import NOTHING
-from ..splits.task_rows import COUNTS, OUTCOME, ReadOptions, Row, batch_of
-from .publish import Staging, Written
+from ..splits.task_rows import ReadOptions
+from .writing import CaptureIndex, TableWriter, Written, with_capture
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...captures.splits import SplitReader
+    from ...captures.pack_reader import PackReader
 
 Array = np.ndarray[Any, Any]
 #: Exchanges in one Arrow table.
@@ -44,91 +41,104 @@ GATHER = 50_000
 
 @dataclass(slots=True)
 class SplitResult:
-    """The result of decoding a split. `first`, `last`: times of its own packets. `open_flows`: the flows that stay open
-    at its end. `connections`: rows of the connections that other splits share. `written`: its files. `received`: bytes
-    of seams that it received from other splits."""
+    """The result of decoding a split.
+
+    `first`, `last`: times of its own packets. `written`: its files. `connections`: rows of its connections, and
+    `shared`: rows of those that other splits share. `counts`: rows of counts (`reports.counting.count_rows`).
+    `open_flows`: the flows that stay open at its end. `followed`: bytes of packets of later splits that it read.
+    """
 
     outcome: Outcome
     first: int | None = None
     last: int | None = None
     written: list[Written] = field(default_factory=list)
-    connections: Any = None
+    connections: pa.Table | None = None
+    shared: pa.Table | None = None
+    counts: pa.Table | None = None
     open_flows: dict[bytes, OpenFlow] = field(default_factory=dict)
-    received: int = 0
+    followed: int = 0
 
 
 class SplitTables:
-    """Makes the table rows of one split. `received`: bytes of seams that the split received."""
+    """Makes the table rows of one split."""
 
     def __init__(
         self,
         options: ReadOptions,
         table: str | None,
-        staging: Staging | None,
-        source: LocatedSplit | None,
-        received: int,
+        is_writing: bool = False,
     ) -> None:
         from kafkatap.dissector.programs.loading import load_programs
 
         self._options = options
         self._table = table
-        self._source = source
-        self._received = received
         self._collector: RecordCollector | None = None
-        if table == "records" or (staging is not None and options.records):
+        if table == "records" or (is_writing and options.records):
             self._collector = RecordCollector(load_programs("records", options.definitions))
         self.inspectors: list[Inspector] = [] if self._collector is None else [self._collector]
 
     # The four ways to run a split.
 
-    def rows(self, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
+    def rows(self, run: SplitRun, reader: PackReader | None) -> Iterator[pa.RecordBatch]:
         """The rows of the one table that is wanted, times in microseconds."""
         for name, table in self._made(run, reader, {self._table or ""}):
             if name == self._table:
                 yield from to_microseconds(table).to_batches()
 
-    def write(self, run: SplitRun, reader: SplitReader | None, staging: Staging) -> pa.RecordBatch:
-        """Write the rows of all tables; return a row OUTCOME and a row COUNTS."""
-        split = run.task.split
+    def write(
+        self, run: SplitRun, reader: PackReader | None, writer: TableWriter, captures: CaptureIndex
+    ) -> SplitResult:
+        """Write the rows of all tables, and count for reports."""
         counts = ReportCounts(by_topic=self._options.by_topic)
-        files: list[Written] = []
-        partitions = _ExchangePartitions()
-        shared = None
-        made = self._made(run, reader, {"exchanges", "results", "connections"}, counts)
-        for part, (name, table) in enumerate(made):
-            if name == "connections":
-                shared, table = run.split_shared(table)
-            if name == "exchanges":
-                partitions.add(table)
-            if name in ("results", "records"):
-                files += staging.write(name, table, split, part, *partitions.of(table))
-            else:
-                files += staging.write(name, table, split, part)
-        return self._result(run, files, shared, counts, _open_flows(run, self._source))
+        result = SplitResult(run.outcome)
+        with writer.open(run.task.split, captures) as files:
+            for name, table in self._made(run, reader, {"exchanges", "results", "connections"}, counts):
+                if name == "connections":
+                    first_packets = run.engine.connections["first_packet"]
+                    table = with_capture(table, captures.captures_of(first_packets))
+                    result.shared, result.connections = run.split_shared(table)
+                    table = result.connections
+                files.write(name, table)
+        result.written = files.written
+        result.counts = rows_of_counts(counts, run.engine)
+        result.open_flows = _open_flows(run)
+        return self._filled(result, run)
 
-    def count(self, run: SplitRun, reader: SplitReader | None) -> pa.RecordBatch:
-        """A row OUTCOME with the rows of connections, and a row COUNTS, for reports."""
+    def count(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
+        """Count for reports."""
         counts = ReportCounts(by_topic=self._options.by_topic)
         for batch in self._selected(run, reader):
             counts.add(batch)
-        context = run.context()
-        connections = tables.connections_table(context.connections, context)
-        return self._result(run, [], connections, counts)
+        result = self._with_connections(run)
+        result.counts = rows_of_counts(counts, run.engine)
+        return result
 
-    def prove(self, run: SplitRun, reader: SplitReader | None) -> pa.RecordBatch:
-        """A row OUTCOME alone, which proves the plan."""
+    def prove(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
+        """Only prove the plan."""
         for _ in run.batches(reader):
             pass
-        return self._result(run, [])
+        return self._with_connections(run)
+
+    @staticmethod
+    def _with_connections(run: SplitRun) -> SplitResult:
+        context = run.context()
+        rows = tables.connections_table(context.connections, context)
+        shared, own = run.split_shared(rows)
+        return SplitTables._filled(SplitResult(run.outcome, connections=own, shared=shared), run)
+
+    @staticmethod
+    def _filled(result: SplitResult, run: SplitRun) -> SplitResult:
+        result.first, result.last, result.followed = run.engine.first, run.engine.last, run.bytes_followed
+        return result
 
     # ------------------------------------------------------------
 
-    def _selected(self, run: SplitRun, reader: SplitReader | None) -> Iterator[Batch]:
+    def _selected(self, run: SplitRun, reader: PackReader | None) -> Iterator[Batch]:
         """The batches of a run with the selected exchanges. The engine knows all topic names from the plan."""
         return self._options.selection.apply(run.batches(reader), run.engine)
 
     def _made(
-        self, run: SplitRun, reader: SplitReader | None, wanted: set[str], counts: ReportCounts | None = None
+        self, run: SplitRun, reader: PackReader | None, wanted: set[str], counts: ReportCounts | None = None
     ) -> Iterator[tuple[str, pa.Table]]:
         """(table name, some rows): exchanges before their results, then connections, then records. Adds to `counts`."""
         with tempfile.TemporaryFile(prefix="kafkatap-") as file:
@@ -171,38 +181,12 @@ class SplitTables:
         if "results" in wanted:
             yield "results", tables.results_table(results, exchanges, context)
 
-    def _result(
-        self,
-        run: SplitRun,
-        files: list[Written],
-        connections: Any = None,
-        counts: ReportCounts | None = None,
-        left: dict[bytes, OpenFlow] | None = None,
-    ) -> pa.RecordBatch:
-        split, engine = run.task.split, run.engine
-        done = SplitResult(run.outcome, engine.first, engine.last, files, connections, left or {}, self._received)
-        rows: list[Row] = [(split, split, OUTCOME, None, pickle.dumps(done))]
-        if counts is not None:
-            rows.append((split, split, COUNTS, None, _serialized(rows_of_counts(counts, run.engine))))
-        return batch_of(rows)
 
-
-def _open_flows(run: SplitRun, source: LocatedSplit | None) -> dict[bytes, OpenFlow]:
+def _open_flows(run: SplitRun) -> dict[bytes, OpenFlow]:
     """The flows that stay open at the end of a run, each with the packets that restore its state."""
     if not run.open_flows:
         return {}
-    own = {} if source is None else source.cut(dict.fromkeys(run.open_flows, NOTHING))
-    return open_flows(run, {key: run.packets_of(key, own) for key in run.open_flows})
-
-
-def _serialized(table: pa.Table) -> bytes:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-        stream.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return open_flows(run, run.packets_of_open_flows())
 
 
 class _SpilledRecords:
@@ -251,32 +235,3 @@ class _SpilledRecords:
             table = table.filter(pc.is_in(table["exchange"], kept))
             if table.num_rows:
                 yield table
-
-
-class _ExchangePartitions:
-    """The time and the broker of each exchange, which place the rows of other tables."""
-
-    def __init__(self) -> None:
-        self._numbers: list[Array] = []
-        self._times: list[Array] = []
-        self._brokers: list[Any] = []
-        self._sorted: tuple[Array, Array, Any] | None = None
-
-    def add(self, exchanges: pa.Table) -> None:
-        self._numbers.append(exchanges["exchange"].to_numpy())
-        self._times.append(exchange_times(exchanges))
-        self._brokers.append(broker_names(exchanges).cast("string"))
-        self._sorted = None
-
-    def of(self, rows: pa.Table) -> tuple[Array, Any]:
-        """The times and the brokers of the exchanges that these rows belong to."""
-        import pyarrow as pa
-
-        if self._sorted is None:
-            numbers = np.concatenate(self._numbers)
-            order = np.argsort(numbers, kind="stable")
-            brokers = pa.chunked_array(self._brokers).combine_chunks().take(pa.array(order))
-            self._sorted = numbers[order], np.concatenate(self._times)[order], brokers
-        numbers, times, brokers = self._sorted
-        at = np.searchsorted(numbers, rows["exchange"].to_numpy())
-        return times[at], brokers.take(pa.array(at))

@@ -1,15 +1,14 @@
-"""Reports from rows of counts (`kafkatap.reports.counting.count_rows`) that Spark adds up.
+"""Reports from rows of counts (`kafkatap.reports.counting.count_rows`) of any number of splits.
 
-    report = report_of(spark.read.parquet(folder), connections, files, ledger, by="client")
+    report = report_of(sum_rows(tables), connections, files, ledger, by="client")
 
-Rows may come from any number of runs, each over its own part of the captures. Only sums leave the executors, so the
-driver's memory grows with the number of keys and histogram buckets, not with the captures. The Arrow tables
-`connections`, `files` and `ledger` supply everything that is not counted. All of it works through Spark Connect.
+Only sums leave the tasks, so memory grows with the number of keys and histogram buckets, not with the captures. The
+Arrow tables `connections`, `files` and `ledger` supply everything that is not counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,15 +17,12 @@ from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.reports.batch import CONNECTION_ROW, PROTOCOLS, Array, Context, FileInfo
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTable, counts_of_rows
-from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
 from kafkatap.reports.sections.ledger import WORDS
 from kafkatap.reports.tables import CONNECTIONS, FILES, LEDGER, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
     from kafkatap.dissector.layouts.overlay import Definitions
 
@@ -39,31 +35,32 @@ _RENAMED = {
 }
 
 
-def count_schema() -> StructType:
-    """The Spark schema of rows of counts."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(arrow_schema(COLUMNS))
+#: Rows that are gathered before they are added up.
+_GATHER = 500_000
 
 
-def sum_rows(rows: DataFrame) -> DataFrame:
+def sum_rows(tables: Iterable[pa.Table]) -> pa.Table:
     """The sums of rows of counts: one row for each key, measure and bucket, with the same columns."""
-    from pyspark.sql import functions
+    import pyarrow as pa
 
-    sums = [getattr(functions, function)(name).alias(name) for name, function in ADDED_BY.values()]
-    return rows.groupBy(*KEYS).agg(*sums)
+    schema = arrow_schema(COLUMNS)
+    gathered, count = [schema.empty_table()], 0
+    for table in tables:
+        gathered.append(table)
+        count += table.num_rows
+        if count > _GATHER:
+            gathered, count = [_summed(pa.concat_tables(gathered))], 0
+    return _summed(pa.concat_tables(gathered))
 
 
-def collect_counts(
-    rows: DataFrame, *, by_topic: bool = False, interval: int | None = None
-) -> tuple[ReportCounts, NameTable]:
-    """The sums of rows of counts, and the names of the numbers in them. `by_topic`, `interval` (ns): as the counts were
-    made. ValueError if rows are no counts."""
-    return counts_of_rows(sum_rows(rows).toArrow(), by_topic=by_topic, interval=interval)
+def _summed(rows: pa.Table) -> pa.Table:
+    schema = arrow_schema(COLUMNS)
+    sums = rows.group_by(list(KEYS), use_threads=False).aggregate(list(ADDED_BY.values()))
+    return sums.rename_columns([*KEYS, *(name for name, _ in ADDED_BY.values())]).select(schema.names).cast(schema)
 
 
 def report_of(
-    rows: DataFrame,
+    rows: pa.Table,
     connections: pa.Table,
     files: pa.Table,
     ledger: pa.Table,
@@ -79,7 +76,7 @@ def report_of(
     `by`: api, client, broker, version, or topic (then the rows are of counts by topic); `interval`: ns of the timeline,
     if one is set; `curves`, `selected`: as of `build_report`; `known`: what `context_of_tables` takes.
     """
-    counts, names = collect_counts(rows, by_topic=by == "topic", interval=interval)
+    counts, names = counts_of_rows(rows, by_topic=by == "topic", interval=interval)
     context = context_of_tables(connections, files, ledger, names, **known)
     return build_report(counts, context, by=by, curves=curves, selected=selected)
 

@@ -1,31 +1,31 @@
-"""The rows that splits exchange through Spark, and the objects in them.
+"""What the driver and the tasks exchange: inputs, results, and the options of reading.
 
-Every stage but the last reads and writes rows of the schema ROW: the input of a split, its result, and the packets
-that one split sends to another.
+Inputs travel compressed in the function that Spark sends to executors. Each task returns one row: the number of its
+split, and its result.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from ...selection import EVERYTHING, Selection
 from .located_split import LocatedSplit
-from .plan import SplitTask
-from .survey import SplitSurvey
+from .plan import Plan, SplitTask
+from .seam_reader import SeamReader
+from .seams import Seam
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkatap.dissector.layouts.overlay import Definitions
 
-#: `split`: the split that receives the row; `source`: the split that a seam is from; `kind`: one of the words below.
-SCHEMA = "split int not null, source int not null, kind string not null, flow binary, payload binary not null"
-TASK, SEAM, SURVEY, OUTCOME, COUNTS = "1 task", "2 seam", "survey", "outcome", "counts"
-_COLUMNS = ("split", "source", "kind", "flow", "payload")
-Row = tuple[int, int, str, bytes | None, bytes]
+    from .checkpoint import Checkpoint
+
+#: The rows that tasks return.
+SCHEMA = "split int not null, result binary not null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +41,77 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeInput:
-    """The input of one split's decoding. `source` None: the split has no packets but those of seams."""
+class SurveyInput:
+    """The input of one split's survey."""
 
-    source: LocatedSplit | None
-    task: SplitTask
+    split: int
+    source: LocatedSplit
 
 
 @dataclass(frozen=True, slots=True)
-class CutInput:
-    """The flows to cut out of a split, up to their heads. `owners`: the split that receives each flow."""
+class DecodeInput:
+    """The input of one split's decoding. `source` None: the split only continues the flows of a checkpoint, whose
+    packets are `left`. `places`: the splits that it reads, itself among them; `bases`: packets before their files."""
 
-    source: LocatedSplit
-    heads: dict[bytes, int]
-    owners: dict[bytes, int]
+    source: LocatedSplit | None
+    task: SplitTask
+    places: dict[int, LocatedSplit] = field(default_factory=dict)
+    bases: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    left: dict[bytes, Seam] = field(default_factory=dict)
+
+    @property
+    def seams(self) -> SeamReader:
+        """A reader of the seams that the split decodes."""
+        return SeamReader(self.places, self.bases, self.left)
 
 
-def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
-    """Rows as one Arrow batch."""
+def decode_inputs(
+    plan: Plan, splits: Container[int], located: Sequence[LocatedSplit], checkpoint: Checkpoint | None = None
+) -> Iterator[DecodeInput]:
+    """The inputs of these splits. `located[i]` is split i."""
+    bases = plan.bases
+    for task in plan.tasks:
+        if task.split not in splits:
+            continue
+        left: dict[bytes, Seam] = {}
+        if task.split == plan.resumed and checkpoint is not None:
+            left = {key: checkpoint.flows[key].seam for key in task.primed}
+        places = {split: located[split] for split in (task.split, *task.follows) if split < len(located)}
+        own = {split: bases[split] for split in places}
+        yield DecodeInput(places.get(task.split), task, places, own, left)
+
+
+def dump(value: Any) -> bytes:
+    """A compressed copy of an object; `load` reads it."""
     import pyarrow as pa
 
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(_COLUMNS)
-    types = (pa.int32(), pa.int32(), pa.string(), pa.binary(), pa.binary())
-    fields = [pa.field(n, t, nullable=n == "flow") for n, t in zip(_COLUMNS, types, strict=True)]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)], schema=pa.schema(fields)
-    )
+    data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    return len(data).to_bytes(8, "little") + bytes(pa.compress(data, "zstd", asbytes=True))
 
 
-def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
-    """The rows of Arrow batches."""
+def load(dumped: bytes) -> Any:
+    """The object that `dump` was called with. Only for data from this program's own tasks."""
+    import pyarrow as pa
+
+    size = int.from_bytes(dumped[:8], "little")
+    return pickle.loads(pa.decompress(dumped[8:], size, "zstd", asbytes=True))
+
+
+def numbers_of(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    """The numbers in the only column of some batches: the inputs that a task is to work on."""
     for batch in batches:
-        for row in zip(*(batch.column(name) for name in _COLUMNS), strict=True):
-            split, source, kind, flow, payload = (value.as_py() for value in row)
-            yield split, source, kind, flow, payload
+        yield from batch.column(0).to_pylist()
 
 
-def task_row(split: int, payload: object) -> Row:
-    """A row that is the input of a split's task."""
-    return split, split, TASK, None, pickle.dumps(payload)
+def result_batch(split: int, result: Any) -> pa.RecordBatch:
+    """A result as one row of SCHEMA."""
+    import pyarrow as pa
+
+    schema = pa.schema([pa.field("split", pa.int32(), nullable=False), pa.field("result", pa.binary(), nullable=False)])
+    return pa.RecordBatch.from_arrays([pa.array([split], pa.int32()), pa.array([dump(result)])], schema=schema)
 
 
-def surveys_of(rows: Sequence[Row]) -> dict[int, SplitSurvey]:
-    """The surveys among rows, by split."""
-    return {split: pickle.loads(payload) for split, _, kind, _, payload in rows if kind == SURVEY}
+def results_of(rows: pa.Table) -> dict[int, Any]:
+    """The results in rows of SCHEMA, by split."""
+    pairs = zip(rows["split"].to_pylist(), rows["result"], strict=True)
+    return {split: load(result.as_buffer().to_pybytes()) for split, result in pairs}
