@@ -5,7 +5,7 @@ All work goes through DataFrames and functions of Arrow batches, so that it runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,16 +16,18 @@ from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 
 from ..analysis import UnreadableCaptureError
-from ..captures.identity import capture_identities
-from ..captures.splits import SPLIT_SIZE, plan_splits
-from ..captures.storage import expand
+from ..captures.packs import choose_split_size, pack_splits
+from ..captures.splits import plan_splits
+from ..captures.storage import File, find
 from ..partitions import to_microseconds
 from . import tasks
+from .cluster.cores import cores_of
 from .cluster.executors import checked, setup_error
 from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
 from .output.summing import report_of, sum_rows
 from .output.writing import CaptureIndex, TableWriter
+from .splits.decode import Ledger, sum_ledgers
 from .splits.located_split import LocatedSplit
 from .splits.plan import Corrections, Plan, make_plan
 from .splits.proof import prove
@@ -57,37 +59,51 @@ def _quiet(stage: str, tasks: int) -> Callable[[], None]:
 class Captures:
     """Captures (paths, folders, globs, URIs) on `spark`. Nothing is read before a table is needed.
 
-    `split_size`: bytes of a split. `strict`: raise DamagedCaptureError if a capture is damaged. FileNotFoundError if a
-    pattern matches nothing. `checkpoint`, `keep_open`: for streams, what earlier batches left, and whether more will
+    `split_size`: bytes of a split (None: of the total size and the number of cores; 0: whole files). `strict`: raise
+    DamagedCaptureError if a capture is damaged. FileNotFoundError if a pattern matches nothing. For streams: `listed`,
+    the files, in place of `captures`; `checkpoint` and `keep_open`, what earlier batches left, and whether more will
     come. `folders`: what executors have to share with the driver. `spark` None: tasks run in this process.
     """
 
     spark: SparkSession | None
     captures: str | Sequence[str]
-    split_size: int = SPLIT_SIZE
+    split_size: int | None = None
     options: ReadOptions = field(default_factory=ReadOptions)
     strict: bool = False
     begin: Begin = _quiet
     checkpoint: Checkpoint | None = None
     keep_open: bool = False
+    listed: Sequence[File] | None = None
     folders: SharedFolders | None = None
 
     @cached_property
+    def files(self) -> list[File]:
+        if self.listed is not None:
+            return list(self.listed)
+        return find(self.captures) if self.captures else []
+
+    @property
     def paths(self) -> list[str]:
-        return expand(self.captures) if self.captures else []
+        return [file.path for file in self.files]
 
     # ------------------------------------------------------------ survey
 
     @cached_property
     def _surveyed(self) -> Surveys:
-        found = Surveys([LocatedSplit(split) for split in plan_splits(self.paths, self.split_size)])
+        size = self.split_size
+        if size is None:
+            size = choose_split_size(
+                sum(file.size for file in self.files), None if self.spark is None else cores_of(self.spark)
+            )
+        packs = pack_splits(plan_splits(self.files, size), size)
+        found = Surveys([LocatedSplit(pack) for pack in packs], size)
         done = self.begin("survey", len(found.places))
         found.run(lambda splits: self._survey(found, splits))
         done()
         damaged = [f"{info.path}: {info.damage}" for info in found.files() if info.damage]
         if self.strict and damaged:
             raise DamagedCaptureError(damaged[0])
-        if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.paths):
+        if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
         return found
 
@@ -111,7 +127,7 @@ class Captures:
         return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(checked(task, self.folders), schema)
 
     @property
-    def _resolved(self) -> ReadOptions:
+    def resolved(self) -> ReadOptions:
         """The options with absolute times: relative ones count from the first packet of all captures."""
         if self.options.selection.is_resolved:
             return self.options
@@ -125,11 +141,7 @@ class Captures:
         """All files; with a checkpoint, of all batches together."""
         before = self.checkpoint
         new = self._surveyed.files(before.packets if before is not None else 0)
-        captures = capture_identities([info.path for info in new])
-        return [
-            *(before.files if before is not None else []),
-            *(replace(info, capture=capture) for info, capture in zip(new, captures, strict=True)),
-        ]
+        return [*(before.files if before is not None else []), *new]
 
     # ------------------------------------------------------------ plan
 
@@ -143,7 +155,7 @@ class Captures:
 
         `writer`: write the rows of all tables with it. `counting`, `by_topic`: count for reports, also by topic.
         """
-        options = replace(self._resolved, by_topic=by_topic)
+        options = replace(self.resolved, by_topic=by_topic)
         surveys = self._surveyed
         captures = CaptureIndex.of((f.first_packet, f.packets, f.capture) for f in self.file_infos)
 
@@ -173,16 +185,19 @@ class Captures:
             raise ValueError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
         if name in ("connections", "files", "ledger"):
             assert self.spark is not None
-            return self.spark.createDataFrame(to_microseconds(self._small_table(name)))
-        plan = self._planned.plan
-        task = self._task(plan, {t.split for t in plan.tasks}, self._resolved, table=name)
-        return self._rows(task, spark_schema(name))
+            return self.spark.createDataFrame(self.small_table(name))
+        return self._rows(self.decode_task(name), spark_schema(name))
 
-    def _small_table(self, name: str) -> pa.Table:
-        """A table that the driver holds."""
+    def decode_task(self, table: str) -> tasks.DecodeTask:
+        """The task that yields the rows of `exchanges`, `results` or `records`."""
+        plan = self._planned.plan
+        return self._task(plan, {t.split for t in plan.tasks}, self.resolved, table=table)
+
+    def small_table(self, name: str) -> pa.Table:
+        """`connections`, `files` or `ledger`, which the driver holds, times in microseconds."""
         if name == "connections":
-            return self._planned.connections()
-        return files_table(self.context) if name == "files" else ledger_table(self.context)
+            return to_microseconds(self._planned.connections())
+        return to_microseconds(files_table(self.context) if name == "files" else ledger_table(self.context))
 
     def report(self, by: str = "api") -> Report:
         """The reports of `kafkatap report`. `by`: api, client, broker, version or topic."""
@@ -203,7 +218,7 @@ class Captures:
         """`context` of a proved plan; with a checkpoint, of all batches together."""
         before = self.checkpoint
         done = list(planned.results.values())
-        ledger = _summed([d.outcome.ledger for d in done] + ([before.ledger] if before is not None else []))
+        ledger = sum_ledgers([d.outcome.ledger for d in done] + ([before.ledger] if before is not None else []))
         payload = ledger.get("payload bytes", {})
         total = payload.get("total", 0)
         times = [(d.first, d.last) for d in done] + ([(before.first, before.last)] if before is not None else [])
@@ -216,15 +231,6 @@ class Captures:
             encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
             not_captured=sum(d.outcome.not_captured for d in done) + (before.not_captured if before is not None else 0),
         )
-
-    def ledgers(self, planned: ProvedPlan) -> dict[int, dict[str, dict[str, int]]]:
-        """The ledgers of a proved plan by capture; 0 stands for a split without one."""
-        by_path = {info.path: info.capture for info in self.file_infos}
-        found: dict[int, list[Any]] = {}
-        for split, result in planned.results.items():
-            capture = by_path[self.places[split].split.path] if split < len(self.places) else 0
-            found.setdefault(capture, []).append(result.outcome.ledger)
-        return {capture: _summed(ledgers) for capture, ledgers in found.items()}
 
     @property
     def notes(self) -> list[str]:
@@ -248,6 +254,14 @@ class ProvedPlan:
 
     plan: Plan
     results: Mapping[int, SplitResult] = field(default_factory=dict)
+
+    def ledgers(self) -> dict[int, Ledger]:
+        """The ledgers of captures; 0 stands for packets of earlier batches."""
+        found: dict[int, list[Ledger]] = {}
+        for result in self.results.values():
+            for capture, ledger in result.outcome.ledgers.items():
+                found.setdefault(capture, []).append(ledger)
+        return {capture: sum_ledgers(ledgers) for capture, ledgers in found.items()}
 
     def counts(self) -> pa.Table:
         """The sums of the rows of counts of all splits (`reports.counting.count_rows`)."""
@@ -280,16 +294,6 @@ class ProvedPlan:
         return [
             f"{count:,} connections were captured at both ends; each of their packets is counted once as retransmitted."
         ]
-
-
-def _summed(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for ledger in ledgers:
-        for section, parts in ledger.items():
-            total = found.setdefault(section, {})
-            for part, count in parts.items():
-                total[part] = total.get(part, 0) + count
-    return found
 
 
 def spark_schema(name: str) -> Any:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.tables import TABLES
 
-from ..captures.splits import SPLIT_SIZE
 from .captures import Captures, DamagedCaptureError
 from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
@@ -34,7 +33,7 @@ def run_job(
     captures: str | Sequence[str],
     out: str,
     *,
-    split_size: int = SPLIT_SIZE,
+    split_size: int | None = None,
     options: ReadOptions | None = None,
     strict: bool = False,
     by: str = "api",
@@ -63,7 +62,7 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     shared = proved.shared_connections()
     if shared.num_rows:
         written += publication.write("connections", shared)
-    files, ledger = files_rows(context.files), ledger_rows(read.ledgers(proved))
+    files, ledger = files_rows(context.files), ledger_rows(proved.ledgers())
     written += [*publication.write("files", files), *publication.write("ledger", ledger)]
     report = report_of(
         proved.counts(), proved.connections(), files, ledger, by=by, not_captured=context.not_captured,

@@ -192,7 +192,7 @@ def _read_batch(
     still_open = None
     if rows.num_rows:
         is_open = pc.is_in(
-            rows["connection"], pa.array([f.state.history.connection for f in flows.values()], pa.int64())
+            rows["connection"], pa.array([f.state.history.facts.key for f in flows.values()], pa.int64())
         )
         still_open, ended = rows.filter(is_open), rows.filter(pc.invert(is_open))
         if ended.num_rows:
@@ -200,7 +200,7 @@ def _read_batch(
     context = read.context_of(proved)
     new = context.files[len(before.files) :]
     written += publication.write("files", files_rows(new))
-    written += publication.write("ledger", ledger_rows(read.ledgers(proved)))
+    written += publication.write("ledger", ledger_rows(proved.ledgers()))
     ledger = {section: dict(parts) for section, parts in context.ledger.items()}
     after = Checkpoint(
         plan.packets, before.splits + len(read.places) + 1, plan.listeners, dict(plan.topic_names), flows,

@@ -116,7 +116,7 @@ def _run(options: argparse.Namespace, definitions: Definitions | None, selection
 
     running = SparkSession.getActiveSession()
     session = running or open_session(
-        options.master, config=options.conf or (), archive=options.archive, log=options.log
+        options.master, config=options.conf or (), archive=options.archive, log=options.log, for_jobs=True
     )
     bars = options.progress is True and sys.stderr.isatty()
     try:
@@ -149,7 +149,7 @@ def _job(
 def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOptions) -> JobResult:
     from ...spark.stream import STREAM_SPLIT_SIZE, StreamOptions, run_stream
 
-    split_size = min(options.split_size, STREAM_SPLIT_SIZE)
+    split_size = min(options.split_size or STREAM_SPLIT_SIZE, STREAM_SPLIT_SIZE)
     stream = StreamOptions(options.out, options.checkpoint, split_size, reading, options.strict)
     return run_stream(
         session, options.captures, stream, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
