@@ -10,7 +10,7 @@ import pytest
 
 from kafkatap.partitions import to_microseconds
 from kafkatap.reports.tables import TABLES
-from tests.spark.join_support import compared, differences, local, packets_at_random, rotate
+from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.spark.join_talks import TALKS, busy, pipelined
 from tests.support.captures import pcap_bytes, read_bytes, write_capture
 from tests.support.tcp import Segment, encode, merge
@@ -22,15 +22,11 @@ if TYPE_CHECKING:
 def check(spark: SparkSession, paths: list[str], split_size: int, out: Path) -> list[str]:
     """Compare the tables that a job writes, from splits of this size; return its notes."""
     from kafkatap.spark.job import run_job
-    from kafkatap.spark.output.delta import read_table
     from kafkatap.spark.splits.task_rows import ReadOptions
 
     result = run_job(spark, paths, str(out), split_size=split_size, options=ReadOptions(records=True))
-    found = {name: read_table(str(out), name, [c.name for c in columns]) for name, columns in TABLES.items()}
-    sums = found["ledger"].group_by(["section", "part"], use_threads=False).aggregate([("count", "sum")])
-    found["ledger"] = sums.rename_columns(found["ledger"].column_names)
     assert len(list((out / "exchanges").rglob("*.parquet"))) > len(paths)
-    _compare(found, paths)
+    _compare(published(out), paths)
     return result.notes
 
 
