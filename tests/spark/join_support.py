@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.spark import tasks
 from kafkatap.spark.captures import Captures, ProvedPlan
 from kafkatap.spark.output.split_tables import SplitResult
+from kafkatap.spark.splits.decode import Ledger, sum_ledgers
 from kafkatap.spark.splits.located_split import LocatedSplit
 from kafkatap.spark.splits.plan import Corrections, Plan, make_plan
 from kafkatap.spark.splits.proof import prove
@@ -118,6 +119,7 @@ class Joined:
     notes: list[str]
     began_wrong: int = 0
     followed: int = 0  # bytes of seams that splits read
+    ledgers: dict[int, Ledger] = field(default_factory=dict)  # by capture
 
     @property
     def rounds(self) -> int:
@@ -194,7 +196,13 @@ def join(
         for name, found in parts.items()
     }
     followed = sum(result.followed for result in done.values())
-    return Joined(tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed)
+    ledgers: dict[int, Ledger] = {}
+    for result in done.values():
+        for capture, ledger in result.outcome.ledgers.items():
+            ledgers[capture] = sum_ledgers([ledgers.get(capture, {}), ledger])
+    return Joined(
+        tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed, ledgers
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- comparing
