@@ -181,7 +181,7 @@ class SplitTables:
             topics = joined([requested, results], RESULT)
             yield "exchanges", tables.exchanges_table(exchanges, error_counts(results), topics, context)
         if "results" in wanted:
-            yield "results", tables.results_table(results, context)
+            yield "results", tables.results_table(results, exchanges, context)
 
 
 def _open_flows(run: SplitRun) -> dict[bytes, OpenFlow]:
@@ -220,7 +220,7 @@ class _SpilledRecords:
 
     def keep(self, exchanges: Array) -> None:
         """Keep the records of these exchanges."""
-        self._exchanges.append(exchanges["exchange"].copy())
+        self._exchanges.append(exchanges["key"].copy())
 
     def tables(self) -> Iterator[pa.Table]:
         """The records that are kept."""
