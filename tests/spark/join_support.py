@@ -29,6 +29,7 @@ from kafkatap.spark.captures import Captures, ProvedPlan
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.output.split_tables import SplitResult
 from kafkatap.spark.output.writing import CaptureIndex
+from kafkatap.spark.splits.decode import Ledger
 from kafkatap.spark.splits.located_split import LocatedSplit
 from kafkatap.spark.splits.plan import Corrections, Plan, make_plan
 from kafkatap.spark.splits.proof import prove
@@ -130,6 +131,7 @@ class Joined:
     began_wrong: int = 0
     followed: int = 0  # bytes of seams that splits read
     finished: Counter[int] = field(default_factory=Counter)
+    ledgers: dict[int, Ledger] = field(default_factory=dict)  # by capture
 
     @property
     def rounds(self) -> int:
@@ -213,7 +215,8 @@ def join(
     }
     followed = sum(result.followed for result in done.values())
     return Joined(
-        tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed, finished
+        tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed, finished,
+        proved.ledgers(),
     )  # fmt: skip
 
 
