@@ -16,6 +16,11 @@ class LocatedSplit:
     split: Split
     exact: int | None = None
 
+    @property
+    def length(self) -> int:
+        """Bytes that are read."""
+        return self.split.length
+
     def open(self) -> SplitReader:
         return SplitReader(self.split, exact=self.exact)
 
