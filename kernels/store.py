@@ -232,6 +232,9 @@ def compile_into(folder: Path, modules: Sequence[str], **settings: str) -> None:
     """Compile the kernels of some modules into a folder, in a child process. `settings`: numba's, NUMBA_CPU_NAME …"""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
     environment["OPENBLAS_NUM_THREADS"] = "1"  # the child forks
+    root = str(Path(__file__).absolute().parents[2])
+    if Path(root).name not in ("site-packages", "dist-packages"):  # a checkout: the child compiles this one
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
     subprocess.run(
         [sys.executable, "-P", "-m", "kafkatap.kernels.build", str(folder), *modules],  # -P: not from this directory
         check=True,

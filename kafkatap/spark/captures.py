@@ -5,7 +5,7 @@ All work goes through DataFrames and functions of Arrow batches, so that it runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,17 @@ from kafkatap.reports.batch import Context
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 
 from ..analysis import UnreadableCaptureError
-from ..captures.splits import SPLIT_SIZE, plan_splits
-from ..captures.storage import absolute, expand
+from ..captures.packs import choose_split_size, pack_splits
+from ..captures.splits import plan_splits
+from ..captures.storage import File, absolute, find
 from ..partitions import to_microseconds
 from . import tasks
+from .cluster.cores import cores_of
 from .cluster.executors import checked, setup_error
 from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
 from .output.summing import report_of, sum_rows
+from .splits.decode import sum_ledgers
 from .splits.located_split import LocatedSplit
 from .splits.plan import Corrections, Plan, make_plan
 from .splits.proof import prove
@@ -56,40 +59,54 @@ def _quiet(stage: str, sizes: Sequence[int]) -> Callable[[], None]:
 class Captures:
     """Captures (paths, folders, globs, URIs) on `spark`. Nothing is read before a table is needed.
 
-    `split_size`: bytes of a split. `strict`: raise DamagedCaptureError if a capture is damaged. FileNotFoundError if a
-    pattern matches nothing. `checkpoint`, `keep_open`: for streams, what earlier batches left, and whether more will
+    `split_size`: bytes of a split (None: of the total size and the number of cores; 0: whole files). `strict`: raise
+    DamagedCaptureError if a capture is damaged. FileNotFoundError if a pattern matches nothing. For streams: `listed`,
+    the files, in place of `captures`; `checkpoint` and `keep_open`, what earlier batches left, and whether more will
     come. `folders`: what executors have to share with the driver. `spark` None: tasks run in this process. Relative
     paths are those of this process. `bytes_received`: bytes of results that tasks sent so far.
     """
 
     spark: SparkSession | None
     captures: str | Sequence[str]
-    split_size: int = SPLIT_SIZE
+    split_size: int | None = None
     options: ReadOptions = field(default_factory=ReadOptions)
     strict: bool = False
     begin: Begin = _quiet
     checkpoint: Checkpoint | None = None
     keep_open: bool = False
+    listed: Sequence[File] | None = None
     folders: SharedFolders | None = None
     bytes_received: int = 0
 
     @cached_property
-    def paths(self) -> list[str]:
+    def files(self) -> list[File]:
+        if self.listed is not None:
+            return list(self.listed)
         patterns = [self.captures] if isinstance(self.captures, str) else self.captures
-        return expand([absolute(pattern) for pattern in patterns])
+        return find([absolute(pattern) for pattern in patterns])
+
+    @property
+    def paths(self) -> list[str]:
+        return [file.path for file in self.files]
 
     # ------------------------------------------------------------ survey
 
     @cached_property
     def _surveyed(self) -> Surveys:
-        found = Surveys([LocatedSplit(split) for split in plan_splits(self.paths, self.split_size)])
+        size = self.split_size
+        if size is None:
+            size = choose_split_size(
+                sum(file.size for file in self.files), None if self.spark is None else cores_of(self.spark)
+            )
+        packs = pack_splits(plan_splits(self.files, size), size)
+        found = Surveys([LocatedSplit(pack) for pack in packs], size)
         done = self.begin("survey", [place.length for place in found.places])
         found.run(lambda splits: self._survey(found, splits))
         done()
         damaged = [f"{info.path}: {info.damage}" for info in found.files() if info.damage]
         if self.strict and damaged:
             raise DamagedCaptureError(damaged[0])
-        if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.paths):
+        if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
         return found
 
@@ -202,7 +219,7 @@ class Captures:
         """`context` of a proved plan; with a checkpoint, of all batches together."""
         before = self.checkpoint
         done = list(planned.results.values())
-        ledger = _summed([d.outcome.ledger for d in done] + ([before.ledger] if before is not None else []))
+        ledger = sum_ledgers([d.outcome.ledger for d in done] + ([before.ledger] if before is not None else []))
         payload = ledger.get("payload bytes", {})
         total = payload.get("total", 0)
         times = [(d.first, d.last) for d in done] + ([(before.first, before.last)] if before is not None else [])
@@ -271,16 +288,6 @@ class ProvedPlan:
         return [
             f"{count:,} connections were captured at both ends; each of their packets is counted once as retransmitted."
         ]
-
-
-def _summed(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for ledger in ledgers:
-        for section, parts in ledger.items():
-            total = found.setdefault(section, {})
-            for part, count in parts.items():
-                total[part] = total.get(part, 0) + count
-    return found
 
 
 def spark_schema(name: str) -> Any:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from kafkatap.reports.tables import TABLES, files_table, ledger_table
 
-from ..captures.splits import SPLIT_SIZE
 from ..captures.storage import absolute
 from .captures import Captures, DamagedCaptureError
 from .cluster.job_stages import Stages
@@ -32,7 +31,7 @@ def run_job(
     captures: str | Sequence[str],
     out: str,
     *,
-    split_size: int = SPLIT_SIZE,
+    split_size: int | None = None,
     options: ReadOptions | None = None,
     strict: bool = False,
     by: str = "api",

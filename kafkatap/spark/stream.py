@@ -187,7 +187,7 @@ def _read_batch(
     still_open = None
     if rows.num_rows:
         is_open = pc.is_in(
-            rows["connection"], pa.array([f.state.history.connection for f in flows.values()], pa.int64())
+            rows["connection"], pa.array([f.state.history.facts.key for f in flows.values()], pa.int64())
         )
         still_open, ended = rows.filter(is_open), rows.filter(pc.invert(is_open))
         if ended.num_rows:

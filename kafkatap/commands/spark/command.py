@@ -140,7 +140,7 @@ def _job(
 def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOptions) -> JobResult:
     from ...spark.stream import STREAM_SPLIT_SIZE, StreamOptions, run_stream
 
-    split_size = min(options.split_size, STREAM_SPLIT_SIZE)
+    split_size = min(options.split_size or STREAM_SPLIT_SIZE, STREAM_SPLIT_SIZE)
     out, checkpoint = absolute(options.out), absolute(options.checkpoint)
     stream = StreamOptions(out, checkpoint, split_size, reading, options.strict)
     captures = [absolute(pattern) for pattern in options.captures]
