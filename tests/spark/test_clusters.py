@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -13,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
@@ -33,7 +35,12 @@ CAPTURE = "apache-4.3-two-interfaces.pcapng"
 def archive(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `pack` makes for the executors of these tests."""
     out = tmp_path_factory.mktemp("pack") / "kafkatap.tar.gz"
-    assert pack(out, [name for name in BARE if not name.endswith(".libs")], level=1) == out.stat().st_size
+    lines: list[str] = []
+    packed = pack(out, [name for name in BARE if not name.endswith(".libs")], level=1, watch=lines.append)
+    assert packed == out.stat().st_size
+    assert [line.split()[0] for line in lines[:3]] == ["copying", "compiling", "compressing:"]
+    assert " kafkatap, " in lines[0]
+    assert lines[2].startswith("compressing: 0% of ")
     return out
 
 
@@ -108,6 +115,11 @@ def check_shipped(answer: dict[str, Any], exchanges: int, bare: Path) -> None:
     assert answer["numba"] is False
 
 
+def written(out: Path, name: str) -> pa.Table:
+    """The rows of a table that a job wrote."""
+    return ds.dataset(str(out / name), format="parquet").to_table(columns=[c.name for c in TABLES[name]])
+
+
 def test_local_cluster_with_an_archive(
     archive: Path, site: Path, bare: Path, samples: Path, tmp_path: Path, exchanges: int
 ) -> None:
@@ -118,11 +130,7 @@ def test_local_cluster_with_an_archive(
     check_shipped(answer, exchanges, bare)
     assert Path(answer["kernels"]).is_relative_to(tmp_path)
     assert answer["killed"], "no executor was killed while the job ran"
-    published = {
-        name: ds.dataset(str(out / name), format="parquet").to_table(columns=[c.name for c in TABLES[name]])
-        for name in TABLES
-        if name != "records"
-    }
+    published = {name: written(out, name) for name in TABLES if name != "records"}
     wanted = {name: to_microseconds(table) for name, table in local(samples / CAPTURE).items()}
     assert not differences(compared(published), compared(wanted))
 
@@ -132,6 +140,20 @@ def test_standalone_with_an_archive(
 ) -> None:
     answer = drive(site, samples / CAPTURE, tmp_path, master=master, archive=str(archive))
     check_shipped(answer, exchanges, bare)
+
+
+def test_relative_paths_on_a_standalone_master(
+    archive: Path, site: Path, bare: Path, master: str, samples: Path, tmp_path: Path, exchanges: int
+) -> None:
+    """Executors run elsewhere, and get absolute paths."""
+    (tmp_path / "in").mkdir()
+    shutil.copy(samples / CAPTURE, tmp_path / "in")
+    answer = drive(site, Path("in") / CAPTURE, tmp_path, master=master, archive=str(archive), out="out")
+    assert answer.get("refused") is None
+    assert answer["count"] == exchanges
+    assert written(tmp_path / "out", "exchanges").num_rows == exchanges
+    paths = written(tmp_path / "out", "files").column("path").to_pylist()
+    assert paths == [str(tmp_path / "in" / CAPTURE)]
 
 
 def test_connect_with_an_archive(
