@@ -211,7 +211,7 @@ def make_input(name: str, capture: Path, folder: Path) -> tuple[Path, int]:
             cut(make_input("eight", capture, folder)[0], FILES, new)
         else:
             heavy = ["--heavy", "1000000"] if name == "skewed" else []
-            count = ["--count", "100", "--requests", "500"] if heavy else ["--count", "1000", "--requests", "300"]
+            count = ["--count", "75", "--requests", "500"] if heavy else ["--count", "1000", "--requests", "300"]
             subprocess.run(
                 [sys.executable, str(HERE / "make_traffic.py"), "steady", str(new), *count, *heavy], check=True
             )
