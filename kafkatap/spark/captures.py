@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 
 from ..analysis import UnreadableCaptureError
@@ -26,7 +26,8 @@ from .cluster.executors import checked, setup_error
 from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
 from .output.summing import report_of, sum_rows
-from .splits.decode import sum_ledgers
+from .output.writing import CaptureIndex, TableWriter
+from .splits.decode import Ledger, sum_ledgers
 from .splits.located_split import LocatedSplit
 from .splits.plan import Corrections, Plan, make_plan
 from .splits.proof import prove
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from kafkatap.reports.model import Report
 
     from .cluster.shared_folders import SharedFolders
-    from .output.publish import Staging
     from .splits.checkpoint import Checkpoint
 
 #: Called before a stage with its name and the bytes that each task reads; returns a function to call at its end.
@@ -141,6 +141,13 @@ class Captures:
             first = self.checkpoint.first
         return replace(self.options, selection=self.options.selection.at(first or 0))
 
+    @cached_property
+    def file_infos(self) -> list[FileInfo]:
+        """All files; with a checkpoint, of all batches together."""
+        before = self.checkpoint
+        new = self._surveyed.files(before.packets if before is not None else 0)
+        return [*(before.files if before is not None else []), *new]
+
     # ------------------------------------------------------------ plan
 
     @cached_property
@@ -148,20 +155,21 @@ class Captures:
         """The plan, proved by a run without rows."""
         return self.prove()
 
-    def prove(self, staging: Staging | None = None, counting: bool = False, by_topic: bool = False) -> ProvedPlan:
+    def prove(self, writer: TableWriter | None = None, counting: bool = False, by_topic: bool = False) -> ProvedPlan:
         """Run the plan until all its claims hold. Splits that no correction touches run once.
 
-        `staging`: write the rows of all tables there. `counting`, `by_topic`: count for reports, also by topic.
+        `writer`: write the rows of all tables with it. `counting`, `by_topic`: count for reports, also by topic.
         """
         options = replace(self.resolved, by_topic=by_topic)
         surveys = self._surveyed
+        captures = CaptureIndex.of((f.first_packet, f.packets, f.capture) for f in self.file_infos)
 
         rounds = 0
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
             nonlocal rounds
             rounds += 1
-            task = self._task(plan, splits, options, staging=staging, counting=counting)
+            task = self._task(plan, splits, options, writer=writer, captures=captures, counting=counting)
             return self._results(task)
 
         def plan(corrections: Corrections) -> Plan:
@@ -223,9 +231,8 @@ class Captures:
         payload = ledger.get("payload bytes", {})
         total = payload.get("total", 0)
         times = [(d.first, d.last) for d in done] + ([(before.first, before.last)] if before is not None else [])
-        earlier = before.files if before is not None else []
         return Context(
-            files=[*earlier, *self._surveyed.files(before.packets if before is not None else 0)],
+            files=self.file_infos,
             ledger=ledger,
             first=min((first for first, _ in times if first is not None), default=None),
             last=max((last for _, last in times if last is not None), default=None),
@@ -262,15 +269,24 @@ class ProvedPlan:
         """The sums of the rows of counts of all splits (`reports.counting.count_rows`)."""
         return sum_rows(result.counts for result in self.results.values() if result.counts is not None)
 
+    def ledgers(self) -> dict[int, Ledger]:
+        """The ledgers of captures, by their identity; 0 stands for a split without one."""
+        captures = dict.fromkeys(key for result in self.results.values() for key in result.outcome.ledgers)
+        return {
+            capture: sum_ledgers(result.outcome.ledgers.get(capture, {}) for result in self.results.values())
+            for capture in captures
+        }
+
     def shared_connections(self) -> pa.Table:
         """The connections that several splits share, each as one row."""
         shared = [result.shared for result in self.results.values() if result.shared is not None]
-        return merged_rows([arrow_schema(TABLES["connections"]).empty_table(), *shared])
+        return merged_rows(shared or [arrow_schema(TABLES["connections"]).empty_table()])
 
     def connections(self) -> pa.Table:
         """The rows of all connections."""
         whole = [r.connections for r in self.results.values() if r.connections is not None]
-        return pa.concat_tables([self.shared_connections(), *whole])
+        names = arrow_schema(TABLES["connections"]).names
+        return pa.concat_tables([rows.select(names) for rows in (self.shared_connections(), *whole)])
 
     @property
     def bytes_followed(self) -> int:
