@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,12 +30,14 @@ from kafkatap.reports.tables import TABLES, files_table, ledger_table
 from .arrivals import ArrivedCaptures
 from .captures import Captures, ProvedPlan
 from .job_result import JobResult, has_kafka
+from .output.delta import read_table
 from .output.folders import Folder
-from .output.late_names import rewrite_named
-from .output.merged_connections import merged_rows, read_connections
-from .output.publish import Publication, Staging, Written, open_publication
+from .output.merged_connections import merged_rows
+from .output.publication import Publication, open_publication
 from .output.report_files import write_report
+from .output.run_tables import files_rows, ledger_rows
 from .output.summing import report_of, sum_rows
+from .output.writing import Written
 from .splits.checkpoint import Checkpoint
 from .splits.task_rows import ReadOptions
 
@@ -132,10 +135,10 @@ def advance(spark: SparkSession, paths: Sequence[str], number: int, options: Str
     before = _checkpoint_before(options, number)
     new = [path for path in paths if path not in before.done]
     read = _captures(spark, new, before, options, keep_open=True)
-    with open_publication(options.out, prefix=f"batch-{number:09d}") as publication:
-        proved, written, after, context = _read_batch(read, publication.staging, before)
+    with open_publication(options.out) as publication:
+        proved, written, after, context = _read_batch(read, publication, before)
         _save(options, number, replace(after, done=(*before.done, *new)))
-        return _publish(read, proved, publication, written, context)
+        return _publish(read, proved, publication, written, context, (_stream_id(options), number))
 
 
 def finish_stream(spark: SparkSession, options: StreamOptions, by: str = "api") -> JobResult:
@@ -145,18 +148,20 @@ def finish_stream(spark: SparkSession, options: StreamOptions, by: str = "api") 
     """
     before = _checkpoint_before(options, _FINAL)
     read = _captures(spark, [], before, options, keep_open=False)
-    with open_publication(options.out, prefix=f"batch-{_FINAL}") as publication:
-        proved, written, after, context = _read_batch(read, publication.staging, before)
-        written += rewrite_named(publication.staging, after.topic_names)
-        connections = _all_connections(publication.staging, written)
+    with open_publication(options.out) as publication:
+        proved, written, after, context = _read_batch(read, publication, before)
+        transaction = f"{_stream_id(options)}-finish", before.splits
+        result = _publish(read, proved, publication, written, context, transaction, after.topic_names)
+        connections = read_table(options.out, "connections")
+        captures = pa.array([info.capture for info in context.files], pa.int64())
+        connections = connections.filter(pc.is_in(connections["capture"], captures))
         counts = after.counts if after.counts is not None else sum_rows([])
         report = report_of(
             counts, connections, files_table(context), ledger_table(context), by=by,
             not_captured=after.not_captured, definitions=options.reading.definitions, topic_names=after.topic_names,
             selected=options.reading.selection.text,
         )  # fmt: skip
-        written += write_report(publication.staging, report)
-        result = _publish(read, proved, publication, written, context)
+        write_report(options.out, report)
         return replace(result, report=report)
 
 
@@ -170,10 +175,10 @@ def _captures(
 
 
 def _read_batch(
-    read: Captures, staging: Staging, before: Checkpoint
+    read: Captures, publication: Publication, before: Checkpoint
 ) -> tuple[ProvedPlan, list[Written], Checkpoint, Context]:
     """Write a batch. Return its proved plan, its files, the new checkpoint, and the context of all batches."""
-    proved = read.prove(staging, counting=True)
+    proved = read.prove(publication.writer, counting=True)
     results = list(proved.results.values())
     written = [file for result in results for file in result.written]
     plan = proved.plan
@@ -183,7 +188,7 @@ def _read_batch(
     for result in results:
         flows.update(result.open_flows)
     earlier = [before.connections] if before.connections is not None else []
-    rows = merged_rows([proved.shared_connections(), *earlier])
+    rows = merged_rows([*earlier, proved.shared_connections()])
     still_open = None
     if rows.num_rows:
         is_open = pc.is_in(
@@ -191,9 +196,11 @@ def _read_batch(
         )
         still_open, ended = rows.filter(is_open), rows.filter(pc.invert(is_open))
         if ended.num_rows:
-            written += staging.write("connections", ended, len(read.places) + 1)
+            written += publication.write("connections", ended)
     context = read.context_of(proved)
-    written += [*staging.write("files", files_table(context)), *staging.write("ledger", ledger_table(context))]
+    new = context.files[len(before.files) :]
+    written += publication.write("files", files_rows(new))
+    written += publication.write("ledger", ledger_rows(proved.ledgers()))
     ledger = {section: dict(parts) for section, parts in context.ledger.items()}
     after = Checkpoint(
         plan.packets, before.splits + len(read.places) + 1, plan.listeners, dict(plan.topic_names), flows,
@@ -204,22 +211,22 @@ def _read_batch(
 
 
 def _publish(
-    read: Captures, proved: ProvedPlan, publication: Publication, written: list[Written], context: Context
+    read: Captures,
+    proved: ProvedPlan,
+    publication: Publication,
+    written: list[Written],
+    context: Context,
+    transaction: tuple[str, int],
+    topic_names: Mapping[bytes, bytes] | None = None,
 ) -> JobResult:
     names = [name for name in TABLES if name != "records" or read.options.records]
-    published = publication.publish(written, names, adding=True)
+    new = [info.capture for info in read.file_infos if info.path in set(read.paths)]
+    published = publication.publish(written, names, new, transaction=transaction, topic_names=topic_names)
     return JobResult(
         published.rows, 2 * read.bytes_read, 0, published.files,
         [f"{info.path}: {info.damage}" for info in context.files if info.damage], None, proved.notes,
         has_kafka(context.ledger),
     )  # fmt: skip
-
-
-def _all_connections(staging: Staging, written: Sequence[Written]) -> pa.Table:
-    """The rows of the table `connections` that are published, and those that will be."""
-    new = {w.name for w in written}
-    names = [n for n in Folder(staging.out).sizes("connections") if n.endswith(".parquet") and n not in new]
-    return read_connections(staging.out, names + [w.staged for w in written if w.table == "connections"])
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -243,6 +250,17 @@ def _save(options: StreamOptions, number: int, checkpoint: Checkpoint) -> None:
     for name in sorted(folder.sizes(_STATES)):
         if _number(name) < number - 1:
             folder.delete(name)
+
+
+def _stream_id(options: StreamOptions) -> str:
+    """The name of a stream in the logs of its tables."""
+    folder = Folder(options.checkpoint)
+    found = folder.read("kafkatap-stream")
+    if found is None:
+        folder.make()
+        found = uuid.uuid4().hex.encode()
+        folder.write("kafkatap-stream", found)
+    return found.decode()
 
 
 def _number(name: str) -> int:

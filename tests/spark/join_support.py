@@ -26,7 +26,10 @@ from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_ta
 from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.spark import tasks
 from kafkatap.spark.captures import Captures, ProvedPlan
+from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.output.split_tables import SplitResult
+from kafkatap.spark.output.writing import CaptureIndex
+from kafkatap.spark.splits.decode import Ledger
 from kafkatap.spark.splits.located_split import LocatedSplit
 from kafkatap.spark.splits.plan import Corrections, Plan, make_plan
 from kafkatap.spark.splits.proof import prove
@@ -91,14 +94,28 @@ def packets_at_random(path: Path, count: int, seed: int) -> list[int]:
 
 
 class _Rows:
-    """Takes rows of tables as `publish.Staging` does."""
+    """Takes rows of tables as `writing.TableWriter` does."""
 
     def __init__(self) -> None:
         self.written: dict[int, list[tuple[str, pa.Table]]] = {}
 
-    def write(self, name: str, table: pa.Table, split: int = 0, part: int = 0, *where: Any) -> list[Any]:
-        self.written[split].append((name, table))
-        return []
+    def open(self, split: int, captures: CaptureIndex) -> _SplitRows:
+        return _SplitRows(self.written[split])
+
+
+class _SplitRows:
+    def __init__(self, rows: list[tuple[str, pa.Table]]) -> None:
+        self.written: list[Any] = []
+        self._rows = rows
+
+    def __enter__(self) -> _SplitRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, name: str, table: pa.Table) -> None:
+        self._rows.append((name, table.select([column.name for column in TABLES[name]])))
 
 
 @dataclass
@@ -114,6 +131,7 @@ class Joined:
     began_wrong: int = 0
     followed: int = 0  # bytes of seams that splits read
     finished: Counter[int] = field(default_factory=Counter)
+    ledgers: dict[int, Ledger] = field(default_factory=dict)  # by capture
 
     @property
     def rounds(self) -> int:
@@ -147,8 +165,11 @@ class _Driver:
         self.plans.append(plan)
         self.rows.written.update({split: [] for split in splits})
         inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.surveyed.places))
-        staging: Any = self.rows
-        return tasks.results_here(tasks.DecodeTask(self.options, inputs, dump(plan.topic_names), staging=staging))
+        writer: Any = self.rows
+        task = tasks.DecodeTask(
+            self.options, inputs, dump(plan.topic_names), writer=writer, captures=CaptureIndex.of([(1, 1, 1)])
+        )
+        return tasks.results_here(task)
 
 
 def _pack(split: Split | Pack) -> Pack:
@@ -185,7 +206,8 @@ def join(
     for split, name, table in ((s, *pair) for s, written in driver.rows.written.items() for pair in written):
         parts[name].append(table)
         finished[split] += len(table) if name == "exchanges" else 0
-    parts["connections"].append(proved.shared_connections())
+    names = [column.name for column in TABLES["connections"]]
+    parts["connections"].append(proved.shared_connections().select(names))
     parts["files"], parts["ledger"] = [files_table(context)], [ledger_table(context)]
     tables = {
         name: pa.concat_tables(found) if found else arrow_schema(TABLES[name]).empty_table()
@@ -193,7 +215,8 @@ def join(
     }
     followed = sum(result.followed for result in done.values())
     return Joined(
-        tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed, finished
+        tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed, finished,
+        proved.ledgers(),
     )  # fmt: skip
 
 
@@ -205,6 +228,15 @@ def local(paths: Sequence[str | Path] | str | Path, *, records: bool = False, **
     found = analyze(paths, **options)
     names = [name for name in TABLES if name != "records" or records]
     return {name: getattr(found, name) for name in names}
+
+
+def published(out: Path | str, names: Iterable[str] = tuple(TABLES)) -> dict[str, pa.Table]:
+    """The committed rows of Delta tables in their declared columns; the ledger summed over all captures."""
+    tables = {name: read_table(str(out), name, [column.name for column in TABLES[name]]) for name in names}
+    if "ledger" in tables:
+        sums = tables["ledger"].group_by(["section", "part"], use_threads=False).aggregate([("count", "sum")])
+        tables["ledger"] = sums.rename_columns(["section", "part", "count"])
+    return tables
 
 
 def compared(tables: Mapping[str, pa.Table]) -> dict[str, Counter[bytes]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.join_support import compared, differences, local, packets_at_random, rotate
+from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.support.captures import read_bytes
 
 if TYPE_CHECKING:
@@ -52,23 +52,11 @@ def _options(folder: Path) -> StreamOptions:
     )
 
 
-def _published(out: str) -> dict[str, pa.Table]:
-    """The tables as anybody reads them, in the columns that they are declared with."""
-    import pyarrow.dataset as ds
-
-    from kafkatap.reports.tables import TABLES
-
-    return {
-        name: ds.dataset(f"{out}/{name}", format="parquet").to_table(columns=[c.name for c in columns])
-        for name, columns in TABLES.items()
-    }
-
-
 def _assert_same(options: StreamOptions, arrived: list[str]) -> None:
     from kafkatap.partitions import to_microseconds
 
     wanted = {name: to_microseconds(table) for name, table in local(arrived, records=True).items()}
-    lines = differences(compared(_published(options.out)), compared(wanted))
+    lines = differences(compared(published(options.out)), compared(wanted))
     assert not lines, "\n".join(lines)
 
 
@@ -156,13 +144,20 @@ def test_names_that_come_late(tmp_path: Path) -> None:
     import pyarrow as pa
 
     from kafkatap.reports.batch import uuid_text
-    from kafkatap.spark.output.late_names import with_names
+    from kafkatap.spark.output.late_names import NameTopics
 
-    known, other = (uuid_text(bytes(15) + bytes([n])) or "" for n in (7, 8))
-    names = {known: "orders"}
-    ids = pa.array([known])
-    results = pa.table({"topic": [None, None, "kept"], "topic_id": [known, other, known]})
-    assert with_names("results", results, names, ids)["topic"].to_pylist() == ["orders", None, "kept"]
-    exchanges = pa.table({"topics": pa.array([[known, "a"], [], [other]], pa.list_(pa.string()))})
-    assert with_names("exchanges", exchanges, names, ids)["topics"].to_pylist() == [["orders", "a"], [], [other]]
-    assert with_names("results", results.slice(1), names, ids) is None
+    raw, other = (bytes(15) + bytes([n]) for n in (7, 8))
+    known, unknown = uuid_text(raw) or "", uuid_text(other) or ""
+    names = NameTopics.of({raw: b"orders"})
+
+    def named(table: str, rows: pa.Table, column: str) -> list[Any] | None:
+        changed = names.apply(table, rows)
+        return None if changed is None else changed[column].to_pylist()
+
+    results = pa.table({"topic": [None, None, "kept", known], "topic_id": [known, unknown, known, known]})
+    assert named("results", results, "topic") == ["orders", None, "kept", "orders"]
+    assert named("results", results.slice(1, 2), "topic") is None
+    exchanges = pa.table({"topics": pa.array([["x"], [known, "a"], [], [unknown]], pa.list_(pa.string()))})
+    assert named("exchanges", exchanges, "topics") == [["x"], ["orders", "a"], [], [unknown]]
+    assert named("exchanges", exchanges.slice(1), "topics") == [["orders", "a"], [], [unknown]]
+    assert named("exchanges", exchanges.slice(2), "topics") is None

@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.kernels import store
-from kafkatap.reports.units import safe, share, size
+from kafkatap.reports.units import safe, size
 
 from ...analysis import UnreadableCaptureError
 from ...captures.pipes import STANDARD_INPUT
-from ...captures.storage import expand
+from ...captures.storage import absolute, expand
 from ...complaints import complain
 from ...installation import install_command, own_version
 from ...selection import Selection, selection_of
-from ...spark.cluster.interrupts import interruptible
+from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
-from ...spark.output.folders import Folder
-from ...spark.output.locks import locked
-from ...spark.output.publish import PARTITIONED, is_half_published
+from ...spark.output.publication import DELTA, PARQUET, check_folder
 from ...spark.stages import watching
 from ..console import refuse
-from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
+from ..exit_codes import DAMAGED, DONE, INTERRUPTED, TERMINATED, WRONG
 from ..values import chosen_definitions
 from .arguments import LINES
 
@@ -44,41 +41,44 @@ def run(options: argparse.Namespace) -> int:
     """Carry out `kafkatap spark`; return its exit code."""
     store.verbose = options.verbose > 0
     try:
+        if options.compact:
+            return _compact(options)
         definitions = chosen_definitions(options)
         selection = selection_of(options, definitions)
         _check(options)
         result = _run(options, definitions, selection)
         _write(options, result)
+    except Terminated:
+        complain("terminated")
+        return TERMINATED
     except KeyboardInterrupt:
         complain("interrupted")
-        return _ended(options, INTERRUPTED)
+        return INTERRUPTED
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
-        return _ended(options, refuse(error))
+        return refuse(error)
     except (SetupError, DamagedInput, UnreadableCaptureError) as error:
-        return _ended(options, _refuse_lines(str(error)))
+        return _refuse_lines(str(error))
     except Exception as error:
         if not _is_spark_s(error):
             raise
         from ...spark.cluster.failures import explain
 
-        return _ended(options, _refuse_lines(explain(error)))
+        return _refuse_lines(explain(error))
     return _conclude(options, result, selection)
-
-
-def _ended(options: argparse.Namespace, code: int) -> int:
-    """Report tables that are published in part. Return the exit code."""
-    with suppress(OSError):
-        if is_half_published(options.out):
-            complain(f"{options.out} is published in part; the next run with this --out completes it first")
-    return code
 
 
 def _check(options: argparse.Namespace) -> None:
     """Check the options before Spark starts."""
     if find_spec("pyspark") is None:
         raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}")
+    if not options.captures:
+        raise ValueError("CAPTURES are missing (only --compact needs none)")
+    if options.format == DELTA:
+        _require_deltalake()
+    if options.checkpoint is not None and options.format == PARQUET:
+        raise ValueError("--checkpoint needs Delta tables (--format delta)")
     if options.checkpoint is None and (options.follow or options.finish):
         raise ValueError("--follow and --finish need --checkpoint DIR")
     if options.follow and options.finish:
@@ -91,10 +91,25 @@ def _check(options: argparse.Namespace) -> None:
         found = expand(options.captures)
         if options.verbose:
             complain(f"{len(found):,} captures")
-    folder = Folder(options.out)
-    folder.make()
-    with locked(folder, "none"):
-        pass  # fails if another run writes to it; the job takes its own lock
+    check_folder(options.out, options.format)
+
+
+def _require_deltalake() -> None:
+    if find_spec("deltalake") is None:
+        raise SetupError(f"Delta tables need deltalake for {sys.executable}: {install_command('spark')}")
+
+
+def _compact(options: argparse.Namespace) -> int:
+    """Carry out --compact; return the exit code."""
+    if options.captures:
+        raise ValueError("--compact changes the tables in --out and reads no captures")
+    _require_deltalake()
+    from ...spark.output.compaction import compact
+
+    for done in compact(options.out):
+        deleted = f", {done.deleted:,} old files deleted" if done.deleted else ""
+        complain(f"{done.table}: {done.before:,} files became {done.after:,}{deleted}")
+    return DONE
 
 
 def _run(options: argparse.Namespace, definitions: Definitions | None, selection: Selection) -> JobResult:
@@ -130,7 +145,7 @@ def _job(
         return _follow(session, options, reading)
     return run_job(
         session, options.captures, options.out, split_size=options.split_size, options=reading, strict=options.strict,
-        by=options.by, watch=watch,
+        by=options.by, format=options.format, watch=watch,
     )  # fmt: skip
 
 
@@ -138,9 +153,11 @@ def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOpt
     from ...spark.stream import STREAM_SPLIT_SIZE, StreamOptions, run_stream
 
     split_size = min(options.split_size or STREAM_SPLIT_SIZE, STREAM_SPLIT_SIZE)
-    stream = StreamOptions(options.out, options.checkpoint, split_size, reading, options.strict)
+    out, checkpoint = absolute(options.out), absolute(options.checkpoint)
+    stream = StreamOptions(out, checkpoint, split_size, reading, options.strict)
+    captures = [absolute(pattern) for pattern in options.captures]
     return run_stream(
-        session, options.captures, stream, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
+        session, captures, stream, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
         by=options.by,
     )  # fmt: skip
 
@@ -177,10 +194,11 @@ def _conclude(options: argparse.Namespace, result: JobResult, selection: Selecti
 
 def summary(result: JobResult, out: str) -> list[str]:
     """A summary of a job, in two lines."""
-    rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items() if name in PARTITIONED)
-    part = f" ({share(result.bytes_shuffled / result.bytes_read)})" if result.bytes_read else ""
+    rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items() if name not in ("files", "ledger"))
+    rounds = "" if result.rounds == 1 else f", {result.rounds} rounds of decoding"
     return [
-        f"read {size(result.bytes_read)}, shuffled {size(result.bytes_shuffled)}{part}",
+        f"read {size(result.bytes_read)}, shuffled {size(result.bytes_shuffled)}, "
+        f"{size(result.bytes_to_driver)} of results to the driver{rounds}",
         f"wrote {rows} to {out} ({result.files_written:,} files)",
     ]
 
