@@ -6,7 +6,8 @@ the sums over this split.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ from kafkatap.reports.batch import Batch, Context
 from .flow_rows import FlowStates, flow_bytes
 from .flow_state import FlowState
 from .plan import SplitTask
-from .seams import Seam, joined
+from .seam_reader import SeamReader
+from .seams import Seam, SeamPackets, joined
 from .split_engine import NOTHING, SplitEngine
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 #: What an engine counts: by section and part.
 Ledger = dict[str, dict[str, int]]
-#: Cuts flows out of a split, each up to a packet.
-Cut = Callable[[int, Mapping[bytes, int]], Mapping[bytes, Seam]]
 
 
 @dataclass(slots=True)
@@ -66,12 +66,12 @@ def sum_ledgers(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> Ledger:
 
 
 class SplitRun:
-    """`cut` reads the packets from this split and later ones that this split decodes."""
+    """`seams` reads the packets from this split and later ones that belong to the connections of this split."""
 
     def __init__(
         self,
         task: SplitTask,
-        cut: Cut,
+        seams: SeamReader,
         topic_names: Mapping[bytes, bytes],
         *,
         all_results: bool = True,
@@ -84,10 +84,9 @@ class SplitRun:
         self.ports, self.definitions = ports, definitions
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
         self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
-        self._cut = cut
-        #: Bytes of packets of later splits that this split read.
+        self._seams = seams
+        #: Bytes of later splits that this split read.
         self.bytes_followed = 0
-        self._followed: dict[bytes, list[Seam]] = {}  # the packets of open flows from later splits
         self._names = topic_names
         self._split = SplitEngine(
             task.number, task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors,
@@ -112,9 +111,9 @@ class SplitRun:
 
     def _batches(self, reader: PackReader | None) -> Iterator[Batch]:
         split, task = self._split, self.task
-        own = joined(self._cut(task.split, task.own_heads).values())
-        if len(own.packets):
-            split.prime(own.data, own.packets, len(own.packets))
+        if task.primed:
+            with closing(self._seams.open(task.split, task.primed)) as before:
+                split.prime(before, task.own_heads)
         if reader is not None:
             self.outcome.claims = split.states(task.primed)
             self.outcome.claims.rows["split"] = task.split
@@ -135,12 +134,15 @@ class SplitRun:
 
     def packets_of_open_flows(self) -> dict[bytes, Seam]:
         """All packets that this run had of each flow in `open_flows`, in order."""
-        own = self._cut(self.task.split, dict.fromkeys(self.open_flows, NOTHING))
-        found = {}
-        for key in self.open_flows:
-            mine = [own[key]] if key in own else []
-            found[key] = joined([*mine, *self._followed.get(key, [])], by_time=key in self.task.merged)
-        return found
+        task = self.task
+        parts = [self._seams.cut(task.split, dict.fromkeys(self.open_flows, NOTHING))]
+        for split, heads in task.follows.items():
+            if split != task.split:
+                parts.append(self._seams.cut(split, {k: h for k, h in heads.items() if k in self.open_flows}))
+        return {
+            key: joined((part[key] for part in parts if key in part), by_time=key in task.merged)
+            for key in self.open_flows
+        }
 
     def _begin_file(self, file: int) -> None:
         """Note that the next packets are from a file of the split."""
@@ -162,25 +164,18 @@ class SplitRun:
         ledgers[capture] = sum_ledgers([ledgers.get(capture, {}), new])
 
     def _follow(self) -> Iterator[Batch]:
-        task = self.task
-        merged: dict[bytes, list[Seam]] = {}
+        task, split_engine = self.task, self._split
+        merged: dict[bytes, list[Seam]] = {key: [] for key in sorted(task.merged)}
         for split, heads in task.follows.items():
-            seams = self._cut(split, heads)
-            yield from self._take([seam for key, seam in seams.items() if key not in task.merged])
-            if split != task.split:
-                self.bytes_followed += sum(seam.size for seam in seams.values())
-            for key, seam in seams.items():
-                if key in task.merged:
-                    merged.setdefault(key, []).append(seam)
-                if task.keep_open and split != task.split:
-                    self._followed.setdefault(key, []).append(seam)
-        for key in sorted(merged):
-            yield from self._take(merged[key], by_time=True)
-
-    def _take(self, seams: list[Seam], by_time: bool = False) -> Iterator[Batch]:
-        whole = joined(seams, by_time=by_time)
-        if len(whole.packets):
-            yield from self._split.follow(whole.data, whole.packets, len(whole.packets))
+            chained = {key: head for key, head in heads.items() if key not in merged}
+            if chained:
+                with closing(self._seams.open(split, chained)) as reader:
+                    yield from split_engine.follow(reader, chained)
+                    self.bytes_followed += reader.bytes_read
+            for key, seam in self._seams.cut(split, {k: h for k, h in heads.items() if k in merged}).items():
+                merged[key].append(seam)
+        for seams in merged.values():
+            yield from split_engine.follow(SeamPackets(joined(seams, by_time=True)))
 
     def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome

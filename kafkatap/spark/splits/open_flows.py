@@ -11,7 +11,7 @@ from kafkatap.kernels.arrays import copied
 
 from .checkpoint import OpenFlow
 from .decode import SplitRun
-from .seams import Seam, joined
+from .seams import Seam, SeamPackets, joined
 from .split_engine import SplitEngine
 
 #: Numbers of last packets that are tried before all packets of a flow are kept.
@@ -46,7 +46,7 @@ def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]
     histories = {key: run.open_flows[key][0].history for key in tried}
     engine = SplitEngine(0, histories, ports=run.ports, definitions=run.definitions, apis=frozenset())
     whole = joined(tried.values())
-    engine.prime(whole.data, whole.packets, len(whole.packets))
+    engine.prime(SeamPackets(whole))
     states = engine.states(tried).by_flow()
     return {
         key: OpenFlow(tried[key], histories[key], run.open_flows[key][0], run.open_flows[key][1])

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,18 +38,37 @@ NOTHING = 2**62
 EXCHANGES_A_SPLIT = 1 << 32
 
 
-class HeadFilter:
-    """Keeps the segments behind the head of their flow (`heads`, by flow key): a `segment_filter` of `assembler`."""
+class _FlowHeads:
+    """The head of each flow of an assembler by its number, 0 without one. `heads`: by flow key."""
 
     def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
         self._assembler = assembler
         self._heads = heads
         self._by_flow: Array = np.zeros(0, np.int64)
 
+    def of(self, flows: Array) -> Array:
+        """The heads of the flows with these numbers."""
+        keys = self._assembler.flow_keys(len(self._by_flow))
+        if keys:
+            new = np.array([self._heads.get(key, 0) for key in keys], np.int64)
+            self._by_flow = np.concatenate((self._by_flow, new))
+        found: Array = self._by_flow[flows]
+        return found
+
+
+class HeadFilter:
+    """Keeps the segments behind the head of their flow (`heads`, by flow key): a `segment_filter` of `assembler`."""
+
+    def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
+        self._assembler = assembler
+        self._heads = _FlowHeads(assembler, heads)
+
     def __call__(self, segments: Array) -> Iterator[Array]:
-        self._learn_flows()
-        mine = segments["packet"] > self._by_flow[segments["flow"]]
+        mine = segments["packet"] > self._heads.of(segments["flow"])
         answers = np.flatnonzero(~mine & (segments["tcp_flags"] & (SYN | ACK) == SYN | ACK))
+        if not len(answers) and mine.all():
+            yield segments
+            return
         kept = np.flatnonzero(mine)
         before = 0
         # A SYN-ACK of another split also shows who listens, for the segments after it.
@@ -60,11 +79,17 @@ class HeadFilter:
             self._assembler.learn_answers(segments[place : place + 1])
             before = place
 
-    def _learn_flows(self) -> None:
-        keys = self._assembler.flow_keys(len(self._by_flow))
-        if keys:
-            new = np.array([self._heads.get(key, 0) for key in keys], np.int64)
-            self._by_flow = np.concatenate((self._by_flow, new))
+
+class UpToFilter:
+    """Keeps the segments up to the head of their flow: a `segment_filter` of `assembler`."""
+
+    def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
+        self._heads = _FlowHeads(assembler, heads)
+
+    def __call__(self, segments: Array) -> Iterator[Array]:
+        kept = np.flatnonzero(segments["packet"] <= self._heads.of(segments["flow"]))
+        if len(kept):
+            yield taken(segments, kept)
 
 
 def number_by_packet(part: Assembled) -> Array:
@@ -72,6 +97,20 @@ def number_by_packet(part: Assembled) -> Array:
     starts = np.flatnonzero(part.chunks["kind"] == CHUNK_START)
     part.chunks["at"][starts] = part.chunks["packet"][starts]
     return starts
+
+
+class Packets(Protocol):
+    """Packets that are read block by block, as of `CaptureReader`."""
+
+    position: int
+
+    @property
+    def buffer(self) -> Array: ...
+    @property
+    def packets(self) -> Array: ...
+    @property
+    def count(self) -> int: ...
+    def fill(self) -> bool: ...
 
 
 class SplitEngine:
@@ -107,11 +146,10 @@ class SplitEngine:
 
     # The three steps. Each takes packets whose bytes are in `buffer`.
 
-    def prime(self, buffer: Array, packets: Array, count: int) -> None:
-        """Take packets that belong to earlier splits."""
-        with self.engine.uncounted():
-            for _ in self.take(buffer, packets, 0, count):
-                pass
+    def prime(self, reader: Packets, heads: Mapping[bytes, int] | None = None) -> None:
+        """Take packets that belong to earlier splits, those of each flow up to its head (None: all packets)."""
+        for _ in self.follow(reader, heads):
+            pass
         for c, history in self._resumed.items():
             self.assembler.resume(c, history.resumption)
         self._resumed.clear()
@@ -134,12 +172,20 @@ class SplitEngine:
         """Take packets[first:count]; yield finished rows."""
         yield from self._dissected(self.engine.assembly.feed(buffer, packets, first, count))
 
-    def follow(self, buffer: Array, packets: Array, count: int) -> Iterator[Batch]:
-        """Take packets of later splits that count here; these splits count them as read."""
-        own_filter, self.assembler.segment_filter = self.assembler.segment_filter, None
+    def follow(self, reader: Packets, heads: Mapping[bytes, int] | None = None) -> Iterator[Batch]:
+        """Take packets that other splits count as read, those of each flow up to a packet (None: all packets)."""
+        assembler, own_filter = self.assembler, self.assembler.segment_filter
+        assembler.segment_filter = None if heads is None else UpToFilter(assembler, heads)
+        last = NOTHING if heads is None else max(heads.values(), default=0)
         with self.engine.uncounted():
-            yield from self.take(buffer, packets, 0, count)
-        self.assembler.segment_filter = own_filter
+            while reader.fill():
+                numbers = reader.packets["number"][reader.position : reader.count]
+                end = reader.position + int(np.searchsorted(numbers, last, "right"))
+                if end == reader.position:
+                    break
+                yield from self.take(reader.buffer, reader.packets, reader.position, end)
+                reader.position = reader.count
+        assembler.segment_filter = own_filter
 
     # The end of the split.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ...kernel_modules import KERNEL_MODULES
 from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, flow_bytes, histories, renumber_strings
 from .flow_state import History
 from .seams import Seam, cut_out, joined
-from .split_engine import NOTHING, number_by_packet
+from .split_engine import NOTHING, Packets, number_by_packet
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -41,20 +41,6 @@ _HEAD_KEPT = 512
 _CONNECTION = np.dtype([(name, "i4" if name == "flow" else FLOW_ROW[name]) for name in FLOW_ROW.names or ()])
 #: A LISTENER row as a tuple.
 Listener = tuple[int, ...]
-
-
-class Packets(Protocol):
-    """Packets as they are read: `CaptureReader`, `PackReader`."""
-
-    position: int
-
-    @property
-    def buffer(self) -> Array: ...
-    @property
-    def packets(self) -> Array: ...
-    @property
-    def count(self) -> int: ...
-    def fill(self) -> bool: ...
 
 
 @dataclass(slots=True)
