@@ -14,17 +14,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
 
 from kafkatap.analysis import Analysis
 from kafkatap.partitions import to_microseconds
-from kafkatap.reports.tables import TABLES
 from kafkatap.spark import pack as pack_module
 from kafkatap.spark.cluster.package import package_files
+from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.pack import pack
-from tests.spark.join_support import compared, differences, local
+from tests.spark.join_support import compared, differences, local, published
 from tests.support.spark_clusters import BARE, SHORT_LIVED, Place, bare_python, connect_server, spark_home, standalone
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -115,11 +113,6 @@ def check_shipped(answer: dict[str, Any], exchanges: int, bare: Path) -> None:
     assert answer["numba"] is False
 
 
-def written(out: Path, name: str) -> pa.Table:
-    """The rows of a table that a job wrote."""
-    return ds.dataset(str(out / name), format="parquet").to_table(columns=[c.name for c in TABLES[name]])
-
-
 def test_local_cluster_with_an_archive(
     archive: Path, site: Path, bare: Path, samples: Path, tmp_path: Path, exchanges: int
 ) -> None:
@@ -130,9 +123,8 @@ def test_local_cluster_with_an_archive(
     check_shipped(answer, exchanges, bare)
     assert Path(answer["kernels"]).is_relative_to(tmp_path)
     assert answer["killed"], "no executor was killed while the job ran"
-    published = {name: written(out, name) for name in TABLES if name != "records"}
     wanted = {name: to_microseconds(table) for name, table in local(samples / CAPTURE).items()}
-    assert not differences(compared(published), compared(wanted))
+    assert not differences(compared(published(out, wanted)), compared(wanted))
 
 
 def test_standalone_with_an_archive(
@@ -151,8 +143,8 @@ def test_relative_paths_on_a_standalone_master(
     answer = drive(site, Path("in") / CAPTURE, tmp_path, master=master, archive=str(archive), out="out")
     assert answer.get("refused") is None
     assert answer["count"] == exchanges
-    assert written(tmp_path / "out", "exchanges").num_rows == exchanges
-    paths = written(tmp_path / "out", "files").column("path").to_pylist()
+    assert read_table(str(tmp_path / "out"), "exchanges").num_rows == exchanges
+    paths = read_table(str(tmp_path / "out"), "files").column("path").to_pylist()
     assert paths == [str(tmp_path / "in" / CAPTURE)]
 
 
