@@ -26,6 +26,7 @@ from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_ta
 from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.spark import tasks
 from kafkatap.spark.captures import Captures, ProvedPlan
+from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.output.split_tables import SplitResult
 from kafkatap.spark.output.writing import CaptureIndex
 from kafkatap.spark.splits.decode import Ledger
@@ -227,6 +228,15 @@ def local(paths: Sequence[str | Path] | str | Path, *, records: bool = False, **
     found = analyze(paths, **options)
     names = [name for name in TABLES if name != "records" or records]
     return {name: getattr(found, name) for name in names}
+
+
+def published(out: Path | str, names: Iterable[str] = tuple(TABLES)) -> dict[str, pa.Table]:
+    """The committed rows of Delta tables in their declared columns; the ledger summed over all captures."""
+    tables = {name: read_table(str(out), name, [column.name for column in TABLES[name]]) for name in names}
+    if "ledger" in tables:
+        sums = tables["ledger"].group_by(["section", "part"], use_threads=False).aggregate([("count", "sum")])
+        tables["ledger"] = sums.rename_columns(["section", "part", "count"])
+    return tables
 
 
 def compared(tables: Mapping[str, pa.Table]) -> dict[str, Counter[bytes]]:

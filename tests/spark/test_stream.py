@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.join_support import compared, differences, local, packets_at_random, rotate
+from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.support.captures import read_bytes
 
 if TYPE_CHECKING:
@@ -52,21 +52,11 @@ def _options(folder: Path) -> StreamOptions:
     )
 
 
-def _published(out: str) -> dict[str, pa.Table]:
-    """The tables as anybody reads them, in the columns that they are declared with."""
-    from kafkatap.reports.tables import TABLES
-    from kafkatap.spark.output.delta import read_table
-
-    tables = {name: read_table(out, name, [c.name for c in columns]) for name, columns in TABLES.items()}
-    sums = tables["ledger"].group_by(["section", "part"], use_threads=False).aggregate([("count", "sum")])
-    return {**tables, "ledger": sums.rename_columns(["section", "part", "count"])}  # over all captures
-
-
 def _assert_same(options: StreamOptions, arrived: list[str]) -> None:
     from kafkatap.partitions import to_microseconds
 
     wanted = {name: to_microseconds(table) for name, table in local(arrived, records=True).items()}
-    lines = differences(compared(_published(options.out)), compared(wanted))
+    lines = differences(compared(published(options.out)), compared(wanted))
     assert not lines, "\n".join(lines)
 
 
