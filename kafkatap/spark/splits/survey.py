@@ -211,9 +211,6 @@ def survey_split(
     strings = engine.dissector.strings
     found.topic_names = {strings[number]: strings[name] for number, name in engine.dissector.topic_names.items()}
     return found
-    strings = engine.dissector.strings
-    found.topic_names = {strings[number]: strings[name] for number, name in engine.dissector.topic_names.items()}
-    return found
 
 
 def cut_flows(reader: Packets, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
