@@ -66,7 +66,7 @@ KINDS = (
 def measured(path: str, size: int) -> tuple[int, int, int, int]:
     """Cut a capture into splits of `size`. Return the numbers of splits and of flow-splits that continue another one,
     and the bytes of the seams, plain and compressed."""
-    from kafkatap.spark.splits.plan import make_plan, shipped
+    from kafkatap.spark.splits.plan import make_plan
     from kafkatap.spark.splits.survey import cut_flows, survey_split
 
     splits = plan_splits([path], size)
@@ -80,13 +80,13 @@ def measured(path: str, size: int) -> tuple[int, int, int, int]:
     if misplaced(told):
         raise SystemExit(f"{path}: the search for records was misled; take another size")
     plan = make_plan(surveys, [split.file for split in splits])
-    seams = [surveys[source].flows[flow].seam for source, flow, _ in shipped(plan)]
-    for source, heads in plan.missing.items():
+    seams, flow_splits = [], 0
+    for source, heads in ((split, heads) for task in plan.tasks for split, heads in task.follows.items()):
         reader = SplitReader(splits[source], exact=begins[source])
         seams += cut_flows(reader, heads).values()
         reader.close()
-    there = [seam for seam in seams if seam is not None]
-    return len(splits), len(plan.owners), sum(s.size for s in there), sum(len(s.dump()) for s in there)
+        flow_splits += len(heads)
+    return len(splits), flow_splits, sum(s.size for s in seams), sum(len(s.dump()) for s in seams)
 
 
 def measured_table(paths: list[str], sizes: list[str]) -> str:

@@ -28,7 +28,7 @@ from .splits.plan import Corrections, Plan, make_plan
 from .splits.proof import prove
 from .splits.survey import SplitSurvey
 from .splits.surveys import Surveys
-from .splits.task_rows import SCHEMA, DecodeInput, ReadOptions, SurveyInput, dump, results_of
+from .splits.task_rows import SCHEMA, ReadOptions, SurveyInput, decode_inputs, dump, results_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,15 +139,8 @@ class Captures:
 
     def _task(self, plan: Plan, splits: Container[int], options: ReadOptions, **purpose: Any) -> tasks.DecodeTask:
         """The task that decodes these splits."""
-        bases = {task.split: task.base for task in plan.tasks if task.split < len(self.places)}
-        left = self.checkpoint.flows if self.checkpoint is not None else {}
-        inputs = []
-        for task in plan.tasks:
-            if task.split in splits:
-                sources = {i: (self.places[i], bases[i]) for i in (task.split, *task.follows) if i in bases}
-                resumed = {key: left[key].seam for key in task.primed} if task.split == plan.resumed else {}
-                inputs.append(dump(DecodeInput(task, sources, resumed)))
-        return tasks.DecodeTask(options, tuple(inputs), dump(plan.topic_names), **purpose)
+        inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.places, self.checkpoint))
+        return tasks.DecodeTask(options, inputs, dump(plan.topic_names), **purpose)
 
     # ------------------------------------------------------------ tables
 
@@ -237,6 +230,11 @@ class ProvedPlan:
         """The rows of all connections."""
         whole = [r.connections for r in self.results.values() if r.connections is not None]
         return pa.concat_tables([self.shared_connections(), *whole])
+
+    @property
+    def bytes_followed(self) -> int:
+        """Bytes of packets that splits read from the starts of later splits."""
+        return sum(result.followed for result in self.results.values())
 
     @property
     def notes(self) -> list[str]:

@@ -7,17 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .output.split_tables import SplitTables
 from .splits.decode import SplitRun
 from .splits.survey import survey_split
-from .splits.task_rows import DecodeInput, ReadOptions, SurveyInput, load, numbers_of, result_batch
+from .splits.task_rows import DecodeInput, ReadOptions, SurveyInput, load, numbers_of, result_batch, results_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .output.publish import Staging
+
+
+def results_here(task: SurveyTask | DecodeTask) -> dict[int, Any]:
+    """Run a task on all its inputs in this process; return the results by split."""
+    import pyarrow as pa
+
+    numbers = pa.record_batch({"id": pa.array(range(len(task.inputs)), pa.int64())})
+    found: dict[int, Any] = {}
+    for batch in task(iter([numbers])):
+        found |= results_of(pa.Table.from_batches([batch]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +77,10 @@ class DecodeTask:
             if reader is not None:
                 reader.number_from(task.base + 1)
             with_rows = self.table is not None or self.staging is not None
-            tables = SplitTables(self.options, self.table, self.staging, source)
+            tables = SplitTables(self.options, self.table, self.staging)
             needed = self.options.selection.engine_options
             run = SplitRun(
-                task, mine.cut, load(self.topic_names),
+                task, mine.seams.cut, load(self.topic_names),
                 all_results=with_rows or self.options.by_topic or needed.all_results,
                 inspectors=(*tables.inspectors, *needed.inspectors), ports=self.options.ports,
                 definitions=self.options.definitions,

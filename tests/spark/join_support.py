@@ -7,11 +7,10 @@ begin at any bytes or packets: `cut_at`, `cut_at_packets`.
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,24 +25,13 @@ from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_ta
 from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.spark import tasks
 from kafkatap.spark.captures import Captures, ProvedPlan
-from kafkatap.spark.output.merged_connections import merged_rows
 from kafkatap.spark.output.split_tables import SplitResult
 from kafkatap.spark.splits.located_split import LocatedSplit
-from kafkatap.spark.splits.plan import Corrections, Plan, make_plan, shipped
+from kafkatap.spark.splits.plan import Corrections, Plan, make_plan
 from kafkatap.spark.splits.proof import prove
 from kafkatap.spark.splits.survey import SplitSurvey
 from kafkatap.spark.splits.surveys import Surveys
-from kafkatap.spark.splits.task_rows import (
-    OUTCOME,
-    SEAM,
-    CutInput,
-    DecodeInput,
-    ReadOptions,
-    Row,
-    batch_of,
-    surveys_of,
-    task_row,
-)  # fmt: skip
+from kafkatap.spark.splits.task_rows import ReadOptions, SurveyInput, decode_inputs, dump
 from tests.support.captures import PcapRecords
 
 #: Numbers of rows, which mean nothing outside of one result.
@@ -127,16 +115,11 @@ class Joined:
     corrections: Corrections
     notes: list[str]
     began_wrong: int = 0
-    sizes: dict[tuple[bytes, int], int] = field(default_factory=dict)  # bytes shipped, by flow and split
+    followed: int = 0  # bytes of seams that splits read
 
     @property
     def rounds(self) -> int:
         return len(self.plans)
-
-    @property
-    def shipped(self) -> int:
-        """Bytes of packets that went from one split to another in the last round."""
-        return sum(self.sizes.values())
 
 
 class _Driver:
@@ -145,8 +128,6 @@ class _Driver:
     def __init__(self, splits: Sequence[Split], options: ReadOptions) -> None:
         self.options = options
         self.surveyed = Surveys([LocatedSplit(split) for split in splits])
-        self.seams: dict[tuple[bytes, int], bytes] = {}
-        self.sizes: dict[tuple[bytes, int], int] = {}  # of seams that were shipped, by flow and split
         self.began_wrong = 0
         self.plans: list[Plan] = []
         self.rows = _Rows()
@@ -157,12 +138,8 @@ class _Driver:
 
     def _survey(self, splits: list[int]) -> dict[int, SplitSurvey]:
         self.began_wrong += len(splits)
-        self.seams = {place: seam for place, seam in self.seams.items() if place[1] not in splits}
-        rows = _run(tasks.SurveyTask(self.options), [task_row(i, self.surveyed.places[i]) for i in splits])
-        for split, _, _, flow, payload in rows:
-            if flow is not None:
-                self.seams[flow, split] = payload
-        return surveys_of(rows)
+        inputs = tuple(dump(SurveyInput(i, self.surveyed.places[i])) for i in splits)
+        return tasks.results_here(tasks.SurveyTask(self.options, inputs))
 
     def plan(self, corrections: Corrections) -> Plan:
         self.corrections = corrections
@@ -171,31 +148,9 @@ class _Driver:
     def decode(self, plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
         self.plans.append(plan)
         self.rows.written.update({split: [] for split in splits})
-        task = tasks.DecodeTask(self.options, plan.bases, plan.topic_names, staging=self.rows)  # type: ignore[arg-type]
-        found = _run(task, self.inputs(plan, splits))
-        return {split: pickle.loads(payload) for split, _, kind, _, payload in found if kind == OUTCOME}
-
-    def inputs(self, plan: Plan, splits: set[int]) -> list[Row]:
-        """The inputs of these splits."""
-        places = self.surveyed.places
-        rows = [task_row(t.split, DecodeInput(places[t.split], t)) for t in plan.tasks if t.split in splits]
-        for source, flow, owner in shipped(plan):
-            if owner in splits:
-                rows.append((owner, source, SEAM, flow, self.seams[flow, source]))
-        for source, heads in plan.missing.items():
-            owners = {flow: plan.owners[flow, source] for flow in heads if plan.owners[flow, source] in splits}
-            if owners:
-                cut = CutInput(places[source], {flow: heads[flow] for flow in owners}, owners)
-                rows += _run(tasks.CutTask(), [task_row(source, cut)])
-        self.sizes |= {(row[3], row[1]): len(row[4]) for row in rows if row[2] == SEAM and row[3] is not None}
-        return sorted(rows, key=lambda row: (row[0], row[2]))
-
-
-def _run(task: Any, rows: list[Row]) -> list[Row]:
-    found: list[Row] = []
-    for batch in task(iter([batch_of(rows)])):
-        found += zip(*(batch.column(n).to_pylist() for n in batch.schema.names), strict=True)
-    return found
+        inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.surveyed.places))
+        staging: Any = self.rows
+        return tasks.results_here(tasks.DecodeTask(self.options, inputs, dump(plan.topic_names), staging=staging))
 
 
 def join(
@@ -222,19 +177,17 @@ def join(
     captures.__dict__["_surveyed"] = driver.surveyed
     proved = ProvedPlan(plan, done)
     context = captures.context_of(proved)
-    shared = [d.connections for d in done.values() if d.connections is not None and d.connections.num_rows]
     parts: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
     for name, table in (pair for written in driver.rows.written.values() for pair in written):
         parts[name].append(table)
-    if shared:
-        parts["connections"].append(merged_rows(shared))
+    parts["connections"].append(proved.shared_connections())
     parts["files"], parts["ledger"] = [files_table(context)], [ledger_table(context)]
     tables = {
         name: pa.concat_tables(found) if found else arrow_schema(TABLES[name]).empty_table()
         for name, found in parts.items()
     }
-    sizes = {place: size for place, size in driver.sizes.items() if place in plan.owners}
-    return Joined(tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, sizes)
+    followed = sum(result.followed for result in done.values())
+    return Joined(tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed)
 
 
 # ---------------------------------------------------------------- comparing

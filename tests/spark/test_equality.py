@@ -58,10 +58,10 @@ def test_dataframes_of_a_pcapng_in_splits(spark: SparkSession, samples: Path) ->
     from kafkatap.spark.captures import Captures
 
     path = samples / "apache-4.3-two-interfaces.pcapng"
-    with Captures(spark, str(path), path.stat().st_size // 3) as captures:
-        _compare({name: captures.table(name).toArrow() for name in TABLES}, [str(path)])
-        assert len(captures.places) == 4
-        assert captures.notes == []
+    captures = Captures(spark, str(path), path.stat().st_size // 3)
+    _compare({name: captures.table(name).toArrow() for name in TABLES}, [str(path)])
+    assert len(captures.places) == 4
+    assert captures.notes == []
 
 
 def test_traffic_that_is_hard_to_cut(spark: SparkSession, tmp_path: Path) -> None:

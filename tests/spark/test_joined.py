@@ -83,7 +83,7 @@ def test_a_response_over_several_splits(tmp_path: Path) -> None:
     joined = check(cut_evenly(path, 5), records=True)
     assert joined.rounds == 1
     # The splits that hold nothing but parts of it leave all of them to the one where it began.
-    assert {owner for (_, split), owner in joined.plans[0].owners.items() if split in (1, 2, 3, 4)} == {0}
+    assert [list(task.follows) for task in joined.plans[0].tasks] == [[1, 2, 3, 4], [], [], [], []]
 
 
 @pytest.mark.parametrize("snap_length", [60, 100, 200])
@@ -255,13 +255,13 @@ def test_kafka_frames_inside_of_records(tmp_path: Path) -> None:
 
 def _head_too_early(surveys: list[SplitSurvey]) -> None:
     for seen in (seen for survey in surveys for seen in survey.flows.values() if seen.head):
-        seen.head, seen.seam = max(1, seen.head // 2), None
+        seen.head = max(1, seen.head // 2)
 
 
 def _head_anywhere(surveys: list[SplitSurvey]) -> None:
     for survey in surveys:
         for seen in survey.flows.values():
-            seen.head, seen.seam = survey.packets // 2, None
+            seen.head = survey.packets // 2
 
 
 def _no_heads(surveys: list[SplitSurvey]) -> None:

@@ -6,16 +6,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafkatap.spark.cluster import executors, session
 from kafkatap.spark.cluster import java as java_module
-from kafkatap.spark.cluster import session
-from kafkatap.spark.cluster.failures import explain
+from kafkatap.spark.cluster.executors import checked, require_package, setup_error
+from kafkatap.spark.cluster.failures import explain, marked
 from kafkatap.spark.cluster.java import SetupError, require_java
 from kafkatap.spark.cluster.session import SETTINGS, open_session
+from kafkatap.spark.cluster.shared_folders import SharedFolders, shared_folders
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -196,3 +199,77 @@ def test_errors_that_are_not_spark_s_keep_their_words() -> None:
     assert "(through Spark Connect: the server's) has no kafkatap." in explain(RuntimeError(source))
     program = 'java.io.IOException: Cannot run program "python9": error=2, No such file or directory'
     assert explain(RuntimeError(program)).startswith("There is no Python python9 on an executor:")
+
+
+# ---------------------------------------------------------------- the check of executors
+
+
+def doubled(batches: Iterator[Any]) -> Iterator[Any]:
+    import pyarrow
+
+    for batch in batches:
+        yield pyarrow.RecordBatch.from_pydict({"id": [2 * n for n in batch["id"].to_pylist()]})
+
+
+def run_checked(spark: SparkSession, folders: SharedFolders | None = None) -> list[int]:
+    found: list[int] = (
+        spark.range(0, 4, 1, 2).mapInArrow(checked(doubled, folders), "id long").toArrow()["id"].to_pylist()
+    )
+    return found
+
+
+def refused(spark: SparkSession, folders: SharedFolders | None = None) -> str:
+    with pytest.raises(Exception, match=r".") as raised:
+        run_checked(spark, folders)
+    error = setup_error(raised.value)
+    assert isinstance(error, SetupError)
+    assert explain(raised.value) == str(error)
+    assert len(str(error).splitlines()) == 1
+    return str(error)
+
+
+def test_a_checked_task_does_its_work(spark: SparkSession) -> None:
+    assert run_checked(spark) == [0, 2, 4, 6]
+    require_package(spark)
+
+
+def test_a_checked_task_needs_nothing_of_the_package_before_the_check(tmp_path: Path) -> None:
+    """A Python that cannot import kafkatap unpickles the task and says so."""
+    import pyspark
+    from pyspark import cloudpickle
+
+    pickled = tmp_path / "task"
+    pickled.write_bytes(cloudpickle.dumps(checked(doubled)))
+    code = f"import pickle; list(pickle.load(open({str(pickled)!r}, 'rb'))(iter(())))"
+    packages = Path(pyspark.__path__[0]).parent
+    for name in ("pyspark", "py4j"):
+        (tmp_path / name).symlink_to(packages / name)
+    done = subprocess.run(
+        [sys.executable, "-S", "-P", "-c", code], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+        timeout=60, check=False, cwd="/",
+    )  # fmt: skip
+    assert f"The executors' Python on {os.uname().nodename} has no kafkatap. Install it" in (marked(done.stderr) or "")
+
+
+def test_another_copy_of_the_package_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "fingerprint", lambda: "0.1+other")
+    assert "have another copy of kafkatap (" in refused(spark)
+    monkeypatch.setattr(executors, "python_version", lambda: "2.6")
+    assert f"runs Python {sys.version_info[0]}.{sys.version_info[1]}, the driver Python 2.6" in refused(spark)
+
+
+def test_folders_that_executors_do_not_see_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    captures = [tmp_path / f"{name}.pcap" for name in ("a", "b")]
+    for path in captures:
+        path.touch()
+    out = tmp_path / "out"
+    with shared_folders([*map(str, captures), "s3://bucket/c.pcap"], str(out)) as shared:
+        assert [p.name for p in out.iterdir()] == [shared.token]
+        assert run_checked(spark, shared) == [0, 2, 4, 6]
+        captures[0].unlink()  # one may go meanwhile
+        assert run_checked(spark, replace(shared, token=shared.token)) == [0, 2, 4, 6]
+        elsewhere = replace(shared, token="_driver-elsewhere")
+        assert f"sees another folder at {out} than the driver. Executors must see it under" in refused(spark, elsewhere)
+        gone = replace(shared, captures=((str(tmp_path / "gone" / "c.pcap"),),))
+        assert f"does not see {tmp_path}/gone/c.pcap. " in refused(spark, gone)
+    assert list(out.iterdir()) == []

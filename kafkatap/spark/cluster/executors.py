@@ -1,11 +1,16 @@
-"""Check, before any work, that executors have this copy of the package and this version of Python."""
+"""`checked`: a task that first checks its executor: this copy of the package, this version of Python, these folders.
+
+The check needs no job of its own. Spark ships a `checked` task whole, so it starts without this package. The check
+costs some milliseconds, once in each Python process. A task whose executor fails it raises an error with a marked
+sentence: `explain` prints that sentence, and `setup_error` returns it as a SetupError.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from .failures import SHIPPING, explain
+from .failures import MARK, SHIPPING, marked
 from .java import SetupError
 from .package import fingerprint, python_version
 
@@ -13,57 +18,84 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-#: Tasks that check. Spark chooses their executors; a problem on any other one shows when its task fails.
-CHECKS = 4
-_SCHEMA = "host string, python string, package string"
+    from .shared_folders import SharedFolders
+
+    #: A function for `mapInArrow`.
+    Task: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def checked(task: Task, folders: SharedFolders | None = None) -> Task:
+    """`task` for `mapInArrow`, behind a check of the executor that runs it.
+
+    `folders`: what executors must share with the driver. Executors unpickle `task` after the check has succeeded.
+    """
+    from pyspark import cloudpickle
+
+    pickled: bytes = cloudpickle.dumps((task, folders))  # type: ignore[no-untyped-call]
+    return _shipped_whole(pickled, python_version(), fingerprint(), SHIPPING, MARK)
+
+
+def setup_error(error: BaseException) -> SetupError | None:
+    """The SetupError of a job that failed because an executor failed the check. None for another failure."""
+    text = marked(str(error))
+    return None if text is None else SetupError(text)
 
 
 def require_package(spark: SparkSession) -> None:
-    """SetupError if executors lack this package, or have another copy of it or another Python than the driver. The
-    message says what to do."""
+    """SetupError if an executor lacks this package, or has another copy of it or another Python than the driver."""
     try:
-        answers = spark.range(0, CHECKS, 1, CHECKS).mapInArrow(_check(), _SCHEMA).distinct().collect()
+        spark.range(0, 1, 1, 1).mapInArrow(checked(_nothing), "id long").toArrow()
     except Exception as error:
+        from .failures import explain
+
         raise SetupError(explain(error)) from error
-    for host, python, package in answers:
-        if python != python_version():
-            raise SetupError(
-                f"The executor on {host} runs Python {python}, the driver Python {python_version()}: they have to be "
-                "the same. spark.pyspark.python (or PYSPARK_PYTHON) names the executors' Python."
-            )
-        if not package:
-            raise SetupError(f"The executors' Python on {host} has no kafkatap. {SHIPPING}")
-        if package.startswith("!"):
-            raise SetupError(f"kafkatap cannot be used by the executors' Python on {host}: {package[1:]}. {SHIPPING}")
-        if package.rpartition("+")[2] != fingerprint().rpartition("+")[2]:
-            raise SetupError(
-                f"The executors on {host} have another copy of kafkatap ({package}) than the driver ({fingerprint()}). "
-                + SHIPPING
-            )
 
 
-def _check() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A local function, which Spark sends whole: executors may not have this module."""
+def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
 
-    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+
+def _shipped_whole(pickled: bytes, python: str, package: str, shipping: str, mark: str) -> Task:
+    """The check and the task, as a local function. It has only text and bytes of the driver, and imports the rest."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
+        import pickle
         import sys
 
-        import pyarrow
+        host, own = os.uname().nodename, "{}.{}".format(*sys.version_info[:2])
+        wrong = ""
+        if own != python:
+            wrong = (
+                f"The executor on {host} runs Python {own}, the driver Python {python}: they have to be the same. "
+                "spark.pyspark.python (or PYSPARK_PYTHON) names the executors' Python."
+            )
+        else:
+            try:
+                from kafkatap.engine import Engine  # noqa: F401  # imports all that tasks need
+                from kafkatap.spark.cluster.package import fingerprint
 
-        for _ in batches:
-            pass
-        try:
-            from ...engine import Engine  # noqa: F401  # imports numpy and everything else that tasks need
-            from .package import fingerprint
+                found = fingerprint()  # kept by the process
+                if found.rpartition("+")[2] != package.rpartition("+")[2]:
+                    wrong = (
+                        f"The executors on {host} have another copy of kafkatap ({found}) than the driver ({package}). "
+                        + shipping
+                    )
+            except ModuleNotFoundError as error:
+                if error.name == "kafkatap":
+                    wrong = f"The executors' Python on {host} has no kafkatap. {shipping}"
+                else:
+                    wrong = f"kafkatap cannot be used by the executors' Python on {host}: {error}. {shipping}"
+            except Exception as error:  # an older copy, or a binary for another system
+                wrong = (
+                    f"kafkatap cannot be used by the executors' Python on {host}: {type(error).__name__}: {error}. "
+                    + shipping
+                )
+        if not wrong:
+            task, folders = pickle.loads(pickled)
+            wrong = "" if folders is None else folders.problem()
+        if wrong:
+            raise RuntimeError(mark + " ".join(wrong.split()) + mark)
+        yield from task(batches)
 
-            found = fingerprint()
-        except ModuleNotFoundError as error:
-            name = str(error.name)
-            found = "" if name == "kafkatap" else f"!{error}"
-        except Exception as error:  # an older copy, or a binary for another system
-            found = f"!{type(error).__name__}: {error}"
-        row = {"host": [os.uname().nodename], "python": ["{}.{}".format(*sys.version_info[:2])], "package": [found]}
-        yield pyarrow.RecordBatch.from_pydict(row)
-
-    return check
+    return run

@@ -11,14 +11,22 @@ SHIPPING = (
     "Install it for the executors' Python (spark.pyspark.python names that), or send it along: "
     "python -m kafkatap.spark.pack kafkatap.tar.gz, then --archive kafkatap.tar.gz (docs/spark.md)."
 )
-_LONGEST = 400
+#: Around a sentence for the user in the error of a task.
+MARK = "[kafkatap!]"
+_LONGEST = 500
 
 
 def explain(error: BaseException) -> str:
     """The cause of an error, and for a failed task the line of Python that raised it."""
     text = _text_of(error)
-    cause = _of_worker(text) or _of_traceback(text) or _of_java(text)
+    cause = marked(text) or _of_worker(text) or _of_traceback(text) or _of_java(text)
     return "\n".join(safe(line)[:_LONGEST] for line in cause.splitlines()[:6])
+
+
+def marked(text: str) -> str | None:
+    """The sentence between two MARKs, or None."""
+    parts = text.split(MARK)
+    return parts[1] if len(parts) > 2 else None
 
 
 def _text_of(error: BaseException) -> str:

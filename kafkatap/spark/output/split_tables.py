@@ -25,9 +25,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 from ...partitions import broker_names, exchange_times, to_microseconds
 from ..splits.checkpoint import OpenFlow
 from ..splits.decode import Outcome, SplitRun
-from ..splits.located_split import LocatedSplit
 from ..splits.open_flows import open_flows
-from ..splits.split_engine import NOTHING
 from ..splits.task_rows import ReadOptions
 from .publish import Staging, Written
 
@@ -47,7 +45,7 @@ class SplitResult:
 
     `first`, `last`: times of its own packets. `written`: its files. `connections`: rows of its connections, and
     `shared`: rows of those that other splits share. `counts`: rows of counts (`reports.counting.count_rows`).
-    `open_flows`: the flows that stay open at its end.
+    `open_flows`: the flows that stay open at its end. `followed`: bytes of packets of later splits that it read.
     """
 
     outcome: Outcome
@@ -58,6 +56,7 @@ class SplitResult:
     shared: pa.Table | None = None
     counts: pa.Table | None = None
     open_flows: dict[bytes, OpenFlow] = field(default_factory=dict)
+    followed: int = 0
 
 
 class SplitTables:
@@ -68,13 +67,11 @@ class SplitTables:
         options: ReadOptions,
         table: str | None,
         staging: Staging | None,
-        source: LocatedSplit | None,
     ) -> None:
         from kafkatap.dissector.programs.loading import load_programs
 
         self._options = options
         self._table = table
-        self._source = source
         self._collector: RecordCollector | None = None
         if table == "records" or (staging is not None and options.records):
             self._collector = RecordCollector(load_programs("records", options.definitions))
@@ -106,7 +103,7 @@ class SplitTables:
             else:
                 result.written += staging.write(name, table, split, part)
         result.counts = rows_of_counts(counts, run.engine)
-        result.open_flows = _open_flows(run, self._source)
+        result.open_flows = _open_flows(run)
         return self._filled(result, run)
 
     def count(self, run: SplitRun, reader: SplitReader | None) -> SplitResult:
@@ -133,7 +130,7 @@ class SplitTables:
 
     @staticmethod
     def _filled(result: SplitResult, run: SplitRun) -> SplitResult:
-        result.first, result.last = run.engine.first, run.engine.last
+        result.first, result.last, result.followed = run.engine.first, run.engine.last, run.bytes_followed
         return result
 
     # ------------------------------------------------------------
@@ -187,12 +184,11 @@ class SplitTables:
             yield "results", tables.results_table(results, context)
 
 
-def _open_flows(run: SplitRun, source: LocatedSplit | None) -> dict[bytes, OpenFlow]:
+def _open_flows(run: SplitRun) -> dict[bytes, OpenFlow]:
     """The flows that stay open at the end of a run, each with the packets that restore its state."""
     if not run.open_flows:
         return {}
-    own = {} if source is None else source.cut(dict.fromkeys(run.open_flows, NOTHING))
-    return open_flows(run, {key: run.packets_of(key, own) for key in run.open_flows})
+    return open_flows(run, run.packets_of_open_flows())
 
 
 class _SpilledRecords:

@@ -6,7 +6,7 @@ the sums over this split.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from kafkatap.reports.batch import Batch, Context
 from .flow_state import FlowState
 from .plan import SplitTask
 from .seams import Seam, joined
-from .split_engine import SplitEngine
+from .split_engine import NOTHING, SplitEngine
 
 if TYPE_CHECKING:
     from kafkatap.dissector.inspection import Inspector
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .survey import Packets
 
 Array = np.ndarray[Any, Any]
-#: The seams of a split: by the split that they are from, then by flow.
-Seams = Mapping[int, Mapping[bytes, Seam]]
+#: Cuts flows out of a split, each up to a packet numbered in that split. The seams are numbered over the whole input.
+Cut = Callable[[int, Mapping[bytes, int]], Mapping[bytes, Seam]]
 
 
 @dataclass(slots=True)
@@ -44,14 +44,12 @@ class Outcome:
 
 
 class SplitRun:
-    """`seams`: packets from this split and later ones that this split decodes, numbered as in their splits. `bases`:
-    packets before each split."""
+    """`cut` reads the packets from this split and later ones that this split decodes."""
 
     def __init__(
         self,
         task: SplitTask,
-        seams: Seams,
-        bases: Mapping[int, int],
+        cut: Cut,
         topic_names: Mapping[bytes, bytes],
         *,
         all_results: bool = True,
@@ -64,8 +62,10 @@ class SplitRun:
         self.ports, self.definitions = ports, definitions
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
         self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
-        self._seams = seams
-        self._bases = bases
+        self._cut = cut
+        #: Bytes of packets of later splits that this split read.
+        self.bytes_followed = 0
+        self._followed: dict[bytes, list[Seam]] = {}  # the packets of open flows from later splits
         self._names = topic_names
         self._split = SplitEngine(
             task.number, task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors,
@@ -80,8 +80,7 @@ class SplitRun:
         """The finished rows of this split. `reader` numbers packets over the whole input; None: all packets are in
         seams."""
         split, task = self._split, self.task
-        mine = self._seams.get(task.split, {})
-        own = joined(self._numbered(task.split, key) for key in task.primed if key in mine)
+        own = joined(self._cut(task.split, task.local_heads).values())
         if len(own.packets):
             split.prime(own.data, own.packets, len(own.packets))
         claims = split.states(task.primed)
@@ -102,29 +101,30 @@ class SplitRun:
         yield from split.finish()
         self._fill_outcome()
 
-    def packets_of(self, key: bytes, own: Mapping[bytes, Seam]) -> Seam:
-        """All packets of a flow in this run, in order. `own`: those of the split itself, numbered as there."""
-        task = self.task
-        parts = [own[key].numbered_from(self._bases[task.split])] if key in own else []
-        for _, split in sorted((self._bases[split], split) for split in self._seams):
-            if key in self._seams[split] and (split != task.split or key not in own):
-                parts.append(self._numbered(split, key))
-        return joined(parts, by_time=key in task.merged)
-
-    def _numbered(self, split: int, key: bytes) -> Seam:
-        return self._seams[split][key].numbered_from(self._bases[split])
+    def packets_of_open_flows(self) -> dict[bytes, Seam]:
+        """All packets that this run had of each flow in `open_flows`, in order."""
+        own = self._cut(self.task.split, dict.fromkeys(self.open_flows, NOTHING))
+        found = {}
+        for key in self.open_flows:
+            mine = [own[key]] if key in own else []
+            found[key] = joined([*mine, *self._followed.get(key, [])], by_time=key in self.task.merged)
+        return found
 
     def _follow(self) -> Iterator[Batch]:
         task = self.task
-        later = sorted((self._bases[split], split) for split in self._seams)
-        for _, split in later:
-            keys = [k for k in self._seams[split] if k not in task.merged]
-            if split == task.split:
-                keys = [k for k in keys if k not in set(task.primed)]
-            yield from self._take([self._numbered(split, key) for key in keys])
-        for key in sorted(task.merged):
-            parts = [self._numbered(split, key) for _, split in later if key in self._seams[split]]
-            yield from self._take(parts, by_time=True)
+        merged: dict[bytes, list[Seam]] = {}
+        for split, heads in task.follows.items():
+            seams = self._cut(split, heads)
+            yield from self._take([seam for key, seam in seams.items() if key not in task.merged])
+            if split != task.split:
+                self.bytes_followed += sum(seam.size for seam in seams.values())
+            for key, seam in seams.items():
+                if key in task.merged:
+                    merged.setdefault(key, []).append(seam)
+                if task.keep_open and split != task.split:
+                    self._followed.setdefault(key, []).append(seam)
+        for key in sorted(merged):
+            yield from self._take(merged[key], by_time=True)
 
     def _take(self, seams: list[Seam], by_time: bool = False) -> Iterator[Batch]:
         whole = joined(seams, by_time=by_time)

@@ -36,7 +36,9 @@ class SplitTask:
     """The work of one split. `base`: packets of the whole input before it. `number`: numbers its exchanges;
     `keep_open`: more captures will come, so open flows stay open at the end. `heads`: by flow, the last packet (over
     the whole input) that belongs to an earlier split. `primed`: the flows that start here at a head. `next`: the flows
-    that a later split continues, and that split. `merged`: the flows captured at both ends."""
+    that a later split continues, and that split. `follows`: by split, the flows whose packets this split decodes, each
+    up to a packet (numbered in that split). That is a later split, or this one for `merged`: the flows captured at both
+    ends."""
 
     split: int
     base: int = 0
@@ -46,12 +48,18 @@ class SplitTask:
     histories: dict[bytes, History] = field(default_factory=dict)
     primed: list[bytes] = field(default_factory=list)
     next: dict[bytes, int] = field(default_factory=dict)
+    follows: dict[int, dict[bytes, int]] = field(default_factory=dict)
     merged: set[bytes] = field(default_factory=set)
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
 
+    @property
+    def local_heads(self) -> dict[bytes, int]:
+        """The heads of the flows in `primed`, numbered in this split. NOTHING: all packets of a checkpoint."""
+        return {key: self.heads[key] - self.base if key in self.heads else NOTHING for key in self.primed}
+
     def same(self, other: SplitTask) -> bool:
         """Whether both are the same work."""
-        names = ("split", "base", "number", "keep_open", "heads", "histories", "primed", "next", "merged")
+        names = ("split", "base", "number", "keep_open", "heads", "histories", "primed", "next", "follows", "merged")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
@@ -67,13 +75,10 @@ class Corrections:
 
 @dataclass(slots=True)
 class Plan:
-    """`tasks` in order. `owners`: the split that receives the packets of a flow in a split, up to its head. `missing`:
-    by split, the flows whose packets the survey did not cut out, each with its last packet (numbered in the split)."""
+    """`tasks` in order. `both_ends`: the flows captured at both ends. `packets`, `listeners`: of all splits."""
 
     tasks: list[SplitTask]
     topic_names: dict[bytes, bytes]
-    owners: dict[FlowInSplit, int] = field(default_factory=dict)
-    missing: dict[int, dict[bytes, int]] = field(default_factory=dict)
     both_ends: set[bytes] = field(default_factory=set)
     resumed: int | None = None  # the split that continues the open flows of a checkpoint
     packets: int = 0
@@ -127,9 +132,11 @@ def make_plan(
             if _overlap(surveys, files, key, splits):
                 _merge(plan, of_split, key, splits, left is not None)
             elif left is not None:
-                _chain(plan, of_split, surveys, corrections, key, [len(surveys), *splits], left.state.history)
+                _chain(of_split, surveys, corrections, key, [len(surveys), *splits], left.state.history)
             else:
-                _chain(plan, of_split, surveys, corrections, key, splits)
+                _chain(of_split, surveys, corrections, key, splits)
+    for task in tasks:
+        task.follows = {split: task.follows[split] for split in order if split in task.follows}
     return plan
 
 
@@ -175,12 +182,10 @@ def _merge(plan: Plan, tasks: Mapping[int, SplitTask], key: bytes, splits: Seque
     tasks[owner].merged.add(key)
     for split in splits:
         tasks[split].heads[key] = NOTHING
-        plan.owners[key, split] = owner
-        plan.missing.setdefault(split, {})[key] = NOTHING
+        tasks[owner].follows.setdefault(split, {})[key] = NOTHING
 
 
 def _chain(
-    plan: Plan,
     tasks: Mapping[int, SplitTask],
     surveys: Sequence[SplitSurvey],
     corrections: Corrections,
@@ -198,9 +203,7 @@ def _chain(
         head = 0 if (key, split) in corrections.dropped else seen.head
         if not head and (key, split) not in corrections.dropped and _is_other(history, seen):
             head = seen.settled
-        plan.owners[key, split] = owner
-        if seen.seam is None or (not head and not seen.whole) or not _covers(seen, head):
-            plan.missing.setdefault(split, {})[key] = head or NOTHING
+        tasks[owner].follows.setdefault(split, {})[key] = head or NOTHING
         if head:
             task.heads[key] = task.base + head
             history = task.histories[key] = corrections.histories.get((key, split), history)
@@ -224,18 +227,6 @@ def _is_other(history: History, seen: FlowSeen) -> bool:
     )
 
 
-def _covers(seen: FlowSeen, head: int) -> bool:
-    """Whether the seam from the survey ends exactly at this head."""
-    return seen.whole if not head else not seen.whole and head == seen.head
-
-
 def _placed(seen: FlowSeen, base: int) -> History:
     assert seen.history is not None
     return seen.history.numbered_from(base)
-
-
-def shipped(plan: Plan) -> list[tuple[int, bytes, int]]:
-    """(split that it is from, flow, split that receives it) of each seam that the surveys cut out."""
-    return [
-        (split, key, owner) for (key, split), owner in plan.owners.items() if key not in plan.missing.get(split, ())
-    ]

@@ -37,18 +37,11 @@ def prove(
 
 
 def changed_splits(plan: Plan, before: Plan) -> set[int]:
-    """The splits whose task or seams differ between two plans."""
+    """The splits whose task differs between two plans."""
     if plan.topic_names != before.topic_names:
         return {task.split for task in plan.tasks}
     old = {task.split: task for task in before.tasks}
-    again = {t.split for t in plan.tasks if not t.same(old[t.split])}
-    for place, owner in plan.owners.items():
-        if before.owners.get(place) != owner:
-            again |= {owner, before.owners.get(place, owner)}
-        key, source = place
-        if plan.missing.get(source, {}).get(key) != before.missing.get(source, {}).get(key):
-            again.add(owner)
-    return again
+    return {t.split for t in plan.tasks if not t.same(old[t.split])}
 
 
 def compare(outcomes: Sequence[Outcome], topic_names: Mapping[bytes, bytes], so_far: Corrections) -> Corrections | None:

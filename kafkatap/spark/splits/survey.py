@@ -1,4 +1,4 @@
-"""The first pass over a split: its flows, their heads, and the packets before the heads.
+"""The first pass over a split: its flows and their heads.
 
 The engine runs over the split as if it were alone, and decodes almost nothing. The *head* of a flow is the packet that
 completes its first answered exchange: a broker answers in order, so nothing before it is still open. That is a guess,
@@ -7,7 +7,7 @@ which the decoding pass proves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import LISTENER, OPENING_SYN, PACKET
+from kafkatap.reassembly.dtypes import LISTENER, OPENING_SYN
 from kafkatap.reassembly.flows import flow_keys
 
 from ...assembly import Assembled
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ...captures.capture_reader import FileReport
 
 Array = np.ndarray[Any, Any]
-#: A flow's seam with more bytes than this is cut out only if the plan needs it.
-SEAM_LIMIT = 256 * 1024
 
 
 class Packets(Protocol):
@@ -53,7 +51,6 @@ class FlowSeen:
 
     `opened`: it begins with a SYN. `renewed`: its last connection began in this split. `head`, `settled`: the packets
     of its first answered exchange, and of its 16th chunk without Kafka; 0 for none. `history`: of its last connection.
-    `whole`: the seam has all its packets.
     """
 
     first: int  # ns since the epoch
@@ -63,8 +60,6 @@ class FlowSeen:
     head: int = 0
     settled: int = 0
     history: History | None = None
-    seam: Seam | None = None
-    whole: bool = False
 
 
 @dataclass(slots=True)
@@ -85,37 +80,20 @@ class SplitSurvey:
 
 
 class _FlowEngine:
-    """An engine that records the connections of each flow, and which packets are of which flow."""
+    """An engine that records the connections of each flow."""
 
     def __init__(self, **options: Any) -> None:
         self.flows: dict[bytes, FlowSeen] = {}
-        self.engine = Engine(
-            apis=frozenset(), assembler=Assembler(keep_flows=True, segment_filter=self._record), **options
-        )  # fmt: skip
+        self.engine = Engine(apis=frozenset(), assembler=Assembler(keep_flows=True), **options)
         self._last: dict[bytes, int] = {}  # by flow: the number of its latest connection that ended
         self._flow_of: dict[int, bytes] = {}
-        self._segments: list[tuple[Array, Array]] = []
 
-    def take(self, reader: Packets) -> tuple[Array, Array]:
-        """Take the packets of a block; return the flow and the packet number of each of its segments."""
-        self._segments.clear()
+    def take(self, reader: Packets) -> None:
+        """Take the packets of a block."""
         self._run(self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, reader.count))
-        if not self._segments:
-            return np.zeros(0, np.int32), np.zeros(0, np.int64)
-        flows, numbers = (np.concatenate(arrays) for arrays in zip(*self._segments, strict=True))
-        return flows, numbers
 
     def finish(self) -> None:
         self._run(self.engine.assembly.end_all())
-
-    def head_now(self, flow: int) -> int:
-        """The head of the connection that a flow is in, 0 while there is none."""
-        c = int(self.engine.assembler.flows["connection"][flow])
-        return int(self.engine.dissector.connections["head"][c]) if c >= 0 else 0
-
-    def _record(self, segments: Array) -> Iterator[Array]:
-        self._segments.append((segments["flow"].copy(), segments["packet"].copy()))
-        yield segments
 
     def _run(self, parts: Iterable[Assembled]) -> None:
         for part in parts:
@@ -155,76 +133,21 @@ def _earlier(one: int, other: int) -> int:
     return min(one, other) if one and other else one or other
 
 
-class _SeamCutter:
-    """Cuts out the packets of each flow that did not begin with a SYN, up to its head."""
-
-    def __init__(self, engine: _FlowEngine) -> None:
-        self._engine = engine
-        self._is_open: Array = np.zeros(0, bool)  # by flow: whether its next packets belong to its seam
-        self._parts: dict[int, list[Seam]] = {}
-        self._sizes: dict[int, int] = {}
-
-    def cut(self, buffer: Array, packets: Array, flows: Array, numbers: Array) -> None:
-        """`packets`: PACKET rows of a block. `flows`, `numbers`: the flow and the packet number of each segment."""
-        self._learn_flows()
-        mine = np.flatnonzero(self._is_open[flows])
-        if not len(mine):
-            return
-        flows, rows = flows[mine], numbers[mine] - int(packets["number"][0])
-        order = np.argsort(flows, kind="stable")
-        flows, rows = flows[order], rows[order]
-        distinct, first = np.unique(flows, return_index=True)
-        for flow, some in zip(distinct.tolist(), np.split(rows, first[1:]), strict=True):
-            self._add(flow, buffer, packets, some)
-
-    def seams(self) -> Iterator[tuple[bytes, Seam, bool]]:
-        """(flow key, seam, whether it has all packets of the flow) of each flow with a seam."""
-        keys = self._engine.engine.assembler.flow_keys()
-        for flow, parts in self._parts.items():
-            yield keys[flow], joined(parts), bool(self._is_open[flow])
-
-    def _learn_flows(self) -> None:
-        keys = self._engine.engine.assembler.flow_keys(len(self._is_open))
-        if keys:
-            seen = [self._engine.flows.get(key) for key in keys]
-            new = np.array([flow is not None and not flow.opened for flow in seen])
-            self._is_open = np.concatenate((self._is_open, new))
-
-    def _add(self, flow: int, buffer: Array, packets: Array, rows: Array) -> None:
-        head = self._engine.head_now(flow)
-        if head:
-            rows = rows[packets["number"][rows] <= head]
-            self._is_open[flow] = False
-        size = self._sizes.get(flow, 0) + int(packets["captured"][rows].sum()) + len(rows) * PACKET.itemsize
-        self._sizes[flow] = size
-        if size > SEAM_LIMIT:
-            self._parts.pop(flow, None)
-            self._is_open[flow] = False
-        elif len(rows):
-            self._parts.setdefault(flow, []).append(cut_out(buffer, taken(packets, rows)))
-
-
 def survey_split(
     split: int, reader: Packets, *, ports: tuple[int, ...] = (), definitions: Definitions | None = None
 ) -> SplitSurvey:
     """Read a split, whose packets are numbered from 1, to its end."""
     watched = _FlowEngine(ports=ports, definitions=definitions)
-    cutter = _SeamCutter(watched)
     found = SplitSurvey(split)
     while reader.fill():
         if not found.packets:
             found.head_time = int(reader.packets["ts"][0])
         found.packets = int(reader.packets["number"][reader.count - 1])
-        flows, numbers = watched.take(reader)
-        cutter.cut(reader.buffer, reader.packets[reader.position : reader.count], flows, numbers)
+        watched.take(reader)
         reader.position = reader.count
     watched.finish()
     found.report = reader.report
     found.flows = watched.flows
-    for key, seam, whole in cutter.seams():
-        seen = found.flows[key]
-        if whole or seen.head == 0 or int(seam.packets["number"][-1]) <= seen.head:
-            seen.seam, seen.whole = seam, whole
     engine = watched.engine
     found.listeners = engine.assembler.listeners.copy()
     strings = engine.dissector.strings

@@ -7,19 +7,22 @@ split, and its result.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...selection import EVERYTHING, Selection
 from .located_split import LocatedSplit
-from .plan import SplitTask
+from .plan import Plan, SplitTask
+from .seam_reader import SeamReader
 from .seams import Seam
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkatap.dissector.layouts.overlay import Definitions
+
+    from .checkpoint import Checkpoint
 
 #: The rows that tasks return.
 SCHEMA = "split int not null, result binary not null"
@@ -47,31 +50,35 @@ class SurveyInput:
 
 @dataclass(frozen=True, slots=True)
 class DecodeInput:
-    """The input of one split's decoding.
+    """The input of one split's decoding. `source` None: the split only continues the flows of a checkpoint, whose
+    packets are `left`. `places`: the splits that it reads, itself among them, and `bases` the packets before each."""
 
-    `sources`: by split, where it is and how many packets are before it: of this split and of the later ones that it
-    follows. A split that resumes a checkpoint has no source of its own, but the seams of its flows in `resumed`.
-    """
-
+    source: LocatedSplit | None
     task: SplitTask
-    sources: Mapping[int, tuple[LocatedSplit, int]]
-    resumed: Mapping[bytes, Seam] = field(default_factory=dict)
+    places: dict[int, LocatedSplit] = field(default_factory=dict)
+    bases: dict[int, int] = field(default_factory=dict)
+    left: dict[bytes, Seam] = field(default_factory=dict)
 
     @property
-    def source(self) -> LocatedSplit | None:
-        """Where the split itself is."""
-        place = self.sources.get(self.task.split)
-        return None if place is None else place[0]
+    def seams(self) -> SeamReader:
+        """A reader of the seams that the split decodes."""
+        return SeamReader(self.places, self.bases, self.left)
 
-    def cut(self, split: int, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
-        """The packets of some flows of a split, each up to a packet numbered in that split. The packets of the result
-        are numbered over the whole input."""
-        if not heads:
-            return {}
-        if split not in self.sources:
-            return {key: self.resumed[key] for key in heads if key in self.resumed}
-        source, base = self.sources[split]
-        return {key: seam.numbered_from(base) for key, seam in source.cut(dict(heads)).items()}
+
+def decode_inputs(
+    plan: Plan, splits: Container[int], located: Sequence[LocatedSplit], checkpoint: Checkpoint | None = None
+) -> Iterator[DecodeInput]:
+    """The inputs of these splits. `located[i]` is split i."""
+    bases = plan.bases
+    for task in plan.tasks:
+        if task.split not in splits:
+            continue
+        left: dict[bytes, Seam] = {}
+        if task.split == plan.resumed and checkpoint is not None:
+            left = {key: checkpoint.flows[key].seam for key in task.primed}
+        places = {split: located[split] for split in (task.split, *task.follows) if split < len(located)}
+        own = {split: bases[split] for split in places}
+        yield DecodeInput(places.get(task.split), task, places, own, left)
 
 
 def dump(value: Any) -> bytes:
