@@ -20,6 +20,7 @@ from ..captures.splits import SPLIT_SIZE, plan_splits
 from ..captures.storage import expand
 from ..partitions import to_microseconds
 from . import tasks
+from .cluster.executors import checked, setup_error
 from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
 from .output.summing import report_of, sum_rows
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from kafkatap.reports.model import Report
 
+    from .cluster.shared_folders import SharedFolders
     from .output.publish import Staging
     from .splits.checkpoint import Checkpoint
 
@@ -56,10 +58,10 @@ class Captures:
 
     `split_size`: bytes of a split. `strict`: raise DamagedCaptureError if a capture is damaged. FileNotFoundError if a
     pattern matches nothing. `checkpoint`, `keep_open`: for streams, what earlier batches left, and whether more will
-    come.
+    come. `folders`: what executors have to share with the driver. `spark` None: tasks run in this process.
     """
 
-    spark: SparkSession
+    spark: SparkSession | None
     captures: str | Sequence[str]
     split_size: int = SPLIT_SIZE
     options: ReadOptions = field(default_factory=ReadOptions)
@@ -67,6 +69,7 @@ class Captures:
     begin: Begin = _quiet
     checkpoint: Checkpoint | None = None
     keep_open: bool = False
+    folders: SharedFolders | None = None
 
     @cached_property
     def paths(self) -> list[str]:
@@ -89,15 +92,22 @@ class Captures:
 
     def _survey(self, found: Surveys, splits: list[int]) -> dict[int, SplitSurvey]:
         inputs = tuple(dump(SurveyInput(i, found.places[i])) for i in splits)
-        return results_of(self._rows(tasks.SurveyTask(self.options, inputs), len(inputs), SCHEMA).toArrow())
+        return self._results(tasks.SurveyTask(self.options, inputs))
 
-    def _rows(self, task: Any, inputs: int, schema: Any) -> DataFrame:
+    def _results(self, task: tasks.SurveyTask | tasks.DecodeTask) -> dict[int, Any]:
+        """The results of a task, by split."""
+        if self.spark is None:
+            return tasks.results_here(task)
+        try:
+            return results_of(self._rows(task, SCHEMA).toArrow())
+        except Exception as error:
+            raise setup_error(error) or error from None
+
+    def _rows(self, task: tasks.SurveyTask | tasks.DecodeTask, schema: Any) -> DataFrame:
         """The rows that a task yields, with a partition for each of its inputs."""
-
-        def run(batches: Any) -> Any:
-            return task(batches)
-
-        return self.spark.range(0, inputs, 1, max(inputs, 1)).mapInArrow(run, schema)
+        assert self.spark is not None
+        count = len(task.inputs)
+        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(checked(task, self.folders), schema)
 
     @property
     def _resolved(self) -> ReadOptions:
@@ -126,7 +136,7 @@ class Captures:
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
             task = self._task(plan, splits, options, staging=staging, counting=counting)
-            return results_of(self._rows(task, len(task.inputs), SCHEMA).toArrow())
+            return self._results(task)
 
         def plan(corrections: Corrections) -> Plan:
             return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
@@ -149,10 +159,11 @@ class Captures:
         if name not in TABLES:
             raise ValueError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
         if name in ("connections", "files", "ledger"):
+            assert self.spark is not None
             return self.spark.createDataFrame(to_microseconds(self._small_table(name)))
         plan = self._planned.plan
         task = self._task(plan, {t.split for t in plan.tasks}, self._resolved, table=name)
-        return self._rows(task, len(task.inputs), spark_schema(name))
+        return self._rows(task, spark_schema(name))
 
     def _small_table(self, name: str) -> pa.Table:
         """A table that the driver holds."""

@@ -14,6 +14,7 @@ from kafkatap.reports.tables import TABLES, files_table, ledger_table
 
 from ..captures.splits import SPLIT_SIZE
 from .captures import Captures, DamagedCaptureError
+from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
 from .output.publish import Publication, open_publication
 from .output.report_files import write_report
@@ -46,7 +47,7 @@ def run_job(
     begin = _Stages(spark, watch)
     try:
         read = Captures(spark, captures, split_size, options or ReadOptions(), strict, begin)
-        with open_publication(out) as publication:
+        with open_publication(out) as publication, shared_folders(read.paths, out) as read.folders:
             return _published(read, publication, by, watch)
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None

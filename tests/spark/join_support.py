@@ -173,7 +173,7 @@ def join(
     if tamper is not None:
         tamper(surveys)
     plan, done = prove(driver.plan, driver.decode, lambda result: result.outcome)
-    captures = Captures(None, [])  # type: ignore[arg-type]
+    captures = Captures(None, [])
     captures.__dict__["_surveyed"] = driver.surveyed
     proved = ProvedPlan(plan, done)
     context = captures.context_of(proved)

@@ -122,11 +122,9 @@ def _job(
     selection: Selection,
     watch: Watch,
 ) -> JobResult:
-    from ...spark.cluster.executors import require_package
     from ...spark.job import run_job
     from ...spark.splits.task_rows import ReadOptions
 
-    require_package(session)
     reading = ReadOptions(tuple(options.port or ()), definitions, options.records, selection=selection)
     if options.checkpoint is not None:
         return _follow(session, options, reading)
