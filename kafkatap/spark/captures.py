@@ -24,6 +24,7 @@ from .cluster.executors import checked, setup_error
 from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
 from .output.summing import report_of, sum_rows
+from .splits.checkpoint import Checkpoint, added_ledgers
 from .splits.located_split import LocatedSplit
 from .splits.plan import Corrections, Plan, make_plan
 from .splits.proof import prove
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from .cluster.shared_folders import SharedFolders
     from .output.publish import Staging
-    from .splits.checkpoint import Checkpoint
 
 #: Called with the name of a stage and its number of tasks before it runs; returns a function to call at its end.
 Begin = Callable[[str, int], Callable[[], None]]
@@ -86,6 +86,8 @@ class Captures:
         damaged = [f"{info.path}: {info.damage}" for info in found.files() if info.damage]
         if self.strict and damaged:
             raise DamagedCaptureError(damaged[0])
+        if self.checkpoint is not None:
+            return found
         if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.paths):
             raise UnreadableCaptureError("; ".join(damaged))
         return found
@@ -115,8 +117,8 @@ class Captures:
         if self.options.selection.is_resolved:
             return self.options
         first = self._surveyed.first
-        if self.checkpoint is not None and self.checkpoint.first is not None:
-            first = self.checkpoint.first
+        if self.checkpoint is not None and self.checkpoint.sums.first is not None:
+            first = self.checkpoint.sums.first
         return replace(self.options, selection=self.options.selection.at(first or 0))
 
     # ------------------------------------------------------------ plan
@@ -187,28 +189,30 @@ class Captures:
         return self.context_of(self._planned)
 
     def context_of(self, planned: ProvedPlan) -> Context:
-        """`context` of a proved plan; with a checkpoint, of all batches together."""
-        before = self.checkpoint
+        """`context` of a proved plan: these captures, without those of the checkpoint."""
         done = list(planned.results.values())
-        ledger = _summed([d.outcome.ledger for d in done] + ([before.ledger] if before is not None else []))
+        ledger = added_ledgers(d.outcome.ledger for d in done)
         payload = ledger.get("payload bytes", {})
         total = payload.get("total", 0)
-        times = [(d.first, d.last) for d in done] + ([(before.first, before.last)] if before is not None else [])
-        earlier = before.files if before is not None else []
         return Context(
-            files=[*earlier, *self._surveyed.files(before.packets if before is not None else 0)],
+            files=self._surveyed.files(self.checkpoint.packets if self.checkpoint is not None else 0),
             ledger=ledger,
-            first=min((first for first, _ in times if first is not None), default=None),
-            last=max((last for _, last in times if last is not None), default=None),
+            first=min((d.first for d in done if d.first is not None), default=None),
+            last=max((d.last for d in done if d.last is not None), default=None),
             packets=ledger.get("packets", {}).get("total", 0),
             encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
-            not_captured=sum(d.outcome.not_captured for d in done) + (before.not_captured if before is not None else 0),
+            not_captured=sum(d.outcome.not_captured for d in done),
         )
 
     @property
     def notes(self) -> list[str]:
         """Sentences about these captures."""
         return self._planned.notes
+
+    @property
+    def surveys(self) -> Surveys:
+        """The surveys of all splits."""
+        return self._surveyed
 
     @property
     def places(self) -> list[LocatedSplit]:
@@ -258,16 +262,6 @@ class ProvedPlan:
         return [
             f"{count:,} connections were captured at both ends; each of their packets is counted once as retransmitted."
         ]
-
-
-def _summed(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for ledger in ledgers:
-        for section, parts in ledger.items():
-            total = found.setdefault(section, {})
-            for part, count in parts.items():
-                total[part] = total.get(part, 0) + count
-    return found
 
 
 def spark_schema(name: str) -> Any:

@@ -1,0 +1,99 @@
+"""`StreamState`: what a stream has done, saved in its checkpoint before a batch is published.
+
+A state has the files that its batch wrote. So a batch that was interrupted after its state was saved is only published
+again; its captures are not read again. States are numbered: batch n has 2n + 1, and `finish_stream` after n batches 2n.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .output.folders import Folder
+from .splits.checkpoint import Checkpoint
+from .splits.task_rows import dump, load
+
+if TYPE_CHECKING:
+    from .output.publish import Written
+
+_STATES = "kafkatap/states"
+#: Raised with each change of what a state has.
+_FORMAT = b"kafkatap stream 2\n"
+#: States that are kept: Spark may run the last batch again.
+_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a batch publishes. `written`: its files; `tables`: the tables that it writes, with rows or without."""
+
+    written: list[Written] = field(default_factory=list)
+    tables: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    bytes_read: int = 0
+    has_kafka: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """`number`: as above. `stream`: a name of the stream, for the transactions of tables. `checkpoint`: what the next
+    batch starts from."""
+
+    number: int = -1
+    stream: str = field(default_factory=lambda: uuid.uuid4().hex)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    commit: Commit = field(default_factory=Commit)
+
+
+def batch_number(batch: int) -> int:
+    """The number of the state of a batch, counted from 0."""
+    return 2 * batch + 1
+
+
+def finished_number(last: int) -> int:
+    """The number of the state of `finish_stream` after a state."""
+    return last + last % 2
+
+
+class StateFolder:
+    """The states in the folder of a checkpoint."""
+
+    def __init__(self, checkpoint: str) -> None:
+        self._folder = Folder(checkpoint)
+
+    def save(self, state: StreamState) -> None:
+        self._folder.make()
+        self._folder.write(_name(state.number), _FORMAT + dump(state))
+        for number in self._numbers()[:-_KEPT]:
+            if number < state.number:
+                self._folder.delete(_name(number))
+
+    def read(self, number: int) -> StreamState | None:
+        """The state of this number, if there is one. ValueError if another version of the program wrote it."""
+        data = self._folder.read(_name(number))
+        if data is None:
+            return None
+        if not data.startswith(_FORMAT):
+            raise ValueError(f"{self._folder.path}: another version of kafkatap wrote this checkpoint; use a new one")
+        state: StreamState = load(data[len(_FORMAT) :])
+        return state
+
+    def last(self, before: int | None = None) -> StreamState | None:
+        """The last state, or the last one `before` a number."""
+        numbers = [n for n in self._numbers() if before is None or n < before]
+        return self.read(numbers[-1]) if numbers else None
+
+    def sizes(self) -> Mapping[int, int]:
+        """The bytes of each state, by its number."""
+        sizes = self._folder.sizes(_STATES)
+        return {int(name.rpartition("-")[2]): size for name, size in sizes.items() if not name.endswith(".part")}
+
+    def _numbers(self) -> list[int]:
+        return sorted(self.sizes())
+
+
+def _name(number: int) -> str:
+    return f"{_STATES}/state-{number:09d}"
