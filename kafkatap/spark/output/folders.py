@@ -1,22 +1,16 @@
-"""`Folder`: a folder to write to, local or in an object store or HDFS, through pyarrow.fs. Names in it have slashes.
-
-`write`, `move` and `delete` change files. `move` and `delete` may be repeated. Local folders and HDFS rename files,
-which is atomic. Object stores cannot: there `move` copies, and the source stays until its folder is deleted.
-"""
+"""`Folder`: a folder of files, local or in an object store or HDFS, through pyarrow.fs. Names in it have slashes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ...captures.storage import system_of
 
 #: File systems that have folders, and rename files.
 _WITH_FOLDERS = ("local", "hdfs")
-#: Concurrent requests to an object store.
-_AT_ONCE = 32
 
 
 class Folder:
@@ -28,7 +22,7 @@ class Folder:
         self._root = self._root.rstrip("/")
         kind = str(self.system.type_name)
         self.local = self._root if kind == "local" else None
-        self.renames = self.has_folders = kind in _WITH_FOLDERS
+        self._has_folders = kind in _WITH_FOLDERS
         self._replaces = kind == "local"  # HDFS does not rename onto an existing file
 
     def at(self, name: str = "") -> str:
@@ -44,7 +38,7 @@ class Folder:
                 raise OSError(error.errno, error.strerror, self.path) from None
             if not os.access(self.local, os.W_OK | os.X_OK):
                 raise PermissionError(13, os.strerror(13), self.path)
-        elif self.has_folders:
+        elif self._has_folders:
             self.system.create_dir(self.at(), recursive=True)
 
     def sizes(self, name: str) -> dict[str, int]:
@@ -61,16 +55,14 @@ class Folder:
         found = self.system.get_file_info(wanted)
         return {info.path[len(self._root) + 1 :]: info.size for info in found if info.is_file}
 
-    def folders(self) -> list[str]:
-        """The folders right below this one."""
-        from pyarrow import fs
-
-        found = self.system.get_file_info(fs.FileSelector(self.at(), allow_not_found=True))
-        return sorted(info.path.rstrip("/").rpartition("/")[2] for info in found if not info.is_file)
+    def open_input(self, name: str) -> Any:
+        """A file as a pyarrow file with random access."""
+        return self.system.open_input_file(self.at(name))
 
     def open_output(self, name: str) -> Any:
         """A new file as a pyarrow stream. Before it is closed it does not exist (object stores) or is incomplete."""
-        self._make_parent(name)
+        if self._has_folders:
+            self.system.create_dir(self.at(name).rpartition("/")[0], recursive=True)
         return self.system.open_output_stream(self.at(name))
 
     def read(self, name: str) -> bytes | None:
@@ -82,48 +74,38 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a small file so that it is complete or absent."""
-        first = f"{name}.part" if self.renames else name
+        first = f"{name}.part" if self._has_folders else name
         with self.open_output(first) as stream:
             stream.write(data)
-        if self.renames:
-            self._rename(first, name)
-
-    def move(self, source: str, target: str) -> None:
-        """Move a file, replacing the target. The source may stay (see above)."""
-        self._make_parent(target)
-        if self.renames:
-            self._rename(source, target)
-        else:
-            self.system.copy_file(self.at(source), self.at(target))
-
-    def _rename(self, source: str, target: str) -> None:
-        if not self._replaces:
-            self.delete(target)
-        self.system.move(self.at(source), self.at(target))
+        if first != name:
+            if not self._replaces:
+                self.delete(name)
+            self.system.move(self.at(first), self.at(name))
 
     def delete(self, name: str) -> None:
         """Delete a file if it exists."""
         with suppress(FileNotFoundError):
             self.system.delete_file(self.at(name))
 
-    def delete_folder(self, name: str) -> None:
-        """Delete a folder with its contents if it exists."""
-        with suppress(FileNotFoundError):
-            self.system.delete_dir(self.at(name))
-
-    def each(self, change: Callable[..., None], arguments: Iterable[tuple[str, ...]]) -> None:
-        """Call `change` with each of the arguments: in turn, or concurrently if each is a request over the network. The
-        first error ends it."""
+    def delete_all(self, names: Iterable[str]) -> None:
+        """Delete files, those of object stores with many requests at once."""
         if self.local is not None:
-            for some in arguments:
-                change(*some)
+            for name in names:
+                self.delete(name)
             return
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for _ in pool.map(lambda some: change(*some), list(arguments)):
+        with ThreadPoolExecutor(32) as pool:
+            for _ in pool.map(self.delete, names):
                 pass
 
-    def _make_parent(self, name: str) -> None:
-        if self.has_folders:
-            self.system.create_dir(self.at(name).rpartition("/")[0], recursive=True)
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Raise OSErrors of pyarrow, which name no file, with a path."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), path) from error
+        raise OSError(f"{path}: {error}") from error

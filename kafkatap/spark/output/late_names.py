@@ -1,51 +1,65 @@
-"""Names of topics that came later than the rows of these topics: published files are written again with them."""
+"""`NameTopics`: names of topics that came later than the rows of these topics, as an edit of committed files."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import uuid_text
 
-from .folders import Folder
-from .publish import Staging, Written
+from .edits import ActiveFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-def rewrite_named(staging: Staging, names: Mapping[bytes, bytes]) -> list[Written]:
-    """Write the files again that have rows of unnamed topics whose names are known now."""
-    import pyarrow.parquet as pq
+@dataclass(frozen=True, slots=True)
+class NameTopics:
+    """Puts names into rows of unnamed topics. `names`: by topic id, as text."""
 
-    folder = Folder(staging.out)
-    known = {uuid_text(key) or "": name.decode("utf-8", "replace") for key, name in names.items()}
-    ids = pa.array(list(known), pa.string())
-    again = []
-    for table in ("exchanges", "results", "records"):
-        for name in folder.sizes(table):
-            if not name.endswith(".parquet"):
-                continue
-            rows = pq.read_table(io.BytesIO(folder.read(name) or b""))
-            named = with_names(table, rows, known, ids)
-            if named is not None:
-                again.append(staging.rewrite(name, named))
-    return again
+    names: Mapping[str, str]
 
+    @staticmethod
+    def of(names: Mapping[bytes, bytes]) -> NameTopics:
+        """`names`: by topic id, both as on the wire."""
+        return NameTopics({uuid_text(key) or "": name.decode("utf-8", "replace") for key, name in names.items()})
 
-def with_names(table: str, rows: pa.Table, known: Mapping[str, str], ids: pa.Array) -> pa.Table | None:
-    """Rows of a table with the names of topics (`known`, by their `ids`); None if nothing changes."""
-    if table == "exchanges":
+    def columns(self, table: str) -> Sequence[str]:
+        return {"exchanges": ("topics",), "results": ("topic", "topic_id"), "records": ("topic", "topic_id")}.get(
+            table, ()
+        )
+
+    def may_change(self, file: ActiveFile) -> bool:
+        return bool(self.names)
+
+    def apply(self, table: str, rows: pa.Table) -> pa.Table | None:
+        return self._in_lists(rows) if table == "exchanges" else self._in_rows(rows)
+
+    def _in_lists(self, rows: pa.Table) -> pa.Table | None:
+        """Replace ids in `topics` by names."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         lists = rows["topics"].combine_chunks()
         topics = lists.flatten()
-        if not pc.any(pc.is_in(topics, ids)).as_py():
+        if not pc.any(pc.is_in(topics, pa.array(self.names, pa.string()))).as_py():
             return None
-        texts = pa.array([known.get(text, text) for text in topics.to_pylist()], pa.string())
-        made = pa.ListArray.from_arrays(lists.offsets, texts, type=lists.type)
+        texts = pa.array([self.names.get(text, text) for text in topics.to_pylist()], pa.string())
+        offsets = pc.subtract(lists.offsets, lists.offsets[0])  # a list array may be a slice
+        made = pa.ListArray.from_arrays(offsets, texts, type=lists.type)
         return rows.set_column(rows.schema.get_field_index("topics"), rows.schema.field("topics"), made)
-    nameless = pc.and_(pc.is_null(rows["topic"]), pc.is_in(rows["topic_id"], ids))
-    if not pc.any(nameless).as_py():
-        return None
-    texts = pa.array([known.get(text or "") for text in rows["topic_id"].to_pylist()], pa.string())
-    made = pc.if_else(nameless, texts, rows["topic"])
-    return rows.set_column(rows.schema.get_field_index("topic"), rows.schema.field("topic"), made)
+
+    def _in_rows(self, rows: pa.Table) -> pa.Table | None:
+        """Fill in `topic` where only `topic_id` is known."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        is_known = pc.is_in(rows["topic_id"], pa.array(self.names, pa.string()))
+        nameless = pc.and_(pc.or_kleene(pc.is_null(rows["topic"]), pc.equal(rows["topic"], rows["topic_id"])), is_known)
+        nameless = pc.fill_null(nameless, False)
+        if not pc.any(nameless).as_py():
+            return None
+        texts = pa.array([self.names.get(text or "") for text in rows["topic_id"].to_pylist()], pa.string())
+        made = pc.if_else(nameless, texts, rows["topic"])
+        return rows.set_column(rows.schema.get_field_index("topic"), rows.schema.field("topic"), made)

@@ -1,0 +1,228 @@
+"""Delta tables below OUT: what they have, and commits that add and remove files. Only the driver needs deltalake.
+
+A commit to one table is atomic. `prepare` finds the changes to a table, and writes the files that take the place of
+others. `commit` commits them. If another run commits to the table in between, the changes are prepared again; work on
+files that are still there is kept.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kafkatap.reports.tables import TABLES, arrow_schema
+
+from ...partitions import in_microseconds
+from .edits import ActiveFile, ChangedFile, Edit, change_file
+from .folders import Folder
+from .parquet_file import stat_columns
+from .stores import delta_location
+from .writing import UNPARTITIONED, Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+#: Files that are read at once.
+_THREADS = {"local": 2}
+_THREADS_OF_STORES = 32
+#: Attempts to commit, if other runs commit to the same table all the time.
+_ATTEMPTS = 100
+#: (application, version): a table accepts each only once.
+Transaction = tuple[str, int]
+
+
+def file_schema(table: str) -> pa.Schema:
+    """The columns in the files of a table."""
+    import pyarrow as pa
+
+    return in_microseconds(arrow_schema(TABLES[table])).append(pa.field("capture", pa.int64(), nullable=False))
+
+
+def table_schema(table: str) -> pa.Schema:
+    """The columns of a Delta table: those of its files, and the partition column."""
+    import pyarrow as pa
+
+    schema = file_schema(table)
+    return schema if table in UNPARTITIONED else schema.append(pa.field("date", pa.date32(), nullable=False))
+
+
+def is_delta(out: str, table: str) -> bool:
+    """Whether there is a Delta table."""
+    from deltalake import DeltaTable
+
+    uri, options = delta_location(out, table)
+    return bool(DeltaTable.is_deltatable(uri, options))
+
+
+def open_table(out: str, table: str) -> DeltaTable:
+    """A Delta table below `out`. OSError if there is none."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    uri, options = delta_location(out, table)
+    try:
+        return DeltaTable(uri, storage_options=options)
+    except TableNotFoundError:
+        raise FileNotFoundError(f"{out}: there is no Delta table {table}") from None
+
+
+def create_table(out: str, table: str) -> DeltaTable:
+    """Open a Delta table below `out`; create it if there is none. OSError if it has other columns."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    uri, options = delta_location(out, table)
+    if not DeltaTable.is_deltatable(uri, options):
+        schema = table_schema(table)
+        settings: Mapping[str, str | None] = {"delta.dataSkippingStatsColumns": ",".join(stat_columns(schema))}
+        try:
+            DeltaTable.create(
+                uri, schema, "ignore", _partition_columns(table), f"kafkatap {table}", configuration=settings,
+                storage_options=options,
+            )  # fmt: skip
+        except DeltaError:
+            if not DeltaTable.is_deltatable(uri, options):  # another run has created it
+                raise
+    found = open_table(out, table)
+    here = {f.name for f in found.schema().fields}
+    other = sorted(here ^ set(table_schema(table).names))
+    if other:
+        raise OSError(f"{out}: the Delta table {table} is of another version of kafkatap (column {other[0]})")
+    return found
+
+
+def active_files(delta: DeltaTable) -> list[ActiveFile]:
+    """The committed files of a table."""
+    import pyarrow as pa
+
+    actions = pa.table(delta.get_add_actions(flatten=True))
+
+    def column(name: str) -> list[Any]:
+        return actions[name].to_pylist() if name in actions.column_names else [None] * actions.num_rows
+
+    dates = [None if date is None else str(date) for date in column("partition.date")]
+    columns = (column("path"), column("size_bytes"), dates, column("min.capture"), column("max.capture"))
+    return [ActiveFile(*values) for values in zip(*columns, strict=True)]
+
+
+def read_table(out: str, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """The committed rows of a table, without `date` unless it is among `columns`."""
+    names = file_schema(table).names if columns is None else list(columns)
+    return open_table(out, table).to_pyarrow_dataset().to_table(columns=names)
+
+
+@dataclass
+class TableChanges:
+    """The changes of one run to one table.
+
+    `added`: files of the run. `edits`: changes to rows of other files. `transaction`: if the table has it already,
+    nothing changes.
+    """
+
+    out: str
+    table: str
+    run: str
+    added: Sequence[Written]
+    edits: Sequence[Edit]
+    transaction: Transaction | None = None
+    is_done: bool = False
+    _delta: Any = None
+    _active: list[ActiveFile] = field(default_factory=list)
+    _changed: dict[str, ChangedFile] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        """Read the table as it is now, and write the files that replace others."""
+        self._delta = create_table(self.out, self.table)
+        if self.transaction is not None:
+            application, version = self.transaction
+            self.is_done = (self._delta.transaction_version(application) or -1) >= version
+        self._active = [] if self.is_done else active_files(self._delta)
+        open_ = [file for file in self._active if file.path not in self._changed and self._may_change(file)]
+        if not open_:
+            return
+        folder, schema = Folder(self.out), file_schema(self.table)
+        with ThreadPoolExecutor(_THREADS.get(folder.system.type_name, _THREADS_OF_STORES)) as pool:
+            found = pool.map(lambda f: change_file(folder, self.table, f, self.edits, self.run, schema), open_)
+            for file, changed in zip(open_, found, strict=True):
+                self._changed[file.path] = changed
+
+    def _may_change(self, file: ActiveFile) -> bool:
+        return any(edit.columns(self.table) and edit.may_change(file) for edit in self.edits)
+
+    @property
+    def _pairs(self) -> list[tuple[ActiveFile, ChangedFile]]:
+        """The committed files that change."""
+        pairs = ((file, self._changed.get(file.path)) for file in self._active)
+        return [(file, changed) for file, changed in pairs if changed is not None and changed.is_changed]
+
+    @property
+    def removed(self) -> int:
+        """Rows that are removed."""
+        return sum(changed.removed for _, changed in self._pairs)
+
+    @property
+    def kept(self) -> list[Written]:
+        """The files that this run wrote and the table refers to."""
+        if self.is_done:
+            return []
+        return [*self.added, *(changed.replacement for _, changed in self._pairs if changed.replacement is not None)]
+
+    def commit(self) -> None:
+        """Commit the changes. CommitFailedError if other runs are faster each time."""
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(_ATTEMPTS):
+            if self.is_done:
+                return
+            try:
+                self._commit()
+                return
+            except CommitFailedError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(random.uniform(0, min(0.05 * 2**attempt, 2)))
+                self.prepare()
+
+    def _commit(self) -> None:
+        from deltalake import CommitProperties, Transaction
+
+        actions = [*map(_add, self.kept), *(_remove(file) for file, _ in self._pairs)]
+        if not actions:
+            return
+        transactions = None if self.transaction is None else [Transaction(*self.transaction)]
+        # Without retries of its own, deltalake fails if there is any newer commit.
+        properties = CommitProperties(
+            {"run": self.run, "isBlindAppend": False}, max_commit_retries=0, app_transactions=transactions
+        )
+        self._delta.create_write_transaction(
+            actions, "append", self._delta.schema(), _partition_columns(self.table), commit_properties=properties
+        )
+
+
+def _partition_columns(table: str) -> list[str]:
+    return [] if table in UNPARTITIONED else ["date"]
+
+
+def _partition_values(date: str | None) -> dict[str, str | None]:
+    return {} if date is None else {"date": date}
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _add(file: Written) -> Any:
+    from deltalake.transaction import AddAction
+
+    return AddAction(file.path, file.size, _partition_values(file.date), _now(), True, file.stats)
+
+
+def _remove(file: ActiveFile) -> Any:
+    from deltalake.transaction import RemoveAction
+
+    return RemoveAction(file.path, True, _now(), file.size, _partition_values(file.date))

@@ -1,0 +1,286 @@
+"""Write the rows of a run as Parquet files, on executors and on the driver.
+
+    writer = TableWriter(out, run)                      # can be sent to other processes
+    with writer.open(split, captures) as files:
+        files.write("exchanges", rows)
+        files.write("results", rows)
+    written = files.written
+
+A file is OUT/TABLE/date=2026-11-21/part-RUN-SPLIT-N-UUID.parquet. No reader of a Delta table sees it before the driver
+commits it (`publication`). So a failed attempt of a task only leaves a file that nobody reads.
+
+Every row gets `capture`, the identity of the capture file in which it begins. Times are in microseconds.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ...partitions import date_of, days, exchange_days, to_microseconds
+from .folders import Folder
+from .parquet_file import FileStats, ParquetFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Array = np.ndarray[Any, Any]
+#: Tables without the partition column `date`: they are small.
+UNPARTITIONED = ("files", "ledger")
+#: A file is closed when it has this many bytes.
+FILE_SIZE = 256 << 20
+#: Files that a split has open at once, and bytes of rows that wait for their row groups.
+_OPEN_FILES, _WAITING = 64, 128 << 20
+#: One split writes a table to at most this many dates. Rows of other dates get the date 1970-01-01: a damaged or
+#: crafted capture can have any times.
+MOST_DATES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureIndex:
+    """The capture file of each packet. `firsts`: the first packet of each file, int64, ascending. `captures`: the
+    identities of the files."""
+
+    firsts: Array
+    captures: Array
+
+    @staticmethod
+    def of(files: Iterable[tuple[int, int, int]]) -> CaptureIndex:
+        """`files`: (first packet, packets, identity) of each file, in any order."""
+        known = sorted((first, capture) for first, packets, capture in files if packets)
+        found = np.array(known or [(1, 0)], np.int64)
+        return CaptureIndex(found[:, 0], found[:, 1])
+
+    def captures_of(self, packets: Array) -> Array:
+        """Packet numbers (n,) -> identities, int64 (n,)."""
+        at = np.maximum(np.searchsorted(self.firsts, packets, side="right") - 1, 0)
+        found: Array = self.captures[at]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A closed file. `path`: below OUT/TABLE; `stats`: the Delta statistics of its columns, as JSON."""
+
+    table: str
+    path: str
+    size: int
+    rows: int
+    date: str | None
+    stats: str
+
+    @property
+    def name(self) -> str:
+        """Its name below OUT."""
+        return f"{self.table}/{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableWriter:
+    """Writes rows of the tables below `out` for a run."""
+
+    out: str
+    run: str
+
+    def open(self, split: int | str, captures: CaptureIndex | None = None) -> SplitFiles:
+        """The files of one split. `captures` may be None if all rows have a column `capture`."""
+        return SplitFiles(self, split, captures)
+
+
+def files_of_run(run: str) -> str:
+    """The start of the names of a run's files."""
+    return f"part-{run}-"
+
+
+def with_capture(rows: pa.Table, captures: Array) -> pa.Table:
+    """Rows with a column `capture`, int64 (n,), at the end."""
+    import pyarrow as pa
+
+    return rows.append_column(pa.field("capture", pa.int64(), nullable=False), pa.array(captures, pa.int64()))
+
+
+class SplitFiles:
+    """The files of one attempt to write a split. At the end of the `with` statement they are closed, and `written`
+    names them; after an exception they are deleted."""
+
+    def __init__(self, writer: TableWriter, split: int | str, captures: CaptureIndex | None) -> None:
+        self.written: list[Written] = []
+        self._folder = Folder(writer.out)
+        name = f"{split:05d}" if isinstance(split, int) else split
+        self._start = f"{files_of_run(writer.run)}{name}"
+        self._captures = captures
+        self._files: dict[tuple[str, str | None], ParquetFile] = {}
+        self._dates: dict[str, set[int]] = {}
+        self._exchanges = _Places()
+        self._count = 0
+
+    def write(self, table: str, rows: pa.Table, first_packets: Array | None = None) -> None:
+        """Write rows of a table (of the schemas in reports/tables.py, with or without `capture`).
+
+        Exchanges come before their results and records. `first_packets`: the number of each connection's first packet,
+        for connections without `capture`.
+        """
+        if not rows.num_rows:
+            return
+        if table in UNPARTITIONED:
+            self._add(table, None, rows)
+            return
+        found, captures = self._placed(table, rows, first_packets)
+        if captures is not None:
+            rows = with_capture(rows, captures)
+        for day, some in _by_day(rows, self._limited(table, found)):
+            self._add(table, date_of(day), some)
+
+    def write_empty(self, table: str, schema: pa.Schema) -> None:
+        """Write a file without rows, so that an empty table can be read."""
+        key = (table, None if table in UNPARTITIONED else date_of(0))
+        self._files[key] = self._new_file(*key, schema)
+        self._close(key)
+
+    def _placed(self, table: str, rows: pa.Table, first_packets: Array | None) -> tuple[Array, Array | None]:
+        """The day and the capture of each row. The captures are None if the rows have them already."""
+        has_capture = "capture" in rows.schema.names
+        if table in ("results", "records"):
+            return self._exchanges.of(rows["exchange"].to_numpy(), is_latest=table == "results")
+        if table == "connections":
+            found = days(rows["connection_first"])
+            if has_capture:
+                return found, None
+            assert self._captures is not None, "connections need `capture` or an index"
+            assert first_packets is not None, "connections need `capture` or their first packets"
+            return found, self._captures.captures_of(first_packets)
+        assert self._captures is not None, "exchanges need an index of captures"
+        found = exchange_days(rows)
+        captures = self._captures.captures_of(_first_packets(rows))
+        self._exchanges.add(rows["exchange"].to_numpy(), found, captures)
+        return found, captures
+
+    def _limited(self, table: str, found: Array) -> Array:
+        """Days, of which a table has at most MOST_DATES."""
+        known = self._dates.setdefault(table, set())
+        distinct = set(np.unique(found).tolist())
+        if distinct <= known:
+            return found
+        for day in sorted(distinct - known):
+            if len(known) < MOST_DATES:
+                known.add(day)
+        return found if distinct <= known else np.where(np.isin(found, list(known)), found, 0)
+
+    def _add(self, table: str, date: str | None, rows: pa.Table) -> None:
+        rows = to_microseconds(rows)
+        file = self._files.get((table, date))
+        if file is None:
+            if len(self._files) >= _OPEN_FILES:
+                self._close(next(iter(self._files)))
+            file = self._files[table, date] = self._new_file(table, date, rows.schema)
+        file.write(rows)
+        if file.size >= FILE_SIZE:
+            self._close((table, date))
+        elif sum(other.waiting for other in self._files.values()) > _WAITING:
+            for other in self._files.values():
+                other.flush()
+
+    def _new_file(self, table: str, date: str | None, schema: pa.Schema) -> ParquetFile:
+        name = f"{self._start}-{self._count}-{uuid.uuid4().hex[:12]}.parquet"
+        self._count += 1
+        return ParquetFile(self._folder, f"{table}/{name}" if date is None else f"{table}/date={date}/{name}", schema)
+
+    def _close(self, key: tuple[str, str | None]) -> None:
+        file = self._files.pop(key)
+        self.written.append(closed(file, *key))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                for key in list(self._files):
+                    self._close(key)
+                return
+        except BaseException:
+            self._abort()
+            raise
+        self._abort()
+
+    def _abort(self) -> None:
+        """Delete all files."""
+        for file in self._files.values():
+            file.abort()
+        for written in self.written:
+            with suppress(OSError):
+                self._folder.delete(written.name)
+
+
+def closed(file: ParquetFile, table: str, date: str | None) -> Written:
+    """Close a file. OSError names it."""
+    try:
+        stats: FileStats = file.close()
+    except BaseException:
+        file.abort()
+        raise
+    return Written(table, file.name.partition("/")[2], stats.size, stats.rows, date, stats.json)
+
+
+def _first_packets(exchanges: pa.Table) -> Array:
+    """The number of the first packet of each exchange."""
+    none = np.iinfo(np.int64).max
+    request, response = (
+        exchanges[name].fill_null(none).to_numpy() for name in ("request_packet_first", "response_packet_first")
+    )
+    found: Array = np.minimum(request, response)
+    return found
+
+
+def _by_day(rows: pa.Table, found: Array) -> Iterable[tuple[int, pa.Table]]:
+    """Each day and its rows, which keep their order."""
+    import pyarrow as pa
+
+    if (found == found[0]).all():
+        yield int(found[0]), rows
+        return
+    distinct, codes = np.unique(found, return_inverse=True)
+    ordered = rows.take(pa.array(np.argsort(codes, kind="stable")))
+    ends = np.cumsum(np.bincount(codes)).tolist()
+    for day, begin, end in zip(distinct.tolist(), [0, *ends], ends, strict=False):
+        yield day, ordered.slice(begin, end - begin)
+
+
+class _Places:
+    """The day and the capture of each exchange of a split: those of its results and records."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Array, Array, Array]] = []
+        self._sorted: tuple[Array, Array, Array] | None = None
+        self._only: tuple[int, int] | None = None  # the day and the capture of all exchanges
+
+    def add(self, exchanges: Array, found: Array, captures: Array) -> None:
+        order = np.argsort(exchanges, kind="stable")
+        same = (found == found[0]).all() and (captures == captures[0]).all()
+        here = (int(found[0]), int(captures[0])) if same else None
+        self._only = here if not self._parts or here == self._only else None
+        self._parts.append((exchanges[order], found[order], captures[order]))
+        self._sorted = None
+
+    def of(self, exchanges: Array, is_latest: bool) -> tuple[Array, Array]:
+        """The days and the captures of these exchanges. `is_latest`: all are in the part that was added last."""
+        if self._only is not None:
+            day, capture = self._only
+            return np.full(len(exchanges), day, np.int64), np.full(len(exchanges), capture, np.int64)
+        if is_latest:
+            keys, found, captures = self._parts[-1]
+        else:
+            if self._sorted is None:
+                whole = [np.concatenate(columns) for columns in zip(*self._parts, strict=True)]
+                order = np.argsort(whole[0], kind="stable")
+                self._sorted = whole[0][order], whole[1][order], whole[2][order]
+            keys, found, captures = self._sorted
+        at = np.minimum(np.searchsorted(keys, exchanges), len(keys) - 1)
+        assert (keys[at] == exchanges).all(), "results and records need their exchanges before them"
+        return found[at], captures[at]
