@@ -28,7 +28,8 @@ class JobResult:
     `tables`: rows of this run by table. `bytes_read`: bytes of captures, both passes. `bytes_shuffled`: bytes of
     packets that one split sent to another. `damage`: a sentence for each damaged file, starting with its name. `notes`:
     other sentences for the user. `report`: the report that was published with the tables, if any. `has_kafka`: whether
-    the captures have any requests, selected or not.
+    the captures have any requests, selected or not. `is_damaged`: for the sum of several results, whether any of them
+    has damage.
     """
 
     tables: Mapping[str, int]
@@ -39,6 +40,7 @@ class JobResult:
     report: Report | None = None
     notes: list[str] = field(default_factory=list)
     has_kafka: bool = True
+    is_damaged: bool = False
 
 
 class DamagedInput(Exception):

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .output.delta import transaction_version
 from .output.folders import Folder
 from .splits.checkpoint import Checkpoint
 from .splits.task_rows import dump, load
 
 if TYPE_CHECKING:
-    from .output.publish import Written
+    from .output.writing import Written
 
 _STATES = "kafkatap/states"
 #: Raised with each change of what a state has.
@@ -27,10 +28,12 @@ _KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a batch publishes. `written`: its files; `tables`: the tables that it writes, with rows or without."""
+    """What a batch publishes. `written`: its files; `tables`: the tables that it writes, with rows or without;
+    `captures`: the identities of the captures that it read."""
 
     written: list[Written] = field(default_factory=list)
     tables: tuple[str, ...] = ()
+    captures: tuple[int, ...] = ()
     damage: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     bytes_read: int = 0
@@ -46,6 +49,17 @@ class StreamState:
     stream: str = field(default_factory=lambda: uuid.uuid4().hex)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     commit: Commit = field(default_factory=Commit)
+
+    def open_tables(self, out: str) -> list[str]:
+        """The tables that do not have the rows of this batch."""
+        versions = {table: transaction_version(out, table, self.stream) for table in self.commit.tables}
+        return [table for table, version in versions.items() if version is None or version < self.number]
+
+    def can_publish(self, out: str) -> bool:
+        """Whether all files are there that tables still need."""
+        tables = set(self.open_tables(out))
+        wanted = {w.name: w.size for w in self.commit.written if w.table in tables}
+        return Folder(out).sizes_of(list(wanted)) == wanted
 
 
 def batch_number(batch: int) -> int:

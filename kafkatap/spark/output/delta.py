@@ -116,6 +116,14 @@ def read_table(out: str, table: str, columns: Sequence[str] | None = None) -> pa
     return open_table(out, table).to_pyarrow_dataset().to_table(columns=names)
 
 
+def transaction_version(out: str, table: str, application: str) -> int | None:
+    """The last version of an application's transactions that a table has; None if it has none."""
+    if not is_delta(out, table):
+        return None
+    version: int | None = open_table(out, table).transaction_version(application)
+    return version
+
+
 @dataclass
 class TableChanges:
     """The changes of one run to one table.
