@@ -112,7 +112,7 @@ class Captures:
         return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(checked(task, self.folders), schema)
 
     @property
-    def _resolved(self) -> ReadOptions:
+    def resolved(self) -> ReadOptions:
         """The options with absolute times: relative ones count from the first packet of all captures."""
         if self.options.selection.is_resolved:
             return self.options
@@ -133,7 +133,7 @@ class Captures:
 
         `staging`: write the rows of all tables there. `counting`, `by_topic`: count for reports, also by topic.
         """
-        options = replace(self._resolved, by_topic=by_topic)
+        options = replace(self.resolved, by_topic=by_topic)
         surveys = self._surveyed
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
@@ -162,16 +162,19 @@ class Captures:
             raise ValueError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
         if name in ("connections", "files", "ledger"):
             assert self.spark is not None
-            return self.spark.createDataFrame(to_microseconds(self._small_table(name)))
-        plan = self._planned.plan
-        task = self._task(plan, {t.split for t in plan.tasks}, self._resolved, table=name)
-        return self._rows(task, spark_schema(name))
+            return self.spark.createDataFrame(self.small_table(name))
+        return self._rows(self.decode_task(name), spark_schema(name))
 
-    def _small_table(self, name: str) -> pa.Table:
-        """A table that the driver holds."""
+    def decode_task(self, table: str) -> tasks.DecodeTask:
+        """The task that yields the rows of `exchanges`, `results` or `records`."""
+        plan = self._planned.plan
+        return self._task(plan, {t.split for t in plan.tasks}, self.resolved, table=table)
+
+    def small_table(self, name: str) -> pa.Table:
+        """`connections`, `files` or `ledger`, which the driver holds, times in microseconds."""
         if name == "connections":
-            return self._planned.connections()
-        return files_table(self.context) if name == "files" else ledger_table(self.context)
+            return to_microseconds(self._planned.connections())
+        return to_microseconds(files_table(self.context) if name == "files" else ledger_table(self.context))
 
     def report(self, by: str = "api") -> Report:
         """The reports of `kafkatap report`. `by`: api, client, broker, version or topic."""

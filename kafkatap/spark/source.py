@@ -1,88 +1,166 @@
-"""The data source "pcap": the packets of captures as rows.
+"""The data source "kafkatap": the tables of captures, for `spark.read` and SQL.
 
     register(spark)
-    spark.read.format("pcap").option("splitSize", "64m").load("captures/*.pcap")
+    spark.read.format("kafkatap").option("table", "exchanges").load("captures/*.pcap").where("api_name = 'Produce'")
 
-Each split of a capture (`kafkatap.captures.splits`) is a partition. The driver reads only the heads of files: a task
-searches for the first record of its split, and of the next one. Neighbours search the same bytes and find the same
-record. If a search is not sure, the split before reads on past that boundary. A reader that does not end exactly where
-the next split begins raises an error, so that no packet is lost in silence.
-
-Options: `splitSize` (bytes, or as 64m; 0: whole files), `mode` (`permissive`: a damaged capture yields what can be read
-of its splits; `failfast`: it is an error). Columns that are not in `schema(...)` are not made.
+Spark plans a Python data source in one process beside the driver. There this source surveys the captures and proves the
+plan; tasks decode rows. `kafkatap.spark.exchanges` and its like survey in tasks too, and suit many captures better.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)  # fmt: skip
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 
-from ..captures.splits import SPLIT_SIZE, Split, SplitReader, find_record, first_descriptions, plan_splits
-from ..captures.storage import expand, open_input
+from kafkatap.reports.literals import Moment
+from kafkatap.reports.tables import TABLES
+
+from ..captures.splits import SPLIT_SIZE
+from ..selection import Selection
+from .captures import Captures, spark_schema
+from .splits.task_rows import ReadOptions
+from .tasks import DecodeTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
-#: `file`, `offset`: the packet's bytes begin there in the (decompressed) file. `ts_ns`: ns since the epoch. `captured`,
-#: `original`: bytes captured, and on the wire. `link_type` as LINKTYPE_ numbers it.
-SCHEMA = StructType(
-    [
-        StructField("file", StringType(), False),
-        StructField("offset", LongType(), False),
-        StructField("ts", TimestampType(), False),
-        StructField("ts_ns", LongType(), False),
-        StructField("link_type", IntegerType(), False),
-        StructField("captured", IntegerType(), False),
-        StructField("original", IntegerType(), False),
-        StructField("bytes", BinaryType(), False),
-    ]
-)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_BLOCK = 4 << 20
-_ADVICE = "read such a capture as a whole (option splitSize=0)"
-
-log = logging.getLogger("kafkatap")
-
-
-class UnreadableSplitError(Exception):
-    """A capture cannot be read in splits, or is damaged in mode failfast. The message says why."""
+#: The tables that tasks make.
+DECODED = ("exchanges", "results", "records")
+#: By table, the columns whose filters leave exchanges out before they are decoded: the argument of `Selection.of`.
+_SELECTING = {
+    ("exchanges", "api_name"): "apis",
+    ("exchanges", "api_key"): "apis",
+    ("exchanges", "client_id"): "clients",
+    ("results", "topic"): "topics",
+    ("records", "topic"): "topics",
+}
+_WILDCARDS = "*?[\\"
 
 
 def register(spark: SparkSession) -> None:
-    """Add the format "pcap" to a session."""
-    spark.dataSource.register(PcapSource)
+    """Add the format "kafkatap" to a session."""
+    spark.dataSource.register(KafkatapSource)
 
 
-class PcapSource(DataSource):
-    """The data source that `register` adds."""
+class KafkatapSource(DataSource):
+    """The data source that `register` adds. Options: `table` (default exchanges), `splitSize` (such as 64m; 0: whole
+    files), `ports` (such as 9092,9093), `filter` (an expression, docs/filters.md)."""
 
     @classmethod
     def name(cls) -> str:
-        return "pcap"
+        return "kafkatap"
 
     def schema(self) -> StructType:
-        return SCHEMA
+        schema: StructType = spark_schema(table_of(self.options))
+        return schema
 
-    def reader(self, schema: StructType) -> PcapReader:
-        return PcapReader(schema, self.options)
+    def reader(self, schema: StructType) -> CapturesReader:
+        return CapturesReader(schema, self.options)
+
+
+def table_of(options: Any) -> str:
+    """The table that options name. ValueError if there is none of that name."""
+    name = str(options.get("table", "exchanges"))
+    if name not in TABLES:
+        raise ValueError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
+    return name
+
+
+class _Part(InputPartition):
+    """One split to decode, or the rows of a table that the planning process has."""
+
+    def __init__(self, task: DecodeTask | None = None, rows: pa.Table | None = None) -> None:
+        super().__init__(None)
+        self._task, self._rows = task, rows
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        if self._rows is not None:
+            return iter(self._rows.to_batches())
+        assert self._task is not None
+        return self._task(iter([pa.record_batch({"id": pa.array([0])})]))
+
+
+class CapturesReader(DataSourceReader):
+    """`options` as `option(...)` sets them; ValueError for wrong ones."""
+
+    def __init__(self, schema: StructType, options: Any) -> None:
+        self._columns = schema.names
+        self._table = table_of(options)
+        if not options.get("paths") and not options.get("path"):
+            raise ValueError("no capture is named: load(PATH), a folder, a glob or a list of these")
+        self._patterns = json.loads(options["paths"]) if options.get("paths") else [str(options["path"])]
+        self._split_size = parse_size(str(options.get("splitSize", SPLIT_SIZE)))
+        self._ports = tuple(int(port) for port in str(options.get("ports", "")).split(",") if port.strip())
+        self._filter = options.get("filter")
+        self._pushed: dict[str, Any] = {}
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Keep what leaves exchanges out before they are decoded. Spark still evaluates all filters."""
+        for each in filters:
+            self._pushed |= pushed(self._table, each)
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        selection = Selection.of(filter=self._filter, **self._pushed)
+        captures = Captures(None, self._patterns, self._split_size, ReadOptions(self._ports, selection=selection))
+        if self._table not in DECODED:
+            return [_Part(rows=captures.small_table(self._table))]
+        task = captures.decode_task(self._table)
+        return [_Part(replace(task, inputs=(mine,))) for mine in task.inputs]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Part)
+        for batch in partition.batches():
+            yield batch.select(self._columns)
+
+
+def pushed(table: str, filter: Filter) -> dict[str, Any]:
+    """Arguments of `Selection.of` that select at least the exchanges for which a filter holds; {} if there are none."""
+    column = ".".join(getattr(filter, "attribute", ()))
+    argument = _SELECTING.get((table, column))
+    if argument is not None and isinstance(filter, EqualTo | In):
+        values = [filter.value] if isinstance(filter, EqualTo) else list(filter.value)
+        texts = [str(value) for value in values]
+        if None in values or not texts or any(c in text for text in texts for c in _WILDCARDS):
+            return {}
+        found: dict[str, Any] = {argument: texts}
+        try:
+            Selection.of(**found)
+        except ValueError:  # no API of that name
+            return {}
+        return found
+    value = getattr(filter, "value", None)
+    if (table, column) == ("exchanges", "request_first") and isinstance(value, datetime):
+        moment = _moment(value)
+        if isinstance(filter, GreaterThan | GreaterThanOrEqual):
+            return {"start": moment}
+        if isinstance(filter, LessThan | LessThanOrEqual):  # the selection ends before its end
+            return {"end": replace(moment, ns=moment.ns + 1_000)}
+    return {}
+
+
+def _moment(time: datetime) -> Moment:
+    since = time.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return Moment(((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000, text=str(time))
 
 
 def parse_size(text: str) -> int:
@@ -90,120 +168,4 @@ def parse_size(text: str) -> int:
     parts = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
     if parts is None:
         raise ValueError(f"a size is a number of bytes, or as 64m, not {text!r}")
-    return int(parts[1]) * _UNITS[parts[2]]
-
-
-class SplitPartition(InputPartition):
-    """One split to read."""
-
-    def __init__(self, split: Split) -> None:
-        super().__init__(split)
-        self.split = split
-
-
-class PcapReader(DataSourceReader):
-    """`options` as `option(...)` sets them; ValueError for wrong ones."""
-
-    def __init__(self, schema: StructType, options: Any) -> None:
-        self._columns = _columns(schema)
-        mode = str(options.get("mode", "permissive")).lower()
-        if mode not in ("permissive", "failfast"):
-            raise ValueError(f"mode is {mode!r}, and may be permissive or failfast")
-        self._strict = mode == "failfast"
-        self._split_size = parse_size(str(options.get("splitSize", SPLIT_SIZE)))
-        if not options.get("paths") and not options.get("path"):
-            raise ValueError("no capture is named: load(PATH), a folder, a glob or a list of these")
-        self._patterns = json.loads(options["paths"]) if options.get("paths") else [str(options["path"])]
-
-    def partitions(self) -> list[InputPartition]:
-        return [SplitPartition(split) for split in plan_splits(expand(self._patterns), self._split_size)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SplitPartition)
-        split = partition.split
-        begins: int | None = None
-        if split.parts > 1:
-            bounds = _bounds(split)
-            if bounds is None:
-                return
-            begins, ends = bounds
-            split = replace(split, end=ends)
-        with closing(SplitReader(split, _BLOCK, begins)) as reader:
-            while reader.fill():
-                rows = reader.packets[reader.position : reader.count]
-                columns = [_column(reader, rows, field) for field in self._columns]
-                yield pa.RecordBatch.from_arrays(columns, schema=self._columns)
-                reader.position = reader.count
-        if reader.report.damage is None:
-            _check(reader, partition.split)
-            return
-        message = f"{split.path}: {reader.report.damage}"
-        if self._strict:
-            raise UnreadableSplitError(message)
-        log.warning("%s", message)
-
-
-def _bounds(split: Split) -> tuple[int, int | None] | None:
-    """Where this split's records begin and end; None if another split reads them."""
-    with closing(open_input(split.path)) as file:
-        begins = find_record(file, split)
-        if not begins.sure or begins.place is None:
-            return None
-        ends: int | None = None
-        for number in range(split.number + 1, split.parts):
-            found = find_record(file, split, split.start_of(number))
-            if found.sure:
-                ends = found.place
-                break
-    return None if begins.place == ends else (begins.place, ends)
-
-
-def _check(reader: SplitReader, split: Split) -> None:
-    """Raise UnreadableSplitError if this split and those after it cannot both be right."""
-    wanted = reader.split.end
-    if wanted is None:
-        return
-    if reader.ends != wanted:
-        what = "the capture ends before" if reader.ends is None else "a packet reaches over"
-        raise UnreadableSplitError(f"{split.path}: {what} byte {wanted}, where a record seemed to begin; {_ADVICE}")
-    described = reader.interfaces_read
-    known = split.interfaces if split.number or not described else first_descriptions(split.path)
-    if described not in known:
-        raise UnreadableSplitError(
-            f"{split.path}: interfaces are described in the middle of the capture, which later splits do not know; "
-            f"{_ADVICE}"
-        )
-
-
-def _columns(schema: StructType) -> pa.Schema:
-    """The columns of a schema as Arrow; ValueError if one is not in SCHEMA."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    wanted = to_arrow_schema(schema, timezone="UTC")
-    ours = {field.name: field.type for field in to_arrow_schema(SCHEMA, timezone="UTC")}
-    for field in wanted:
-        if ours.get(field.name) != field.type:
-            there = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in SCHEMA)
-            raise ValueError(f"there is no column {field.name} {field.type}; there are: {there}")
-    return wanted
-
-
-def _column(reader: SplitReader, rows: np.ndarray[Any, Any], field: Any) -> Any:
-    match field.name:
-        case "file":
-            return pa.repeat(reader.report.path, len(rows))
-        case "offset":
-            return pa.array(rows["at"] + reader.base)
-        case "ts":
-            return pa.array(rows["ts"] // 1_000).cast(field.type)
-        case "ts_ns":
-            return pa.array(np.ascontiguousarray(rows["ts"]))
-        case "bytes":
-            buffer = memoryview(reader.buffer.data)
-            starts = rows["at"].tolist()
-            ends = (rows["at"] + rows["captured"]).tolist()
-            data = b"".join([buffer[a:b] for a, b in zip(starts, ends, strict=True)])
-            offsets = np.zeros(len(rows) + 1, np.int32)
-            np.cumsum(rows["captured"], out=offsets[1:])
-            return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return pa.array(np.ascontiguousarray(rows[field.name]))
+    return int(parts[1]) << (10 * " kmgt".index(parts[2] or " "))
