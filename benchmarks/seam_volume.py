@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 
 from kafkatap.captures.split_checks import misplaced
-from kafkatap.captures.splits import SplitReader, plan_splits
+from kafkatap.captures.splits import plan_splits
+from kafkatap.captures.storage import find
 from kafkatap.commands.values import parse_size
 from kafkatap.reassembly.dtypes import PACKET
 
@@ -66,25 +67,25 @@ KINDS = (
 def measured(path: str, size: int) -> tuple[int, int, int, int]:
     """Cut a capture into splits of `size`. Return the numbers of splits and of flow-splits that continue another one,
     and the bytes of the seams, plain and compressed."""
+    from kafkatap.captures.pack_reader import PackReader
+    from kafkatap.spark.splits.located_split import LocatedSplit
     from kafkatap.spark.splits.plan import make_plan
-    from kafkatap.spark.splits.survey import cut_flows, survey_split
+    from kafkatap.spark.splits.survey import survey_split
 
-    splits = plan_splits([path], size)
-    surveys, told, begins = [], [], []
+    splits = plan_splits(find(path), size)
+    surveys, told, places = [], [], []
     for number, split in enumerate(splits):
-        reader = SplitReader(split)
+        reader = PackReader((split,))
         surveys.append(survey_split(number, reader))
         told.append((split, reader.begins, reader.ends))
-        begins.append(reader.begins)
+        places.append(LocatedSplit((split,), reader.begins))
         reader.close()
     if misplaced(told):
         raise SystemExit(f"{path}: the search for records was misled; take another size")
-    plan = make_plan(surveys, [split.file for split in splits])
+    plan = make_plan(surveys, [place.file_numbers for place in places])
     seams, flow_splits = [], 0
     for source, heads in ((split, heads) for task in plan.tasks for split, heads in task.follows.items()):
-        reader = SplitReader(splits[source], exact=begins[source])
-        seams += cut_flows(reader, heads).values()
-        reader.close()
+        seams += places[source].cut(heads, plan.bases[source]).values()
         flow_splits += len(heads)
     return len(splits), flow_splits, sum(s.size for s in seams), sum(len(s.dump()) for s in seams)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.captures.split_checks import dropped, misinformed, misplaced, void
-from kafkatap.captures.splits import Split, SplitReader, find_record, plan_splits
+from kafkatap.captures.splits import Split, SplitReader, find_record
 from kafkatap.captures.storage import open_input
 from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
@@ -33,6 +33,7 @@ from tests.support.captures import (
     pcapng_bytes,
     read_bytes,
 )  # fmt: skip
+from tests.support.split_plans import planned_splits
 
 store.use(KERNEL_MODULES)
 
@@ -59,7 +60,7 @@ class Together:
     """All splits of a capture, read again until nothing is misplaced or misinformed, as a plan does it."""
 
     def __init__(self, path: Path | str, size: int, block_size: int = 1 << 20) -> None:
-        self.splits = plan_splits([str(path)], size)
+        self.splits = planned_splits([str(path)], size)
         self.readers: list[SplitReader] = []
         self.rows: list[list[Row]] = []
         self.again = 0
@@ -132,7 +133,7 @@ def made_packets(count: int, longest: int = 1_500, seed: int = 1) -> list[Packet
 
 def offsets(path: Path, size: int) -> list[int | None]:
     """Where the splits begin, as they find it alone."""
-    readers = [SplitReader(split) for split in plan_splits([str(path)], size)]
+    readers = [SplitReader(split) for split in planned_splits([str(path)], size)]
     for reader in readers:
         reader.close()
     return [reader.begins for reader in readers]
@@ -189,7 +190,7 @@ def test_no_search_in_a_long_recording_is_misled_or_unsure(corpus: Path, tmp_pat
     path.write_bytes(read_bytes(corpus / "captures" / "apache-4.3-broker1.pcap.zst"))
     starts = PcapRecords(path).starts
     file = open_input(str(path))
-    for split in plan_splits([str(path)], 1_000_000):
+    for split in planned_splits([str(path)], 1_000_000):
         found = find_record(file, split)
         assert found.sure
         assert found.place == next(s for s in starts if s >= split.start)
@@ -316,7 +317,7 @@ def test_files_that_are_read_as_a_whole(tmp_path: Path) -> None:
     ):
         path = tmp_path / name
         path.write_bytes(data)
-        [split] = plan_splits([str(path)], 10_000)
+        [split] = planned_splits([str(path)], 10_000)
         assert split == Split(str(path), size=len(data))
         whole, reader = CaptureReader(str(path)), SplitReader(split)
         assert rows_of(reader) == rows_of(whole)
@@ -329,7 +330,7 @@ def test_a_plan_covers_every_byte_once(tmp_path: Path) -> None:
     for n, length in enumerate((24, 25, 1_000, 1_001, 2_999)):
         paths.append(str(tmp_path / str(n)))
         Path(paths[-1]).write_bytes(pcap_bytes([]) + bytes(length - 24))
-    splits = plan_splits(paths, 1_000)
+    splits = planned_splits(paths, 1_000)
     for n, path in enumerate(paths):
         own = [s for s in splits if s.path == path]
         assert [(s.file, s.number) for s in own] == [(n, k) for k in range(len(own))]
@@ -337,7 +338,7 @@ def test_a_plan_covers_every_byte_once(tmp_path: Path) -> None:
         assert [s.end for s in own] == [*[s.start for s in own[1:]], None]
         assert sum(s.length for s in own) == Path(path).stat().st_size
         assert all(s.length <= 1_000 for s in own)
-    assert [s.number for s in plan_splits(paths, 0)] == [0] * 5
+    assert [s.number for s in planned_splits(paths, 0)] == [0] * 5
 
 
 def test_splits_over_another_store(tmp_path: Path) -> None:
@@ -351,7 +352,7 @@ def test_splits_over_another_store(tmp_path: Path) -> None:
 def test_little_is_read_beyond_a_split(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap_bytes(made_packets(6_000)))
-    for split in plan_splits([str(path)], 400_000):
+    for split in planned_splits([str(path)], 400_000):
         reader = SplitReader(split, block_size=1 << 20)
         rows_of(reader)
         assert reader.progress <= split.length + 2 * 65_536
@@ -398,7 +399,7 @@ def test_a_chain_of_baits_is_told_and_mended(tmp_path: Path) -> None:
     path = tmp_path / "linked.pcap"
     path.write_bytes(linked_baits(made_packets(1_500)))
     file = open_input(str(path))
-    splits = plan_splits([str(path)], 60_000)
+    splits = planned_splits([str(path)], 60_000)
     found = [find_record(file, split) for split in splits]
     file.close()
     assert not all(f.sure for f in found)

@@ -23,11 +23,10 @@ from kafkatap.reassembly.scanner import HEADER_SIZE, MODIFIED, Scanner
 from ..kernel_modules import KERNEL_MODULES
 from .capture_bytes import CaptureBytes
 from .capture_reader import BLOCK_SIZE, CaptureReader
-from .storage import InputFile, open_input, read_range, size_of
+from .storage import File, InputFile, open_input, read_range
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-SPLIT_SIZE = 64 << 20
 #: Bytes after a split's start that a chain of records must span. The second window is for huge blocks of pcapng.
 _WINDOWS = (512 << 10, 17 << 20)
 #: Bytes that are read past a split's end, for its last record.
@@ -76,26 +75,25 @@ class Split:
 # ---------------------------------------------------------------- planning
 
 
-def plan_splits(paths: Sequence[str], size: int = SPLIT_SIZE) -> list[Split]:
-    """Cut each file into splits of equal length, at most `size` bytes (0: whole files), in the order of the paths.
+def plan_splits(files: Sequence[File], size: int) -> list[Split]:
+    """Cut each file into splits of equal length, at most `size` bytes (0: whole files), in the order of the files.
 
-    Only the heads of longer files are read. Compressed files, and files that are no captures, are one split each.
-    OSError if a file cannot be opened.
+    Only the heads of longer files are read. Compressed files, files that are no captures, and files that cannot be
+    opened are one split each.
     """
     with ThreadPoolExecutor(32) as threads:  # object stores have high latency but answer many requests at once
-        plans = threads.map(lambda file, path: _plan_file(file, path, size), range(len(paths)), paths)
-        return [split for splits in plans for split in splits]
-
-
-def _plan_file(file: int, path: str, size: int) -> list[Split]:
-    whole = Split(path, file=file, size=size_of(path))
-    return [whole] if size <= 0 or whole.size <= size else cut(whole, size)
+        whole = [Split(file.path, file=number, size=file.size) for number, file in enumerate(files)]
+        long = [split for split in whole if 0 < size < split.size]
+        splits = dict(zip((split.file for split in long), threads.map(lambda each: cut(each, size), long), strict=True))
+    return [split for each in whole for split in splits.get(each.file, [each])]
 
 
 def cut(whole: Split, size: int) -> list[Split]:
     """Cut a file into splits of at most `size` bytes, or into one split if it must be read whole."""
-    path, length = whole.path, whole.size
-    data = read_range(path, 0, _HEAD)
+    try:
+        data = read_range(whole.path, 0, _HEAD)
+    except OSError:  # the reader reports it
+        return [whole]
     head = data[:_KEPT]
     scanner = Scanner(1)
     try:
@@ -109,7 +107,7 @@ def cut(whole: Split, size: int) -> list[Split]:
         interfaces = _first_descriptions(data)
         if not interfaces:  # the first block is damaged
             return [whole]
-    whole = replace(whole, head=head, parts=-(-length // size))
+    whole = replace(whole, head=head, parts=-(-whole.size // size))
     starts = [whole.start_of(n) for n in range(whole.parts)]
     return [
         replace(whole, start=start, end=end, number=n, interfaces=interfaces if n else b"")
@@ -129,11 +127,6 @@ def _window(file: InputFile, start: int, count: int) -> Bytes:
             break
         done += got
     return data[:done]
-
-
-def first_descriptions(path: str) -> bytes:
-    """The section headers and interface descriptions before the first packet of a pcapng."""
-    return _first_descriptions(read_range(path, 0, _HEAD))
 
 
 def _first_descriptions(data: bytes) -> bytes:

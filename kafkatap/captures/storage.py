@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -125,8 +126,11 @@ def _local(pattern: str) -> Iterator[File]:
     else:
         names = [name for name in glob.glob(pattern, recursive=True) if _is_visible(name, pattern)]
     for name in names:
-        if os.path.isfile(name):
+        try:
             status = os.stat(name)
+        except FileNotFoundError:  # deleted since it was listed
+            continue
+        if stat.S_ISREG(status.st_mode):
             yield File(name, status.st_size, status.st_mtime_ns)
 
 

@@ -5,7 +5,7 @@ All work goes through DataFrames and functions of Arrow batches, so that it runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,18 @@ from kafkatap.reports.batch import Context
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 
 from ..analysis import UnreadableCaptureError
-from ..captures.splits import SPLIT_SIZE, plan_splits
-from ..captures.storage import expand
+from ..captures.packs import choose_split_size, pack_splits
+from ..captures.splits import plan_splits
+from ..captures.storage import File, find
 from ..partitions import to_microseconds
 from . import tasks
+from .cluster.cores import cores_of
 from .cluster.executors import checked, setup_error
 from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
 from .output.summing import report_of, sum_rows
-from .splits.checkpoint import Checkpoint, added_ledgers
+from .splits.checkpoint import Checkpoint
+from .splits.decode import sum_ledgers
 from .splits.located_split import LocatedSplit
 from .splits.plan import Corrections, Plan, make_plan
 from .splits.proof import prove
@@ -56,30 +59,44 @@ def _quiet(stage: str, tasks: int) -> Callable[[], None]:
 class Captures:
     """Captures (paths, folders, globs, URIs) on `spark`. Nothing is read before a table is needed.
 
-    `split_size`: bytes of a split. `strict`: raise DamagedCaptureError if a capture is damaged. FileNotFoundError if a
-    pattern matches nothing. `checkpoint`, `keep_open`: for streams, what earlier batches left, and whether more will
+    `split_size`: bytes of a split (None: of the total size and the number of cores; 0: whole files). `strict`: raise
+    DamagedCaptureError if a capture is damaged. FileNotFoundError if a pattern matches nothing. For streams: `listed`,
+    the files, in place of `captures`; `checkpoint` and `keep_open`, what earlier batches left, and whether more will
     come. `folders`: what executors have to share with the driver. `spark` None: tasks run in this process.
     """
 
     spark: SparkSession | None
     captures: str | Sequence[str]
-    split_size: int = SPLIT_SIZE
+    split_size: int | None = None
     options: ReadOptions = field(default_factory=ReadOptions)
     strict: bool = False
     begin: Begin = _quiet
     checkpoint: Checkpoint | None = None
     keep_open: bool = False
+    listed: Sequence[File] | None = None
     folders: SharedFolders | None = None
 
     @cached_property
+    def files(self) -> list[File]:
+        if self.listed is not None:
+            return list(self.listed)
+        return find(self.captures) if self.captures else []
+
+    @property
     def paths(self) -> list[str]:
-        return expand(self.captures) if self.captures else []
+        return [file.path for file in self.files]
 
     # ------------------------------------------------------------ survey
 
     @cached_property
     def _surveyed(self) -> Surveys:
-        found = Surveys([LocatedSplit(split) for split in plan_splits(self.paths, self.split_size)])
+        size = self.split_size
+        if size is None:
+            size = choose_split_size(
+                sum(file.size for file in self.files), None if self.spark is None else cores_of(self.spark)
+            )
+        packs = pack_splits(plan_splits(self.files, size), size)
+        found = Surveys([LocatedSplit(pack) for pack in packs], size)
         done = self.begin("survey", len(found.places))
         found.run(lambda splits: self._survey(found, splits))
         done()
@@ -88,7 +105,7 @@ class Captures:
             raise DamagedCaptureError(damaged[0])
         if self.checkpoint is not None:
             return found
-        if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.paths):
+        if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
         return found
 
@@ -194,7 +211,7 @@ class Captures:
     def context_of(self, planned: ProvedPlan) -> Context:
         """`context` of a proved plan: these captures, without those of the checkpoint."""
         done = list(planned.results.values())
-        ledger = added_ledgers(d.outcome.ledger for d in done)
+        ledger = sum_ledgers(d.outcome.ledger for d in done)
         payload = ledger.get("payload bytes", {})
         total = payload.get("total", 0)
         return Context(

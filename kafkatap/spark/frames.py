@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.literals import read_moment
 
-from ..captures.splits import SPLIT_SIZE
 from ..selection import Selection
 from .captures import Captures
 from .splits.task_rows import ReadOptions
@@ -32,7 +31,7 @@ def read_captures(
     spark: SparkSession,
     captures: Paths,
     *,
-    split_size: int = SPLIT_SIZE,
+    split_size: int | None = None,
     ports: Sequence[int] = (),
     definitions: str | os.PathLike[str] | None = None,
     strict: bool = False,
@@ -46,10 +45,10 @@ def read_captures(
 ) -> Captures:
     """Captures whose tables are DataFrames.
 
-    `split_size`: bytes, 0 for whole files. `ports`: hints where brokers listen. `definitions`: a folder of a newer
-    Kafka's message definitions. `strict`: raise DamagedCaptureError if a capture is damaged. The other arguments select
-    exchanges, as in `kafkatap.analyze`; each exchange keeps all its rows. The tables of connections, files and the
-    ledger are of the whole captures.
+    `split_size`: bytes, 0 for whole files (default: of the total size and the number of cores). `ports`: hints where
+    brokers listen. `definitions`: a folder of a newer Kafka's message definitions. `strict`: raise DamagedCaptureError
+    if a capture is damaged. The other arguments select exchanges, as in `kafkatap.analyze`; each exchange keeps all its
+    rows. The tables of connections, files and the ledger are of the whole captures.
 
     ValueError if definitions or a selection are wrong. FileNotFoundError (at the first read) if a pattern matches
     nothing.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.tables import TABLES, files_table, ledger_table
 
-from ..captures.splits import SPLIT_SIZE
 from .captures import Captures, DamagedCaptureError
 from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
@@ -33,7 +32,7 @@ def run_job(
     captures: str | Sequence[str],
     out: str,
     *,
-    split_size: int = SPLIT_SIZE,
+    split_size: int | None = None,
     options: ReadOptions | None = None,
     strict: bool = False,
     by: str = "api",

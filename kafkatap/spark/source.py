@@ -33,7 +33,6 @@ from pyspark.sql.datasource import (
 from kafkatap.reports.literals import Moment
 from kafkatap.reports.tables import TABLES
 
-from ..captures.splits import SPLIT_SIZE
 from ..selection import Selection
 from .captures import Captures, spark_schema
 from .splits.task_rows import ReadOptions
@@ -108,7 +107,7 @@ class CapturesReader(DataSourceReader):
         if not options.get("paths") and not options.get("path"):
             raise ValueError("no capture is named: load(PATH), a folder, a glob or a list of these")
         self._patterns = json.loads(options["paths"]) if options.get("paths") else [str(options["path"])]
-        self._split_size = parse_size(str(options.get("splitSize", SPLIT_SIZE)))
+        self._split_size = parse_size(str(options["splitSize"])) if options.get("splitSize") else None
         self._ports = tuple(int(port) for port in str(options.get("ports", "")).split(",") if port.strip())
         self._filter = options.get("filter")
         self._pushed: dict[str, Any] = {}

@@ -44,8 +44,6 @@ class SurveyTask:
             reader = mine.source.open()
             try:
                 found = survey_split(mine.split, reader, ports=self.options.ports, definitions=self.options.definitions)
-                found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
-                found.drops = reader.drops
             finally:
                 reader.close()
             yield result_batch(mine.split, found)
@@ -72,10 +70,8 @@ class DecodeTask:
 
     def _decode(self, mine: DecodeInput) -> Iterator[pa.RecordBatch]:
         task, source = mine.task, mine.source
-        reader = None if source is None else source.open()
+        reader = None if source is None else source.open(task.bases)
         try:
-            if reader is not None:
-                reader.number_from(task.base + 1)
             with_rows = self.table is not None or self.staging is not None
             tables = SplitTables(self.options, self.table, self.staging)
             needed = self.options.selection.engine_options

@@ -1,8 +1,8 @@
 """Captures read in splits and joined, in this process and without Spark: what `Captures` does, over the same tasks.
 
 `join(splits)` surveys, plans and decodes until the plan holds; `local(paths)` is the local engine over the same files;
-`assert_same` wants the same rows of both, whose numbers join the tables of each. Splits are those of `plan_splits`, or
-begin at any bytes or packets: `cut_at`, `cut_at_packets`.
+`assert_same` wants the same rows of both, whose numbers join the tables of each. Splits are those of `planned_splits`,
+packs those of `planned_packs`, or splits begin at any bytes or packets: `cut_at`, `cut_at_packets`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 import tests.wire.harness  # noqa: F401  (engines share what is read of programs)
 from kafkatap import analyze
-from kafkatap.captures.splits import Split, plan_splits
+from kafkatap.captures.packs import Pack
+from kafkatap.captures.splits import Split
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.spark import tasks
@@ -33,6 +34,7 @@ from kafkatap.spark.splits.survey import SplitSurvey
 from kafkatap.spark.splits.surveys import Surveys
 from kafkatap.spark.splits.task_rows import ReadOptions, SurveyInput, decode_inputs, dump
 from tests.support.captures import PcapRecords
+from tests.support.split_plans import planned_splits
 
 #: Numbers of rows, which mean nothing outside of one result.
 NUMBERS = ("exchange", "connection")
@@ -45,11 +47,11 @@ _EXCHANGE = ("client_ip", "client_port", "request_packet_first", "response_packe
 
 def cut_at(path: Path | str, starts: Iterable[int], file: int = 0) -> list[Split]:
     """A capture (not a compressed one) in splits that begin at its first byte and at these bytes."""
-    whole = plan_splits([str(path)], 0)[0]
+    whole = planned_splits([str(path)], 0)[0]
     inside = sorted({s for s in starts if 0 < s < whole.size})
     if not inside:
         return [replace(whole, file=file)]
-    planned = plan_splits([str(path)], -(-whole.size // 2))
+    planned = planned_splits([str(path)], -(-whole.size // 2))
     head, interfaces = planned[0].head, planned[1].interfaces
     bounds = [0, *inside, None]
     return [
@@ -125,9 +127,9 @@ class Joined:
 class _Driver:
     """Does without Spark what `Captures` does on a session."""
 
-    def __init__(self, splits: Sequence[Split], options: ReadOptions) -> None:
+    def __init__(self, splits: Sequence[Split | Pack], options: ReadOptions, split_size: int) -> None:
         self.options = options
-        self.surveyed = Surveys([LocatedSplit(split) for split in splits])
+        self.surveyed = Surveys([LocatedSplit(_pack(split)) for split in splits], split_size)
         self.began_wrong = 0
         self.plans: list[Plan] = []
         self.rows = _Rows()
@@ -153,9 +155,14 @@ class _Driver:
         return tasks.results_here(tasks.DecodeTask(self.options, inputs, dump(plan.topic_names), staging=staging))
 
 
+def _pack(split: Split | Pack) -> Pack:
+    return split if isinstance(split, tuple) else (split,)
+
+
 def join(
-    splits: Sequence[Split],
+    splits: Sequence[Split | Pack],
     *,
+    split_size: int = 0,
     records: bool = False,
     ports: tuple[int, ...] = (),
     tamper: Callable[[list[SplitSurvey]], None] | None = None,
@@ -164,7 +171,7 @@ def join(
 ) -> Joined:
     """Splits' tables, joined. `tamper` may spoil the surveys before they are planned by; `begin`: bytes that
     splits are to begin at first, instead of those where a record was searched and found."""
-    driver = _Driver(splits, ReadOptions(ports, records=records))
+    driver = _Driver(splits, ReadOptions(ports, records=records), split_size)
     for i, place in (begin or {}).items():
         driver.surveyed.places[i] = replace(driver.surveyed.places[i], exact=place)
     driver.survey()
@@ -266,9 +273,12 @@ def assert_same(joined: Joined, wanted: Mapping[str, Counter[bytes]]) -> None:
     assert not lines, "\n".join(lines)
 
 
-def check(splits: Sequence[Split], *, records: bool = False, ports: tuple[int, ...] = (), **options: Any) -> Joined:
+def check(
+    splits: Sequence[Split | Pack], *, records: bool = False, ports: tuple[int, ...] = (), **options: Any
+) -> Joined:
     """`join`, compared with the local engine over the same files."""
-    paths = list(dict.fromkeys(split.path for split in splits))
+    found = {part.file: part.path for split in splits for part in _pack(split)}
+    paths = [found[number] for number in sorted(found)]
     joined = join(splits, records=records, ports=ports, **options)
     assert_same(joined, compared(local(paths, records=records, ports=ports)))
     return joined

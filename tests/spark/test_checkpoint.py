@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkatap.spark.splits.checkpoint import added_ledgers, added_spans, late_since
+from kafkatap.spark.splits.checkpoint import added_spans, late_since
 
 MS = 1_000_000
 
@@ -35,10 +35,3 @@ def test_a_capture_is_late_if_its_connections_were_read_further(seen: tuple[int,
     before = {b"a": ((10 * MS, 30 * MS), (70 * MS, 80 * MS)), b"b": ((1 * MS, 2 * MS),)}
     times = {b"a": (seen[0] * MS, seen[1] * MS), b"b": (5 * MS, 6 * MS), b"new": (1, 2)}
     assert late_since(times, before) == (None if wanted is None else wanted * MS)
-
-
-def test_ledgers_add_up() -> None:
-    one, two = {"packets": {"TCP": 3, "total": 3}}, {"packets": {"UDP": 2, "total": 2}, "requests": {"answered": 1}}
-    assert added_ledgers([one, two]) == {
-        "packets": {"TCP": 3, "total": 5, "UDP": 2}, "requests": {"answered": 1},
-    }  # fmt: skip

@@ -159,7 +159,8 @@ def test_connect_where_the_package_is_installed_for_another_python(
 def test_a_split_is_read_by_kept_kernels_where_nothing_is_decoded(samples: Path) -> None:
     code = (
         "import sys\nfrom kafkatap.captures.splits import SplitReader, plan_splits\n"
-        f"splits = plan_splits([{str(samples / CAPTURE)!r}], 100_000)\n"
+        "from kafkatap.captures.storage import find\n"
+        f"splits = plan_splits(find([{str(samples / CAPTURE)!r}]), 100_000)\n"
         "print([SplitReader(split).begins is None for split in splits], 'numba' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

@@ -12,7 +12,6 @@ pytest.importorskip("pyspark")
 
 from kafkatap import analyze
 from kafkatap.__main__ import main
-from kafkatap.captures.splits import plan_splits
 from kafkatap.partitions import to_microseconds
 from kafkatap.reports.literals import read_moment
 from kafkatap.reports.tables import TABLES
@@ -28,6 +27,7 @@ from tests.spark.join_support import (
     rotate,
 )
 from tests.support.captures import read_bytes
+from tests.support.split_plans import planned_splits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def test_splits_select_what_one_process_selects(sample: Path, name: str) -> None
 def test_a_relative_window_counts_from_the_first_packet_of_all_captures(sample: Path, tmp_path: Path) -> None:
     files = rotate(sample, tmp_path / "rotated", packets_at_random(sample, 3, 2), 2)
     options = SELECTIONS["a relative window"]
-    joined = join(plan_splits(files, 0), selection=selection_of(options))
+    joined = join(planned_splits(files, 0), selection=selection_of(options))
     assert_same(joined, compared(local(files, **options)))
 
 

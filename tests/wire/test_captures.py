@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.captures.splits import plan_splits
 from tests.support.captures import (
     ETHERNET,
     IPV4,
@@ -27,6 +26,7 @@ from tests.support.captures import (
     pcapng_bytes,
     write_capture,
 )
+from tests.support.split_plans import planned_splits
 from tests.support.tcp import encode, on_link, tcp_packet
 from tests.wire.harness import assert_same, check, decode_capture, decode_files, decode_packets
 from tests.wire.kafkatalk import KafkaTalk, add_exchanges, assert_exchanges, small_talk
@@ -80,7 +80,7 @@ def test_the_modified_pcap(order: str, tmp_path: Path) -> None:
         seen = decode_files([write_capture(tmp_path / "z.pcap", data[:cut])])
         assert seen.files[0].packets == half
         assert "cut short" in str(seen.files[0].damage)
-    assert [split.end for split in plan_splits([str(path)], 1000)] == [None]
+    assert [split.end for split in planned_splits([str(path)], 1000)] == [None]
 
 
 def test_a_zstd_file_that_is_cut_anywhere_is_cut_short(tmp_path: Path) -> None:

@@ -54,8 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--master", metavar="URL",
                        help="local[*] (all cores of this machine, the default), spark://HOST:PORT, yarn, "
                        "k8s://..., or sc://HOST:PORT for Spark Connect")  # fmt: skip
-    where.add_argument("--split-size", type=parse_size, default=64 << 20, metavar="SIZE",
-                       help="size of the splits; compressed captures are not split (default: 64m)")  # fmt: skip
+    where.add_argument("--split-size", type=parse_size, metavar="SIZE",
+                       help="size of the splits: larger captures are cut, smaller ones of a series are read together; "
+                       "0 keeps files whole (default: 64m to 1g, about four splits for each core)")  # fmt: skip
     where.add_argument("--archive", metavar="FILE",
                        help="the archive of python -m kafkatap.spark.pack, for executors that lack "
                        "kafkatap")  # fmt: skip

@@ -137,7 +137,7 @@ def _job(
 def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOptions) -> JobResult:
     from ...spark.stream import STREAM_SPLIT_SIZE, StreamOptions, run_stream
 
-    split_size = min(options.split_size, STREAM_SPLIT_SIZE)
+    split_size = min(options.split_size or STREAM_SPLIT_SIZE, STREAM_SPLIT_SIZE)
     stream = StreamOptions(options.out, options.checkpoint, split_size, reading, options.strict)
     return run_stream(
         session, options.captures, stream, forever=options.follow, finish=options.finish, by=options.by,

@@ -32,7 +32,7 @@ from .publish import Staging, Written
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...captures.splits import SplitReader
+    from ...captures.pack_reader import PackReader
 
 Array = np.ndarray[Any, Any]
 #: Exchanges in one Arrow table.
@@ -79,13 +79,13 @@ class SplitTables:
 
     # The four ways to run a split.
 
-    def rows(self, run: SplitRun, reader: SplitReader | None) -> Iterator[pa.RecordBatch]:
+    def rows(self, run: SplitRun, reader: PackReader | None) -> Iterator[pa.RecordBatch]:
         """The rows of the one table that is wanted, times in microseconds."""
         for name, table in self._made(run, reader, {self._table or ""}):
             if name == self._table:
                 yield from to_microseconds(table).to_batches()
 
-    def write(self, run: SplitRun, reader: SplitReader | None, staging: Staging) -> SplitResult:
+    def write(self, run: SplitRun, reader: PackReader | None, staging: Staging) -> SplitResult:
         """Write the rows of all tables, and count for reports."""
         split = run.task.split
         counts = ReportCounts(by_topic=self._options.by_topic)
@@ -106,7 +106,7 @@ class SplitTables:
         result.open_flows = _open_flows(run)
         return self._filled(result, run)
 
-    def count(self, run: SplitRun, reader: SplitReader | None) -> SplitResult:
+    def count(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
         """Count for reports."""
         counts = ReportCounts(by_topic=self._options.by_topic)
         for batch in self._selected(run, reader):
@@ -115,7 +115,7 @@ class SplitTables:
         result.counts = rows_of_counts(counts, run.engine)
         return result
 
-    def prove(self, run: SplitRun, reader: SplitReader | None) -> SplitResult:
+    def prove(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
         """Only prove the plan."""
         for _ in run.batches(reader):
             pass
@@ -135,12 +135,12 @@ class SplitTables:
 
     # ------------------------------------------------------------
 
-    def _selected(self, run: SplitRun, reader: SplitReader | None) -> Iterator[Batch]:
+    def _selected(self, run: SplitRun, reader: PackReader | None) -> Iterator[Batch]:
         """The batches of a run with the selected exchanges. The engine knows all topic names from the plan."""
         return self._options.selection.apply(run.batches(reader), run.engine)
 
     def _made(
-        self, run: SplitRun, reader: SplitReader | None, wanted: set[str], counts: ReportCounts | None = None
+        self, run: SplitRun, reader: PackReader | None, wanted: set[str], counts: ReportCounts | None = None
     ) -> Iterator[tuple[str, pa.Table]]:
         """(table name, some rows): exchanges before their results, then connections, then records. Adds to `counts`."""
         with tempfile.TemporaryFile(prefix="kafkatap-") as file:

@@ -61,8 +61,8 @@ class Sums:
 @dataclass(slots=True)
 class Checkpoint:
     """`packets`, `splits`: how many were read. `spans`: when each open flow had packets, a span for each batch.
-    `connections`: rows of the connections that are open. `unnamed`: ids of topics of which rows were written without a
-    name."""
+    `captures`: (first packet, packets, identity) of earlier captures in which rows to come can begin. `connections`:
+    rows of the connections that are open. `unnamed`: ids of topics of which rows were written without a name."""
 
     packets: int = 0
     splits: int = 0
@@ -70,6 +70,7 @@ class Checkpoint:
     topic_names: dict[bytes, bytes] = field(default_factory=dict)
     flows: dict[bytes, OpenFlow] = field(default_factory=dict)
     spans: dict[bytes, tuple[Span, ...]] = field(default_factory=dict)
+    captures: tuple[tuple[int, int, int], ...] = ()
     connections: pa.Table | None = None
     unnamed: frozenset[bytes] = frozenset()
     sums: Sums = field(default_factory=Sums)
@@ -78,17 +79,6 @@ class Checkpoint:
     def size(self) -> int:
         """Bytes of the packets in it."""
         return sum(flow.seam.size for flow in self.flows.values())
-
-
-def added_ledgers(ledgers: Iterable[Ledger]) -> dict[str, dict[str, int]]:
-    """The sum of some ledgers."""
-    found: dict[str, dict[str, int]] = {}
-    for ledger in ledgers:
-        for section, parts in ledger.items():
-            total = found.setdefault(section, {})
-            for part, count in parts.items():
-                total[part] = total.get(part, 0) + count
-    return found
 
 
 def added_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
@@ -115,3 +105,17 @@ def late_since(seen: Mapping[bytes, Span], before: Mapping[bytes, Sequence[Span]
         if first + SLACK_NS < read and not any(min(b, last) - max(a, first) > SLACK_NS for a, b in spans):
             latest = read if latest is None else max(latest, read)
     return latest
+
+
+def still_needed(
+    captures: Iterable[tuple[int, int, int]], flows: Iterable[OpenFlow]
+) -> tuple[tuple[int, int, int], ...]:
+    """The captures in which connections of open flows, or packets that are kept of them, begin."""
+    known = sorted(capture for capture in captures if capture[1])
+    if not known:
+        return ()
+    packets = [np.zeros(0, np.int64)]
+    for flow in flows:
+        packets += [flow.seam.packets["number"], np.array([flow.state.history.connection])]
+    places = np.searchsorted(np.array([first for first, _, _ in known]), np.concatenate(packets), "right") - 1
+    return tuple(known[place] for place in np.unique(np.maximum(places, 0)).tolist())

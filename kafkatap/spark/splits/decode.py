@@ -6,7 +6,7 @@ the sums over this split.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,24 +23,43 @@ if TYPE_CHECKING:
     from kafkatap.dissector.inspection import Inspector
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from .survey import Packets
+    from ...captures.pack_reader import PackReader
 
 Array = np.ndarray[Any, Any]
-#: Cuts flows out of a split, each up to a packet numbered in that split. The seams are numbered over the whole input.
+#: What an engine counts: by section and part.
+Ledger = dict[str, dict[str, int]]
+#: Cuts flows out of a split, each up to a packet.
 Cut = Callable[[int, Mapping[bytes, int]], Mapping[bytes, Seam]]
 
 
 @dataclass(slots=True)
 class Outcome:
     """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
-    them, by flow and that split. `names`: topic names by id that this split found."""
+    them, by flow and that split. `names`: topic names by id that this split found. `ledgers`: by the identity of the
+    capture that was read when something was counted; 0 if the split has none."""
 
     split: int
     claims: dict[bytes, FlowState] = field(default_factory=dict)
     arrivals: dict[tuple[bytes, int], FlowState] = field(default_factory=dict)
     names: dict[bytes, bytes] = field(default_factory=dict)
-    ledger: dict[str, dict[str, int]] = field(default_factory=dict)
+    ledgers: dict[int, Ledger] = field(default_factory=dict)
     not_captured: int = 0
+
+    @property
+    def ledger(self) -> Ledger:
+        """The sum of `ledgers`."""
+        return sum_ledgers(self.ledgers.values())
+
+
+def sum_ledgers(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> Ledger:
+    """The sum of ledgers."""
+    found: Ledger = {}
+    for ledger in ledgers:
+        for section, parts in ledger.items():
+            total = found.setdefault(section, {})
+            for part, count in parts.items():
+                total[part] = total.get(part, 0) + count
+    return found
 
 
 class SplitRun:
@@ -75,12 +94,13 @@ class SplitRun:
         for topic_id, name in topic_names.items():
             self.engine.dissector.name_topic(topic_id, name)
         self.outcome = Outcome(task.split)
+        self._file: int | None = None  # of the split, that is read
+        self._counted: Ledger = {}  # when it began
 
-    def batches(self, reader: Packets | None) -> Iterator[Batch]:
-        """The finished rows of this split. `reader` numbers packets over the whole input; None: all packets are in
-        seams."""
+    def batches(self, reader: PackReader | None) -> Iterator[Batch]:
+        """The finished rows of this split. `reader` has bases; None: all packets are in seams."""
         split, task = self._split, self.task
-        own = joined(self._cut(task.split, task.local_heads).values())
+        own = joined(self._cut(task.split, task.own_heads).values())
         if len(own.packets):
             split.prime(own.data, own.packets, len(own.packets))
         claims = split.states(task.primed)
@@ -88,6 +108,7 @@ class SplitRun:
             self.outcome.claims = claims
         split.begin_split()
         while reader is not None and reader.fill():
+            self._begin_file(reader.file)
             yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
             reader.position = reader.count
         yield from self._follow()
@@ -109,6 +130,25 @@ class SplitRun:
             mine = [own[key]] if key in own else []
             found[key] = joined([*mine, *self._followed.get(key, [])], by_time=key in self.task.merged)
         return found
+
+    def _begin_file(self, file: int) -> None:
+        """Note that the next packets are from a file of the split."""
+        if file == self._file:
+            return
+        if self._file is not None:
+            self._count_file()
+        self._file = file
+        if file in self.task.later_listeners:
+            self._split.learn_listeners(self.task.later_listeners[file])
+
+    def _count_file(self) -> None:
+        """Add what was counted since the file began to its ledger."""
+        now = self.engine.ledger()
+        new = {s: {p: n - self._counted.get(s, {}).get(p, 0) for p, n in parts.items()} for s, parts in now.items()}
+        self._counted = now
+        capture = self.task.captures[self._file or 0] if self.task.captures else 0
+        ledgers = self.outcome.ledgers
+        ledgers[capture] = sum_ledgers([ledgers.get(capture, {}), new])
 
     def _follow(self) -> Iterator[Batch]:
         task = self.task
@@ -134,7 +174,7 @@ class SplitRun:
     def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome
         dissector = engine.dissector
-        outcome.ledger = engine.ledger()
+        self._count_file()
         outcome.not_captured = engine.not_captured
         for number, name in engine.topic_names.items():
             outcome.names[dissector.string(number)] = dissector.string(name)

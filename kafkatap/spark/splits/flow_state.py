@@ -6,6 +6,7 @@ Two engines with equal digests of a flow treat the same later packets alike.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,8 @@ from kafkatap.dissector.dissector import Dissector
 from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.connection_state import Handshake, Resumption
+
+from ...captures.pack_reader import numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,9 @@ class History:
         """What reassembly needs to continue the connection."""
         return Resumption(self.base_seqs, Handshake(*self.handshake, self.facts.client, self.handshake_rtt_ns))
 
-    def numbered_from(self, base: int) -> History:
-        """The same with its first packet numbered over the whole input: `base` packets come before this split."""
-        return replace(self, facts=replace(self.facts, serial=self.facts.serial + base))
+    def numbered_from(self, bases: Sequence[int]) -> History:
+        """The same with its first packet numbered over the whole input. `bases`: packets before each file."""
+        return replace(self, facts=replace(self.facts, serial=numbered(self.facts.serial, bases)))
 
     def then(self, later: History) -> History:
         """Both histories of one connection as one: facts of the later one take precedence."""

@@ -1,27 +1,47 @@
-"""`LocatedSplit`: a split of a capture and the byte at which its first record begins."""
+"""`LocatedSplit`: what a task reads: a part of a capture, or a pack of captures."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...captures.splits import Split, SplitReader
+from ...captures.pack_reader import PackReader
+from ...captures.packs import Pack
+from ...captures.splits import Split
 from .seams import Seam
 from .survey import cut_flows
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedSplit:
-    """`exact`: the byte at which the first record begins; None if the reader has to search for it."""
+    """`pack`: one part of a file, or whole files that are read one after the other. `exact`: the byte at which the
+    first record of a part begins; None if the reader has to search for it."""
 
-    split: Split
+    pack: Pack
     exact: int | None = None
 
-    def open(self) -> SplitReader:
-        return SplitReader(self.split, exact=self.exact)
+    @property
+    def only(self) -> Split | None:
+        """The only split of the pack; None if there are several."""
+        return self.pack[0] if len(self.pack) == 1 else None
 
-    def cut(self, heads: dict[bytes, int]) -> dict[bytes, Seam]:
-        """The packets of some flows up to their heads."""
-        reader = self.open()
+    @property
+    def file_numbers(self) -> tuple[int, ...]:
+        """The number of each file."""
+        return tuple(split.file for split in self.pack)
+
+    @property
+    def length(self) -> int:
+        """Bytes of the files that are read."""
+        return sum(split.length for split in self.pack)
+
+    def open(self, bases: Sequence[int] | None = None) -> PackReader:
+        """A reader of the packets. `bases`: packets of the whole input before each file, once they are known."""
+        return PackReader(self.pack, self.exact, bases)
+
+    def cut(self, heads: Mapping[bytes, int], bases: Sequence[int]) -> dict[bytes, Seam]:
+        """The packets of some flows up to their heads. Both are numbered over the whole input."""
+        reader = self.open(bases)
         try:
             return cut_flows(reader, heads)
         finally:

@@ -1,7 +1,8 @@
 """Plan the second pass: which split decodes which packets of each flow, and what it has to know before.
 
-Splits are ordered by the time of their files (as in `merge_captures`), and within a file by place. Packets are
-numbered over all of them. Each flow belongs to the first split that has it, up to its head in the next one, and so on.
+Files are ordered by time (as in `merge_captures`), and the splits of a file by place. Packets are numbered over all of
+them, so files of other splits may come between the files of a pack. Each flow belongs to the first split that has it,
+up to its head in the next one, and so on.
 
 If packets of a flow from two files overlap in time, it was captured at both ends. All its packets go to the first
 split, which merges them in order of time.
@@ -9,7 +10,7 @@ split, which merges them in order of time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,10 @@ from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KA
 from kafkatap.reassembly.dtypes import LISTENER
 
 from ...captures.merge import SLACK_NS
+from ...captures.pack_reader import NO_PACKETS, numbered
 from .flow_state import History
 from .split_engine import NOTHING
-from .survey import FlowSeen, SplitSurvey
+from .survey import FlowSeen, Listener, SplitSurvey
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -33,15 +35,20 @@ FlowInSplit = tuple[bytes, int]
 
 @dataclass(slots=True)
 class SplitTask:
-    """The work of one split. `base`: packets of the whole input before it. `number`: numbers its exchanges;
-    `keep_open`: more captures will come, so open flows stay open at the end. `heads`: by flow, the last packet (over
-    the whole input) that belongs to an earlier split. `primed`: the flows that start here at a head. `next`: the flows
-    that a later split continues, and that split. `follows`: by split, the flows whose packets this split decodes, each
-    up to a packet (numbered in that split). That is a later split, or this one for `merged`: the flows captured at both
-    ends."""
+    """The work of one split. Packets are numbered over the whole input.
+
+    `bases`: packets before each of its files. `captures`: the identities of its files. `number`: numbers its exchanges;
+    `keep_open`: more captures will come, so open flows stay open at the end. `heads`: by flow, the last packet that
+    belongs to an earlier split. `primed`: the flows that start here at a head. `next`: the flows that a later split
+    continues, and that split. `follows`: by split, the flows whose packets this split decodes, each up to a packet.
+    That is a later split, or this one for `merged`: the flows captured at both ends. `listeners`: LISTENER rows of the
+    ends that earlier files showed to listen; `later_listeners`: by file, those that files of other splits show after
+    this split began.
+    """
 
     split: int
-    base: int = 0
+    bases: tuple[int, ...] = ()
+    captures: tuple[int, ...] = ()
     number: int = 0
     keep_open: bool = False
     heads: dict[bytes, int] = field(default_factory=dict)
@@ -51,15 +58,16 @@ class SplitTask:
     follows: dict[int, dict[bytes, int]] = field(default_factory=dict)
     merged: set[bytes] = field(default_factory=set)
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
+    later_listeners: dict[int, Array] = field(default_factory=dict)
 
     @property
-    def local_heads(self) -> dict[bytes, int]:
-        """The heads of the flows in `primed`, numbered in this split. NOTHING: all packets of a checkpoint."""
-        return {key: self.heads[key] - self.base if key in self.heads else NOTHING for key in self.primed}
+    def own_heads(self) -> dict[bytes, int]:
+        """The heads of the flows in `primed`. NOTHING: all packets of a checkpoint."""
+        return {key: self.heads.get(key, NOTHING) for key in self.primed}
 
     def same(self, other: SplitTask) -> bool:
         """Whether both are the same work."""
-        names = ("split", "base", "number", "keep_open", "heads", "histories", "primed", "next", "follows", "merged")
+        names = ("split", "bases", "number", "keep_open", "heads", "histories", "primed", "next", "follows", "merged")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
@@ -85,47 +93,60 @@ class Plan:
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
 
     @property
-    def bases(self) -> dict[int, int]:
-        """Packets before each split, to add to the packet numbers of its seams."""
-        return {task.split: 0 if task.split == self.resumed else task.base for task in self.tasks}
+    def bases(self) -> dict[int, tuple[int, ...]]:
+        """Packets before each file of each split."""
+        return {task.split: task.bases for task in self.tasks}
 
 
 def make_plan(
     surveys: Sequence[SplitSurvey],
-    files: Sequence[int],
+    files: Sequence[Sequence[int]],
     corrections: Corrections | None = None,
     checkpoint: Checkpoint | None = None,
     keep_open: bool = False,
 ) -> Plan:
-    """`surveys[i]` is the survey of split i, which belongs to file `files[i]`. Splits of one file are adjacent.
+    """`surveys[i]` is the survey of split i, `files[i]` the numbers of its files. Splits of one file are adjacent.
 
     `checkpoint`: what earlier batches left; one more split, of the next number, continues those of their open flows
     that go on, were closed, or have to end. `keep_open`: more captures will come.
     """
     corrections = corrections or Corrections()
-    order = _in_order(surveys, files)
-    tasks, base, before = [], 0, 0
-    listeners: dict[tuple[int, ...], None] = {}
+    ordered = _in_order(surveys, files)
+    tasks: list[SplitTask] = []
+    base, before = 0, 0
+    listeners = _Listeners()
     names: dict[bytes, bytes] = {}
     flows: dict[bytes, list[int]] = {}
     if checkpoint is not None:
         base, before = checkpoint.packets, checkpoint.splits
-        listeners.update(dict.fromkeys(checkpoint.listeners.tolist()))
+        listeners.add(checkpoint.listeners.tolist())
         names.update(checkpoint.topic_names)
         tasks.append(_resumed_task(checkpoint, surveys, keep_open))
-    for split in order:
+    bases = [[NO_PACKETS] * len(numbers) for numbers in files]
+    captures = _captures(surveys, files)
+    of_split: dict[int, SplitTask] = {}
+    for split, place in ordered:
         survey = surveys[split]
-        tasks.append(SplitTask(split, base, before + split, keep_open, listeners=_rows(listeners)))
-        base += survey.packets
-        listeners.update(dict.fromkeys(survey.listeners.tolist()))
-        names.update(survey.topic_names)
-        for key in survey.flows:
-            flows.setdefault(key, []).append(split)
+        if split not in of_split:
+            of_split[split] = SplitTask(
+                split, (), captures[split], before + split, keep_open, listeners=listeners.rows(split)
+            )  # fmt: skip
+            tasks.append(of_split[split])
+            names.update(survey.topic_names)
+            for key in survey.flows:
+                flows.setdefault(key, []).append(split)
+        elif len(later := listeners.rows(split)):
+            of_split[split].later_listeners[place] = later
+        bases[split][place] = base
+        base += survey.files[place].report.packets
+        listeners.add(survey.listeners[place], split)
+    for split, task in of_split.items():
+        task.bases = tuple(bases[split])
     names.update(corrections.names)
     plan = Plan(
-        tasks, names, resumed=None if checkpoint is None else len(surveys), packets=base, listeners=_rows(listeners)
+        tasks, names, resumed=None if checkpoint is None else len(surveys), packets=base, listeners=listeners.all
     )  # fmt: skip
-    of_split = {task.split: task for task in tasks}
+    of_split.update({task.split: task for task in tasks})
     for key, splits in flows.items():
         left = None if checkpoint is None else checkpoint.flows.get(key)
         if left is not None or len(splits) > 1:
@@ -136,14 +157,54 @@ def make_plan(
             else:
                 _chain(of_split, surveys, corrections, key, splits)
     for task in tasks:
-        task.follows = {split: task.follows[split] for split in order if split in task.follows}
+        task.follows = {split: task.follows[split] for split in of_split if split in task.follows}
     return plan
+
+
+class _Listeners:
+    """The ends that listen, in the order in which files show them, and what each split was given of them."""
+
+    def __init__(self) -> None:
+        self._found: dict[Listener, int] = {}  # and the split that found it first
+        self._in_order: list[Listener] = []
+        self._given: dict[int, int] = {}  # by split
+
+    def add(self, found: Iterable[Listener], split: int = -1) -> None:
+        for one in found:
+            if one not in self._found:
+                self._found[one] = split
+                self._in_order.append(one)
+
+    def rows(self, split: int) -> Array:
+        """Those that other splits found since the last call for this split."""
+        new = self._in_order[self._given.get(split, 0) :]
+        self._given[split] = len(self._in_order)
+        return _rows([one for one in new if self._found[one] != split])
+
+    @property
+    def all(self) -> Array:
+        return _rows(self._in_order)
+
+
+def _rows(listeners: list[Listener]) -> Array:
+    return np.array(listeners, LISTENER) if listeners else np.zeros(0, LISTENER)
+
+
+def _captures(surveys: Sequence[SplitSurvey], files: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """The identities of the files of each split. Only the first part of a file has it in its survey."""
+    known = {
+        number: read.capture
+        for survey, numbers in zip(surveys, files, strict=True)
+        for number, read in zip(numbers, survey.files, strict=False)
+        if read.capture
+    }
+    return [tuple(known.get(number, 0) for number in numbers) for numbers in files]
 
 
 def _resumed_task(checkpoint: Checkpoint, surveys: Sequence[SplitSurvey], keep_open: bool) -> SplitTask:
     """The task of the split that continues the open flows of a checkpoint."""
     split = len(surveys)
-    task = SplitTask(split, checkpoint.packets, checkpoint.splits + split, keep_open)
+    task = SplitTask(split, number=checkpoint.splits + split, keep_open=keep_open)
     touched = {key for survey in surveys for key in survey.flows}
     for key, left in checkpoint.flows.items():
         if key in touched or left.is_closed or not keep_open:
@@ -153,23 +214,22 @@ def _resumed_task(checkpoint: Checkpoint, surveys: Sequence[SplitSurvey], keep_o
     return task
 
 
-def _rows(listeners: Mapping[tuple[int, ...], None]) -> Array:
-    return np.array(list(listeners), LISTENER) if listeners else np.zeros(0, LISTENER)
-
-
-def _in_order(surveys: Sequence[SplitSurvey], files: Sequence[int]) -> list[int]:
+def _in_order(surveys: Sequence[SplitSurvey], files: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """(split, place in the split) of each part of a file with packets, in the order of packet numbers."""
     times: dict[int, int] = {}
-    for survey, file in zip(surveys, files, strict=True):
-        if survey.packets:
-            times.setdefault(file, survey.head_time)
-    with_packets = [i for i, survey in enumerate(surveys) if survey.packets]
-    return sorted(with_packets, key=lambda i: (times[files[i]], files[i], i))
+    found = []
+    for split, (survey, numbers) in enumerate(zip(surveys, files, strict=True)):
+        for place, read in enumerate(survey.files):
+            if read.head_time is not None:
+                time = times.setdefault(numbers[place], read.head_time)
+                found.append((time, numbers[place], split, place))
+    return [(split, place) for _, _, split, place in sorted(found)]
 
 
-def _overlap(surveys: Sequence[SplitSurvey], files: Sequence[int], key: bytes, splits: Sequence[int]) -> bool:
+def _overlap(surveys: Sequence[SplitSurvey], files: Sequence[Sequence[int]], key: bytes, splits: Sequence[int]) -> bool:
     last: dict[int, int] = {}
     for split in splits:
-        seen, file = surveys[split].flows[key], files[split]
+        seen, file = surveys[split].flows[key], files[split][0]
         if any(other != file and seen.first + SLACK_NS < end for other, end in last.items()):
             return True
         last[file] = max(seen.last, last.get(file, seen.last))
@@ -197,22 +257,20 @@ def _chain(
     survey's."""
     owner = splits[0]
     if history is None:
-        history = _placed(surveys[owner].flows[key], tasks[owner].base)
+        history = _placed(surveys[owner].flows[key], tasks[owner].bases)
     for split in splits[1:]:
         seen, task = surveys[split].flows[key], tasks[split]
         head = 0 if (key, split) in corrections.dropped else seen.head
         if not head and (key, split) not in corrections.dropped and _is_other(history, seen):
             head = seen.settled
-        tasks[owner].follows.setdefault(split, {})[key] = head or NOTHING
-        if head:
-            task.heads[key] = task.base + head
+        head = numbered(head, task.bases) if head else NOTHING
+        tasks[owner].follows.setdefault(split, {})[key] = task.heads[key] = head
+        if head < NOTHING:
             history = task.histories[key] = corrections.histories.get((key, split), history)
             task.primed.append(key)
             tasks[owner].next[key] = split
             owner = split
-        else:
-            task.heads[key] = NOTHING
-        later = _placed(seen, task.base)
+        later = _placed(seen, task.bases)
         history = later if seen.opened or seen.renewed else history.then(later)
 
 
@@ -227,6 +285,6 @@ def _is_other(history: History, seen: FlowSeen) -> bool:
     )
 
 
-def _placed(seen: FlowSeen, base: int) -> History:
+def _placed(seen: FlowSeen, bases: Sequence[int]) -> History:
     assert seen.history is not None
-    return seen.history.numbered_from(base)
+    return seen.history.numbered_from(bases)

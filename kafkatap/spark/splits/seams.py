@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Seam:
-    """PACKET rows (n,), numbered as in their split, and the bytes that they refer to."""
+    """PACKET rows (n,), numbered over the whole input, and the bytes that they refer to."""
 
     packets: Array
     data: Array  # uint8
@@ -43,12 +43,6 @@ class Seam:
         packets = np.frombuffer(whole, PACKET, count).copy()
         data = np.frombuffer(whole, np.uint8, offset=count * PACKET.itemsize)
         return cls(packets, data.copy() if len(data) else np.zeros(1, np.uint8))
-
-    def numbered_from(self, base: int) -> Seam:
-        """The same packets numbered over the whole input: `base` packets come before this split."""
-        packets = copied(self.packets)
-        packets["number"] += base
-        return Seam(packets, self.data)
 
 
 def cut_out(buffer: Array, packets: Array) -> Seam:

@@ -99,6 +99,10 @@ class SplitEngine:
         self._resumed: dict[int, History] = {}  # connections that started since `prime` began
         self.assembler.learn_listeners(self._listeners)
 
+    def learn_listeners(self, listeners: Array) -> None:
+        """Ends that listen (LISTENER rows), shown by packets of other splits before the next packet."""
+        self.assembler.learn_listeners(listeners)
+
     # The three steps. Each takes packets whose bytes are in `buffer`.
 
     def prime(self, buffer: Array, packets: Array, count: int) -> None:

@@ -7,7 +7,7 @@ which the decoding pass proves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import LISTENER, OPENING_SYN
+from kafkatap.reassembly.dtypes import OPENING_SYN
 from kafkatap.reassembly.flows import flow_keys
 
 from ...assembly import Assembled
@@ -27,27 +27,30 @@ from .split_engine import number_by_packet
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ...captures.capture_reader import FileReport
+    from ...captures.pack_reader import FileRead, PackReader
 
 Array = np.ndarray[Any, Any]
+#: A LISTENER row as a tuple.
+Listener = tuple[int, ...]
 
 
 class Packets(Protocol):
-    """A split as it is read: `CaptureReader`, `splits.SplitReader`."""
+    """Packets as they are read: `CaptureReader`, `PackReader`."""
 
-    buffer: Array
     position: int
-    count: int
-    report: FileReport
 
     @property
+    def buffer(self) -> Array: ...
+    @property
     def packets(self) -> Array: ...
+    @property
+    def count(self) -> int: ...
     def fill(self) -> bool: ...
 
 
 @dataclass(slots=True)
 class FlowSeen:
-    """One flow in one split. Packet numbers count from 1 in the split.
+    """One flow in one split. Packet numbers are those of `PackReader` without bases.
 
     `opened`: it begins with a SYN. `renewed`: its last connection began in this split. `head`, `settled`: the packets
     of its first answered exchange, and of its 16th chunk without Kafka; 0 for none. `history`: of its last connection.
@@ -64,19 +67,23 @@ class FlowSeen:
 
 @dataclass(slots=True)
 class SplitSurvey:
-    """The survey of one split. `begins` and `ends`: bytes of the file."""
+    """The survey of one split. `files`: as they were read, in order. `listeners`: by file, the ends that answered a SYN
+    there first. `begins` and `ends`: bytes of the file, for a part of a file."""
 
     split: int
-    packets: int = 0
-    head_time: int = 0  # of its first packet
-    report: FileReport | None = None
+    files: list[FileRead] = field(default_factory=list)
+    is_in_order: bool = True
     begins: int | None = None
     ends: int | None = None
     interfaces: bytes = b""
     drops: dict[int, int] = field(default_factory=dict)
     flows: dict[bytes, FlowSeen] = field(default_factory=dict)
     topic_names: dict[bytes, bytes] = field(default_factory=dict)
-    listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
+    listeners: list[list[Listener]] = field(default_factory=list)
+
+    @property
+    def packets(self) -> int:
+        return sum(file.report.packets for file in self.files)
 
 
 class _FlowEngine:
@@ -128,35 +135,61 @@ class _FlowEngine:
                 seen.history = history_of(facts, first, row, part.ended_directions[2 * i : 2 * i + 2])
 
 
+class _NewListeners:
+    """The ends that an assembler finds to listen, by the file in which it finds them first."""
+
+    def __init__(self, assembler: Assembler) -> None:
+        self._assembler = assembler
+        self._known: set[Listener] = set()
+        self._by_file: dict[int, list[Listener]] = {}
+        self._file = 0
+
+    def begin_file(self, file: int) -> None:
+        if file != self._file:
+            self._learn()
+            self._file = file
+
+    def of_files(self, count: int) -> list[list[Listener]]:
+        self._learn()
+        return [self._by_file.get(file, []) for file in range(count)]
+
+    def _learn(self) -> None:
+        rows = self._assembler.listeners
+        if len(rows) > len(self._known):
+            new = set(rows.tolist()) - self._known
+            self._known |= new
+            self._by_file[self._file] = sorted(new)
+
+
 def _earlier(one: int, other: int) -> int:
     """The smaller of two packet numbers, of which 0 is none."""
     return min(one, other) if one and other else one or other
 
 
 def survey_split(
-    split: int, reader: Packets, *, ports: tuple[int, ...] = (), definitions: Definitions | None = None
+    split: int, reader: PackReader, *, ports: tuple[int, ...] = (), definitions: Definitions | None = None
 ) -> SplitSurvey:
-    """Read a split, whose packets are numbered from 1, to its end."""
+    """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count."""
     watched = _FlowEngine(ports=ports, definitions=definitions)
-    found = SplitSurvey(split)
+    engine = watched.engine
+    listeners = _NewListeners(engine.assembler)
     while reader.fill():
-        if not found.packets:
-            found.head_time = int(reader.packets["ts"][0])
-        found.packets = int(reader.packets["number"][reader.count - 1])
-        watched.take(reader)
+        if reader.is_in_order:
+            listeners.begin_file(reader.file)
+            watched.take(reader)
         reader.position = reader.count
     watched.finish()
-    found.report = reader.report
-    found.flows = watched.flows
-    engine = watched.engine
-    found.listeners = engine.assembler.listeners.copy()
+    found = SplitSurvey(split, reader.files, reader.is_in_order, flows=watched.flows)
+    found.listeners = listeners.of_files(len(reader.files))
+    found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
+    found.drops = reader.drops
     strings = engine.dissector.strings
     found.topic_names = {strings[number]: strings[name] for number, name in engine.topic_names.items()}
     return found
 
 
-def cut_flows(reader: Packets, heads: dict[bytes, int]) -> dict[bytes, Seam]:
-    """The packets of some flows of a split up to their heads. Reads only as far as the last head."""
+def cut_flows(reader: Packets, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
+    """The packets of some flows up to their heads. Reads only as far as the last head."""
     assembler = Assembler(keep_flows=True)
     furthest = max(heads.values(), default=0)
     kept: dict[bytes, list[Seam]] = {}

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.batch import FileInfo
 
+from ...captures.packs import TimedFile, repack
 from ...captures.split_checks import dropped, misinformed, misplaced, void
 from .located_split import LocatedSplit
 from .survey import SplitSurvey
 
+if TYPE_CHECKING:
+    from ...captures.pack_reader import FileRead
+    from ...captures.splits import Split
+
 
 @dataclass
 class Surveys:
-    """`places[i]` is split i, `surveys[i]` its survey."""
+    """`places[i]` is split i, `surveys[i]` its survey. `run` may add splits. `split_size`: bytes of new packs."""
 
     places: list[LocatedSplit]
+    split_size: int = 0
     surveys: list[SplitSurvey] = field(init=False)
+    _can_repack: set[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.surveys = [SplitSurvey(i) for i in range(len(self.places))]
+        self._can_repack = set(range(len(self.places)))
 
     def run(self, survey: Callable[[list[int]], dict[int, SplitSurvey]]) -> None:
-        """Survey all splits, and again those that began at a wrong byte or lacked an interface description."""
+        """Survey all splits, and again those that began at a wrong byte or lacked an interface description, and the
+        files of packs that were not in order."""
         again: Iterable[int] = range(len(self.places))
         while again:
             for split, found in survey(list(again)).items():
@@ -35,70 +44,96 @@ class Surveys:
     @property
     def first(self) -> int | None:
         """The time of the first packet, ns since the epoch; None if there is none."""
-        times = (survey.report.first for survey in self.surveys if survey.report is not None)
+        times = (read.report.first for survey in self.surveys for read in survey.files)
         return min((time for time in times if time is not None), default=None)
 
     @property
-    def file_numbers(self) -> list[int]:
-        """The file of each split."""
-        return [place.split.file for place in self.places]
+    def file_numbers(self) -> list[tuple[int, ...]]:
+        """The files of each split."""
+        return [place.file_numbers for place in self.places]
 
     def files(self, base: int = 0) -> list[FileInfo]:
         """The rows of the table `files`. `base`: packets before all of them."""
-        by_file: dict[int, list[SplitSurvey]] = {}
+        parts: dict[int, list[FileRead]] = {}
+        drops: dict[int, list[dict[int, int]]] = {}
         for place, survey in zip(self.places, self.surveys, strict=True):
-            by_file.setdefault(place.split.file, []).append(survey)
-        order = sorted(by_file, key=lambda f: (_head_time(by_file[f]) is not None, _head_time(by_file[f]) or 0, f))
+            for number, read in zip(place.file_numbers, survey.files, strict=False):
+                parts.setdefault(number, []).append(read)
+                drops.setdefault(number, []).append(survey.drops)
+        heads = {number: _head_time(reads) for number, reads in parts.items()}
         files = []
-        for number in order:
-            surveys = by_file[number]
-            packets = sum(s.packets for s in surveys)
-            files.append(_file_info(surveys, base + 1 if packets else 1, packets))
+        for number in sorted(parts, key=lambda n: (heads[n] is not None, heads[n] or 0, n)):
+            packets = sum(read.report.packets for read in parts[number])
+            files.append(_file_info(parts[number], drops[number], base + 1 if packets else 1, packets))
             base += packets
         return files
 
-    def _bounds(self) -> list[tuple[Any, int | None, int | None]]:
-        pairs = zip(self.places, self.surveys, strict=True)
-        return [(place.split, survey.begins, survey.ends) for place, survey in pairs]
-
     def _corrected(self) -> list[int]:
         """Correct the splits that have to be surveyed again; return their numbers."""
-        number = {(place.split.file, place.split.number): i for i, place in enumerate(self.places)}
+        number = {split: i for i, split, _ in self._parts()}
         again = []
         for split, exact in misplaced(self._bounds()):
-            i = number[split.file, split.number]
+            i = number[split]
             self.places[i] = replace(self.places[i], exact=exact)
             again.append(i)
         if not again:
-            interfaces = [(p.split, s.interfaces) for p, s in zip(self.places, self.surveys, strict=True)]
+            interfaces = [(split, survey.interfaces) for _, split, survey in self._parts()]
+            before = {(split.file, split.number): i for split, i in number.items()}
             for split in misinformed(interfaces):
-                i = number[split.file, split.number]
-                self.places[i] = replace(self.places[i], split=split)
+                i = before[split.file, split.number]
+                self.places[i] = replace(self.places[i], pack=(split,))
                 again.append(i)
-        return again
+        return again + self._repacked()
+
+    def _repacked(self) -> list[int]:
+        """Pack the files of packs that are not in order anew; return the numbers of the new packs."""
+        wrong = [i for i, survey in enumerate(self.surveys) if not survey.is_in_order]
+        timed = []
+        size = self.split_size if self._can_repack.issuperset(wrong) else 1  # they change: read each alone
+        for i in wrong:
+            for split, read in zip(self.places[i].pack, self.surveys[i].files, strict=True):
+                timed.append(TimedFile(split, read.head_time, read.report.last))
+        packs = repack(timed, size)
+        numbers = [*wrong, *range(len(self.places), len(self.places) + len(packs) - len(wrong))]
+        for i, pack in zip(numbers, packs, strict=False):
+            if i == len(self.places):
+                self.places.append(LocatedSplit(pack))
+                self.surveys.append(SplitSurvey(i))
+            self.places[i] = LocatedSplit(pack)
+        for i in wrong[len(packs) :]:
+            self.places[i], self.surveys[i] = LocatedSplit(()), SplitSurvey(i)
+        self._can_repack.difference_update(numbers)
+        return numbers[: len(packs)]
 
     def _leave_out_void(self) -> None:
-        """Drop the surveys of splits beyond damage, and keep where the others begin."""
+        """Drop the surveys of parts beyond damage, and keep where the others begin."""
         beyond = set(void(self._bounds()))
-        for i, place in enumerate(self.places):
-            if place.split in beyond:
+        for i, split, survey in self._parts():
+            if split in beyond:
                 self.surveys[i] = SplitSurvey(i)
             else:
-                self.places[i] = replace(place, exact=self.surveys[i].begins)
+                self.places[i] = replace(self.places[i], exact=survey.begins)
+
+    def _parts(self) -> list[tuple[int, Split, SplitSurvey]]:
+        """(split, its part of a file, its survey) of each split that is part of a file."""
+        rows = zip(self.places, self.surveys, strict=True)
+        return [(i, place.pack[0], survey) for i, (place, survey) in enumerate(rows) if len(place.pack) == 1]
+
+    def _bounds(self) -> list[tuple[Any, int | None, int | None]]:
+        return [(split, survey.begins, survey.ends) for _, split, survey in self._parts()]
 
 
-def _head_time(surveys: Sequence[SplitSurvey]) -> int | None:
-    return next((s.head_time for s in surveys if s.packets), None)
+def _head_time(reads: Sequence[FileRead]) -> int | None:
+    return next((read.head_time for read in reads if read.head_time is not None), None)
 
 
-def _file_info(surveys: Sequence[SplitSurvey], first_packet: int, packets: int) -> FileInfo:
-    reports = [s.report for s in surveys if s.report is not None]
+def _file_info(reads: Sequence[FileRead], drops: Sequence[dict[int, int]], first_packet: int, packets: int) -> FileInfo:
+    reports = [read.report for read in reads]
     firsts = [r.first for r in reports if r.first is not None]
     lasts = [r.last for r in reports if r.last is not None]
     links = dict.fromkeys(link for r in reports for link in r.link_types)
-    drops = reports[0].drops if len(reports) == 1 else dropped(s.drops for s in surveys)
     return FileInfo(
         reports[0].path, reports[0].kind, first_packet, packets, sum(r.bytes for r in reports), tuple(links),
-        min(firsts, default=None), max(lasts, default=None), drops,
-        next((r.damage for r in reports if r.damage), None),
+        min(firsts, default=None), max(lasts, default=None), reports[0].drops if len(reads) == 1 else dropped(drops),
+        next((r.damage for r in reports if r.damage), None), capture=reads[0].capture,
     )  # fmt: skip

@@ -51,12 +51,12 @@ class SurveyInput:
 @dataclass(frozen=True, slots=True)
 class DecodeInput:
     """The input of one split's decoding. `source` None: the split only continues the flows of a checkpoint, whose
-    packets are `left`. `places`: the splits that it reads, itself among them, and `bases` the packets before each."""
+    packets are `left`. `places`: the splits that it reads, itself among them; `bases`: packets before their files."""
 
     source: LocatedSplit | None
     task: SplitTask
     places: dict[int, LocatedSplit] = field(default_factory=dict)
-    bases: dict[int, int] = field(default_factory=dict)
+    bases: dict[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[bytes, Seam] = field(default_factory=dict)
 
     @property

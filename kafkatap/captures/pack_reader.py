@@ -1,0 +1,186 @@
+"""`PackReader`: the packets of a pack, file by file, with a report on each file.
+
+Packets have numbers within the pack: (number of the file << FILE_BITS) + the number in that file, from 1. So a pack of
+one file has plain numbers. When it is known how many packets come before each file in the whole input (`bases`),
+`numbered` makes numbers over the whole input of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .capture_bytes import UnreadableBytes
+from .capture_reader import BLOCK_SIZE, CaptureReader, FileReport
+from .identity import capture_identity, missing_identity
+from .merge import SLACK_NS
+from .packs import Pack
+from .splits import Split, SplitReader
+
+Array = np.ndarray[Any, Any]
+#: A packet number, or an array of them.
+Numbers = TypeVar("Numbers", int, Array)
+
+FILE_BITS = 40
+_IN_FILE = (1 << FILE_BITS) - 1
+#: In place of the base of a file without packets: it is not read again.
+NO_PACKETS = -1
+
+
+def numbered(numbers: Numbers, bases: Sequence[int]) -> Numbers:
+    """Packet numbers of a pack as numbers over the whole input. `bases`: packets before each file."""
+    if isinstance(numbers, int):
+        return bases[numbers >> FILE_BITS] + (numbers & _IN_FILE)
+    found: Array = np.asarray(bases, np.int64)[numbers >> FILE_BITS] + (numbers & _IN_FILE)
+    return found
+
+
+@dataclass(slots=True)
+class FileRead:
+    """A file of a pack. `head_time`: of its first packet, None without packets. `capture`: its identity, 0 for a part
+    of a file that is not the first."""
+
+    report: FileReport
+    head_time: int | None = None
+    capture: int = 0
+
+
+class PackReader:
+    """Reads the files of a pack one after the other. `fill`, `buffer`, `packets`, `position` and `count` are those of
+    `CaptureReader`; a block has packets of one file, `file`.
+
+    Without `bases`, packets have numbers within the pack, and a file that cannot be opened is damaged. With `bases`
+    they have numbers over the whole input, files without packets are left out, and what cannot be opened raises
+    OSError. `exact`: where the first record begins, for a part of a file.
+    """
+
+    def __init__(
+        self,
+        pack: Pack,
+        exact: int | None = None,
+        bases: Sequence[int] | None = None,
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
+        self.file = -1
+        #: The files that were opened so far.
+        self.files: list[FileRead] = []
+        #: Whether each file so far began when the one before it was over.
+        self.is_in_order = True
+        self._pack = pack
+        self._exact = exact
+        self._bases = bases
+        self._block_size = block_size
+        self._reader: CaptureReader | None = None
+        self._latest: tuple[int, int, int] | None = None  # of the files so far: first and last time, number
+
+    def fill(self) -> bool:
+        """Read until packets[position:count] holds a packet; False at the end of the pack."""
+        while True:
+            if self._reader is not None and self._reader.fill():
+                if self.files[-1].head_time is None:
+                    self._note_first(self._reader.next_time())
+                return True
+            if not self._open_next():
+                return False
+
+    @property
+    def reader(self) -> CaptureReader:
+        """The reader of the current file."""
+        assert self._reader is not None, "call fill() first"
+        return self._reader
+
+    @property
+    def buffer(self) -> Array:
+        return self.reader.buffer
+
+    @property
+    def packets(self) -> Array:
+        return self.reader.packets
+
+    @property
+    def count(self) -> int:
+        return self.reader.count
+
+    @property
+    def position(self) -> int:
+        return self.reader.position
+
+    @position.setter
+    def position(self, value: int) -> None:
+        self.reader.position = value
+
+    # Of a part of a file, as of `SplitReader`.
+
+    @property
+    def begins(self) -> int | None:
+        return self._part.begins if self._part is not None else self._exact
+
+    @property
+    def ends(self) -> int | None:
+        return self._part.ends if self._part is not None else None
+
+    @property
+    def interfaces_read(self) -> bytes:
+        return self._part.interfaces_read if self._part is not None else b""
+
+    @property
+    def drops(self) -> dict[int, int]:
+        return self._part.drops if self._part is not None else {}
+
+    @property
+    def _part(self) -> SplitReader | None:
+        return self._reader if len(self._pack) == 1 and isinstance(self._reader, SplitReader) else None
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+    def _open_next(self) -> bool:
+        if self.file >= len(self._pack):
+            return False
+        self._end_file()
+        self.file += 1
+        while self._bases is not None and self.file < len(self._pack) and self._bases[self.file] == NO_PACKETS:
+            self.file += 1
+        if self.file >= len(self._pack):
+            return False
+        split = self._pack[self.file]
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = self._opened(split)
+        self._reader.number_from(1 + (self.file << FILE_BITS if self._bases is None else self._bases[self.file]))
+        self.files.append(FileRead(self._reader.report))
+        if self._bases is None and split.number == 0:
+            self.files[-1].capture = _identity(split)
+        return True
+
+    def _opened(self, split: Split) -> CaptureReader:
+        try:
+            return SplitReader(split, self._block_size, self._exact)
+        except OSError as error:
+            if self._bases is not None:
+                raise
+            return CaptureReader(split.path, self._block_size, UnreadableBytes(error))
+
+    def _note_first(self, time: int) -> None:
+        self.files[-1].head_time = time
+        number = self._pack[self.file].file
+        if self._latest is not None:
+            first, last, before = self._latest
+            self.is_in_order &= (first, before) < (time, number) and last <= time + SLACK_NS
+
+    def _end_file(self) -> None:
+        """Remember the times of the current file."""
+        if self._reader is not None and self.files[-1].head_time is not None:
+            assert self._reader.report.last is not None
+            self._latest = (self.files[-1].head_time, self._reader.report.last, self._pack[self.file].file)
+
+
+def _identity(split: Split) -> int:
+    try:
+        return capture_identity(split.path, split.size)
+    except OSError:
+        return missing_identity(split.path)
