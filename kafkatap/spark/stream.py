@@ -33,6 +33,7 @@ from .output.publication import open_publication
 from .output.report_files import write_report
 from .output.summing import report_of, sum_rows
 from .splits.checkpoint import Checkpoint
+from .splits.decode import sum_ledgers
 from .splits.task_rows import ReadOptions
 from .stream_batch import BatchOptions, read_batch
 from .stream_state import Commit, StateFolder, StreamState, batch_number, finished_number
@@ -158,7 +159,7 @@ def advance(spark: SparkSession | None, captures: Sequence[Arrival], batch: int,
     number = batch_number(batch)
     state = states.read(number)
     if state is None or not state.can_publish(options.out):
-        state = _read(spark, [c.path for c in captures], states.last(number) or StreamState(), number, options)
+        state = _read(spark, captures, states.last(number) or StreamState(), number, options)
         states.save(state)
     return _publish(state, options)
 
@@ -184,7 +185,7 @@ def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = 
 
 def _read(
     spark: SparkSession | None,
-    paths: Sequence[str],
+    captures: Sequence[Arrival],
     last: StreamState,
     number: int,
     options: StreamOptions,
@@ -193,12 +194,12 @@ def _read(
     """The state after a batch, whose rows are written but not published."""
     reading = BatchOptions(options.split_size, options.reading, options.strict)
     with open_publication(options.out) as publication:
-        batch = read_batch(spark, paths, last.checkpoint, reading, publication.writer, keep_open)
+        batch = read_batch(spark, captures, last.checkpoint, reading, publication, keep_open)
     names = tuple(name for name in TABLES if name != "records" or options.reading.records)
     damage = tuple(f"{info.path}: {info.damage}" for info in batch.files if info.damage)
     commit = Commit(
         batch.written, names, tuple(info.capture for info in batch.files), damage, tuple(batch.notes),
-        batch.bytes_read, has_kafka(batch.ledger),
+        batch.bytes_read, has_kafka(sum_ledgers(batch.ledgers.values())),
     )  # fmt: skip
     return StreamState(number, last.stream, batch.checkpoint, commit)
 
