@@ -62,7 +62,7 @@ class EndedConnections:
     def _made(self, part: Assembled, known: Array, ends: Array) -> Array:
         rows = np.zeros(len(known), CONNECTION_ROW)
         rows["connection"] = known["serial"]
-        for name in ("first", "last", "handshake_rtt_ns", "packets"):
+        for name in ("first", "last", "handshake_rtt_ns", "packets", "first_packet"):
             rows[name] = part.ended_rows[name]
         set_ends(rows, ends)
         for name in ("client_id", "software", "software_version", "protocol"):

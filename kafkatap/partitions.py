@@ -34,7 +34,6 @@ def date_of(day: int) -> str:
 
 def to_microseconds(table: Any) -> Any:
     """The same rows with all times in microseconds, the only unit that Spark reads."""
-    import pyarrow as pa
 
     return table.cast(in_microseconds(table.schema), safe=False)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 
 from ..analysis import UnreadableCaptureError
@@ -26,8 +26,9 @@ from .cluster.executors import checked, setup_error
 from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
 from .output.summing import report_of, sum_rows
+from .output.writing import CaptureIndex, TableWriter
 from .splits.checkpoint import Checkpoint
-from .splits.decode import sum_ledgers
+from .splits.decode import Ledger, sum_ledgers
 from .splits.located_split import LocatedSplit
 from .splits.plan import Corrections, Plan, make_plan
 from .splits.proof import prove
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from kafkatap.reports.model import Report
 
     from .cluster.shared_folders import SharedFolders
-    from .output.publish import Staging
 
 #: Called with the name of a stage and its number of tasks before it runs; returns a function to call at its end.
 Begin = Callable[[str, int], Callable[[], None]]
@@ -138,6 +138,17 @@ class Captures:
             first = self.checkpoint.sums.first
         return replace(self.options, selection=self.options.selection.at(first or 0))
 
+    @cached_property
+    def file_infos(self) -> list[FileInfo]:
+        """The files, in order."""
+        return self._surveyed.files(self.checkpoint.packets if self.checkpoint is not None else 0)
+
+    @property
+    def _capture_index(self) -> CaptureIndex:
+        """The captures in which rows can begin."""
+        earlier = self.checkpoint.captures if self.checkpoint is not None else ()
+        return CaptureIndex.of([*earlier, *((f.first_packet, f.packets, f.capture) for f in self.file_infos)])
+
     # ------------------------------------------------------------ plan
 
     @cached_property
@@ -145,16 +156,17 @@ class Captures:
         """The plan, proved by a run without rows."""
         return self.prove()
 
-    def prove(self, staging: Staging | None = None, counting: bool = False, by_topic: bool = False) -> ProvedPlan:
+    def prove(self, writer: TableWriter | None = None, counting: bool = False, by_topic: bool = False) -> ProvedPlan:
         """Run the plan until all its claims hold. Splits that no correction touches run once.
 
-        `staging`: write the rows of all tables there. `counting`, `by_topic`: count for reports, also by topic.
+        `writer`: write the rows of all tables with it. `counting`, `by_topic`: count for reports, also by topic.
         """
         options = replace(self.resolved, by_topic=by_topic)
         surveys = self._surveyed
+        captures = self._capture_index
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
-            task = self._task(plan, splits, options, staging=staging, counting=counting)
+            task = self._task(plan, splits, options, writer=writer, captures=captures, counting=counting)
             return self._results(task)
 
         def plan(corrections: Corrections) -> Plan:
@@ -215,7 +227,7 @@ class Captures:
         payload = ledger.get("payload bytes", {})
         total = payload.get("total", 0)
         return Context(
-            files=self._surveyed.files(self.checkpoint.packets if self.checkpoint is not None else 0),
+            files=self.file_infos,
             ledger=ledger,
             first=min((d.first for d in done if d.first is not None), default=None),
             last=max((d.last for d in done if d.last is not None), default=None),
@@ -223,6 +235,14 @@ class Captures:
             encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
             not_captured=sum(d.outcome.not_captured for d in done),
         )
+
+    def ledgers(self, planned: ProvedPlan) -> dict[int, Ledger]:
+        """The ledgers of a proved plan by capture; 0 stands for a split without one."""
+        found: dict[int, list[Ledger]] = {}
+        for result in planned.results.values():
+            for capture, ledger in result.outcome.ledgers.items():
+                found.setdefault(capture, []).append(ledger)
+        return {capture: sum_ledgers(ledgers) for capture, ledgers in found.items()}
 
     @property
     def notes(self) -> list[str]:
@@ -259,12 +279,13 @@ class ProvedPlan:
     def shared_connections(self) -> pa.Table:
         """The connections that several splits share, each as one row."""
         shared = [result.shared for result in self.results.values() if result.shared is not None]
-        return merged_rows([arrow_schema(TABLES["connections"]).empty_table(), *shared])
+        return merged_rows(shared or [arrow_schema(TABLES["connections"]).empty_table()])
 
     def connections(self) -> pa.Table:
         """The rows of all connections."""
         whole = [r.connections for r in self.results.values() if r.connections is not None]
-        return pa.concat_tables([self.shared_connections(), *whole])
+        names = arrow_schema(TABLES["connections"]).names
+        return pa.concat_tables([rows.select(names) for rows in (self.shared_connections(), *whole)])
 
     @property
     def bytes_followed(self) -> int:

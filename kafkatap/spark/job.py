@@ -1,4 +1,4 @@
-"""`run_job`, the work of `kafkatap spark`: it writes captures as folders of Parquet, and their reports.
+"""`run_job`, the work of `kafkatap spark`: it writes captures as tables, and their reports.
 
 Executors write the rows of tables where they decode them. They return file names, proofs, counts, and the rows of
 connections that splits share.
@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.tables import TABLES, files_table, ledger_table
+from kafkatap.reports.tables import TABLES
 
 from .captures import Captures, DamagedCaptureError
 from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
-from .output.publish import Publication, open_publication
+from .output.publication import DELTA, Publication, open_publication
 from .output.report_files import write_report
+from .output.run_tables import files_rows, ledger_rows
 from .output.summing import report_of
 from .splits.task_rows import ReadOptions
 
@@ -36,40 +37,43 @@ def run_job(
     options: ReadOptions | None = None,
     strict: bool = False,
     by: str = "api",
+    format: str = DELTA,
     watch: Watch = ignore,
 ) -> JobResult:
     """Write the tables and reports of captures (paths, folders, globs, URIs) to `out`.
 
-    Nothing in `out` changes before everything is written. DamagedInput if `strict` and a capture is damaged;
-    FileNotFoundError, UnreadableCaptureError and InUse as raised below.
+    No table changes before everything is written. DamagedInput if `strict` and a capture is damaged;
+    FileNotFoundError, UnreadableCaptureError and FolderInUse as raised below.
     """
     begin = _Stages(spark, watch)
     try:
         read = Captures(spark, captures, split_size, options or ReadOptions(), strict, begin)
-        with open_publication(out) as publication, shared_folders(read.paths, out) as read.folders:
+        with open_publication(out, format) as publication, shared_folders(read.paths, out) as read.folders:
             return _published(read, publication, by, watch)
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
 
 
 def _published(read: Captures, publication: Publication, by: str, watch: Watch) -> JobResult:
-    staging, options = publication.staging, read.options
-    proved = read.prove(staging, counting=True, by_topic=by == "topic")
+    options = read.options
+    proved = read.prove(publication.writer, counting=True, by_topic=by == "topic")
     context = read.context_of(proved)
     written = [file for result in proved.results.values() for file in result.written]
     shared = proved.shared_connections()
     if shared.num_rows:
-        written += staging.write("connections", shared, len(read.places))
-    files, ledger = files_table(context), ledger_table(context)
-    written += [*staging.write("files", files), *staging.write("ledger", ledger)]
+        written += publication.write("connections", shared)
+    files, ledger = files_rows(context.files), ledger_rows(read.ledgers(proved))
+    written += [*publication.write("files", files), *publication.write("ledger", ledger)]
     report = report_of(
         proved.counts(), proved.connections(), files, ledger, by=by, not_captured=context.not_captured,
         definitions=options.definitions, topic_names=proved.plan.topic_names, selected=options.selection.text,
     )  # fmt: skip
-    written += write_report(staging, report)
     names = [name for name in TABLES if name != "records" or options.records]
-    watch("publish", 0, len(written))
-    published = publication.publish(written, names, watch=lambda done, total: watch("publish", done, total))
+    published = publication.publish(
+        written, names, {info.capture for info in context.files},
+        watch=lambda done, total: watch("publish", done, total),
+    )  # fmt: skip
+    write_report(publication.out, report)
     return JobResult(
         published.rows, 2 * read.bytes_read, 0, published.files,
         [f"{info.path}: {info.damage}" for info in context.files if info.damage], report, proved.notes,

@@ -180,7 +180,8 @@ def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = 
         states.save(state)
     result = _publish(state, options)
     report = _report(state.checkpoint, options, by)
-    return replace(result, report=report, files_written=result.files_written + write_report(options.out, report))
+    write_report(options.out, report)
+    return replace(result, report=report)
 
 
 def _read(

@@ -17,7 +17,7 @@ from .splits.task_rows import DecodeInput, ReadOptions, SurveyInput, load, numbe
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .output.publish import Staging
+    from .output.writing import CaptureIndex, TableWriter
 
 
 def results_here(task: SurveyTask | DecodeTask) -> dict[int, Any]:
@@ -53,15 +53,16 @@ class SurveyTask:
 class DecodeTask:
     """Decodes splits. `inputs`: of DecodeInput, as of `dump`; `topic_names`: a mapping, as of `dump`.
 
-    `table`: yield the rows of this table. Otherwise yield one result for each split; with `staging`, write the rows of
-    all tables there before; with `counting`, count for reports.
+    `table`: yield the rows of this table. Otherwise yield one result for each split; with `writer`, write the rows of
+    all tables before, with the `captures` that they begin in; with `counting`, count for reports.
     """
 
     options: ReadOptions
     inputs: tuple[bytes, ...]
     topic_names: bytes
     table: str | None = None
-    staging: Staging | None = None
+    writer: TableWriter | None = None
+    captures: CaptureIndex | None = None
     counting: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,8 +73,8 @@ class DecodeTask:
         task, source = mine.task, mine.source
         reader = None if source is None else source.open(task.bases)
         try:
-            with_rows = self.table is not None or self.staging is not None
-            tables = SplitTables(self.options, self.table, self.staging)
+            with_rows = self.table is not None or self.writer is not None
+            tables = SplitTables(self.options, self.table, self.writer is not None)
             needed = self.options.selection.engine_options
             run = SplitRun(
                 task, mine.seams.cut, load(self.topic_names),
@@ -84,8 +85,9 @@ class DecodeTask:
             )  # fmt: skip
             if self.table is not None:
                 yield from tables.rows(run, reader)
-            elif self.staging is not None:
-                yield result_batch(task.split, tables.write(run, reader, self.staging))
+            elif self.writer is not None:
+                assert self.captures is not None
+                yield result_batch(task.split, tables.write(run, reader, self.writer, self.captures))
             else:
                 yield result_batch(
                     task.split, tables.count(run, reader) if self.counting else tables.prove(run, reader)

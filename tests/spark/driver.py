@@ -74,7 +74,7 @@ def run_and_kill(spark: Any, capture: str, out: str) -> list[int]:
     killed: list[int] = []
 
     def kill() -> None:
-        while not any(Path(out).glob("_temporary-*/exchanges/**/*.parquet*")):
+        while not any(Path(out).glob("exchanges/date=*/*.parquet")):
             time.sleep(0.02)
         pids = executors(os.getpid())
         if pids:

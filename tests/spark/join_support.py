@@ -27,6 +27,7 @@ from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.spark import tasks
 from kafkatap.spark.captures import Captures, ProvedPlan
 from kafkatap.spark.output.split_tables import SplitResult
+from kafkatap.spark.output.writing import CaptureIndex
 from kafkatap.spark.splits.located_split import LocatedSplit
 from kafkatap.spark.splits.plan import Corrections, Plan, make_plan
 from kafkatap.spark.splits.proof import prove
@@ -97,14 +98,28 @@ def packets_at_random(path: Path, count: int, seed: int) -> list[int]:
 
 
 class _Rows:
-    """Takes rows of tables as `publish.Staging` does."""
+    """Takes rows of tables as `writing.TableWriter` does."""
 
     def __init__(self) -> None:
         self.written: dict[int, list[tuple[str, pa.Table]]] = {}
 
-    def write(self, name: str, table: pa.Table, split: int = 0, part: int = 0, *where: Any) -> list[Any]:
-        self.written[split].append((name, table))
-        return []
+    def open(self, split: int, captures: CaptureIndex) -> _SplitRows:
+        return _SplitRows(self.written[split])
+
+
+class _SplitRows:
+    def __init__(self, rows: list[tuple[str, pa.Table]]) -> None:
+        self.written: list[Any] = []
+        self._rows = rows
+
+    def __enter__(self) -> _SplitRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, name: str, table: pa.Table) -> None:
+        self._rows.append((name, table.select([column.name for column in TABLES[name]])))
 
 
 @dataclass
@@ -151,8 +166,11 @@ class _Driver:
         self.plans.append(plan)
         self.rows.written.update({split: [] for split in splits})
         inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.surveyed.places))
-        staging: Any = self.rows
-        return tasks.results_here(tasks.DecodeTask(self.options, inputs, dump(plan.topic_names), staging=staging))
+        writer: Any = self.rows
+        task = tasks.DecodeTask(
+            self.options, inputs, dump(plan.topic_names), writer=writer, captures=CaptureIndex.of([(1, 1, 1)])
+        )
+        return tasks.results_here(task)
 
 
 def _pack(split: Split | Pack) -> Pack:
@@ -187,7 +205,8 @@ def join(
     parts: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
     for name, table in (pair for written in driver.rows.written.values() for pair in written):
         parts[name].append(table)
-    parts["connections"].append(proved.shared_connections())
+    names = [column.name for column in TABLES["connections"]]
+    parts["connections"].append(proved.shared_connections().select(names))
     parts["files"], parts["ledger"] = [files_table(context)], [ledger_table(context)]
     tables = {
         name: pa.concat_tables(found) if found else arrow_schema(TABLES[name]).empty_table()

@@ -64,7 +64,7 @@ def test_all_options() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (["a"], "required: --out"), (["--out", "t"], "required: CAPTURES"),
+        (["a"], "required: --out"), (["a", "--out", "t", "--format", "csv"], "invalid choice"),
         (["a", "--out", "t", "--split-size", "0"], "is not a size above zero"),
         (["a", "--out", "t", "--split-size", "64x"], "is not a size above zero"),
         (["a", "--out", "t", "--conf", "spark.a"], "is not a setting"),
@@ -177,12 +177,23 @@ def test_a_master_that_is_none(java: None, tmp_path: Path) -> None:
     assert line_of(done).startswith("moon: there is no such master (local[*], ")
 
 
-def test_an_output_that_is_in_use(tmp_path: Path) -> None:
-    from kafkatap.spark.output.publish import open_publication
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "CAPTURES are missing (only --compact needs none)"),
+        ((SAMPLE, "--compact"), "--compact changes the tables in --out and reads no captures"),
+        (("--compact",), "out: there are no Delta tables"),
+        ((SAMPLE, "--format", "parquet", "--checkpoint", "c"), "--checkpoint needs Delta tables (--format delta)"),
+    ],
+)
+def test_options_that_do_not_fit_together(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    assert line_of(kafkatap("spark", *arguments, "--out", "out", cwd=tmp_path)) == said
 
-    with open_publication(str(tmp_path), "other"):
-        done = kafkatap("spark", SAMPLE, "--out", tmp_path)
-    assert "is being written by run other" in line_of(done)
+
+def test_an_output_that_is_in_use(tmp_path: Path) -> None:
+    (tmp_path / "_SUCCESS").touch()
+    done = kafkatap("spark", SAMPLE, "--out", tmp_path)
+    assert "has the tables of a run with --format parquet" in line_of(done)
 
 
 # ---------------------------------------------------------------- jobs
@@ -194,15 +205,15 @@ def call(*arguments: str | Path) -> int:
 
 
 def visible(out: Path) -> set[str]:
-    return {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file() and p.name != "_lock"}
+    return {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()}
 
 
 def rows(out: Path, table: str) -> list[dict[str, Any]]:
-    """What lies in a table's folder, without its partitions' columns, in a definite order."""
-    import pyarrow.dataset as ds
+    """The rows of a table in its declared columns, in a definite order."""
+    from kafkatap.spark.output.delta import read_table
 
-    names = [column.name for column in TABLES[table]]
-    return sorted(ds.dataset(str(out / table), partitioning="hive").to_table(names).to_pylist(), key=repr)
+    found = read_table(str(out), table, [column.name for column in TABLES[table]])
+    return sorted(found.to_pylist(), key=repr)
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +250,6 @@ def test_the_tables_are_those_of_one_process(tables: Path) -> None:
     for name in names:
         assert found[name] == expected[name], name
     assert len(rows(tables, "records")) > 0
-    assert not list(tables.glob("_temporary-*"))
 
 
 def test_the_reports_lie_beside_the_tables(tables: Path) -> None:
@@ -251,11 +261,9 @@ def test_the_reports_lie_beside_the_tables(tables: Path) -> None:
 
 def test_again_it_gives_the_same(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {name: rows(tables, name) for name in ("exchanges", "results", "connections", "records", "ledger")}
-    names = visible(tables)
     assert call(SAMPLE, "--out", tables, "--records", "--json", "--progress") == 0
     output = capsys.readouterr()
     assert {name: rows(tables, name) for name in before} == before
-    assert visible(tables) == names
     assert json.loads(output.out) == json.loads((tables / "report.json").read_text())
     lines = output.err.splitlines()
     stages = ["survey", "decode", "publish"]

@@ -10,15 +10,19 @@ from ..values import parse_count, parse_duration, parse_setting, parse_size
 #: The value of --progress: progress as lines. True and False are those of a terminal.
 LINES = "lines"
 
+#: How tables are written.
+FORMATS = ("delta", "parquet")
+
 DESCRIPTION = (
-    "Decode captures on Spark, write the tables as folders of Parquet, and print the report. A second run "
-    "replaces the rows of the first. A run that fails leaves the tables unchanged."
+    "Decode captures on Spark, write Delta tables, and print the report. A second run over the same captures replaces "
+    "their rows. A run that fails leaves the tables unchanged."
 )
 EXAMPLES = """\
 examples:
   kafkatap spark captures/ --out tables
   kafkatap spark 'captures/2026-11-*/*.pcap.zst' --out tables --records
   kafkatap spark 's3://captures/broker-*/**/*.pcapng' --out s3://tables/kafka --master spark://head:7077
+  kafkatap spark --out tables --compact
   kafkatap spark captures/ --out tables --json | jq .reports.latency
   spark-submit --master yarn "$(python -m kafkatap.spark --path)" hdfs:///captures --out hdfs:///tables
 
@@ -33,14 +37,20 @@ exit codes:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     parser.add_argument(
-        "captures", nargs="+", metavar="CAPTURES",
+        "captures", nargs="*", metavar="CAPTURES",
         help="files, folders and globs (in quotes: * ? [...] **), local or s3://, gs://, hdfs://; pcap or pcapng, "
         "also .gz and .zst",
     )  # fmt: skip
     what = parser.add_argument_group("input and tables")
     what.add_argument("--out", required=True, metavar="DIR",
-                      help="folder of the tables, partitioned by date, hour and broker; local or s3://, gs://, "
-                      "hdfs://; partitions without new rows stay")  # fmt: skip
+                      help="folder of the tables; local or s3://, gs://, abfss://, hdfs://. The rows of these captures "
+                      "from earlier runs are replaced, and all other rows stay")  # fmt: skip
+    what.add_argument("--format", choices=FORMATS, default="delta",
+                      help="delta: Delta tables, to which any number of runs can write; parquet: plain Parquet, in "
+                      "a folder for this run alone (default: delta)")  # fmt: skip
+    what.add_argument("--compact", action="store_true",
+                      help="read no captures; join the small files of the Delta tables in --out, and delete files that "
+                      "no table has used for a week")  # fmt: skip
     what.add_argument("--records", action="store_true",
                       help="also write the records that were produced and fetched, which may be "
                       "confidential")  # fmt: skip

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +22,7 @@ from ...selection import Selection, selection_of
 from ...spark.cluster.interrupts import interruptible
 from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
-from ...spark.output.folders import Folder
-from ...spark.output.locks import locked
-from ...spark.output.publish import PARTITIONED, is_half_published
+from ...spark.output.publication import DELTA, PARQUET, check_folder
 from ...spark.stages import watching
 from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
@@ -44,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     """Carry out `kafkatap spark`; return its exit code."""
     store.verbose = options.verbose > 0
     try:
+        if options.compact:
+            return _compact(options)
         definitions = chosen_definitions(options)
         selection = selection_of(options, definitions)
         _check(options)
@@ -51,34 +50,32 @@ def run(options: argparse.Namespace) -> int:
         _write(options, result)
     except KeyboardInterrupt:
         complain("interrupted")
-        return _ended(options, INTERRUPTED)
+        return INTERRUPTED
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
-        return _ended(options, refuse(error))
+        return refuse(error)
     except (SetupError, DamagedInput, UnreadableCaptureError) as error:
-        return _ended(options, _refuse_lines(str(error)))
+        return _refuse_lines(str(error))
     except Exception as error:
         if not _is_spark_s(error):
             raise
         from ...spark.cluster.failures import explain
 
-        return _ended(options, _refuse_lines(explain(error)))
+        return _refuse_lines(explain(error))
     return _conclude(options, result, selection)
-
-
-def _ended(options: argparse.Namespace, code: int) -> int:
-    """Report tables that are published in part. Return the exit code."""
-    with suppress(OSError):
-        if is_half_published(options.out):
-            complain(f"{options.out} is published in part; the next run with this --out completes it first")
-    return code
 
 
 def _check(options: argparse.Namespace) -> None:
     """Check the options before Spark starts."""
     if find_spec("pyspark") is None:
         raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}")
+    if not options.captures:
+        raise ValueError("CAPTURES are missing (only --compact needs none)")
+    if options.format == DELTA:
+        _require_deltalake()
+    if options.checkpoint is not None and options.format == PARQUET:
+        raise ValueError("--checkpoint needs Delta tables (--format delta)")
     if options.checkpoint is None and (options.follow or options.finish):
         raise ValueError("--follow and --finish need --checkpoint DIR")
     if options.follow and options.finish:
@@ -91,10 +88,25 @@ def _check(options: argparse.Namespace) -> None:
         found = expand(options.captures)
         if options.verbose:
             complain(f"{len(found):,} captures")
-    folder = Folder(options.out)
-    folder.make()
-    with locked(folder, "none"):
-        pass  # fails if another run writes to it; the job takes its own lock
+    check_folder(options.out, options.format)
+
+
+def _require_deltalake() -> None:
+    if find_spec("deltalake") is None:
+        raise SetupError(f"Delta tables need deltalake for {sys.executable}: {install_command('spark')}")
+
+
+def _compact(options: argparse.Namespace) -> int:
+    """Carry out --compact; return the exit code."""
+    if options.captures:
+        raise ValueError("--compact changes the tables in --out and reads no captures")
+    _require_deltalake()
+    from ...spark.output.compaction import compact
+
+    for done in compact(options.out):
+        deleted = f", {done.deleted:,} old files deleted" if done.deleted else ""
+        complain(f"{done.table}: {done.before:,} files became {done.after:,}{deleted}")
+    return DONE
 
 
 def _run(options: argparse.Namespace, definitions: Definitions | None, selection: Selection) -> JobResult:
@@ -130,7 +142,7 @@ def _job(
         return _follow(session, options, reading)
     return run_job(
         session, options.captures, options.out, split_size=options.split_size, options=reading, strict=options.strict,
-        by=options.by, watch=watch,
+        by=options.by, format=options.format, watch=watch,
     )  # fmt: skip
 
 
@@ -182,7 +194,7 @@ def _conclude(options: argparse.Namespace, result: JobResult, selection: Selecti
 
 def summary(result: JobResult, out: str) -> list[str]:
     """A summary of a job, in two lines."""
-    rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items() if name in PARTITIONED)
+    rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items() if name not in ("files", "ledger"))
     part = f" ({share(result.bytes_shuffled / result.bytes_read)})" if result.bytes_read else ""
     return [
         f"read {size(result.bytes_read)}, shuffled {size(result.bytes_shuffled)}{part}",

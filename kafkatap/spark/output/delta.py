@@ -8,9 +8,11 @@ files that are still there is kept.
 from __future__ import annotations
 
 import random
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -51,12 +53,27 @@ def table_schema(table: str) -> pa.Schema:
     return schema if table in UNPARTITIONED else schema.append(pa.field("date", pa.date32(), nullable=False))
 
 
+@contextmanager
+def naming_table(out: str, table: str) -> Iterator[None]:
+    """Raise errors of deltalake as OSErrors that name the table."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        if isinstance(error, OSError) and (error.errno is not None or out in str(error)):
+            raise
+        text = " ".join(re.sub(r"\x1b\[\d*m|↳", "", str(error)).split())
+        raise OSError(f"{out}/{table}: {text}") from error
+
+
 def is_delta(out: str, table: str) -> bool:
     """Whether there is a Delta table."""
     from deltalake import DeltaTable
 
     uri, options = delta_location(out, table)
-    return bool(DeltaTable.is_deltatable(uri, options))
+    with naming_table(out, table):
+        return bool(DeltaTable.is_deltatable(uri, options))
 
 
 def open_table(out: str, table: str) -> DeltaTable:

@@ -28,7 +28,8 @@ _ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ActiveFile:
-    """A committed file of a table. `path`: below the table. `least`, `most`: the range of its captures, None: unknown."""
+    """A committed file of a table. `path`: below the table. `least`, `most`: the range of its captures; None:
+    unknown."""
 
     path: str
     size: int

@@ -23,8 +23,7 @@ _SUMS = tuple(n for n in _NAMES if n not in {"protocol", _FIRST, _RTT, _KNOWN, *
 
 
 def merged_rows(tables: Sequence[pa.Table]) -> pa.Table:
-    """One row for each connection. All tables have the schema of the first one; columns beside those of `connections`
-    are taken from the latest row."""
+    """One row for each connection. All tables have the schema of the first one, which may have `capture`."""
     import pyarrow as pa
 
     whole = pa.concat_tables(tables).combine_chunks()
@@ -51,6 +50,10 @@ def _merged(name: str, rows: pa.Table, groups: _Groups) -> Any:
     if name == _FIRST:
         firsts = np.minimum.reduceat(column.cast("int64").to_numpy(), groups.starts)
         return pa.array(firsts).cast(column.type)
+    if name == "capture":  # that of the first packet
+        times = rows[_FIRST].cast("int64").to_numpy()
+        firsts = np.repeat(np.minimum.reduceat(times, groups.starts), groups.lengths)
+        return column.take(groups.latest(pa.array(times == firsts)))
     if name == _RTT:
         return column.take(groups.latest(column.is_valid()))
     if name == "protocol":
@@ -67,6 +70,7 @@ class _Groups:
         self.starts = starts
         self._lasts = np.concatenate((starts[1:], [count])) - 1
         self._rows = np.arange(count)
+        self.lengths = self._lasts - starts + 1
 
     def latest(self, condition: Any = None) -> Any:
         """The last row of each group for which a condition holds, or else the last row."""
@@ -77,20 +81,3 @@ class _Groups:
         holds = condition.fill_null(False).to_numpy(zero_copy_only=False)
         found = np.maximum.reduceat(np.where(holds, self._rows, -1), self.starts)
         return pa.array(np.where(found >= 0, found, self._lasts))
-
-
-def read_connections(out: str, names: Sequence[str]) -> pa.Table:
-    """The rows of some files of the table `connections`, with its declared schema."""
-    import io
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from kafkatap.reports.tables import arrow_schema
-
-    from .folders import Folder
-
-    folder = Folder(out)
-    schema = arrow_schema(TABLES["connections"])
-    found = [pq.read_table(io.BytesIO(folder.read(name) or b"")).cast(schema) for name in names]
-    return pa.concat_tables([schema.empty_table(), *found])

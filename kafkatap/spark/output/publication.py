@@ -116,11 +116,13 @@ class Publication:
 
     def _commit(self, changes: Sequence[TableChanges], watch: Watch) -> None:
         for change in changes:
-            change.prepare()
+            with delta.naming_table(self.out, change.table):
+                change.prepare()
         self._is_committing = True
         for done, change in enumerate(changes):
             watch(done, len(changes))
-            change.commit()
+            with delta.naming_table(self.out, change.table):
+                change.commit()
         self._is_committing = False
         watch(len(changes), len(changes))
 

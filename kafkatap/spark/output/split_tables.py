@@ -22,12 +22,12 @@ from kafkatap.reports.batch import Batch, as_results, error_counts
 from kafkatap.reports.counting.count_rows import rows_of_counts
 from kafkatap.reports.counting.counts import ReportCounts
 
-from ...partitions import broker_names, exchange_times, to_microseconds
+from ...partitions import to_microseconds
 from ..splits.checkpoint import OpenFlow
 from ..splits.decode import Outcome, SplitRun
 from ..splits.open_flows import open_flows
 from ..splits.task_rows import ReadOptions
-from .publish import Staging, Written
+from .writing import CaptureIndex, TableWriter, Written, with_capture
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,14 +66,14 @@ class SplitTables:
         self,
         options: ReadOptions,
         table: str | None,
-        staging: Staging | None,
+        is_writing: bool = False,
     ) -> None:
         from kafkatap.dissector.programs.loading import load_programs
 
         self._options = options
         self._table = table
         self._collector: RecordCollector | None = None
-        if table == "records" or (staging is not None and options.records):
+        if table == "records" or (is_writing and options.records):
             self._collector = RecordCollector(load_programs("records", options.definitions))
         self.inspectors: list[Inspector] = [] if self._collector is None else [self._collector]
 
@@ -85,23 +85,21 @@ class SplitTables:
             if name == self._table:
                 yield from to_microseconds(table).to_batches()
 
-    def write(self, run: SplitRun, reader: PackReader | None, staging: Staging) -> SplitResult:
+    def write(
+        self, run: SplitRun, reader: PackReader | None, writer: TableWriter, captures: CaptureIndex
+    ) -> SplitResult:
         """Write the rows of all tables, and count for reports."""
-        split = run.task.split
         counts = ReportCounts(by_topic=self._options.by_topic)
         result = SplitResult(run.outcome)
-        partitions = _ExchangePartitions()
-        made = self._made(run, reader, {"exchanges", "results", "connections"}, counts)
-        for part, (name, table) in enumerate(made):
-            if name == "connections":
-                result.shared, result.connections = run.split_shared(table)
-                table = result.connections
-            if name == "exchanges":
-                partitions.add(table)
-            if name in ("results", "records"):
-                result.written += staging.write(name, table, split, part, *partitions.of(table))
-            else:
-                result.written += staging.write(name, table, split, part)
+        with writer.open(run.task.split, captures) as files:
+            for name, table in self._made(run, reader, {"exchanges", "results", "connections"}, counts):
+                if name == "connections":
+                    first_packets = run.engine.connections["first_packet"]
+                    table = with_capture(table, captures.captures_of(first_packets))
+                    result.shared, result.connections = run.split_shared(table)
+                    table = result.connections
+                files.write(name, table)
+        result.written = files.written
         result.counts = rows_of_counts(counts, run.engine)
         result.open_flows = _open_flows(run)
         return self._filled(result, run)
@@ -237,32 +235,3 @@ class _SpilledRecords:
             table = table.filter(pc.is_in(table["exchange"], kept))
             if table.num_rows:
                 yield table
-
-
-class _ExchangePartitions:
-    """The time and the broker of each exchange, which place the rows of other tables."""
-
-    def __init__(self) -> None:
-        self._numbers: list[Array] = []
-        self._times: list[Array] = []
-        self._brokers: list[Any] = []
-        self._sorted: tuple[Array, Array, Any] | None = None
-
-    def add(self, exchanges: pa.Table) -> None:
-        self._numbers.append(exchanges["exchange"].to_numpy())
-        self._times.append(exchange_times(exchanges))
-        self._brokers.append(broker_names(exchanges).cast("string"))
-        self._sorted = None
-
-    def of(self, rows: pa.Table) -> tuple[Array, Any]:
-        """The times and the brokers of the exchanges that these rows belong to."""
-        import pyarrow as pa
-
-        if self._sorted is None:
-            numbers = np.concatenate(self._numbers)
-            order = np.argsort(numbers, kind="stable")
-            brokers = pa.chunked_array(self._brokers).combine_chunks().take(pa.array(order))
-            self._sorted = numbers[order], np.concatenate(self._times)[order], brokers
-        numbers, times, brokers = self._sorted
-        at = np.searchsorted(numbers, rows["exchange"].to_numpy())
-        return times[at], brokers.take(pa.array(at))

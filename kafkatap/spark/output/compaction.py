@@ -1,0 +1,46 @@
+"""`compact`: join the small files of Delta tables, and delete files that no table refers to any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kafkatap.reports.tables import TABLES
+
+from .delta import is_delta, naming_table, open_table
+
+#: Files are joined up to this size.
+TARGET_SIZE = 128 << 20
+#: Files without a table are deleted when they are this old: readers and runs may still use younger ones.
+RETENTION_HOURS = 168
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What became of a table. `before`, `after`: its files; `deleted`: files that were deleted."""
+
+    table: str
+    before: int
+    after: int
+    deleted: int
+
+
+def compact(out: str, retention_hours: int = RETENTION_HOURS) -> Iterator[Compacted]:
+    """Compact each Delta table below `out`. Runs may go on meanwhile.
+
+    FileNotFoundError if there is no table; OSError if the store cannot be changed or if another run was faster.
+    """
+    tables = [table for table in TABLES if is_delta(out, table)]
+    if not tables:
+        raise FileNotFoundError(f"{out}: there are no Delta tables")
+    for table in tables:
+        with naming_table(out, table):
+            delta = open_table(out, table)
+            before = len(delta.file_uris())
+            delta.optimize.compact(target_size=TARGET_SIZE)
+            delta = open_table(out, table)
+            # A full vacuum also finds what failed attempts of tasks left.
+            deleted = delta.vacuum(
+                retention_hours, dry_run=False, enforce_retention_duration=retention_hours >= RETENTION_HOURS, full=True
+            )
+            yield Compacted(table, before, len(delta.file_uris()), len(deleted))
