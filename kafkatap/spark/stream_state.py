@@ -102,11 +102,11 @@ class StateFolder:
 
     def sizes(self) -> Mapping[int, int]:
         """The bytes of each state, by its number."""
-        sizes = self._folder.sizes(_STATES)
-        return {int(name.rpartition("-")[2]): size for name, size in sizes.items() if not name.endswith(".part")}
+        sizes = sorted(self._folder.sizes(_STATES).items())
+        return {int(name.rpartition("-")[2]): size for name, size in sizes if not name.endswith(".part")}
 
     def _numbers(self) -> list[int]:
-        return sorted(self.sizes())
+        return list(self.sizes())
 
 
 def _name(number: int) -> str:
