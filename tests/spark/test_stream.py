@@ -21,9 +21,11 @@ pytest.importorskip("pyspark")
 
 from kafkatap.captures.identity import capture_identity, missing_identity
 from kafkatap.partitions import to_microseconds
+from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.tables import TABLES
 from kafkatap.spark.arrival_log import Arrival, ArrivalLog
 from kafkatap.spark.output.delta import read_table
+from kafkatap.spark.output.late_names import NameTopics
 from kafkatap.spark.output.summing import sum_rows
 from kafkatap.spark.splits.task_rows import ReadOptions
 from kafkatap.spark.stream import StreamOptions, advance, finish_stream, run_stream, start_stream
@@ -384,3 +386,22 @@ def test_a_driver_that_is_killed(spark: SparkSession, arrived: list[str], tmp_pa
     result = run_stream(spark, [folder], options, finish=True, quiet=3_600, lateness=3_600)
     assert result.report is not None
     _assert_same(options, arrived)
+
+
+def test_names_that_come_late() -> None:
+    """Rows of a topic that had no name when they were written have it in the end."""
+    raw, other = (bytes(15) + bytes([n]) for n in (7, 8))
+    known, unknown = uuid_text(raw) or "", uuid_text(other) or ""
+    names = NameTopics.of({raw: b"orders"})
+
+    def named(table: str, rows: pa.Table, column: str) -> list[Any] | None:
+        changed = names.apply(table, rows)
+        return None if changed is None else changed[column].to_pylist()
+
+    results = pa.table({"topic": [None, None, "kept", known], "topic_id": [known, unknown, known, known]})
+    assert named("results", results, "topic") == ["orders", None, "kept", "orders"]
+    assert named("results", results.slice(1, 2), "topic") is None
+    exchanges = pa.table({"topics": pa.array([["x"], [known, "a"], [], [unknown]], pa.list_(pa.string()))})
+    assert named("exchanges", exchanges, "topics") == [["x"], ["orders", "a"], [], [unknown]]
+    assert named("exchanges", exchanges.slice(1), "topics") == [["orders", "a"], [], [unknown]]
+    assert named("exchanges", exchanges.slice(2), "topics") is None
