@@ -405,3 +405,20 @@ def test_names_that_come_late() -> None:
     assert named("exchanges", exchanges, "topics") == [["x"], ["orders", "a"], [], [unknown]]
     assert named("exchanges", exchanges.slice(1), "topics") == [["orders", "a"], [], [unknown]]
     assert named("exchanges", exchanges.slice(2), "topics") is None
+
+
+def test_topics_that_get_their_names_in_a_later_batch(samples: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.pcap"
+    whole.write_bytes(read_bytes(samples / "apache-4.3.pcap.zst"))
+    paths = sorted(rotate(whole, tmp_path / "captures", [60]), key=_first_time)  # before the first Metadata response
+    stream = Stream(_options(tmp_path))
+    stream.read(paths[:1])
+    states = StateFolder(stream.options.checkpoint)
+    unnamed = states.last().checkpoint.unnamed  # type: ignore[union-attr]
+    assert unnamed
+    assert pc.all(pc.is_null(_published(stream.options.out)["results"]["topic"])).as_py()
+    stream.read(paths[1:])
+    _, rest = states.last(), finish_stream(None, stream.options)
+    assert rest.report is not None
+    assert not states.last().checkpoint.unnamed & unnamed  # type: ignore[union-attr]
+    _assert_same(stream.options, paths)
