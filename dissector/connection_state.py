@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 #: Strings of a connection.
 NAMES = ("client_id", "software", "software_version", "mechanism")
 _REQUEST = (
-    "correlation_id", "api_key", "api_version", "request_first", "request_last", "request_packet_first",
+    "key", "correlation_id", "api_key", "api_version", "request_first", "request_last", "request_packet_first",
     "request_packet_last", "request_bytes", "request_status", "request_problem_at", "acks", "max_wait_ms", "min_bytes",
 )  # fmt: skip
 _REQUEST_NAMES = ("client_id", "client_software", "client_software_version", "request_problem")
@@ -36,7 +36,7 @@ _AHEAD = (
 )  # fmt: skip
 _AHEAD_NOT_BROKER = ("ahead_late", "ahead_mute", "ahead_hol_throttle_wait", "ahead_hol_poll_wait", "ahead_polls")
 _STREAM = ("mode", "frame_size", "kept", "passed", "seen", "used", "is_broken", "doubt")
-_SEGMENT = ("offset", "ts", "packet", "length", "captured", "starts_chunk")
+_SEGMENT = ("offset", "ts", "packet", "seq", "length", "captured", "starts_chunk")
 
 
 class ConnectionTables(Protocol):
@@ -64,7 +64,7 @@ class ConnectionFacts:
 
     `client`: the direction that sends requests, -1 unknown. `protocol`: PROTOCOL_*. `answers_at_once`: KIP-219, 1 yes,
     0 no, -1 unknown. `head`: the packet of the first answered exchange, or that showed that it is TLS or foreign; 0.
-    `not_kafka_since`: the packet of its 16th chunk without Kafka; 0.
+    `not_kafka_since`: the packet of its 16th chunk without Kafka; 0. `key`: the connection's key in tables.
     """
 
     serial: int
@@ -77,6 +77,7 @@ class ConnectionFacts:
     mechanism: bytes | None = None
     head: int = 0
     not_kafka_since: int = 0
+    key: int = 0
 
 
 def facts_of(tables: ConnectionTables, connection: int) -> ConnectionFacts:
@@ -85,12 +86,12 @@ def facts_of(tables: ConnectionTables, connection: int) -> ConnectionFacts:
     texts = {name: _text(tables, row[name]) for name in NAMES}
     return ConnectionFacts(
         int(row.serial), int(row.client), int(row.protocol), int(row.answers_at_once), head=int(row.head),
-        not_kafka_since=int(row.not_kafka_since), **texts,
+        not_kafka_since=int(row.not_kafka_since), key=int(row.key), **texts,
     )  # fmt: skip
 
 
 def set_facts(tables: ConnectionTables, connection: int, facts: ConnectionFacts) -> None:
-    """Write the facts of a connection that began earlier to its row. The START chunk sets its serial."""
+    """Write the facts of a connection that began earlier to its row. The START chunk sets its serial and its key."""
     row = tables.connections[connection]
     row.client = facts.client
     # Nobody knows where its frames begin, so Kafka has to be found again.
@@ -113,11 +114,11 @@ def state_of(tables: ConnectionTables, connection: int) -> tuple[Any, ...]:
     """All that later packets can depend on, as plain values: the same for the same packets, whatever came before."""
     row = tables.connections[connection]
     if row.protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN):
-        return int(row.protocol), int(row.client)
+        return int(row.protocol), int(row.client), int(row.key)
     streams = tables.streams[2 * connection : 2 * connection + 2]
     slots = list(waiting_slots(tables, connection))
     return (
-        *(int(row[name]) for name in ("protocol", "client", "raw_sasl", "answers_at_once", "previous_response")),
+        *(int(row[name]) for name in ("key", "protocol", "client", "raw_sasl", "answers_at_once", "previous_response")),
         int(row.mute_end) if row.mute_end > row.previous_response else None,  # else it is over
         _ahead(tables, row, slots),
         int(row.tls_records) if row.protocol == PROTOCOL_UNKNOWN else None,
@@ -156,7 +157,7 @@ def _stream(tables: ConnectionTables, stream: Any) -> tuple[Any, ...]:
         number = int(segment.next)
     return (
         *(int(stream[name]) for name in _STREAM),
-        (int(stream.first), int(stream.packet_first)) if stream.passed else None,
+        (int(stream.first), int(stream.packet_first), int(stream.seq_first)) if stream.passed else None,
         int(stream.retry) if stream.mode != STREAM_IN_SYNC else None,
         tuple(segments),
         _digest(tables.pool[stream.buffer : stream.buffer + stream.used]),

@@ -30,8 +30,9 @@ WAITS = (*FETCHES, 11, 14)
 
 #: A request with its response, or one without the other. -1 bytes: there is no such frame.
 EXCHANGE = record_dtype(
-    ("exchange", "i8"),
-    ("connection", "i8"),
+    ("exchange", "i8"),  # its number in this run
+    ("key", "i8"),  # the same in every run
+    ("connection", "i8"),  # the connection's key
     ("request_first", "i8"),
     ("request_last", "i8"),
     ("response_first", "i8"),

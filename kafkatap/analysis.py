@@ -234,7 +234,8 @@ class Analysis:
 
         exchanges, (results, topics), context = self._whole
         self.__dict__.setdefault("context", context)  # so that no other table reads the captures again
-        return exchanges_table(exchanges, error_counts(results), topics, context), results_table(results, context)
+        made = exchanges_table(exchanges, error_counts(results), topics, context)
+        return made, results_table(results, exchanges, context)
 
     def _engine(self, **options: Any) -> Any:
         from .engine import Engine

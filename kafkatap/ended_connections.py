@@ -61,7 +61,7 @@ class EndedConnections:
 
     def _made(self, part: Assembled, known: Array, ends: Array) -> Array:
         rows = np.zeros(len(known), CONNECTION_ROW)
-        rows["connection"] = known["serial"]
+        rows["connection"] = known["key"]
         for name in ("first", "last", "handshake_rtt_ns", "packets", "first_packet"):
             rows[name] = part.ended_rows[name]
         set_ends(rows, ends)

@@ -22,7 +22,7 @@ def write_tables(folder: Path, batches: list[Batch], run: Run, context: Context)
         "exchanges": tables.exchanges_table(
             exchanges, error_counts(results), joined([as_results(run.engine.topics), results], RESULT), context
         ),
-        "results": tables.results_table(results, context),
+        "results": tables.results_table(results, exchanges, context),
         "connections": tables.connections_table(context.connections, context),
         "files": tables.files_table(context),
         "ledger": tables.ledger_table(context),

@@ -78,7 +78,7 @@ def cache_root() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "kafkatap"
 
 
-def _open_root() -> Path:
+def open_root() -> Path:
     """Return `cache_root`, created if it is missing.
 
     If it cannot be written, and KAFKATAP_CACHE is not set, return a folder of this user among the temporary files:
@@ -199,7 +199,7 @@ def built(modules: Sequence[str], **settings: str) -> Path | None:
 
 
 def _kept(name: str, modules: Sequence[str], settings: dict[str, str], build: bool = True) -> Path | None:
-    root = _open_root()
+    root = open_root()
     if not trusted(root):
         _note(f"{root} is not this user's alone (mode 0700 wanted); compiled kernels are not kept", always=True)
         return None
@@ -232,6 +232,9 @@ def compile_into(folder: Path, modules: Sequence[str], **settings: str) -> None:
     """Compile the kernels of some modules into a folder, in a child process. `settings`: numba's, NUMBA_CPU_NAME …"""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
     environment["OPENBLAS_NUM_THREADS"] = "1"  # the child forks
+    root = str(Path(__file__).absolute().parents[2])
+    if Path(root).name not in ("site-packages", "dist-packages"):  # a checkout: the child compiles this one
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
     subprocess.run(
         [sys.executable, "-P", "-m", "kafkatap.kernels.build", str(folder), *modules],  # -P: not from this directory
         check=True,

@@ -20,6 +20,7 @@ from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.table import take_row
 
 from .dtypes import ACK, CHUNK_START, OPENING_HINT, OPENING_SYN, OPENING_UNKNOWN, ROW_OPEN, RST, SYN
+from .flows import connection_key
 from .listeners import known_client
 from .stream_tables import add_chunk, distance
 
@@ -118,6 +119,7 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
     _reset_direction(t.directions[2 * c + 1])
     chunk = add_chunk(t, CHUNK_START, 2 * c + max(client, np.int64(0)), segment.ts, segment.packet)
     chunk.at = row.serial
+    chunk.length = connection_key(flow, segment.ts)
     chunk.opening = opening
     return c
 

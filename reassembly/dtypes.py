@@ -139,8 +139,10 @@ HELD = record_dtype(
 
 #: What reassembly emits for each connection, in order:
 #:
-#: * START. `at` is the connection's serial number, `opening` how its client is known, `direction` the client's.
-#: * DATA: `length` bytes on the wire. The first `captured` of them lie at `at` in the block or in the held pool.
+#: * START. `at` is the connection's serial number, `length` its key (`flows.connection_key`), `opening` how its client
+#:   is known, `direction` the client's.
+#: * DATA: `length` bytes on the wire, from sequence number `seq` on. The first `captured` of them lie at `at` in the
+#:   block or in the held pool.
 #: * GAP: `length` bytes that no packet carried.
 #: * END.
 CHUNK = record_dtype(
@@ -148,6 +150,7 @@ CHUNK = record_dtype(
     ("ts", "i8"),
     ("packet", "i8"),
     ("length", "i8"),
+    ("seq", "u4"),
     ("captured", "i4"),
     ("connection", "i4"),
     ("direction", "u1"),

@@ -14,7 +14,7 @@ import numpy as np
 from kafkatap.kernels import kernel
 from kafkatap.kernels.arrays import as_bytes, taken, untouched
 from kafkatap.kernels.decorator import helper, record_dtype
-from kafkatap.kernels.hashing import hash_start, mix, mix64, new_seed, spread
+from kafkatap.kernels.hashing import add_to_key, finish_key, hash_start, mix, mix64, new_seed, spread, start_key
 
 from .dtypes import FLOW
 
@@ -102,6 +102,15 @@ def rehash_flows(t):  # type: ignore[no-untyped-def]
             at = (at + 1) & mask
         t.buckets[at] = number + 1
     return 0
+
+
+@helper
+def connection_key(flow, first):  # type: ignore[no-untyped-def]
+    """Return the key of a connection of a flow: 63 bits, the same in every run. `first`: the time of its first packet."""
+    key = add_to_key(start_key(flow.a_high), flow.a_low)
+    key = add_to_key(add_to_key(key, flow.b_high), flow.b_low)
+    key = add_to_key(key, (np.int64(flow.a_port) << 16) | np.int64(flow.b_port))
+    return finish_key(add_to_key(key, first))
 
 
 class FlowTable:

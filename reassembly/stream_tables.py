@@ -85,6 +85,7 @@ def add_chunk(t, kind, number, ts, packet):  # type: ignore[no-untyped-def]
     chunk.at = 0
     chunk.ts = ts
     chunk.packet = packet
+    chunk.seq = 0
     chunk.captured = 0
     chunk.length = 0
     chunk.opening = 0
@@ -100,6 +101,7 @@ def add_data(t, number, source, payload):  # type: ignore[no-untyped-def]
     chunk.captured = payload.captured
     chunk.length = payload.wire
     stream = t.directions[number]
+    chunk.seq = (stream.base_seq + stream.next) & 0xFFFFFFFF
     stream.next += payload.wire
     stream.delivered = 1
     stream.cut_bytes += payload.wire - payload.captured

@@ -17,6 +17,7 @@ from kafkatap.dissector import dtypes as r
 from kafkatap.kernels.arrays import taken
 
 from .batch import PROTOCOLS, Array, Context, uuid_text
+from .counting.counts import rows_of
 
 TIME = "timestamp[ns, UTC]"
 LIST_ERRORS = "list<struct<code:int16,count:int32>>"
@@ -292,6 +293,7 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
     api_keys, inverse = np.unique(e["api_key"], return_inverse=True)
     names = [api_name(k) for k in api_keys.tolist()]
     columns: dict[str, Any] = {
+        "exchange": masked(e["key"], "int64"),
         "client_ip": texts.address(e["client_ip"]),
         "broker_ip": texts.address(e["broker_ip"]),
         "api_key": masked(e["api_key"], "int16", orphan),
@@ -373,10 +375,11 @@ def _topic_lists(exchange: Array, results: Array, texts: Texts) -> Any:
     return pa.ListArray.from_arrays(pa.array(offsets), names, type=arrow_type(LIST_STRING))
 
 
-def results_table(results: Array, context: Context) -> Any:
-    """The table `results` from RESULT rows."""
+def results_table(results: Array, exchanges: Array, context: Context) -> Any:
+    """The table `results` from RESULT rows. `exchanges`: the EXCHANGE rows that they belong to, in any order."""
     x, texts = results, Texts(context)
     columns = {
+        "exchange": masked(exchanges["key"][rows_of(exchanges["exchange"], x["exchange"])], "int64"),
         "kind": words(r.RESULT_KINDS, x["kind"]),
         "topic": texts.topic(x["topic"], np.where(_has_name(x, context), x["topic_id"], -1)),
         "topic_id": texts.topic_id(x["topic_id"]),

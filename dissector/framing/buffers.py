@@ -133,7 +133,7 @@ def append(t, stream, buf, at, length):  # type: ignore[no-untyped-def]
 
 
 @helper
-def add_segment(t, stream, captured, length, ts, packet, starts_chunk):  # type: ignore[no-untyped-def]
+def add_segment(t, stream, captured, length, ts, packet, seq, starts_chunk):  # type: ignore[no-untyped-def]
     """Note the segment whose bytes are appended next."""
     number = take_row(t.free_segments)
     segment = t.segments[number]
@@ -142,6 +142,7 @@ def add_segment(t, stream, captured, length, ts, packet, starts_chunk):  # type:
     segment.length = length
     segment.ts = ts
     segment.packet = packet
+    segment.seq = seq
     segment.starts_chunk = starts_chunk
     segment.next = -1
     if stream.segments_last >= 0:

@@ -73,8 +73,8 @@ def _chunk_part(t, chunk):  # type: ignore[no-untyped-def]
     is_gap = chunk.kind == CHUNK_GAP
     return ChunkPart(
         t.block if chunk.source == SOURCE_BLOCK else t.held, at, at + np.int64(chunk.captured), np.int64(chunk.length),
-        np.int64(NO_TIME) if is_gap else np.int64(chunk.ts), np.int64(chunk.packet), np.int64(chunk.source),
-        np.int64(1), np.int64(1 if is_gap else 0),
+        np.int64(NO_TIME) if is_gap else np.int64(chunk.ts), np.int64(chunk.packet), np.int64(chunk.seq),
+        np.int64(chunk.source), np.int64(1), np.int64(1 if is_gap else 0),
     )  # fmt: skip
 
 
@@ -84,7 +84,8 @@ def _segment_part(t, segment, base):  # type: ignore[no-untyped-def]
     at = base + np.int64(segment.offset)
     return ChunkPart(
         t.pool, at, at + np.int64(segment.captured), np.int64(segment.length), np.int64(segment.ts),
-        np.int64(segment.packet), np.int64(SOURCE_POOL), np.int64(segment.starts_chunk), np.int64(0),
+        np.int64(segment.packet), np.int64(segment.seq), np.int64(SOURCE_POOL), np.int64(segment.starts_chunk),
+        np.int64(0),
     )  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def _segment_part(t, segment, base):  # type: ignore[no-untyped-def]
 def _no_bytes(t):  # type: ignore[no-untyped-def]
     """A part without bytes."""
     zero = np.int64(0)
-    return ChunkPart(t.block, zero, zero, zero, np.int64(NO_TIME), zero, zero, zero, zero)
+    return ChunkPart(t.block, zero, zero, zero, np.int64(NO_TIME), zero, zero, zero, zero, zero)
 
 
 @inlined
@@ -100,7 +101,8 @@ def _buffer_rest(t, stream, part, taken):  # type: ignore[no-untyped-def]
     """Add the bytes behind the first `taken` ones of a part to the search buffer. Return whether some are missing."""
     rest = max(np.int64(0), left(part) - taken)
     starts_chunk = 1 if taken == 0 and part.starts_chunk else 0
-    add_segment(t, stream, rest, part.length - taken, part.ts, part.packet, starts_chunk)
+    seq = (part.seq + taken) & 0xFFFFFFFF
+    add_segment(t, stream, rest, part.length - taken, part.ts, part.packet, seq, starts_chunk)
     append(t, stream, part.buf, part.at + taken, rest)
     return rest < part.length - taken
 
@@ -221,7 +223,7 @@ def _start_connection(t, c, chunk):  # type: ignore[no-untyped-def]
     """Begin a connection."""
     connection = t.connections[c]
     opening = chunk.opening
-    clear_connection(connection, chunk.at)
+    clear_connection(connection, chunk.at, chunk.length)
     if opening != OPENING_RESUMED:
         clear_facts(connection, np.int64(-1 if opening == OPENING_UNKNOWN else chunk.direction))
     for d in range(2):

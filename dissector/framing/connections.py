@@ -47,7 +47,8 @@ NOT_KAFKA_AFTER = 16
 
 #: One connection. Strings are numbers of interned strings, -1 for none.
 CONNECTION = record_dtype(
-    ("serial", "i8"),  # its number in the tables of the result
+    ("serial", "i8"),  # its number in this run
+    ("key", "i8"),  # the same in every run
     ("previous_response", "i8"),  # time of the last response's first byte; NO_TIME
     ("mute_end", "i8"),  # until then the broker does not read this connection because of a quota; NO_TIME
     # The time of the exchange with that response by its causes, the latest first, in ns. A request that waited behind
@@ -89,6 +90,7 @@ STREAM = record_dtype(
     ("seen", "i8"),  # how many of its bytes packets carried
     ("first", "i8"),  # time and packet of its first byte
     ("packet_first", "i8"),
+    ("seq_first", "i8"),  # sequence number of its first byte
     ("retry", "i8"),  # the used bytes at which a candidate that waits for more is worth another look
     ("losses", "i8"),  # gaps and losses of sync so far
     ("frame_bytes", "i8"),
@@ -114,9 +116,10 @@ def forget_frame(stream):  # type: ignore[no-untyped-def]
 
 
 @helper
-def clear_connection(connection, serial):  # type: ignore[no-untyped-def]
+def clear_connection(connection, serial, key):  # type: ignore[no-untyped-def]
     """Begin a connection. The fields that `clear_facts` sets stay as they are."""
     connection.serial = serial
+    connection.key = key
     connection.previous_response = NO_TIME
     connection.mute_end = NO_TIME
     connection.requests = 0
@@ -151,6 +154,7 @@ def clear_stream(stream, mode):  # type: ignore[no-untyped-def]
     stream.used = 0
     stream.first = NO_TIME
     stream.packet_first = 0
+    stream.seq_first = 0
     stream.retry = 0
     stream.losses = 0
     stream.frame_bytes = 0

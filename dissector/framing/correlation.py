@@ -14,6 +14,7 @@ from collections import namedtuple
 import numpy as np
 
 from kafkatap.kernels.decorator import helper, inlined
+from kafkatap.kernels.hashing import add_to_key, finish_key, start_key
 from kafkatap.kernels.table import take_row
 
 from ..dtypes import (
@@ -56,7 +57,8 @@ from .waiting import (
 
 #: A whole frame: a cursor at its size field, whose end is that of the captured bytes. `limit` is the end that the size
 #: field declares; `source` says which array `buf` is; times and packets are those of its first and last byte.
-Frame = namedtuple("Frame", "buf at end limit source first last packet_first packet_last")
+#: `seq` is the sequence number of its first byte.
+Frame = namedtuple("Frame", "buf at end limit source first last packet_first packet_last seq")
 
 
 @helper
@@ -99,8 +101,19 @@ def _clear_exchange(x):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _new_exchange(t, c):  # type: ignore[no-untyped-def]
-    """The slot of a new exchange of connection `c`."""
+def _exchange_key(connection, frame, is_response):  # type: ignore[no-untyped-def]
+    """The key of the exchange that begins with a frame: 63 bits, the same in every run.
+
+    It needs nothing that came before the frame. No two frames of a direction begin at the same time and at the same
+    sequence number.
+    """
+    key = add_to_key(start_key(connection.key), frame.first)
+    return finish_key(add_to_key(key, (frame.seq << 1) | is_response))
+
+
+@helper
+def _new_exchange(t, c, frame, is_response):  # type: ignore[no-untyped-def]
+    """The slot of a new exchange of connection `c`, which begins with a frame. `is_response`: 1 or 0."""
     slot = take_row(t.free_exchanges)
     connection = t.connections[c]
     state = t.state[0]
@@ -108,7 +121,8 @@ def _new_exchange(t, c):  # type: ignore[no-untyped-def]
     _clear_exchange(x)
     x.exchange = state.next_exchange
     state.next_exchange += 1
-    x.connection = connection.serial
+    x.key = _exchange_key(connection, frame, is_response)
+    x.connection = connection.key
     link = t.links[slot]
     link.connection = c
     link.next = -1
@@ -200,7 +214,7 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
     if left(frame) < REQUEST_FIXED and not is_token:
         counts.requests_headerless += 1
         return
-    slot = _new_exchange(t, c)
+    slot = _new_exchange(t, c, frame, np.int64(0))
     add_waiting(t, connection, slot)
     x = t.exchanges[slot]
     _note_request(x, frame)
@@ -255,7 +269,7 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
         slot = token
     is_orphan = slot < 0
     if is_orphan:
-        slot = _new_exchange(t, c)
+        slot = _new_exchange(t, c, frame, np.int64(1))
     else:
         give_up(t, c, slot)
         remove_first(t, connection)

@@ -45,8 +45,9 @@ SIZE = 4
 SYNC_LOST = -1
 
 #: Bytes that a stream reads at once: a chunk, or the part of one that was searched. A cursor over its captured bytes;
-#: `length` is that on the wire. `starts_chunk`: its first byte is the chunk's. `is_gap`: no packet carried it.
-ChunkPart = namedtuple("ChunkPart", "buf at end length ts packet source starts_chunk is_gap")
+#: `length` is that on the wire, `seq` the sequence number of its first byte. `starts_chunk`: its first byte is the
+#: chunk's. `is_gap`: no packet carried it.
+ChunkPart = namedtuple("ChunkPart", "buf at end length ts packet seq source starts_chunk is_gap")
 
 
 @helper
@@ -150,6 +151,7 @@ def _begin_frame(t, c, d, stream, part, taken):  # type: ignore[no-untyped-def]
         return np.int64(SYNC_LOST)
     stream.first = part.ts
     stream.packet_first = part.packet
+    stream.seq_first = (part.seq + taken) & 0xFFFFFFFF
     if left(frame) < SIZE:
         return np.int64(0)
     if not _is_believable(t, c, d, frame):
@@ -202,7 +204,7 @@ def _frame_in_part(stream, part, taken):  # type: ignore[no-untyped-def]
     at = part.at + taken
     return Frame(
         part.buf, at, at + stream.kept, at + stream.frame_size, part.source, stream.first, part.ts, stream.packet_first,
-        part.packet,
+        part.packet, stream.seq_first,
     )  # fmt: skip
 
 
@@ -212,7 +214,7 @@ def _frame_in_buffer(t, stream, part):  # type: ignore[no-untyped-def]
     at = stream.buffer
     return Frame(
         t.pool, at, at + stream.used, at + stream.frame_size, np.int64(SOURCE_POOL), stream.first, part.ts,
-        stream.packet_first, part.packet,
+        stream.packet_first, part.packet, stream.seq_first,
     )  # fmt: skip
 
 

@@ -193,6 +193,7 @@ def _drop_front(t, stream, count):  # type: ignore[no-untyped-def]
             segment.offset = 0
             segment.length -= cut
             segment.captured -= cut
+            segment.seq = (np.int64(segment.seq) + cut) & 0xFFFFFFFF
             segment.starts_chunk = 0
         else:
             segment.offset -= count

@@ -17,13 +17,15 @@ Array = np.ndarray[Any, Any]
 
 #: What reassembly emits, declared again so that neither package needs the other: DATA of `length` bytes, of which the
 #: first `captured` lie at `at` in the block or in the held bytes (`source`); a GAP of `length` bytes that no packet
-#: carried; START and END of a connection. A START has the connection's serial in `at`.
+#: carried; START and END of a connection. `seq` is the sequence number of the first byte of DATA. A START has the
+#: connection's serial in `at` and its key in `length`.
 #: `opening` of a START is one of OPENING_*.
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),
     ("packet", "i8"),
     ("length", "i8"),
+    ("seq", "u4"),
     ("captured", "i4"),
     ("connection", "i4"),
     ("direction", "u1"),
@@ -45,6 +47,7 @@ SEGMENT = record_dtype(
     ("ts", "i8"),
     ("packet", "i8"),
     ("length", "i8"),  # on the wire
+    ("seq", "u4"),  # sequence number of its first byte
     ("captured", "i4"),
     ("next", "i4"),
     ("starts_chunk", "u1"),  # its first byte is the chunk's

@@ -116,7 +116,7 @@ class RecordCollector:
         fetch = (jobs["frame"][chosen[owners]] & 1) == 1
         ends = np.minimum(fields["value"] + fields["length"], mine["end"][owners])
         parts = np.zeros(len(fields), b.PART)
-        parts["exchange"] = rows["exchange"][slots]
+        parts["exchange"] = rows["key"][slots]
         parts["message_first"] = np.where(fetch, rows["response_first"][slots], rows["request_first"][slots])
         parts["packet"] = np.where(fetch, rows["response_packet_first"][slots], rows["request_packet_first"][slots])
         parts["client_id"] = rows["client_id"][slots]

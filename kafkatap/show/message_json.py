@@ -27,8 +27,8 @@ def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageV
     found: dict[str, Any] = {
         "time": iso(message.time),
         "direction": "response" if message.is_response else "request",
-        "exchange": message.id >> 1,
-        "connection": message.column("connection"),
+        "exchange": str(message.column("key")),
+        "connection": str(message.column("connection")),
         "client": message.client,
         "broker": message.broker,
         "client_id": None if message.client_id is None else message.client_id.decode("utf-8", "replace"),

@@ -14,7 +14,8 @@ cluster/   sessions, Java, executors; `require_package`, `explain`, `interruptib
 splits/    one split: survey, plan, decode, prove; no Spark in it
 output/    the rows of a split; tables and reports as files, published all at once
 ./         tasks (what executors run), captures (the driver), job and stream (`kafkatap spark`), frames (the functions
-           above), source and arrivals (data sources), pack (an archive for executors)
+           above), source and arrivals (data sources), pack (an archive for executors),
+           class_archive (Spark's classes, kept ready)
 """
 
 from __future__ import annotations

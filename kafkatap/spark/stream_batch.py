@@ -111,7 +111,7 @@ def _decoded(read: Captures, publication: Publication) -> ReadBatch:
         flows.pop(key, None)
     for result in results:
         flows.update(result.open_flows)
-    still_open, ended = _parted(proved, before, {flow.state.history.connection for flow in flows.values()})
+    still_open, ended = _parted(proved, before, {flow.state.history.facts.key for flow in flows.values()})
     written = [file for result in results for file in result.written]
     written += publication.write("connections", ended) if ended.num_rows else []
     context = read.context_of(proved)
@@ -127,11 +127,11 @@ def _decoded(read: Captures, publication: Publication) -> ReadBatch:
     return ReadBatch(after, written, list(context.files), read.ledgers(proved), proved.notes, 2 * read.bytes_read)
 
 
-def _parted(proved: ProvedPlan, before: Checkpoint, numbers: set[int]) -> tuple[pa.Table, pa.Table]:
+def _parted(proved: ProvedPlan, before: Checkpoint, keys: set[int]) -> tuple[pa.Table, pa.Table]:
     """The rows of connections that several splits or batches share: those that are open, and those that ended."""
     earlier = [before.connections] if before.connections is not None else []
     rows = merged_rows([proved.shared_connections(), *earlier])
-    is_open = pc.is_in(rows["connection"], pa.array(numbers, pa.int64()))
+    is_open = pc.is_in(rows["connection"], pa.array(keys, pa.int64()))
     return rows.filter(is_open), rows.filter(pc.invert(is_open))
 
 

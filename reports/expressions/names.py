@@ -89,9 +89,10 @@ def _exchange_names() -> list[Name]:
              ((partial(c.natural, "request_bytes"), None), (partial(c.natural, "response_bytes"), None))),
         Name("packet", "number", "any packet of the request or the response", ((c.packets, None),)),
         Name("time", "time", "time of the request's first byte", ((c.began, None),)),
+        Name("exchange", "number", "key of the exchange", ((partial(c.plain, "key"), None),)),
     ]  # fmt: skip
     for name, text in (
-        ("exchange", "key of the exchange"), ("connection", "key of the connection"),
+        ("connection", "key of the connection"),
         ("client_port", "port of the client"), ("broker_port", "port of the broker"),
         ("correlation_id", "correlation_id of the request"),
     ):  # fmt: skip

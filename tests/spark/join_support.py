@@ -1,8 +1,8 @@
 """Captures read in splits and joined, in this process and without Spark: what `Captures` does, over the same tasks.
 
 `join(splits)` surveys, plans and decodes until the plan holds; `local(paths)` is the local engine over the same files;
-`assert_same` wants the same rows of both, whose numbers join the tables of each. Splits are those of `planned_splits`,
-packs those of `planned_packs`, or splits begin at any bytes or packets: `cut_at`, `cut_at_packets`.
+`assert_same` wants the same rows of both, with the same keys. Splits are those of `planned_splits`, packs those of
+`planned_packs`, or splits begin at any bytes or packets: `cut_at`, `cut_at_packets`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,6 @@ from kafkatap.spark.splits.surveys import Surveys
 from kafkatap.spark.splits.task_rows import ReadOptions, SurveyInput, decode_inputs, dump
 from tests.support.captures import PcapRecords
 from tests.support.split_plans import planned_splits
-
-#: Numbers of rows, which mean nothing outside of one result.
-NUMBERS = ("exchange", "connection")
-#: What tells an exchange from all others, whatever its number.
-_EXCHANGE = ("client_ip", "client_port", "request_packet_first", "response_packet_first", "correlation_id")
-
 
 # ---------------------------------------------------------------- splits
 
@@ -124,7 +118,8 @@ class _SplitRows:
 
 @dataclass
 class Joined:
-    """The tables of splits that were joined, and how that went. `plans`: one for each round."""
+    """The tables of splits that were joined, and how that went. `plans`: one for each round. `finished`: exchanges of
+    each split."""
 
     tables: dict[str, pa.Table]
     surveys: list[SplitSurvey]
@@ -133,6 +128,7 @@ class Joined:
     notes: list[str]
     began_wrong: int = 0
     followed: int = 0  # bytes of seams that splits read
+    finished: Counter[int] = field(default_factory=Counter)
 
     @property
     def rounds(self) -> int:
@@ -203,8 +199,10 @@ def join(
     proved = ProvedPlan(plan, done)
     context = captures.context_of(proved)
     parts: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
-    for name, table in (pair for written in driver.rows.written.values() for pair in written):
+    finished: Counter[int] = Counter()
+    for split, name, table in ((s, *pair) for s, written in driver.rows.written.items() for pair in written):
         parts[name].append(table)
+        finished[split] += len(table) if name == "exchanges" else 0
     names = [column.name for column in TABLES["connections"]]
     parts["connections"].append(proved.shared_connections().select(names))
     parts["files"], parts["ledger"] = [files_table(context)], [ledger_table(context)]
@@ -213,7 +211,9 @@ def join(
         for name, found in parts.items()
     }
     followed = sum(result.followed for result in done.values())
-    return Joined(tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed)
+    return Joined(
+        tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed, finished
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- comparing
@@ -226,25 +226,14 @@ def local(paths: Sequence[str | Path] | str | Path, *, records: bool = False, **
     return {name: getattr(found, name) for name in names}
 
 
-def compared(tables: dict[str, pa.Table]) -> dict[str, Counter[bytes]]:
-    """The rows of each table without their numbers, with what the rows are that those stand for. All numbers join."""
-    exchanges = tables["exchanges"]
-    numbers = exchanges["exchange"].combine_chunks()
-    connections = tables["connections"]["connection"].combine_chunks()
-    assert pc.count_distinct(numbers).as_py() == len(numbers), "two exchanges of the same number"
-    assert pc.count_distinct(connections).as_py() == len(connections), "two connections of the same number"
-    known = _texts(tables["connections"], ("client_ip", "client_port", "broker_ip", "broker_port", "connection_first"))
-    meant = _texts(exchanges, [name for name in _EXCHANGE if name in exchanges.column_names])
-    found = {}
-    for name, table in tables.items():
-        whole = [column for column in table.column_names if column not in NUMBERS]
-        rows = _texts(table, whole)
-        if name == "exchanges":
-            rows = _add(rows, table["connection"], connections, known)
-        elif "exchange" in table.column_names:
-            rows = _add(rows, table["exchange"], numbers, meant)
-        found[name] = Counter(rows.to_pylist())
-    return found
+def compared(tables: Mapping[str, pa.Table]) -> dict[str, Counter[bytes]]:
+    """The rows of each table, with their keys. Keys are distinct and join the tables."""
+    for name, key in (("exchanges", "exchange"), ("connections", "connection")):
+        keys = tables[name][key]
+        assert pc.count_distinct(keys).as_py() == len(keys), f"two {name} with one key"
+    for name, key, of in (("results", "exchange", "exchanges"), ("exchanges", "connection", "connections")):
+        assert pc.all(pc.is_in(tables[name][key], tables[of][key].combine_chunks())).as_py() is not False, name
+    return {name: Counter(_texts(table, table.column_names).to_pylist()) for name, table in tables.items()}
 
 
 def unnumbered(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
@@ -254,12 +243,6 @@ def unnumbered(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         for name, table in tables.items()
         if name != "files"
     }
-
-
-def _add(rows: Any, of: Any, numbers: Any, meant: Any) -> Any:
-    at = pc.index_in(of, numbers)
-    assert at.null_count == 0, "a number that means nothing"
-    return pc.binary_join_element_wise(rows, meant.take(at), b" | ")
 
 
 def _texts(table: pa.Table, names: Iterable[str]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafkatap.spark import class_archive
 from kafkatap.spark.cluster import executors, session
 from kafkatap.spark.cluster import java as java_module
+from kafkatap.spark.cluster.class_data import archive_options
 from kafkatap.spark.cluster.executors import checked, require_package, setup_error
 from kafkatap.spark.cluster.failures import explain, marked
 from kafkatap.spark.cluster.java import SetupError, require_java
@@ -47,6 +50,7 @@ def test_a_java_that_is_new_enough_is_taken(
     command = fake_java(tmp_path, says)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert require_java() == java_module.Java(command, version)
+    assert require_java().output.startswith(says.splitlines()[0])
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", f"{command.parent}:/usr/bin:/bin")
     assert require_java() == java_module.Java(command, version)
@@ -133,6 +137,69 @@ def test_a_running_session_is_taken_as_it_is(spark: SparkSession) -> None:
     assert open_session("local[1]", name="another", config={"spark.sql.session.timeZone": "CET"}) is spark
     assert spark.sparkContext.getConf().getAll() == before
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+# ---------------------------------------------------------------- settings of jobs
+
+SEEN = """\
+from kafkatap.spark.cluster.session import open_session
+from kafkatap.spark.cluster.executors import checked
+import json, sys
+spark = open_session('local[1]', config=json.loads(sys.argv[1]), for_jobs=True)
+runtime = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+names = ('spark.sql.adaptive.enabled', 'spark.sql.codegen.wholeStage', 'spark.sql.codegen.factoryMode')
+count = spark.range(0, 4, 1, 2).mapInArrow(checked(iter), 'id long').toArrow().num_rows
+print(json.dumps([list(runtime.getInputArguments()), [spark.conf.get(name) for name in names], count]))
+spark.stop()
+"""
+
+
+def seen(tmp_path: Path, config: dict[str, str]) -> tuple[list[str], list[str]]:
+    """The options of Java and the settings of a session for jobs, in a process of its own."""
+    environment = os.environ | {"SPARK_CONF_DIR": str(tmp_path), "KAFKATAP_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", SEEN, json.dumps(config)], env=environment, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    java, settings, count = json.loads(done.stdout.splitlines()[-1])
+    assert count == 4
+    return java, settings
+
+
+def test_a_session_for_jobs_prepares_for_nothing_longer(java: None, tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("# ours\nspark.sql.adaptive.enabled  true\n")
+    options, settings = seen(tmp_path, {"spark.sql.codegen.wholeStage": "true"})
+    assert {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} <= set(options)
+    assert settings == ["true", "true", "NO_CODEGEN"]  # the user's own come first
+    (tmp_path / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions=-XX:+UseParallelGC -Da=b\n")
+    options, settings = seen(tmp_path, {})
+    assert "-XX:+UseSerialGC" not in options
+    assert {"-XX:TieredStopAtLevel=1", "-XX:+UseParallelGC", "-Da=b"} <= set(options)
+    assert settings == ["false", "false", "NO_CODEGEN"]
+
+
+def test_a_running_session_keeps_its_settings(spark: SparkSession) -> None:
+    assert open_session("local[1]", for_jobs=True) is spark
+    assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
+
+
+def test_classes_are_kept_and_used(java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archive fits this Java. It is used by the next session. An archive of another version is removed."""
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    monkeypatch.setenv("KAFKATAP_CACHE", str(cache))
+    (cache / "spark-0123456789abcdef.jsa").touch()
+    path = class_archive.write_archive()
+    assert [p for p in cache.iterdir() if p.name.startswith("spark-")] == [path]
+    assert path.stat().st_size > 50_000_000
+    options, _ = seen(tmp_path, {})
+    assert f"-XX:SharedArchiveFile={path}" in options
+    path.write_bytes(b"not an archive")
+    seen(tmp_path, {})  # Java ignores it
+    cache.chmod(0o755)
+    assert archive_options(require_java()) == ""
 
 
 def failing(how: str) -> Callable[[Iterator[Any]], Iterator[Any]]:

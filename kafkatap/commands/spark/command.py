@@ -116,7 +116,7 @@ def _run(options: argparse.Namespace, definitions: Definitions | None, selection
 
     running = SparkSession.getActiveSession()
     session = running or open_session(
-        options.master, config=options.conf or (), archive=options.archive, log=options.log
+        options.master, config=options.conf or (), archive=options.archive, log=options.log, for_jobs=True
     )
     bars = options.progress is True and sys.stderr.isatty()
     try:

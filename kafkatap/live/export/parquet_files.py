@@ -137,7 +137,7 @@ class ParquetLog(Sink):
             rows.clear()
         self._gathered = 0
         context = named((exchanges, connections, results, topics), engine)
-        self._append("results", tables.results_table(results, context))
+        self._append("results", tables.results_table(results, exchanges, context))
         self._append("connections", tables.connections_table(connections, context))
         asked = joined([topics, results], RESULT)
         self._append("exchanges", tables.exchanges_table(exchanges, error_counts(results), asked, context))

@@ -357,7 +357,7 @@ class Recorder(Sink):
 def describe(exchange: Array, codes: Array, engine: Engine) -> str:
     """One line about a match: an EXCHANGE row and the error codes of its response; escaped."""
     orphan = exchange["outcome"] == r.ORPHAN_RESPONSE
-    parts = [f"exchange {exchange['exchange']}"]
+    parts = [f"exchange {exchange['key']}"]
     parts.append("a response alone" if orphan else f"{api_label(int(exchange['api_key']))} v{exchange['api_version']}")
     client = engine.strings[int(exchange["client_id"])] if exchange["client_id"] >= 0 else None
     if client is not None:

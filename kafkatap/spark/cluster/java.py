@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 #: The oldest Java that Spark 4 runs on.
@@ -25,10 +25,11 @@ class SetupError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: its command and its major version (8, 11, 17 …)."""
+    """A Java runtime: its command, its major version (8, 11, 17 …), and all that `java -version` prints."""
 
     command: Path
     version: int
+    output: str = field(default="", compare=False)
 
 
 def require_java() -> Java:
@@ -49,7 +50,8 @@ def require_java() -> Java:
                 + _HOW_TO_INSTALL
             )
         command = Path(found)
-    java = Java(command, _version_of(command))
+    output = _output_of(command)
+    java = Java(command, _version_in(output, command), output)
     if java.version < OLDEST:
         by = "JAVA_HOME" if home else "PATH"
         raise SetupError(
@@ -58,16 +60,20 @@ def require_java() -> Java:
     return java
 
 
-def _version_of(command: Path) -> int:
-    """The version in the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_412"."""
+def _output_of(command: Path) -> str:
+    """The output of `java -version`, or why there is none."""
     try:
         done = subprocess.run(
             [command, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        output = done.stderr + done.stdout
+        return done.stderr + done.stdout
     except (OSError, subprocess.SubprocessError) as error:
-        output = str(error)
+        return str(error)
+
+
+def _version_in(output: str, command: Path) -> int:
+    """The version in the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_412"."""
     version = re.search(r'version "(?:1\.)?(\d+)', output)
     if version is None:
         raise SetupError(

@@ -3,6 +3,9 @@
 A running session is returned as it is. A new one has the settings below, unless the caller, spark-submit or
 spark-defaults.conf set others. The output of Spark's Java process goes to a file, not to the terminal.
 
+`for_jobs` is for sessions that run only jobs of this package, as the command does. Their work is done in Python, so
+Java and Spark spend less on preparing for long computations of their own (JOB_SETTINGS, `class_data`).
+
 Executors get the package in one of two ways (docs/spark.md). It is installed for their Python, which
 `spark.pyspark.python` names. Or an archive made by `pack` is sent along, with a `python` of its own. Both ways set
 `spark.sql.execution.pyspark.python`, which applies to tasks only: a Python data source is planned beside the driver,
@@ -22,12 +25,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...installation import install_command
-from .java import SetupError, require_java
+from .class_data import archive_options, light_options
+from .java import Java, SetupError, require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "SetupError", "open_session"]
+__all__ = ["JOB_SETTINGS", "SETTINGS", "SetupError", "open_session"]
 
 #: The settings of every session that is started here.
 SETTINGS = {
@@ -39,6 +43,12 @@ SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",  # sources with pushFilters need it
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+#: More settings of sessions that run only jobs of this package: no code generation and no adaptive plans.
+JOB_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 #: The folder, beside each task, of the unpacked archive, and the Python in it. The name cannot be imported.
 UNPACKED = "kafkatap-archive"
@@ -53,13 +63,15 @@ def open_session(
     config: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     archive: str | os.PathLike[str] | None = None,
     log: str | os.PathLike[str] | None = None,
+    for_jobs: bool = False,
 ) -> SparkSession:
     """The running session, or a new one on `master`.
 
     `master`: `local[*]` (the default, unless spark-submit sets one), `spark://HOST:PORT`, `yarn`, `k8s://…`, or
     `sc://HOST:PORT` for Spark Connect, which needs no Java here. `config`: Spark's own settings, which override ours.
     `archive`: a file made by `pack`, for executors without this package. `log`: a file for the messages of Spark's Java
-    process; by default they are dropped. SetupError if pyspark or Java is missing or too old, or Spark does not start.
+    process; by default they are dropped. `for_jobs`: the session runs only jobs of this package. SetupError if pyspark
+    or Java is missing or too old, or Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
@@ -80,8 +92,12 @@ def open_session(
         master = chosen.pop("spark.master", None) or chosen.pop("spark.remote", None) or os.environ.get("SPARK_REMOTE")
     _require_master(master or "")
     if master is not None and master.startswith("sc://"):
-        return _connected(master, name, chosen, archive)
-    return _started(master, name, chosen, archive, log)
+        return _connected(master, name, _settings(for_jobs), chosen, archive)
+    return _started(master, name, _settings(for_jobs), chosen, archive, log, for_jobs)
+
+
+def _settings(for_jobs: bool) -> dict[str, str]:
+    return SETTINGS | JOB_SETTINGS if for_jobs else dict(SETTINGS)
 
 
 def _require_master(master: str) -> None:
@@ -107,7 +123,7 @@ def _require_master(master: str) -> None:
     raise SetupError(f"{master}: nothing answers there ({why.strerror or why if why else 'no server is named'})")
 
 
-def _connected(master: str, name: str, chosen: dict[str, str], archive: Any) -> SparkSession:
+def _connected(master: str, name: str, ours: dict[str, str], chosen: dict[str, str], archive: Any) -> SparkSession:
     """A session of a Spark Connect server. The settings apply to this session only."""
     try:
         from pyspark.sql.connect.session import SparkSession
@@ -119,7 +135,7 @@ def _connected(master: str, name: str, chosen: dict[str, str], archive: Any) -> 
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as pyspark's builder does: use Connect's functions
     try:
         session = SparkSession.builder.remote(master).appName(name).getOrCreate()
-        settings = {key: value for key, value in SETTINGS.items() if key.startswith("spark.sql.")} | chosen
+        settings = {key: value for key, value in ours.items() if key.startswith("spark.sql.")} | chosen
         if "spark.pyspark.python" in settings:
             settings[WORKER_PYTHON] = settings.pop("spark.pyspark.python")
         if archive is not None:
@@ -134,15 +150,17 @@ def _connected(master: str, name: str, chosen: dict[str, str], archive: Any) -> 
     return session  # type: ignore[return-value]  # it has the methods of the classic one
 
 
-def _started(master: str | None, name: str, chosen: dict[str, str], archive: Any, log: Any) -> SparkSession:
+def _started(
+    master: str | None, name: str, ours: dict[str, str], chosen: dict[str, str], archive: Any, log: Any, for_jobs: bool
+) -> SparkSession:
     """A session whose driver is this process, with a Java process beside it."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java and sets the master
     if not submitted:
-        require_java()
-        _launch(chosen, log)
+        java = require_java()
+        _launch(_java_settings(chosen, java, for_jobs) | chosen, log)
     conf = SparkConf()  # includes the settings that Java was started with, and spark-defaults.conf
     for key, value in chosen.items():
         conf.set(key, value)
@@ -151,8 +169,10 @@ def _started(master: str | None, name: str, chosen: dict[str, str], archive: Any
     conf.setIfMissing("spark.master", "local[*]")
     conf.setIfMissing("spark.app.name", name)
     master = str(conf.get("spark.master"))
-    for key, value in (SETTINGS | _of_master(master)).items():
+    for key, value in (ours | _of_master(master)).items():
         conf.setIfMissing(key, value)
+    if for_jobs:
+        conf.setIfMissing("spark.executor.defaultJavaOptions", light_options(dict(conf.getAll()), "executor"))
     python = conf.get("spark.pyspark.python", None)
     if archive is not None and not re.match(r"local(\[|$)", master):
         archives = conf.get("spark.archives", "")
@@ -185,6 +205,26 @@ def _of_master(master: str) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(cores),
     }
+
+
+def _java_settings(chosen: Mapping[str, str], java: Java, for_jobs: bool) -> dict[str, str]:
+    """Options for the Java process of the driver, which Spark puts before those of the user."""
+    theirs = _defaults_file() | dict(chosen)
+    if "spark.driver.defaultJavaOptions" in theirs:
+        return {}
+    options = [light_options(theirs, "driver") if for_jobs else "", archive_options(java)]
+    return {"spark.driver.defaultJavaOptions": " ".join(filter(None, options))} if any(options) else {}
+
+
+def _defaults_file() -> dict[str, str]:
+    """The settings of spark-defaults.conf, which Java itself reads too late for its own options."""
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    try:
+        lines = Path(folder, "spark-defaults.conf").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    found = (re.match(r"\s*([^#\s=:]+)\s*[\s=:]\s*(.*)", line) for line in lines)
+    return {line.group(1): line.group(2).strip() for line in found if line}
 
 
 def _launch(chosen: Mapping[str, str], log: Any) -> None:

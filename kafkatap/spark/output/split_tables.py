@@ -182,7 +182,7 @@ class SplitTables:
             self._unnamed |= unnamed_topics(topics, context)
             yield "exchanges", tables.exchanges_table(exchanges, error_counts(results), topics, context)
         if "results" in wanted:
-            yield "results", tables.results_table(results, context)
+            yield "results", tables.results_table(results, exchanges, context)
 
 
 def unnamed_topics(results: Array, context: Context) -> set[bytes]:
@@ -227,7 +227,7 @@ class _SpilledRecords:
 
     def keep(self, exchanges: Array) -> None:
         """Keep the records of these exchanges."""
-        self._exchanges.append(exchanges["exchange"].copy())
+        self._exchanges.append(exchanges["key"].copy())
 
     def tables(self) -> Iterator[pa.Table]:
         """The records that are kept."""

@@ -91,7 +91,7 @@ class SplitEngine:
         self.engine = Engine(assembler=Assembler(keep_flows=True), **options)
         self.assembler, self.dissector = self.engine.assembler, self.engine.dissector
         self.dissector.next_exchange = (split + 1) * EXCHANGES_A_SPLIT + 1
-        self.shared: set[int] = set()  # numbers of the connections that other splits share
+        self.shared: set[int] = set()  # keys of the connections that other splits share
         self._histories = dict(histories or {})  # of the flows whose connection has not started here
         self._heads = dict(heads or {})
         self._listeners: Array = np.zeros(0, LISTENER) if listeners is None else listeners
@@ -125,7 +125,7 @@ class SplitEngine:
         # No packet can come for the others; they ended in an earlier split.
         opened = np.flatnonzero(assembler.connections["used"] == ROW_OPEN)
         assembler.detach(np.setdiff1d(opened, kept))
-        self.shared.update(self.dissector.connections["serial"][kept].tolist())
+        self.shared.update(self.dissector.connections["key"][kept].tolist())
         self.engine.discount()
 
     def take(self, buffer: Array, packets: Array, first: int, count: int) -> Iterator[Batch]:
@@ -146,7 +146,7 @@ class SplitEngine:
         connections = np.array(self._with_earlier(self.current(flows).values()), np.int64)
         if len(connections):
             yield from self._dissected([self.engine.assembly.detach(connections)])
-            self.shared.update(self.dissector.connections["serial"][connections].tolist())
+            self.shared.update(self.dissector.connections["key"][connections].tolist())
 
     def end_closed(self) -> Iterator[Batch]:
         """End the connections that were closed long before the latest packet."""
@@ -204,6 +204,7 @@ class SplitEngine:
             if history is None or part.chunks["opening"][place] == OPENING_SYN:
                 continue
             part.chunks["at"][place] = history.connection
+            part.chunks["length"][place] = history.facts.key
             part.chunks["opening"][place] = OPENING_RESUMED
             self.dissector.resume(c, history.facts)
             self._began[c] = history.first
