@@ -169,9 +169,7 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = complete(files, self.quiet, now)
         stamps = [stamp(f.path, f.size, f.modified) for f in done]
         unknown = [
-            (key, f)
-            for key, f, known in zip(stamps, done, self.log.known_stamps(stamps), strict=True)
-            if not known
+            (key, f) for key, f, known in zip(stamps, done, self.log.known_stamps(stamps), strict=True) if not known
         ]
         self._seen = {key: self._seen[key] for key, _ in unknown if key in self._seen}
         with ThreadPoolExecutor(_THREADS) as threads:

@@ -218,9 +218,7 @@ def _publish(state: StreamState, options: StreamOptions) -> JobResult:
                 topic_names={key: after.topic_names[key] for key in after.unnamed if key in after.topic_names},
             ).files  # fmt: skip
     rows = {table: sum(w.rows for w in commit.written if w.table == table) for table in commit.tables}
-    return JobResult(
-        rows, commit.bytes_read, 0, files, list(commit.damage), None, list(commit.notes), commit.has_kafka
-    )
+    return JobResult(rows, commit.bytes_read, 0, files, list(commit.damage), None, list(commit.notes), commit.has_kafka)
 
 
 # ---------------------------------------------------------------- report

@@ -47,7 +47,7 @@ class BatchOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """`checkpoint`: what the next batch starts from. `written`: the files with its rows. `files`; `ledgers`, by capture:
+    """`checkpoint`: what the next batch starts from. `written`: the files with its rows. `files`, `ledgers` by capture:
     of this batch alone. `notes`: sentences about its captures."""
 
     checkpoint: Checkpoint
