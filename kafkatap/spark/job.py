@@ -62,7 +62,7 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     shared = proved.shared_connections()
     if shared.num_rows:
         written += publication.write("connections", shared)
-    files, ledger = files_rows(context.files), ledger_rows(read.ledgers(proved))
+    files, ledger = files_rows(context.files), ledger_rows(proved.ledgers())
     written += [*publication.write("files", files), *publication.write("ledger", ledger)]
     report = report_of(
         proved.counts(), proved.connections(), files, ledger, by=by, not_captured=context.not_captured,

@@ -165,7 +165,8 @@ class TableChanges:
         self._delta = create_table(self.out, self.table)
         if self.transaction is not None:
             application, version = self.transaction
-            self.is_done = (self._delta.transaction_version(application) or -1) >= version
+            latest = self._delta.transaction_version(application)
+            self.is_done = latest is not None and latest >= version
         self._active = [] if self.is_done else active_files(self._delta)
         open_ = [file for file in self._active if file.path not in self._changed and self._may_change(file)]
         if not open_:

@@ -62,6 +62,7 @@ class Publication:
     out: str
     run: str
     format: str = DELTA
+    _is_published: bool = False
     _is_committing: bool = False
 
     @property
@@ -92,8 +93,10 @@ class Publication:
         `watch(done, total)` is called with numbers of tables. OSError, before any change, if a file is not as it was
         written.
         """
+        assert not self._is_published, "a run publishes once"
         folder = Folder(self.out)
         _check_files(folder, written)
+        self._is_published = True
         ordered = sorted(tables, key=lambda table: table == "files")
         rows = {table: sum(w.rows for w in written if w.table == table) for table in ordered}
         if self.format == PARQUET:
