@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +13,8 @@ from kafkatap.kernels.arrays import copied, grown, taken, untouched
 from kafkatap.kernels.table import SlotTable
 
 from .dtypes import RESULT
-from .exchanges import BODIES_STATE, TOPIC_NAME, Bodies, collect_fields
+from .exchanges import BODIES_STATE, NEEDED_BY_ALL, TOPIC_NAME, Bodies, collect_fields
+from .framing.program_index import HEAD_ONLY
 from .framing.tables import Tables
 from .programs.machine import SCRATCH_SIZE, TAPE, decode_frames
 from .programs.program import Programs
@@ -26,28 +29,51 @@ Array = np.ndarray[Any, Any]
 _PROBLEMS_AT_ONCE = 4_096
 
 
-class BodyDecoder:
-    """Runs `bodies` over all bodies of a drain, and `details` over responses with error codes; or `details` over all
-    bodies. Jobs point at programs of `framed`, the programs that framing works with. `load_whole` loads the programs of
-    the EVERYTHING profile, which name the field of a malformed message. None: no field is named."""
+@dataclass(frozen=True)
+class ChosenPrograms:
+    """The programs of a dissector: `framed` for framing, `bodies` for all bodies, `details` for responses with error
+    codes or for all bodies. `index`: that of `framed`, with HEAD_ONLY. `as_bodies`, `as_details`: the programs by those
+    of `framed` (None: they are the same)."""
 
-    def __init__(
-        self,
-        framed: Programs,
-        bodies: Programs,
-        details: Programs,
-        load_whole: Callable[[], Programs] | None,
-        strings: StringTable,
-    ) -> None:
-        self.bodies, self.details = bodies, details
+    framed: Programs
+    bodies: Programs
+    details: Programs
+    index: Array
+    as_bodies: Array | None
+    as_details: Array
+
+
+@lru_cache(8)
+def choose_programs(
+    programs: Programs, details: Programs, head: Programs | None, apis: frozenset[int]
+) -> ChosenPrograms:
+    """`head` decodes all APIs but `apis` and those that all others need (None: no API).
+
+    Choices are kept, as they take some ms and executors make a dissector for each split.
+    """
+    bodies, index = programs, programs.index
+    if head is not None:
+        bodies, details = (each.only_for(apis | NEEDED_BY_ALL, head) for each in (programs, details))
+        is_head_only = (bodies.index != programs.index) & head.short_heads()
+        index = np.where(is_head_only, programs.index | HEAD_ONLY, programs.index)
+    as_bodies = None if bodies is programs else bodies.by_program_of(programs)
+    return ChosenPrograms(programs, bodies, details, index, as_bodies, details.by_program_of(programs))
+
+
+class BodyDecoder:
+    """Runs the programs for bodies over all bodies of a drain, and those for details over responses with error codes;
+    or those for details over all bodies. `load_whole` loads the programs of the EVERYTHING profile, which name the
+    field of a malformed message. None: no field is named."""
+
+    def __init__(self, chosen: ChosenPrograms, load_whole: Callable[[], Programs] | None, strings: StringTable) -> None:
+        self.bodies, self.details = chosen.bodies, chosen.details
         self._problems = None if load_whole is None else _problem_finder(load_whole)
         self.topic_names: dict[int, int] = {}  # string number of a topic's id -> that of its name
         self.tape: Array = untouched(1 << 16, TAPE)
         self.scratch: Array = np.zeros(SCRATCH_SIZE, np.int64)
         self.partitions = SlotTable(1_024, partitions=PRODUCE_PARTITION)
         self._strings = strings
-        self._as_bodies = None if bodies is framed else bodies.by_program_of(framed)
-        self._as_details = details.by_program_of(framed)
+        self._as_bodies, self._as_details = chosen.as_bodies, chosen.as_details
         self._topic_names: Array = np.zeros(1_024, TOPIC_NAME)
         self._failed: Array = np.zeros(0, np.int32)
         self._contexts: Array = np.zeros(1_024, CONTEXT)

@@ -20,13 +20,11 @@ from kafkatap.kernels.arrays import grown, taken, untouched
 from kafkatap.kernels.table import Column, SlotTable, Table
 
 from . import expiry
-from .decoding import BodyDecoder
+from .decoding import BodyDecoder, choose_programs
 from .dtypes import EXCHANGE, EXCHANGE_STRINGS, MAX_FRAME, RESULT
-from .exchanges import NEEDED_BY_ALL
 from .framing.buffers import BufferPool
 from .framing.chunks import read_chunks
 from .framing.connections import CONNECTION, STREAM
-from .framing.program_index import HEAD_ONLY
 from .framing.tables import (
     FRAME_COUNTS,
     FRAMING_STATE,
@@ -38,6 +36,7 @@ from .framing.tables import (
     FULL_SEGMENTS,
     FULL_STRINGS,
     FULL_TEXT,
+    HEAD_KEPT,
     LINK,
     SEGMENT,
     Tables,
@@ -77,8 +76,8 @@ class Dissector:
     `programs` decode the bodies. `details` (the RESULTS profile) decode responses with error codes, or every body if
     `all_results` is set. `load_whole` loads the programs of the EVERYTHING profile, which name the field at which a
     message is malformed. `inspectors` see the messages of each drain. `apis`: of other APIs than these only `head` is
-    decoded, which suffices for right rows of these. `max_frame`: of a larger frame (with its size field) only the first
-    64 KiB are decoded; its status is then `too_large`.
+    decoded (in the first `head_kept` bytes of the frame), which suffices for right rows of these. `max_frame`: of a
+    larger frame (with its size field) only the first 64 KiB are decoded; its status is then `too_large`.
 
     Large tables take memory only where they are used.
     """
@@ -93,17 +92,15 @@ class Dissector:
         apis: frozenset[int] | None = None,
         head: Programs | None = None,
         max_frame: int = MAX_FRAME,
+        head_kept: int = HEAD_KEPT,
     ) -> None:
         self.programs = programs
         self.all_results = all_results
         self.inspectors = tuple(inspectors)
         self.strings = StringTable()
-        bodies, self._index = programs, programs.index
-        if apis is not None and head is not None:
-            bodies, details = (each.only_for(apis | NEEDED_BY_ALL, head) for each in (programs, details))
-            is_head_only = (bodies.index != programs.index) & head.short_heads()
-            self._index = np.where(is_head_only, programs.index | HEAD_ONLY, programs.index)
-        self._decoder = BodyDecoder(programs, bodies, details, load_whole, self.strings)
+        chosen = choose_programs(programs, details, None if apis is None else head, apis or frozenset())
+        self._index = chosen.index
+        self._decoder = BodyDecoder(chosen, load_whole, self.strings)
         self._connections = Table(256, connections=CONNECTION, streams=Column(STREAM, 2))
         self._segments = SlotTable(4_096, segments=SEGMENT)
         self._exchanges = SlotTable(65_536, exchanges=EXCHANGE, links=LINK, marks=np.uint64)
@@ -114,6 +111,7 @@ class Dissector:
         self._numbers: Array = np.zeros(len(self._finished), np.int32)
         self._state: Array = np.zeros(1, FRAMING_STATE)
         self._state[0].max_frame = max_frame
+        self._state[0].head_kept = head_kept
         self._state[0].next_exchange = 1
         self._counts: Array = np.zeros(1, FRAME_COUNTS)
         self._has_provisional = False

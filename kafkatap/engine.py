@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-def _programs(name: str, definitions: Definitions | None) -> Programs:
+def programs_for(name: str, definitions: Definitions | None) -> Programs:
+    """The programs of a profile, for the built-in layouts or others."""
     return _built_in(name) if definitions is None else load_programs(name, definitions)
 
 
@@ -123,9 +124,9 @@ class Engine:
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembly = Assembly(assembler, ports)
-        programs, details = _programs("summary", definitions), _programs("results", definitions)
-        head = None if apis is None else _programs("head", definitions)
-        load_whole = partial(_programs, "everything", definitions) if problems else None
+        programs, details = programs_for("summary", definitions), programs_for("results", definitions)
+        head = None if apis is None else programs_for("head", definitions)
+        load_whole = partial(programs_for, "everything", definitions) if problems else None
         self.dissector = Dissector(
             programs, details, load_whole, all_results, inspectors, apis, head, max_frame or MAX_FRAME
         )

@@ -119,7 +119,7 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
     _reset_direction(t.directions[2 * c + 1])
     chunk = add_chunk(t, CHUNK_START, 2 * c + max(client, np.int64(0)), segment.ts, segment.packet)
     chunk.at = row.serial
-    chunk.length = connection_key(flow, segment.ts)
+    chunk.length = connection_key(flow, segment.ts, segment.seq)
     chunk.opening = opening
     return c
 

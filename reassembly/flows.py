@@ -105,12 +105,16 @@ def rehash_flows(t):  # type: ignore[no-untyped-def]
 
 
 @helper
-def connection_key(flow, first):  # type: ignore[no-untyped-def]
-    """Return the key of a connection: 63 bits, the same in every run. `first`: the time of its first packet."""
+def connection_key(flow, first, seq):  # type: ignore[no-untyped-def]
+    """Return the key of a connection of a flow: 63 bits, the same in every run.
+
+    `first`, `seq`: time and sequence number of its first packet. A SYN with another number begins another connection,
+    so two connections of a flow have different keys even if they begin at the same time.
+    """
     key = add_to_key(start_key(flow.a_high), flow.a_low)
     key = add_to_key(add_to_key(key, flow.b_high), flow.b_low)
     key = add_to_key(key, (np.int64(flow.a_port) << 16) | np.int64(flow.b_port))
-    return finish_key(add_to_key(key, first))
+    return finish_key(add_to_key(add_to_key(key, first), seq))
 
 
 class FlowTable:

@@ -20,6 +20,8 @@ STRING_COLUMNS = frozenset((
     "topic", "topic_id", "name", "request_problem", "response_problem",
 ))  # fmt: skip
 ADDRESS_COLUMNS = frozenset(("client_ip", "broker_ip"))
+#: A dense lookup table is used for up to this many numbers for each exchange.
+_DENSE = 16
 
 PROTOCOLS = ("unknown", "kafka", "tls", "foreign")
 P_UNKNOWN, P_KAFKA, P_TLS, P_FOREIGN = range(4)
@@ -90,6 +92,21 @@ class Batch:
             topics,
             None if self.provisional is None else self.provisional[mask],
         )
+
+
+def rows_of(numbers: Array, wanted: Array) -> Array:
+    """The index in `numbers` (distinct) of each wanted exchange number: int64 (n,), -1 if it is missing."""
+    if not len(numbers):
+        return np.full(len(wanted), -1, np.int64)
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low < _DENSE * len(numbers):
+        places = np.full(high - low + 2, -1, np.int64)
+        places[numbers - low] = np.arange(len(numbers))
+        found: Array = places[np.where((wanted >= low) & (wanted <= high), wanted - low, -1)]
+        return found
+    order = np.argsort(numbers, kind="stable")
+    at = order[np.minimum(np.searchsorted(numbers[order], wanted), len(numbers) - 1)]
+    return np.where(numbers[at] == wanted, at, -1).astype(np.int64)
 
 
 def as_results(topics: Array) -> Array:

@@ -16,8 +16,7 @@ import numpy as np
 from kafkatap.dissector import dtypes as r
 from kafkatap.kernels.arrays import taken
 
-from .batch import PROTOCOLS, Array, Context, uuid_text
-from .counting.counts import rows_of
+from .batch import PROTOCOLS, Array, Context, rows_of, uuid_text
 
 TIME = "timestamp[ns, UTC]"
 LIST_ERRORS = "list<struct<code:int16,count:int32>>"

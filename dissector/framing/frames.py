@@ -170,9 +170,16 @@ def _buffer_bytes(t, c, d, stream, part, taken, count):  # type: ignore[no-untyp
     if stream.frame_size > 0:
         wanted = min(wanted, stream.kept - stream.used)
     if wanted > 0 and stream.is_broken == 0:
-        append(t, stream, part.buf, part.at + taken, wanted)
-        if stream.used >= HEAD_KEPT > stream.used - wanted and _is_head_enough(t, c, d, stream):
-            stream.kept = stream.used
+        head = np.int64(t.state[0].head_kept) - stream.used
+        if 0 < head < wanted:
+            append(t, stream, part.buf, part.at + taken, head)
+            if _is_head_enough(t, c, d, stream):
+                stream.kept = stream.used
+                wanted = head
+            else:
+                append(t, stream, part.buf, part.at + taken + head, wanted - head)
+        else:
+            append(t, stream, part.buf, part.at + taken, wanted)
     if wanted < count:
         stream.is_broken = 1
 

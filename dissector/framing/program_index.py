@@ -34,7 +34,7 @@ def program_of(index, kind, key, version):  # type: ignore[no-untyped-def]
 
 @helper
 def is_head_only(index, kind, key, version):  # type: ignore[no-untyped-def]
-    """Whether only the first HEAD_KEPT bytes of the frame are decoded."""
+    """Whether only the first `head_kept` bytes of the frame are decoded."""
     entry = _entry(index, kind, key, version)
     return entry >= 0 and entry & HEAD_ONLY != 0
 

@@ -77,6 +77,7 @@ FRAMING_STATE = record_dtype(
     ("live_buffers", "i8"),
     ("free_large_bytes", "i8"),  # bytes of large free buffers, which may take memory
     ("max_frame", "i8"),  # of a longer frame only HEAD_KEPT leading bytes are kept
+    ("head_kept", "i8"),  # of a frame that is decoded head only, so many leading bytes are kept
     ("most_kept", "i8"),  # of any frame no more leading bytes are kept
 )
 #: The head of a frame, bytes.

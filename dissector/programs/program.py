@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 KEYS, VERSIONS = 128, 32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Programs:
     """The programs of a profile: `code` int32; `index[(direction * KEYS + key) * VERSIONS + version]` int32, the first
     instruction, or -1 for an unknown message; `roles` uint8 by field id (`roles.ROLE_NAMES`). `names`: names of APIs

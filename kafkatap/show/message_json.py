@@ -24,7 +24,7 @@ def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageV
     UTF-8 become U+FFFD."""
     facts = message.facts
     packet_first, packet_last = message.packets
-    found: dict[str, Any] = {
+    found: dict[str, Any] = {  # keys are texts: many programs read numbers beyond 2^53 as floats
         "time": iso(message.time),
         "direction": "response" if message.is_response else "request",
         "exchange": str(message.column("key")),

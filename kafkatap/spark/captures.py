@@ -264,17 +264,17 @@ class ProvedPlan:
     plan: Plan
     results: Mapping[int, SplitResult] = field(default_factory=dict)
 
+    def ledgers(self) -> dict[int, Ledger]:
+        """The ledgers of captures; 0 stands for packets of earlier batches."""
+        found: dict[int, list[Ledger]] = {}
+        for result in self.results.values():
+            for capture, ledger in result.outcome.ledgers.items():
+                found.setdefault(capture, []).append(ledger)
+        return {capture: sum_ledgers(ledgers) for capture, ledgers in found.items()}
+
     def counts(self) -> pa.Table:
         """The sums of the rows of counts of all splits (`reports.counting.count_rows`)."""
         return sum_rows(result.counts for result in self.results.values() if result.counts is not None)
-
-    def ledgers(self) -> dict[int, Ledger]:
-        """The ledgers of captures, by their identity; 0 stands for a split without one."""
-        captures = dict.fromkeys(key for result in self.results.values() for key in result.outcome.ledgers)
-        return {
-            capture: sum_ledgers(result.outcome.ledgers.get(capture, {}) for result in self.results.values())
-            for capture in captures
-        }
 
     def shared_connections(self) -> pa.Table:
         """The connections that several splits share, each as one row."""

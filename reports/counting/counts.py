@@ -14,7 +14,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import EXCHANGE, NO_REPLY_EXPECTED, RESPONSE_LOST, RESULT, UNANSWERED
 from kafkatap.kernels.arrays import as_bytes, taken
 
-from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch, as_results
+from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch, as_results, rows_of
 from . import tally
 from .count_table import SUM, CountTable
 from .histogram import NOTED, OWNER_SHIFT, Histograms
@@ -26,8 +26,6 @@ INTERVALS = tuple(s * SECOND for s in (1, 5, 10, 60, 300, 600, 3600, 86400))
 TIMELINE_LIMIT = 200_000
 #: Batches smaller than this are gathered.
 GATHER = 1024
-#: A dense lookup table is used for up to this many numbers for each exchange.
-_DENSE = 16
 
 
 class ReportCounts:
@@ -251,21 +249,6 @@ def _with_requested_topics(exchanges: Array, results: Array, topics: Array) -> A
     rows = as_results(taken(topics, requested))
     rows["topic_id"][rows["topic"] >= 0] = -1  # a topic with a name counts by name, as in responses
     return np.concatenate((as_bytes(results), as_bytes(rows))).view(RESULT)
-
-
-def rows_of(numbers: Array, wanted: Array) -> Array:
-    """The index in `numbers` (distinct) of each wanted exchange number: int64 (n,), -1 if it is missing."""
-    if not len(numbers):
-        return np.full(len(wanted), -1, np.int64)
-    low, high = int(numbers.min()), int(numbers.max())
-    if high - low < _DENSE * len(numbers):
-        places = np.full(high - low + 2, -1, np.int64)
-        places[numbers - low] = np.arange(len(numbers))
-        found: Array = places[np.where((wanted >= low) & (wanted <= high), wanted - low, -1)]
-        return found
-    order = np.argsort(numbers, kind="stable")
-    at = order[np.minimum(np.searchsorted(numbers[order], wanted), len(numbers) - 1)]
-    return np.where(numbers[at] == wanted, at, -1).astype(np.int64)
 
 
 def _merge_owned(table: CountTable, histograms: Histograms, keys: Array, values: Array, added: Histograms) -> None:

@@ -16,8 +16,7 @@ import numpy as np
 from kafkatap.dissector.layouts.catalog import api_name, api_names
 from kafkatap.dissector.probes import MOST, Probe, Probes
 
-from ..batch import Array, Batch, Names, uuid_text
-from ..counting.counts import rows_of
+from ..batch import Array, Batch, Names, rows_of, uuid_text
 from .exchange_columns import Spelling
 from .expression_error import ExpressionError
 from .meaning import ColumnAtom, Either, Every, Expression, FieldAtom, Node, Not, atoms_of

@@ -145,6 +145,7 @@ def json_lines(table: Any, rendering: Rendering) -> Iterator[str]:
     """Each record as a JSON object (docs/records.schema.json) in ASCII, without a line end."""
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
     for row in rows_of(table, _iso_times):
+        row["exchange"] = str(row["exchange"])  # many programs read numbers beyond 2^53 as floats
         row["key"] = _json_data(row["key"], rendering)
         row["value"] = _json_data(row["value"], rendering)
         row["headers"] = [{"key": h["key"], "value": _json_data(h["value"], rendering)} for h in row["headers"]]

@@ -177,7 +177,7 @@ def test_warnings_are_about_what_is_selected(samples: Path) -> None:
     capture = samples / "apache-4.3.pcap.zst"
     whole, nobody, one = (
         json.loads(kafkatap("report", "--json", *options, capture).out)["warnings"]
-        for options in ((), ("--client", "nobody"), ("-f", "outcome == unanswered and exchange == 1513"))
+        for options in ((), ("--client", "nobody"), ("-f", "outcome == unanswered and request_packet_first == 1770"))
     )
     assert "15 requests have no response in this capture." in whole
     assert not any("no response" in text for text in nobody)

@@ -36,11 +36,11 @@ def requests_of(report: dict[str, Any]) -> int:
 
 
 def found_in(path: Path, text: str) -> set[int]:
-    """Numbers of the exchanges that match."""
+    """Keys of the exchanges that match."""
     selection = Selection.of(filter=text)
     engine = engine_for(selection)
     batches = selection.apply(Run([str(path)], engine).batches(), engine)
-    return {number for batch in batches for number in batch.exchanges["exchange"].tolist()}
+    return {key for batch in batches for key in batch.exchanges["key"].tolist()}
 
 
 def test_a_report_of_what_matches(sample: Path) -> None:

@@ -221,7 +221,7 @@ def agree(path: Path, options: str, arguments: dict[str, Any], mask: Mask, folde
     assert sum(row["count"] for row in report["reports"]["error_totals"]) == int((results.error_code != 0).sum())
 
     code, out, err = run("show", *words, "--json", "--brief", path)
-    shown = {message["exchange"] for message in map(json.loads, out.splitlines()) if message["outcome"] != "token"}
+    shown = {int(message["exchange"]) for message in map(json.loads, out.splitlines()) if message["outcome"] != "token"}
     assert shown == wanted
     assert ("no message matches" in err) == (not wanted and not out)
     return len(wanted)

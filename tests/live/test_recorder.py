@@ -162,7 +162,7 @@ def test_error_or_latency_finds_what_the_table_of_exchanges_has(samples: Path) -
     engine, reader, found = engine_for(on), CaptureReader(str(path)), []
     while reader.fill():
         batches = [*engine.take(reader.buffer, reader.packets, reader.position, reader.count), *engine.finish()]
-        found += [n for b in on.apply(batches, engine) for n in b.exchanges["exchange"].tolist()]
+        found += [n for b in on.apply(batches, engine) for n in b.exchanges["key"].tolist()]
         reader.position = reader.count
     reader.close()
     rows = kafkatap.analyze(path).exchanges.select(["exchange", "errors", "total_ns"]).to_pylist()
@@ -175,13 +175,15 @@ def test_error_or_latency_finds_what_the_table_of_exchanges_has(samples: Path) -
 def test_an_incident_is_recorded_with_what_was_before_and_after(samples: Path, tmp_path: Path, name: str) -> None:
     packets = many(samples, tmp_path / "in.pcap", 4)
     told: list[str] = []
-    recorder = Recorder(tmp_path / name, on=condition("exchange == 4000"), size=2 * SEGMENT, notify=told.append)
+    exchanges = kafkatap.analyze(tmp_path / "in.pcap").exchanges.sort_by("request_packet_first")
+    key = exchanges["exchange"][3999].as_py()
+    recorder = Recorder(tmp_path / name, on=condition(f"exchange == {key}"), size=2 * SEGMENT, notify=told.append)
     record(tmp_path / "in.pcap", recorder)
     (path,) = recorder.files
     found = read_capture(path)
     first = place(packets, found.packets)
     assert first > 0, "the ring holds less than the capture"
-    (row,) = kafkatap.analyze(tmp_path / "in.pcap", filter="exchange == 4000").exchanges.to_pylist()
+    (row,) = kafkatap.analyze(tmp_path / "in.pcap", filter=f"exchange == {key}").exchanges.to_pylist()
     assert first < row["request_packet_first"] - 1
     end = row["response_last"].value
     assert found.packets[-1].time_ns >= end + 5 * SECOND
@@ -189,7 +191,7 @@ def test_an_incident_is_recorded_with_what_was_before_and_after(samples: Path, t
     held = sum(16 + len(p.data) for p in packets[first : row["response_packet_last"]])
     assert SEGMENT < held < 2 * SEGMENT + 20_000
     begins, ends = told
-    assert begins.startswith(f"{path.name} begins: exchange 4000 {row['api_name']} v{row['api_version']} ")
+    assert begins.startswith(f"{path.name} begins: exchange {key} {row['api_name']} v{row['api_version']} ")
     assert row["response_last"].strftime("%Y%m%dT%H%M%S") in path.name
     assert ends.startswith(f"{path.name} ends: ")
     assert ends.endswith("1 exchange matched")
@@ -242,7 +244,7 @@ def test_what_tells_an_incident_needs_a_file_and_sense() -> None:
 
 
 def test_an_incident_during_silence_ends_by_the_clock(samples: Path, tmp_path: Path) -> None:
-    on = condition("exchange == 1")
+    on = condition("request_packet_first == 1")
     recorder, engine = Recorder(tmp_path / "x.pcap", on=on), engine_for(on)
     reader = CaptureReader(str(samples / "apache-4.3.pcap.zst"))
     assert reader.fill()
@@ -486,7 +488,7 @@ def no_file_larger_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("on", [None, "latency > 3s or exchange == 100"])
+@pytest.mark.parametrize("on", [None, "latency > 3s or request_packet_first == 436"])
 def test_a_full_disk_is_told_once_and_leaves_whole_records(samples: Path, tmp_path: Path, on: str | None) -> None:
     packets = many(samples, tmp_path / "in.pcap", 3)
     told: list[str] = []

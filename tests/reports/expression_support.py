@@ -16,11 +16,11 @@ def plain_rows(analysis: Any) -> list[dict[str, Any]]:
     """The exchanges as dicts, times in ns, each with its results under "results"; "asked_ids" (topics that a request
     names by id) are left empty."""
     exchanges, results = ns_rows(analysis.exchanges), ns_rows(analysis.results)
-    by_number: dict[int, list[dict[str, Any]]] = {}
+    by_key: dict[int, list[dict[str, Any]]] = {}
     for result in results:
-        by_number.setdefault(result["exchange"], []).append(result)
+        by_key.setdefault(result["exchange"], []).append(result)
     for row in exchanges:
-        row["results"], row["asked_ids"] = by_number.get(row["exchange"], []), []
+        row["results"], row["asked_ids"] = by_key.get(row["exchange"], []), []
     return exchanges
 
 

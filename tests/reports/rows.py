@@ -26,8 +26,9 @@ def exchange(number: int, at: int = 0, broker: int = MS, **columns: Any) -> Any:
     """One answered Fetch v11 of "billing", `at` ns after START, with `broker` ns of broker time."""
     row = np.zeros(1, r.EXCHANGE)[0]
     values: dict[str, Any] = {
-        "exchange": number, "client_id": BILLING, "client_software": -1, "client_software_version": -1, "client_ip": 0,
-        "broker_ip": 1, "client_port": 40000, "broker_port": 9092, "api_key": 1, "api_version": 11,
+        "exchange": number, "key": number, "client_id": BILLING, "client_software": -1,
+        "client_software_version": -1, "client_ip": 0, "broker_ip": 1, "client_port": 40000, "broker_port": 9092,
+        "api_key": 1, "api_version": 11,
         "request_first": START + at, "request_last": START + at, "response_first": START + at + broker,
         "response_last": START + at + broker, "request_packet_first": 2 * number + 1,
         "request_packet_last": 2 * number + 1, "response_packet_first": 2 * number + 2,

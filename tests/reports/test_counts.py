@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.reports.addresses import split_broker
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import Context, rows_of
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import counts as counts_module
 from kafkatap.reports.counting import tally
-from kafkatap.reports.counting.counts import SECOND, ReportCounts, rows_of
+from kafkatap.reports.counting.counts import SECOND, ReportCounts
 from kafkatap.reports.model import ReportTable
 
 from . import rows as made

@@ -339,10 +339,12 @@ def test_every_column_can_be_compared() -> None:
 def sample_rows(samples: Path, sample_run: Any) -> list[dict[str, Any]]:
     """The sample's exchanges as plain rows."""
     rows = plain_rows(analyze(samples / "apache-4.3.pcap.zst"))
-    engine, by_number = sample_run[1], {row["exchange"]: row for row in rows}
+    batches, engine = sample_run
+    keys = {n: key for batch in batches for n, key in batch.exchanges[["exchange", "key"]].tolist()}
+    by_key = {row["exchange"]: row for row in rows}
     for number, _, topic_id in engine.topics.tolist():
         if topic_id >= 0:
-            by_number[number]["asked_ids"].append(urlsafe_b64encode(engine.strings[topic_id]).decode().rstrip("="))
+            by_key[keys[number]]["asked_ids"].append(urlsafe_b64encode(engine.strings[topic_id]).decode().rstrip("="))
     return rows
 
 
@@ -356,7 +358,7 @@ def sample_run(samples: Path) -> Any:
 def kept(run: Any, text: str) -> set[int]:
     batches, engine = run
     found = Selection.of(filter=text).apply(batches, engine)
-    return {int(number) for each in found for number in each.exchanges["exchange"]}
+    return {int(key) for each in found for key in each.exchanges["key"]}
 
 
 def _comparison(dice: Iterator[int], rows: list[dict[str, Any]]) -> tuple[str, Callable[[Any], bool]]:

@@ -98,14 +98,15 @@ def test_orphan_responses_have_no_request() -> None:
 
 
 def test_results() -> None:
-    rows = batch([], [
+    given = batch([exchange(1, key=2**62 + 1), exchange(0, key=2**62 + 7)], [
         result(0, 3, offset=10), result(0, topic=-1, topic_id=made.ORDERS_ID, partition=r.NO_INT32),
         result(1, kind=r.KIND_GROUP, topic=-1, name=made.GROUP),
-    ]).results  # fmt: skip
+    ])  # fmt: skip
     for known, name in (({}, None), ({made.ORDERS_ID: made.ORDERS}, "orders")):
-        table = tables.results_table(rows, context(topic_names=known))
+        table = tables.results_table(given.results, given.exchanges, context(topic_names=known))
         table.validate(full=True)
         one, two, three = table.to_pylist()
+        assert [row["exchange"] for row in (one, two, three)] == [2**62 + 7, 2**62 + 7, 2**62 + 1]
         assert (one["topic"], one["topic_id"], one["error_code"], one["offset"]) == ("orders", None, 3, 10)
         assert (two["topic"], two["topic_id"], two["partition"]) == (name, "AAECAwQFBgcICQoLDA0ODw", None)
         assert (three["kind"], three["name"], three["topic"]) == ("group", "group-1", None)
@@ -125,7 +126,7 @@ def test_empty_tables() -> None:
     nothing, none = Context(), batch([])
     for table in (
         tables.exchanges_table(none.exchanges, error_counts(), none.results, nothing),
-        tables.results_table(none.results, nothing),
+        tables.results_table(none.results, none.exchanges, nothing),
         tables.connections_table(nothing.connections, nothing),
         tables.files_table(nothing),
         tables.ledger_table(nothing),

@@ -26,8 +26,10 @@ from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_ta
 from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.spark import tasks
 from kafkatap.spark.captures import Captures, ProvedPlan
+from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.output.split_tables import SplitResult
 from kafkatap.spark.output.writing import CaptureIndex
+from kafkatap.spark.splits.decode import Ledger
 from kafkatap.spark.splits.located_split import LocatedSplit
 from kafkatap.spark.splits.plan import Corrections, Plan, make_plan
 from kafkatap.spark.splits.proof import prove
@@ -129,6 +131,7 @@ class Joined:
     began_wrong: int = 0
     followed: int = 0  # bytes of seams that splits read
     finished: Counter[int] = field(default_factory=Counter)
+    ledgers: dict[int, Ledger] = field(default_factory=dict)  # by capture
 
     @property
     def rounds(self) -> int:
@@ -212,7 +215,8 @@ def join(
     }
     followed = sum(result.followed for result in done.values())
     return Joined(
-        tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed, finished
+        tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed, finished,
+        proved.ledgers(),
     )  # fmt: skip
 
 
@@ -224,6 +228,15 @@ def local(paths: Sequence[str | Path] | str | Path, *, records: bool = False, **
     found = analyze(paths, **options)
     names = [name for name in TABLES if name != "records" or records]
     return {name: getattr(found, name) for name in names}
+
+
+def published(out: Path | str, names: Iterable[str] = tuple(TABLES)) -> dict[str, pa.Table]:
+    """The committed rows of Delta tables in their declared columns; the ledger summed over all captures."""
+    tables = {name: read_table(str(out), name, [column.name for column in TABLES[name]]) for name in names}
+    if "ledger" in tables:
+        sums = tables["ledger"].group_by(["section", "part"], use_threads=False).aggregate([("count", "sum")])
+        tables["ledger"] = sums.rename_columns(["section", "part", "count"])
+    return tables
 
 
 def compared(tables: Mapping[str, pa.Table]) -> dict[str, Counter[bytes]]:

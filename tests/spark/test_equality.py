@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,10 @@ import pytest
 
 from kafkatap.partitions import to_microseconds
 from kafkatap.reports.tables import TABLES
-from tests.spark.join_support import compared, differences, local, packets_at_random, rotate
+from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.spark.join_talks import TALKS, busy, pipelined
-from tests.support.captures import pcap_bytes, read_bytes, write_capture
+from tests.spark.test_packs import rotated
+from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, write_capture
 from tests.support.tcp import Segment, encode, merge
 
 if TYPE_CHECKING:
@@ -22,16 +24,17 @@ if TYPE_CHECKING:
 def check(spark: SparkSession, paths: list[str], split_size: int, out: Path) -> list[str]:
     """Compare the tables that a job writes, from splits of this size; return its notes."""
     from kafkatap.spark.job import run_job
-    from kafkatap.spark.output.delta import read_table
     from kafkatap.spark.splits.task_rows import ReadOptions
 
     result = run_job(spark, paths, str(out), split_size=split_size, options=ReadOptions(records=True))
-    found = {name: read_table(str(out), name, [c.name for c in columns]) for name, columns in TABLES.items()}
-    sums = found["ledger"].group_by(["section", "part"], use_threads=False).aggregate([("count", "sum")])
-    found["ledger"] = sums.rename_columns(found["ledger"].column_names)
+    compare_tables(out, paths)
     assert len(list((out / "exchanges").rglob("*.parquet"))) > len(paths)
-    _compare(found, paths)
     return result.notes
+
+
+def compare_tables(out: Path, paths: list[str]) -> None:
+    """Compare the tables in a folder with those of the local engine."""
+    _compare(published(out), paths)
 
 
 def _compare(found: dict[str, pa.Table], paths: list[str]) -> None:
@@ -49,6 +52,34 @@ def test_a_sample_in_files_and_splits(spark: SparkSession, samples: Path, tmp_pa
         write_capture(files[number].with_suffix(f".pcap{name}"), files[number].read_bytes())
         files[number].unlink()
     assert check(spark, sorted(str(f) for f in (tmp_path / "files").iterdir()), 150_000, tmp_path / "out") == []
+
+
+def test_hundreds_of_small_files(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+    """Two rotations of the same time, whose names are one series at first sight, some of them compressed: they become
+    two packs. The ledger has rows for each file."""
+    from kafkatap.captures.identity import capture_identity
+    from kafkatap.spark.job import run_job
+    from kafkatap.spark.output.delta import read_table
+    from kafkatap.spark.splits.task_rows import ReadOptions
+
+    path, other, folder = tmp_path / "sample.pcap", tmp_path / "talk.pcap", tmp_path / "files"
+    path.write_bytes(read_bytes(samples / "live-4.3.pcap.zst"))
+    seconds, fraction = struct.unpack("<2I", PcapRecords(path).record(0)[:8])
+    segments = pipelined(400, time_ns=seconds * 10**9 + fraction * 1_000, step_ns=1_000_000)
+    other.write_bytes(pcap_bytes(encode(segments)))
+    rotated(path, folder, packets_at_random(path, 199, 3), name="live-{:04d}-1.pcap")
+    rotated(other, folder, packets_at_random(other, 99, 4), name="live-{:04d}-2.pcap.gz")
+    for name in ("live-0300-1.pcap", "live-0301-1.pcap.zst"):
+        (folder / name).write_bytes(b"")
+    files = sorted(str(file) for file in folder.iterdir())
+    result = run_job(spark, [str(folder)], str(tmp_path / "out"), options=ReadOptions(records=True))
+    compare_tables(tmp_path / "out", files)
+    assert len(files) > 290
+    assert len(list((tmp_path / "out" / "exchanges").rglob("*.parquet"))) <= 3
+    assert len(result.damage) == 2
+    ledger = read_table(str(tmp_path / "out"), "ledger")
+    read = {capture_identity(file) for file in files if Path(file).stat().st_size}
+    assert set(ledger["capture"].to_pylist()) == read
 
 
 def test_dataframes_of_a_pcapng_in_splits(spark: SparkSession, samples: Path) -> None:

@@ -31,7 +31,7 @@ from kafkatap.spark.splits.task_rows import ReadOptions
 from kafkatap.spark.stream import StreamOptions, advance, finish_stream, run_stream, start_stream
 from kafkatap.spark.stream_batch import LATE
 from kafkatap.spark.stream_state import StateFolder
-from tests.spark.join_support import compared, differences, local, packets_at_random, rotate, unnumbered
+from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate, unnumbered
 from tests.support.captures import PcapRecords, read_bytes
 
 if TYPE_CHECKING:
@@ -91,20 +91,12 @@ class Stream:
         return advance(None, self._log.plan(self.count - 1) or [], self.count - 1, self.options)
 
 
-def _published(out: str) -> dict[str, pa.Table]:
-    """The tables in their declared columns, the ledgers of all captures added up."""
-    tables = {name: read_table(out, name, [c.name for c in columns]) for name, columns in TABLES.items()}
-    ledger = tables["ledger"].group_by(["section", "part"]).aggregate([("count", "sum")])
-    tables["ledger"] = pa.table([ledger["section"], ledger["part"], ledger["count_sum"]], tables["ledger"].schema.names)
-    return tables
-
-
 def _wanted(paths: Sequence[str]) -> dict[str, pa.Table]:
     return {name: to_microseconds(table) for name, table in local(paths, records=True).items()}
 
 
 def _assert_same(options: StreamOptions, paths: Sequence[str]) -> None:
-    lines = differences(compared(_published(options.out)), compared(_wanted(paths)))
+    lines = differences(compared(published(options.out)), compared(_wanted(paths)))
     assert not lines, "\n".join(lines)
 
 
@@ -190,7 +182,7 @@ def test_a_batch_that_is_published_in_part(
     stream.again()
     stream.read(copies[3:])
     finish_stream(None, stream.options)
-    wanted, found = compared(unnumbered(_wanted(arrived))), compared(unnumbered(_published(stream.options.out)))
+    wanted, found = compared(unnumbered(_wanted(arrived))), compared(unnumbered(published(stream.options.out)))
     assert not differences(found, wanted)
 
 
@@ -205,7 +197,7 @@ def test_finished_twice_and_resumed(arrived: list[str], tmp_path: Path) -> None:
     finish_stream(None, stream.options)
     parts = [_wanted(arrived[:2]), _wanted(arrived[2:])]
     wanted = {name: pa.concat_tables([part[name] for part in parts]) for name in parts[0]}
-    found, expected = (compared(unnumbered(tables)) for tables in (_published(stream.options.out), wanted))
+    found, expected = (compared(unnumbered(tables)) for tables in (published(stream.options.out), wanted))
     for name in ("exchanges", "results", "records"):
         assert found[name] == expected[name]
 
@@ -241,7 +233,7 @@ def test_a_late_capture_is_decoded_on_its_own(arrived: list[str], tmp_path: Path
     assert result.damage == [f"{arrived[1]}: {LATE}"]
     report = finish_stream(None, stream.options).report
     assert report is not None
-    found, wanted = _published(stream.options.out), _alone_and_the_rest(arrived, 1)
+    found, wanted = published(stream.options.out), _alone_and_the_rest(arrived, 1)
     wanted["ledger"] = found["ledger"]
     assert not differences(compared(unnumbered(found)), compared(unnumbered(wanted)))
     damage = dict(zip(found["files"]["path"].to_pylist(), found["files"]["damage"].to_pylist(), strict=True))
@@ -260,7 +252,7 @@ def test_captures_of_both_ends_are_not_late(arrived: list[str], tmp_path: Path) 
         assert stream.read([path]).damage == []
     finish_stream(None, stream.options)
     once, alone = (_wanted(some)["exchanges"].num_rows for some in (arrived[:2], arrived[:1]))
-    assert once <= _published(stream.options.out)["exchanges"].num_rows < once + alone / 2
+    assert once <= published(stream.options.out)["exchanges"].num_rows < once + alone / 2
 
 
 def _later(record: bytes, us: int) -> bytes:
@@ -280,7 +272,7 @@ def test_a_capture_that_is_gone(arrived: list[str], tmp_path: Path) -> None:
     stream.read(arrived[2:])
     report = finish_stream(None, stream.options).report
     assert report is not None
-    found = _published(stream.options.out)
+    found = published(stream.options.out)
     rows = read_table(stream.options.out, "files")
     assert rows.filter(pc.equal(rows["path"], gone.path))["capture"].to_pylist() == [77]
     wanted = _wanted(arrived)
@@ -427,5 +419,5 @@ def test_topics_that_get_their_names_in_a_later_batch(samples: Path, tmp_path: P
 
 def _nameless(out: str) -> set[str]:
     """The ids of topics that have rows without a name."""
-    rows = _published(out)["results"]
+    rows = published(out)["results"]
     return set(rows.filter(pc.is_null(rows["topic"]))["topic_id"].drop_null().to_pylist())

@@ -99,13 +99,13 @@ def decode_files(
 def _decoded(batches: Iterable[Batch], context: Context) -> Decoded:
     exchanges: list[Row] = []
     results: list[Row] = []
-    serials = context.connections["connection"].tolist()
-    assert len(set(serials)) == len(serials)
-    begun = dict(zip(serials, context.connections["first"].tolist(), strict=True))
+    keys = context.connections["connection"].tolist()
+    assert len(set(keys)) == len(keys)
+    begun = dict(zip(keys, context.connections["first"].tolist(), strict=True))
     for batch in batches:
         names: dict[int, Row] = {}
         for row in _rows(batch.exchanges, context):
-            row["connection_first"] = begun[row.pop("connection")]
+            row["connection_first"] = begun[row["connection"]]
             names[row.pop("exchange")] = row
             row["errors"] = {}
             row["outcome"] = r.OUTCOMES[row["outcome"]]
@@ -122,7 +122,6 @@ def _decoded(batches: Iterable[Batch], context: Context) -> Decoded:
             results.append(result)
     connections = []
     for row in _rows(context.connections, context):
-        del row["connection"]
         row["protocol"] = PROTOCOLS[row["protocol"]]
         connections.append(row)
     ledger = {name: dict(parts) for name, parts in context.ledger.items()}

@@ -1,10 +1,10 @@
 """The tables of a live capture as Parquet: a file of each table every minute or so.
 
-Files are DIR/TABLE/run=20261121T174501Z/part-000001.parquet. Readers show `run` as a column; keys and packet numbers
-are unique within a run. The columns are those of `kafkatap report --parquet`, with times in microseconds, the finest
-that Spark reads from Parquet. Names are looked up when a few thousand rows are there, or when the file is finished. A
-topic id without a known name then stays an id. The ledger has what is new since the last file: the sums over a run are
-its ledger.
+Files are DIR/TABLE/run=20261121T174501Z/part-000001.parquet. Readers show `run` as a column; packet numbers are
+unique within a run. The columns are those of `kafkatap report --parquet`, with times in microseconds, the finest that
+Spark reads from Parquet. Names are looked up when a few thousand rows are there, or when the file is finished. A topic
+id without a known name then stays an id. The ledger has what is new since the last file: the sums over a run are its
+ledger.
 
 A file has a hidden name until it is complete. A run locks a file of its own. If a run was killed, that file is
 unlocked, and the next run removes its hidden files.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import Array, Batch
-from kafkatap.reports.counting.counts import rows_of
+from kafkatap.reports.batch import Array, Batch, rows_of
 
 #: An API, an outcome, and the lowest error code of the response (0: none).
 Cause = tuple[int, int, int]

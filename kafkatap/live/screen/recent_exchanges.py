@@ -24,8 +24,7 @@ from kafkatap.dissector.dtypes import (
     WAITS,
 )
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import Array, Batch, as_results, endpoint, uuid_text
-from kafkatap.reports.counting.counts import rows_of
+from kafkatap.reports.batch import Array, Batch, as_results, endpoint, rows_of, uuid_text
 from kafkatap.reports.counting.rollup import api_label, maybe
 from kafkatap.reports.sections.error_codes import error_label
 

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from kafkatap.kernels.arrays import taken
+from kafkatap.dissector.connection_state import NAMES
+from kafkatap.dissector.dissector import Dissector
+from kafkatap.kernels import arrays, store
+from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import OPENING_SYN
-from kafkatap.reassembly.flows import flow_keys
+from kafkatap.reassembly.dtypes import CHUNK, FLOW, OPENING_SYN
+from kafkatap.reassembly.flows import KEY_BYTES
 
-from ...assembly import Assembled
-from ...engine import Engine
-from .flow_state import History, history_of
+from ...assembly import Assembled, Assembly
+from ...engine import programs_for
+from ...kernel_modules import KERNEL_MODULES
+from .flow_rows import FLOW_ROW, flow_bytes, histories, renumber_strings
+from .flow_state import History
 from .seams import Seam, cut_out, joined
-from .split_engine import number_by_packet
+from .split_engine import NOTHING, number_by_packet
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -30,6 +36,10 @@ if TYPE_CHECKING:
     from ...captures.pack_reader import FileRead, PackReader
 
 Array = np.ndarray[Any, Any]
+#: Bytes of a frame that are kept if only its head is decoded.
+_HEAD_KEPT = 512
+#: A connection of a split that has ended: the fields of FLOW_ROW for it, and the number of its flow.
+_CONNECTION = np.dtype([(name, "i4" if name == "flow" else FLOW_ROW[name]) for name in FLOW_ROW.names or ()])
 #: A LISTENER row as a tuple.
 Listener = tuple[int, ...]
 
@@ -65,10 +75,11 @@ class FlowSeen:
     history: History | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class SplitSurvey:
     """The survey of one split. `files`: as they were read, in order. `listeners`: by file, the ends that answered a SYN
-    there first. `begins` and `ends`: bytes of the file, for a part of a file."""
+    there first. `begins` and `ends`: bytes of the file, for a part of a file. `rows`: FLOW_ROW of its flows; `strings`
+    belong to them."""
 
     split: int
     files: list[FileRead] = field(default_factory=list)
@@ -77,7 +88,8 @@ class SplitSurvey:
     ends: int | None = None
     interfaces: bytes = b""
     drops: dict[int, int] = field(default_factory=dict)
-    flows: dict[bytes, FlowSeen] = field(default_factory=dict)
+    rows: Array = field(default_factory=lambda: np.zeros(0, FLOW_ROW))
+    strings: list[bytes] = field(default_factory=list)
     topic_names: dict[bytes, bytes] = field(default_factory=dict)
     listeners: list[list[Listener]] = field(default_factory=list)
 
@@ -85,54 +97,92 @@ class SplitSurvey:
     def packets(self) -> int:
         return sum(file.report.packets for file in self.files)
 
+    @cached_property
+    def flows(self) -> dict[bytes, FlowSeen]:
+        """The flows by their keys."""
+        names = ("first", "last", "opened", "renewed", "head", "settled")
+        columns = (self.rows[name].tolist() for name in names)
+        known = histories(self.rows, self.strings)
+        seen = (FlowSeen(*values) for values in zip(*columns, known, strict=True))
+        return dict(zip(flow_bytes(self.rows["flow"]), seen, strict=True))
+
 
 class _FlowEngine:
-    """An engine that records the connections of each flow."""
+    """Reassembly and framing of a split, which record its connections. Bodies are decoded only for the facts of
+    connections and the names of topics."""
 
-    def __init__(self, **options: Any) -> None:
-        self.flows: dict[bytes, FlowSeen] = {}
-        self.engine = Engine(apis=frozenset(), assembler=Assembler(keep_flows=True), **options)
-        self._last: dict[bytes, int] = {}  # by flow: the number of its latest connection that ended
-        self._flow_of: dict[int, bytes] = {}
+    def __init__(self, ports: tuple[int, ...], definitions: Definitions | None) -> None:
+        store.use(KERNEL_MODULES)
+        self.assembler = Assembler(keep_flows=True)
+        self._assembly = Assembly(self.assembler, ports)
+        summary, results, head = (programs_for(name, definitions) for name in ("summary", "results", "head"))
+        self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
+        self._started: list[Array] = []  # START chunks
+        self._ended: list[Array] = []  # _CONNECTION
 
     def take(self, reader: Packets) -> None:
         """Take the packets of a block."""
-        self._run(self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, reader.count))
+        self._run(self._assembly.feed(reader.buffer, reader.packets, reader.position, reader.count))
 
-    def finish(self) -> None:
-        self._run(self.engine.assembly.end_all())
+    def finish(self) -> tuple[Array, list[bytes]]:
+        """End all connections. Return FLOW_ROW of each flow, and the strings of these rows."""
+        self._run(self._assembly.end_all())
+        rows = _flow_rows(
+            arrays.joined(self._ended, _CONNECTION), arrays.joined(self._started, CHUNK), self.assembler.flows
+        )
+        return rows, renumber_strings(rows, self.dissector.strings)
 
     def _run(self, parts: Iterable[Assembled]) -> None:
         for part in parts:
-            self._note_started(part)
-            for _ in self.engine.dissect(part):
-                pass
-            self._note_ended(part)
-
-    def _note_started(self, part: Assembled) -> None:
-        starts = part.chunks[number_by_packet(part)]
-        times, openings = starts["ts"].tolist(), starts["opening"].tolist()
-        keys = flow_keys(part.started_flows)
-        for c, key, ts, opening in zip(part.started.tolist(), keys, times, openings, strict=True):
-            self._flow_of[c] = key
-            seen = self.flows.get(key)
-            if seen is None:
-                self.flows[key] = FlowSeen(ts, ts, opening == OPENING_SYN, False)
-            else:
-                seen.renewed = True
+            if len(part.started):
+                self._started.append(taken(part.chunks, number_by_packet(part)))
+            if len(part.chunks):
+                chunks = part.chunks
+                for _ in self.dissector.feed(part.block, part.held, chunks, len(chunks), part.connections):
+                    pass
+                self.dissector.drain(part.block, part.held)
+            if len(part.ended):
+                self._note_ended(part)
 
     def _note_ended(self, part: Assembled) -> None:
-        for i, c in enumerate(part.ended.tolist()):
-            row, key = part.ended_rows[i], self._flow_of[c]
-            seen = self.flows[key]
-            first, last = int(row["first"]), int(row["last"])
-            seen.first, seen.last = min(seen.first, first), max(seen.last, last)
-            facts = self.engine.dissector.connection_facts(c)
-            seen.head = _earlier(seen.head, facts.head)
-            seen.settled = _earlier(seen.settled, facts.not_kafka_since)
-            if facts.serial > self._last.get(key, 0):
-                self._last[key] = facts.serial
-                seen.history = history_of(facts, first, row, part.ended_directions[2 * i : 2 * i + 2])
+        known, rows = taken(self.dissector.connections, part.ended), np.zeros(len(part.ended), _CONNECTION)
+        for name in ("serial", "key", "head", "client", "protocol", "answers_at_once", *NAMES):
+            rows[name] = known[name]
+        rows["settled"] = known["not_kafka_since"]
+        for name in ("first", "last", "syn_at", "syn_ack_at", "handshake_rtt_ns", "flow"):
+            rows[name] = part.ended_rows[name]
+        for end, name in enumerate(("base_seq_a", "base_seq_b")):
+            sent = part.ended_directions[end::2]
+            rows[name] = np.where(sent["started"] > 0, sent["base_seq"], -1)
+        self._ended.append(rows)
+
+
+def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
+    """FLOW_ROW of each flow. `connections`: _CONNECTION rows of all connections; `starts`: their START chunks, `flows`:
+    FLOW rows by number."""
+    if not len(connections):
+        return np.zeros(0, FLOW_ROW)
+    connections = taken(connections, np.argsort(connections["serial"]))
+    openings = starts["opening"][np.argsort(starts["packet"])]
+    order = np.argsort(connections["flow"], kind="stable")
+    connections, openings = taken(connections, order), openings[order]
+    numbers = connections["flow"]
+    first = np.flatnonzero(np.diff(numbers, prepend=-1))
+    last = np.append(first[1:], len(numbers)) - 1
+    rows = np.zeros(len(first), FLOW_ROW)
+    for name in rows.dtype.names or ():
+        if name != "flow":
+            rows[name] = connections[name][last]
+    keys = as_bytes(taken(flows, numbers[first])).reshape(-1, FLOW.itemsize)[:, :KEY_BYTES]
+    rows["flow"] = np.ascontiguousarray(keys).view(FLOW_ROW["flow"])[:, 0]
+    rows["began"] = connections["first"][last]
+    rows["first"] = np.minimum.reduceat(connections["first"], first)
+    rows["last"] = np.maximum.reduceat(connections["last"], first)
+    for name in ("head", "settled"):
+        found = np.minimum.reduceat(np.where(connections[name] > 0, connections[name], NOTHING), first)
+        rows[name] = np.where(found < NOTHING, found, 0)
+    rows["opened"], rows["renewed"] = openings[first] == OPENING_SYN, last > first
+    return rows
 
 
 class _NewListeners:
@@ -161,30 +211,27 @@ class _NewListeners:
             self._by_file[self._file] = sorted(new)
 
 
-def _earlier(one: int, other: int) -> int:
-    """The smaller of two packet numbers, of which 0 is none."""
-    return min(one, other) if one and other else one or other
-
-
 def survey_split(
     split: int, reader: PackReader, *, ports: tuple[int, ...] = (), definitions: Definitions | None = None
 ) -> SplitSurvey:
     """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count."""
-    watched = _FlowEngine(ports=ports, definitions=definitions)
-    engine = watched.engine
+    engine = _FlowEngine(ports, definitions)
     listeners = _NewListeners(engine.assembler)
     while reader.fill():
         if reader.is_in_order:
             listeners.begin_file(reader.file)
-            watched.take(reader)
+            engine.take(reader)
         reader.position = reader.count
-    watched.finish()
-    found = SplitSurvey(split, reader.files, reader.is_in_order, flows=watched.flows)
+    found = SplitSurvey(split, reader.files, reader.is_in_order)
+    found.rows, found.strings = engine.finish()
     found.listeners = listeners.of_files(len(reader.files))
     found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
     found.drops = reader.drops
     strings = engine.dissector.strings
-    found.topic_names = {strings[number]: strings[name] for number, name in engine.topic_names.items()}
+    found.topic_names = {strings[number]: strings[name] for number, name in engine.dissector.topic_names.items()}
+    return found
+    strings = engine.dissector.strings
+    found.topic_names = {strings[number]: strings[name] for number, name in engine.dissector.topic_names.items()}
     return found
 
 
