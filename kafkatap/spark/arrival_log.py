@@ -2,7 +2,8 @@
 
 A batch is planned before it is read: `plans/000000012.json` lists its captures. Plans of finished batches are folded
 into arrays, 48 bytes for each capture, in files `read/FIRST-LAST.npy` whose sizes grow geometrically. So an offset of
-the stream is a number, and no file is rewritten for each batch.
+the stream is a number, and no file is rewritten for each batch. `gone/000000012.json` lists captures of a batch that
+were not there any more when it was read: they are not known, and may come again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from .output.folders import Folder
 
 Array = np.ndarray[Any, Any]
-_PLANS, _READ = "kafkatap/plans", "kafkatap/read"
+_PLANS, _READ, _GONE = "kafkatap/plans", "kafkatap/read", "kafkatap/gone"
 #: Plans that are kept as they are: Spark may run the last batch again.
 _KEPT = 2
 #: Plans that are folded at once.
@@ -49,6 +50,7 @@ class ArrivalLog:
         self._folder = Folder(checkpoint)
         self._rows: Array = np.zeros(0, _ROW)
         self._loaded: set[str] = set()
+        self._gone: dict[int, int] = {}  # by identity: the last batch in which the capture was gone
         self._orders: dict[str, Array] = {}
 
     def plan(self, batch: int) -> list[Arrival] | None:
@@ -62,8 +64,24 @@ class ArrivalLog:
         self._folder.write(_plan_name(batch), json.dumps(entries).encode())
         self._add(_plan_name(batch), _rows(batch, entries))
 
+    def write_gone(self, batch: int, captures: Sequence[int]) -> None:
+        """Record the captures (identities) of a batch that were not there when it was read."""
+        if captures:
+            self._folder.write(f"{_GONE}/{batch:09d}.json", json.dumps(list(captures)).encode())
+
+    def was_gone(self, captures: Iterable[int]) -> bool:
+        """Whether any of these captures was gone in an earlier batch."""
+        return not self._gone.keys().isdisjoint(captures)
+
     def load(self) -> None:
         """Read what this process has not read yet."""
+        for name in self._names(_GONE):
+            if name not in self._loaded:
+                self._loaded.add(name)
+                gone = json.loads(self._folder.read(name) or b"[]")
+                self._gone |= dict.fromkeys(gone, _number(name))
+                self._rows = self._there(self._rows)
+                self._orders.clear()
         for name in [*self._names(_READ), *self._names(_PLANS)]:
             data = None if name in self._loaded else self._folder.read(name)
             if data is not None:
@@ -72,8 +90,15 @@ class ArrivalLog:
     def _add(self, name: str, rows: Array) -> None:
         if name not in self._loaded:
             self._loaded.add(name)
-            self._rows = np.concatenate((self._rows, rows))
+            self._rows = np.concatenate((self._rows, self._there(rows)))
             self._orders.clear()
+
+    def _there(self, rows: Array) -> Array:
+        """The rows of captures that were not gone."""
+        gone = np.flatnonzero(np.isin(rows["capture"], list(self._gone)))
+        batches = [self._gone[capture] for capture in rows["capture"][gone].tolist()]
+        kept: Array = np.delete(rows, gone[rows["batch"][gone] <= np.array(batches, np.int64)])
+        return kept
 
     def _names(self, folder: str) -> list[str]:
         """The complete files of a folder, in order."""
@@ -96,8 +121,8 @@ class ArrivalLog:
         return None if row is None else (int(row["size"]), int(row["head"]))
 
     def captures(self) -> Array:
-        """The identities of all captures that were read: int64, sorted."""
-        return np.unique(self._rows["capture"])
+        """The identities of all captures that were read or gone: int64, sorted."""
+        return np.union1d(self._rows["capture"], np.array(list(self._gone), np.int64))
 
     def fold(self, batches: int) -> None:
         """Fold the plans of finished batches: all below `batches` but the last ones."""
@@ -113,7 +138,7 @@ class ArrivalLog:
                 break
             rows, first = np.concatenate((older, rows)), int(name.rpartition("/")[2].partition("-")[0])
             replaced.append(name)
-        name = f"{_READ}/{first:09d}-{plans[-1]:09d}.npy"
+        name, rows = f"{_READ}/{first:09d}-{plans[-1]:09d}.npy", self._there(rows)
         self._folder.write(name, _dumped(rows))
         self._loaded.add(name)
         for old in replaced:

@@ -117,7 +117,7 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
     files: int | None = None
     size: int = BATCH_SIZE
     _log: ArrivalLog | None = None
-    _seen: dict[int, Arrival | None] = field(default_factory=dict)  # by `stamp`: captures that wait; None: known ones
+    _seen: dict[int, Arrival | None] = field(default_factory=dict)  # by `stamp`: unknown files; None: grown or gone
     _waiting: list[Arrival] | None = None  # with availableNow: what had arrived when the query started
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -156,7 +156,6 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def log(self) -> ArrivalLog:
         if self._log is None:
             self._log = ArrivalLog(self.checkpoint)
-            self._log.load()
         return self._log
 
     def _arrived(self) -> list[Arrival]:
@@ -165,6 +164,7 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
             files = find(self.patterns)
         except FileNotFoundError:  # nothing has arrived, or everything was deleted
             files = []
+        self.log.load()
         now = time.time()
         done = complete(files, self.quiet, now)
         stamps = [stamp(f.path, f.size, f.modified) for f in done]
@@ -181,7 +181,7 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ripe(new_ones, self.lateness, now)
 
     def _look_into(self, file: File) -> Arrival | None:
-        """A file that was not read yet; None if its bytes are those of a capture that was read, or it is gone."""
+        """A file whose name, size or time are new. None if a capture has grown after it was read, or is gone."""
         try:
             head = read_range(file.path, 0, _HEAD)
             capture = capture_identity(file.path, file.size)
@@ -192,7 +192,7 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Arrival(file.path, file.size, file.modified, missing_identity(file.path), file.modified, 0)
         earlier = self.log.earlier(file.path)
         if earlier is not None and earlier[0] <= file.size and earlier[1] == head_hash(head[: earlier[0]]):
-            return None  # it has grown since
+            return None
         return Arrival(
             file.path, file.size, file.modified, capture, file.modified if first is None else first, head_hash(head)
         )

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.tables import CONNECTIONS, TABLES, arrow_schema, ledger_table
 
-from ..captures.storage import is_uri
+from ..captures.storage import exists, is_uri
 from .arrival_log import Arrival, ArrivalLog
 from .arrivals import BATCH_SIZE, ArrivedCaptures
 from .job_result import JobResult, has_kafka
@@ -199,10 +199,15 @@ def _read(
     names = tuple(name for name in TABLES if name != "records" or options.reading.records)
     damage = tuple(f"{info.path}: {info.damage}" for info in batch.files if info.damage)
     commit = Commit(
-        batch.written, names, tuple(info.capture for info in batch.files), damage, tuple(batch.notes),
-        batch.bytes_read, has_kafka(sum_ledgers(batch.ledgers.values())),
+        batch.written, names, tuple(info.capture for info in batch.files), _gone(batch.files), damage,
+        tuple(batch.notes), batch.bytes_read, has_kafka(sum_ledgers(batch.ledgers.values())),
     )  # fmt: skip
     return StreamState(number, last.stream, batch.checkpoint, commit)
+
+
+def _gone(files: Sequence[FileInfo]) -> tuple[int, ...]:
+    """The captures that are not there any more: they may have another name now."""
+    return tuple(info.capture for info in files if info.damage and not info.packets and not exists(info.path))
 
 
 def _publish(state: StreamState, options: StreamOptions) -> JobResult:
@@ -211,12 +216,19 @@ def _publish(state: StreamState, options: StreamOptions) -> JobResult:
     tables = state.open_tables(options.out)
     files = 0
     if tables:
+        checkpoint = _absolute(options.checkpoint)
+        states, log = StateFolder(checkpoint), ArrivalLog(checkpoint)
+        log.write_gone(state.number // 2, commit.gone)
+        log.load()
         with open_publication(options.out) as publication:
-            written = [file for file in commit.written if file.table in tables]
-            files = publication.publish(
-                written, tables, commit.captures, transaction=(state.stream, state.number),
+            published = publication.publish(
+                [file for file in commit.written if file.table in tables], tables, commit.captures,
+                transaction=(state.stream, state.number),
+                unchanged={} if log.was_gone(commit.captures) else states.versions(),
                 topic_names={key: after.topic_names[key] for key in after.unnamed if key in after.topic_names},
-            ).files  # fmt: skip
+            )  # fmt: skip
+        states.save_versions(published.versions)
+        files = published.files
     rows = {table: sum(w.rows for w in commit.written if w.table == table) for table in commit.tables}
     return JobResult(rows, commit.bytes_read, 0, files, list(commit.damage), None, list(commit.notes), commit.has_kafka)
 

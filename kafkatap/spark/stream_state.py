@@ -6,6 +6,7 @@ again; its captures are not read again. States are numbered: batch n has 2n + 1,
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from .splits.task_rows import dump, load
 if TYPE_CHECKING:
     from .output.writing import Written
 
-_STATES = "kafkatap/states"
+_STATES, _VERSIONS = "kafkatap/states", "kafkatap/versions.json"
 #: Raised with each change of what a state has.
 _FORMAT = b"kafkatap stream 2\n"
 #: States that are kept: Spark may run the last batch again.
@@ -29,11 +30,12 @@ _KEPT = 2
 @dataclass(frozen=True, slots=True)
 class Commit:
     """What a batch publishes. `written`: its files; `tables`: the tables that it writes, with rows or without;
-    `captures`: the identities of the captures that it read."""
+    `captures`: the identities of its captures; `gone`: of those that were not there any more."""
 
     written: list[Written] = field(default_factory=list)
     tables: tuple[str, ...] = ()
     captures: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
     damage: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     bytes_read: int = 0
@@ -99,6 +101,15 @@ class StateFolder:
         """The last state, or the last one `before` a number."""
         numbers = [n for n in self._numbers() if before is None or n < before]
         return self.read(numbers[-1]) if numbers else None
+
+    def save_versions(self, versions: Mapping[str, int]) -> None:
+        """Save the versions of tables after a batch was published."""
+        self._folder.write(_VERSIONS, json.dumps({**self.versions(), **versions}).encode())
+
+    def versions(self) -> dict[str, int]:
+        """The versions of tables after the last batch. A table of this version has rows of no capture to come."""
+        found: dict[str, int] = json.loads(self._folder.read(_VERSIONS) or b"{}")
+        return found
 
     def sizes(self) -> Mapping[int, int]:
         """The bytes of each state, by its number."""

@@ -193,6 +193,17 @@ def test_a_capture_that_cannot_be_read_is_planned_once(folder: Path, monkeypatch
     assert list(batches(source(folder), 1)) == []
 
 
+def test_a_capture_that_was_gone_may_come_again(folder: Path) -> None:
+    first = put(folder / "a-1.pcap", capture(100))
+    reader = source(folder)
+    assert list(batches(reader)) == [["a-1.pcap"]]
+    first.rename(folder / "b-1.pcap")
+    assert list(batches(reader, 1)) == []
+    ArrivalLog(reader.checkpoint).write_gone(0, [c.capture for c in reader.log.plan(0) or ()])
+    assert list(batches(reader, 1)) == [["b-1.pcap"]]
+    assert list(batches(source(folder), 2)) == []
+
+
 def test_plans_are_folded(tmp_path: Path) -> None:
     """What was read is still known, in few files; a batch may be read again soon after."""
     count = 300

@@ -19,11 +19,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from kafkatap.captures.identity import capture_identity, missing_identity
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from kafkatap.captures.identity import capture_identity
 from kafkatap.partitions import to_microseconds
 from kafkatap.reports.batch import uuid_text
-from kafkatap.reports.tables import TABLES
 from kafkatap.spark.arrival_log import Arrival, ArrivalLog
+from kafkatap.spark.arrivals import Arrivals
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.output.late_names import NameTopics
 from kafkatap.spark.output.summing import sum_rows
@@ -263,22 +265,47 @@ def _later(record: bytes, us: int) -> bytes:
 
 def test_a_capture_that_is_gone(arrived: list[str], tmp_path: Path) -> None:
     """Deleted after its batch was planned. It has a row in the table `files`, and the stream goes on."""
-    gone = Arrival(str(tmp_path / "gone.pcap"), 1_000, 5, 77, 5, 0)
+    gone = [Arrival(str(tmp_path / f"gone-{n}.pcap"), 1_000, 5, 77 + n, 5, 0) for n in range(2)]
     stream = Stream(_options(tmp_path))
     stream.read([arrived[0]])
-    for batch in ([gone], [arrived[1], gone]):
+    for batch, path in (([gone[0]], gone[0].path), ([arrived[1], gone[1]], gone[1].path)):
         (sentence,) = stream.read(batch).damage
-        assert sentence.startswith(gone.path)
+        assert sentence.startswith(path)
     stream.read(arrived[2:])
     report = finish_stream(None, stream.options).report
     assert report is not None
-    found = published(stream.options.out)
-    rows = read_table(stream.options.out, "files")
-    assert rows.filter(pc.equal(rows["path"], gone.path))["capture"].to_pylist() == [77]
-    wanted = _wanted(arrived)
+    assert report.heading.rows[0][0] == FILES + 2
+    found, wanted = published(stream.options.out), _wanted(arrived)
     assert not differences(compared(unnumbered(found)), compared(unnumbered(wanted)))
-    assert report.heading.rows[0][0] == FILES + 1
-    assert missing_identity(gone.path) != 77
+    rows = read_table(stream.options.out, "files")
+    damaged = rows.filter(pc.is_valid(rows["damage"]))
+    assert dict(zip(damaged["path"].to_pylist(), damaged["capture"].to_pylist(), strict=True)) == {
+        capture.path: capture.capture for capture in gone
+    }
+
+
+def test_a_capture_that_is_renamed_before_it_is_read(arrived: list[str], tmp_path: Path) -> None:
+    """It was gone by its old name, so it is read by its new one, and its row in `files` is replaced."""
+    folder = tmp_path / "captures"
+    source = Arrivals((str(folder),), str(tmp_path / "checkpoint"), quiet=0)
+    stream = Stream(_options(tmp_path))
+    paths = _put(arrived, folder)
+
+    def next_batch(rename: str | None = None) -> JobResult:
+        offset = {"batches": stream.count}
+        assert source.latestOffset(offset, ReadAllAvailable()) != offset
+        if rename is not None:
+            os.rename(rename, folder / "new-name.pcap")
+        stream.count += 1
+        return stream.again()
+
+    (sentence,) = next_batch(paths[-1]).damage
+    assert sentence.startswith(paths[-1])
+    assert not next_batch().damage
+    finish_stream(None, stream.options)
+    files = published(stream.options.out)["files"]
+    assert sorted(files["path"].to_pylist()) == sorted([*paths[:-1], str(folder / "new-name.pcap")])
+    _assert_same(stream.options, sorted(files["path"].to_pylist(), key=_first_time))
 
 
 # ---------------------------------------------------------------- state
@@ -421,3 +448,34 @@ def _nameless(out: str) -> set[str]:
     """The ids of topics that have rows without a name."""
     rows = published(out)["results"]
     return set(rows.filter(pc.is_null(rows["topic"]))["topic_id"].drop_null().to_pylist())
+
+
+def test_rows_of_other_runs(arrived: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream replaces the rows that another run wrote for its captures, and searches tables only after such runs."""
+    from kafkatap.spark.output import delta
+
+    searched: list[str] = []
+    change_file = delta.change_file
+
+    def counted(folder: Any, table: str, *more: Any) -> Any:
+        searched.append(table)
+        return change_file(folder, table, *more)
+
+    monkeypatch.setattr(delta, "change_file", counted)
+    stream, other = Stream(_options(tmp_path)), Stream(StreamOptions(str(tmp_path / "out"), str(tmp_path / "other")))
+    for paths in (arrived[:1], arrived[1:2]):
+        stream.read(paths)
+    assert not searched
+    other.read(arrived[2:3])
+    finish_stream(None, other.options)
+    stream.read(arrived[2:3])
+    assert searched
+    searched.clear()
+    stream.read(arrived[3:])
+    assert not searched
+    finish_stream(None, stream.options)
+    found = published(stream.options.out)
+    wanted = _wanted(arrived)
+    found["files"] = found["files"].filter(pc.is_in(found["files"]["path"], pa.array(arrived)))
+    for name in ("exchanges", "results", "records", "files"):
+        assert compared(found)[name] == compared(wanted)[name]
