@@ -1,250 +1,322 @@
-"""Time the Spark job beside the local engine, both writing the same tables as Parquet; print a table for docs/scale.md.
+"""Measure `kafkatap spark`: processor time by kind of process, beside the local engine and beside an empty Spark job.
 
-    python benchmarks/bench_spark.py CAPTURE [--large 16] [--runs 3] [--split-size 64m]
+    python benchmarks/bench_spark.py CAPTURE.pcap [--inputs sample one four eight files] [--runs 3] [--folder DIR]
 
-Each contender is a process that stays: a Spark session, or the local engine with its kernels loaded. Each runs the job
-once untimed, then they take turns; the table shows medians. --large N repeats this for N joined copies of the capture
-(join_copies.py: other addresses, later times) in a temporary folder. Contenders:
+Each run is a whole process from its start to the end of its last child, because start-up is part of the cost. The
+contenders take turns, and the tables show medians. They are, for each input:
 
-* the local engine as `kafkatap report --parquet DIR` runs it, with a second thread that reads ahead; and in one thread
-* `run_job` on local[1], local[2] and local-cluster[2,1,2048], or on --masters
+* `local`: `kafkatap report --parquet DIR`
+* `empty`: `spark.range(10).mapInArrow(identity)` in a session with the settings of the command, on each master
+* `spark`: `kafkatap spark --out DIR`, on each master
 
-Columns: *tasks*: the run time (as Spark reports it) of the tasks that survey and decode, and of all others (cut and
-send seams, merge counts). Both are per byte, relative to the local engine in one thread. *shuffled*: seams, as the job
-counts them, and the bytes that Spark wrote for shuffles (with TASK rows, proofs and counts, compressed), with their
-shares of the capture.
+Inputs: `sample` (1.2 MB, compressed), `one` (CAPTURE), `four` and `eight` (joined copies of it, join_copies.py),
+`files` (the bytes of `eight` in 2,000 files), `steady` (1,000 connections that all go through all splits) and `skewed`
+(one connection with 90 % of the bytes; make_traffic.py). They are made in DIR once (11 GB with a CAPTURE of 321 MB).
+
+Processor time is user and system time of each process, read from /proc ten times a second until it ends. Processes are
+of three kinds: Java, Python workers, and the driver with everything else. One more run, not timed, has Spark's event
+log. It gives the seconds of tasks by stage, the bytes shuffled, and the bytes of results to the driver.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import multiprocessing
+import json
 import os
 import platform
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from bench_report import cpu_name
+from join_copies import HEADER, join, record_starts
 
-MASTERS = ("local[1]", "local[2]", "local-cluster[2,1,2048]")
-LOCAL, ONE_THREAD = "local engine", "local engine, one thread"
+HERE = Path(__file__).resolve().parent
+SAMPLE = HERE.parent / "samples" / "apache-0.8.2.pcap.zst"
+INPUTS = ("sample", "one", "four", "eight", "files")
+KINDS = ("java", "workers", "driver")
+FILES = 2_000
+TICK = os.sysconf("SC_CLK_TCK")
+EMPTY = """\
+import sys
+from kafkatap.spark.cluster.session import open_session
+
+def identity(batches):
+    yield from batches
+
+spark = open_session(sys.argv[1], for_jobs=True)
+spark.range(10).mapInArrow(identity, "id long").toArrow()
+spark.stop()
+"""
 
 
-@dataclass(slots=True)
-class Round:
-    """The cost of one job. `survey`, `decode`, `others`: seconds of tasks. `seams`, `spark_bytes`: bytes shuffled."""
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Seconds of one run: wall time, and processor time by kind of process."""
 
-    seconds: float
-    exchanges: int
-    survey: float = 0.0
-    decode: float = 0.0
-    others: float = 0.0
-    seams: int = 0
-    spark_bytes: int = 0
+    wall: float
+    java: float = 0.0
+    workers: float = 0.0
+    driver: float = 0.0
+
+    @property
+    def all(self) -> float:
+        return self.java + self.workers + self.driver
 
 
 @dataclass(slots=True)
 class Contender:
     name: str
-    ask: Callable[[str], Round]
-    rounds: list[Round] = field(default_factory=list)
+    command: list[str]
+    runs: list[Usage] = field(default_factory=list)
 
-    def median(self, name: str) -> float:
-        return float(statistics.median(getattr(r, name) for r in self.rounds))
-
-
-# ---------------------------------------------------------------- the contenders' processes
+    def median(self, what: str) -> float:
+        return statistics.median(getattr(usage, what) for usage in self.runs)
 
 
-def serve(name: str, split_size: int, connection: Any) -> None:
-    """Run a job for each path received, and send its cost. None ends the process."""
-    job = local_job(name) if name in (LOCAL, ONE_THREAD) else spark_job(name, split_size)
-    while (path := connection.recv()) is not None:
-        with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as out:
-            connection.send(job(path, out))
+# ---------------------------------------------------------------- processor time
 
 
-def local_job(name: str) -> Callable[[str, str], Round]:
-    from kafkatap.engine import Engine
-    from kafkatap.parquet import write_tables
-    from kafkatap.reports.build import build_report
-    from kafkatap.reports.counting.counts import ReportCounts
-    from kafkatap.run import Run
+class Processes:
+    """The processor time of all processes of a session (of the kernel), also of those that have ended."""
 
-    def job(path: str, out: str) -> Round:
-        started = time.perf_counter()
-        run = Run([path], Engine(all_results=True), threaded=name == LOCAL)
-        counts = ReportCounts()
-        batches = []
-        for batch in run.batches():
-            counts.add(batch)
-            batches.append(batch)
-        context = run.context()
-        build_report(counts, context)
-        write_tables(Path(out), batches, run, context)
-        seconds = time.perf_counter() - started
-        return Round(seconds, sum(len(b.exchanges) for b in batches))
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self._seen: dict[int, tuple[str, float]] = {}
 
-    return job
-
-
-def spark_job(master: str, split_size: int) -> Callable[[str, str], Round]:
-    from kafkatap.spark import run_job
-    from kafkatap.spark.cluster.session import open_session
-
-    spark = open_session(master)
-
-    def watched(stage: str, done: int, total: int, bytes_read: int = 0) -> None:
-        """Not `ignore`, so that the job names its stages for Spark."""
-
-    def job(path: str, out: str) -> Round:
-        before = _stages(spark)
-        started = time.perf_counter()
-        result = run_job(spark, [path], out, split_size=split_size, watch=watched)
-        seconds = time.perf_counter() - started
-        stages = [stage for number, stage in _stages(spark).items() if number not in before]
-        main = {  # the longest stage of each group is the one that reads captures
-            group: max((taken for named, taken, _ in stages if named == f"kafkatap {group}"), default=0.0)
-            for group in ("survey", "decode")
-        }
-        others = sum(taken for _, taken, _ in stages) - sum(main.values())
-        written = sum(stage[2] for stage in stages)
-        return Round(
-            seconds, result.tables["exchanges"], main["survey"], main["decode"], others, result.bytes_shuffled, written
-        )
-
-    return job
-
-
-def _stages(spark: Any) -> dict[int, tuple[str, float, int]]:
-    """For each stage by number: its job group, the run time of its tasks (s), the bytes that it wrote for shuffles."""
-    from py4j.protocol import Py4JJavaError
-
-    context = spark.sparkContext._jsc.sc()
-    context.listenerBus().waitUntilEmpty()
-    store = context.statusStore()
-    jobs = store.jobsList(None)
-    found: dict[int, tuple[str, float, int]] = {}
-    for job in (jobs.apply(i) for i in range(jobs.size())):
-        group = job.jobGroup().get() if job.jobGroup().isDefined() else ""
-        numbers = job.stageIds()
-        for number in (int(numbers.apply(i)) for i in range(numbers.size())):
-            try:
-                stage = store.lastStageAttempt(number)
-            except Py4JJavaError:  # a stage that was not needed
+    def look(self) -> int:
+        """Read the times of the processes that run; return how many run."""
+        running = 0
+        for entry in os.scandir("/proc"):
+            if not entry.name.isdigit():
                 continue
-            if number not in found and stage.numCompleteTasks():
-                found[number] = group, stage.executorRunTime() / 1e3, stage.shuffleWriteBytes()
+            try:
+                with open(f"/proc/{entry.name}/stat") as file:
+                    name, _, rest = file.read().rpartition(")")
+                fields = rest.split()
+                if int(fields[3]) != self._leader or fields[0] == "Z":
+                    continue
+                pid = int(entry.name)
+                kind = self._kind(pid, name.partition("(")[2])
+                self._seen[pid] = kind, (int(fields[11]) + int(fields[12])) / TICK
+                running += 1
+            except (OSError, IndexError):  # it has just ended
+                continue
+        return running
+
+    def _kind(self, pid: int, name: str) -> str:
+        if name == "java":
+            return "java"
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return "workers" if b"pyspark.daemon" in file.read() else "driver"
+
+    def times(self) -> dict[str, float]:
+        """Seconds by kind."""
+        found: dict[str, float] = defaultdict(float)
+        for kind, seconds in self._seen.values():
+            found[kind] += seconds
+        return found
+
+
+def run(command: Sequence[str], every: float = 0.1) -> Usage:
+    """Run a command until the last process of its session has ended."""
+    with tempfile.TemporaryFile() as errors:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+        )
+        processes, ended = Processes(process.pid), threading.Event()
+
+        def watch() -> None:
+            while processes.look() or not ended.is_set():
+                time.sleep(every)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        code = process.wait()
+        wall = time.perf_counter() - started
+        ended.set()
+        watcher.join()
+        if code not in (0, 1):  # 1: the capture is damaged
+            errors.seek(0)
+            raise SystemExit(f"bench_spark: {' '.join(command)} ended with {code}:\n{errors.read().decode()[-2000:]}")
+    return Usage(wall, **processes.times())
+
+
+# ---------------------------------------------------------------- Spark's own figures
+
+
+@dataclass(slots=True)
+class Logged:
+    """The figures of an event log: `seconds` of tasks by stage, bytes and tasks."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    jobs: int = 0
+    tasks: int = 0
+    shuffled: int = 0
+    to_driver: int = 0
+
+
+def read_event_log(folder: Path) -> Logged:
+    """Add up the tasks of an event log. Jobs are named by their description, `kafkatap decode: 39 tasks`."""
+    found, names = Logged(), {}
+    for path in (p for p in folder.rglob("*") if p.is_file()):
+        for line in path.read_text().splitlines():
+            event: dict[str, Any] = json.loads(line)
+            if event["Event"] == "SparkListenerJobStart":
+                found.jobs += 1
+                described = event.get("Properties", {}).get("spark.job.description") or "other"
+                names |= dict.fromkeys(event["Stage IDs"], described.partition(":")[0].removeprefix("kafkatap "))
+            elif event["Event"] == "SparkListenerTaskEnd" and event.get("Task Metrics"):
+                metrics = event["Task Metrics"]
+                found.tasks += 1
+                found.seconds[names.get(event["Stage ID"], "other")] += metrics["Executor Run Time"] / 1e3
+                found.shuffled += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+                found.to_driver += metrics["Result Size"]
     return found
 
 
-# ---------------------------------------------------------------- this process
+def logged(command: Sequence[str]) -> Logged:
+    with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as folder:
+        log = {"enabled": "true", "dir": f"file://{folder}", "compress": "false", "rolling.enabled": "false"}
+        run([*command, *(part for key, value in log.items() for part in ("--conf", f"spark.eventLog.{key}={value}"))])
+        return read_event_log(Path(folder))
 
 
-def start(name: str, split_size: int) -> tuple[Contender, Callable[[], None]]:
-    """Start a contender's process; return it with the function that ends it."""
-    spawned = multiprocessing.get_context("spawn")
-    ours, theirs = spawned.Pipe()
-    process = spawned.Process(target=serve, args=(name, split_size, theirs))
-    process.start()
-    theirs.close()
-
-    def ask(path: str) -> Round:
-        ours.send(path)
-        try:
-            found: Round = ours.recv()
-        except EOFError:
-            raise SystemExit(f"bench_spark: {name} ended") from None
-        return found
-
-    def stop() -> None:
-        with contextlib.suppress(OSError):
-            ours.send(None)
-        process.join()
-
-    return Contender(name, ask), stop
+# ---------------------------------------------------------------- inputs
 
 
-def measure(path: Path, contenders: list[Contender], runs: int) -> str:
-    """Run all contenders on one capture; return a table in Markdown."""
-    for contender in contenders:
-        contender.rounds.clear()
-        print(f"bench_spark: {contender.name}, not counted: {contender.ask(str(path)).seconds:.1f} s", file=sys.stderr)
-    for number in range(runs):
-        for contender in contenders:
-            contender.rounds.append(contender.ask(str(path)))
-        load = os.getloadavg()[0]
-        print(f"bench_spark: round {number + 1} of {runs} done, load {load:.1f}", file=sys.stderr)
-    if len({r.exchanges for c in contenders for r in c.rounds}) != 1:
-        raise SystemExit("bench_spark: the contenders do not agree on how many exchanges there are")
-    return table(contenders, path.name, path.stat().st_size, runs)
+def make_input(name: str, capture: Path, folder: Path) -> tuple[Path, int]:
+    """The capture, or the folder of captures, that an input is; and its bytes."""
+    if name == "sample":
+        return SAMPLE, SAMPLE.stat().st_size
+    if name == "one":
+        return capture, capture.stat().st_size
+    path = folder / (name if name == "files" else f"{name}.pcap")
+    if not path.exists():
+        print(f"bench_spark: making {path}", file=sys.stderr)
+        new = folder / f"new-{path.name}"
+        if name in ("four", "eight"):
+            join(capture, {"four": 4, "eight": 8}[name], new)
+        elif name == "files":
+            cut(make_input("eight", capture, folder)[0], FILES, new)
+        else:
+            heavy = ["--heavy", "1000000"] if name == "skewed" else []
+            count = ["--count", "75", "--requests", "500"] if heavy else ["--count", "1000", "--requests", "300"]
+            subprocess.run(
+                [sys.executable, str(HERE / "make_traffic.py"), "steady", str(new), *count, *heavy], check=True
+            )
+        new.rename(path)
+    files = list(path.iterdir()) if path.is_dir() else [path]
+    return path, sum(file.stat().st_size for file in files)
 
 
-def table(contenders: list[Contender], name: str, size: int, runs: int) -> str:
-    """The result in Markdown. Ratios are of medians."""
-    median = {c.name: c.median("seconds") for c in contenders}
-    one = median.get(MASTERS[0])
-    lines = [
-        f"{name}: {size / 1e6:,.0f} MB, {contenders[0].rounds[0].exchanges:,} exchanges; median of {runs} interleaved "
-        f"runs (fastest to slowest), warm; load at the end {os.getloadavg()[0]:.1f}; {os.cpu_count()} cores, "
-        f"{cpu_name()}; Python {platform.python_version()}",
-        "",
-        "| | seconds | MB/s | local[1] takes | tasks: survey + decode, others | seams shuffled | Spark's shuffle |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for c in contenders:
-        seconds = median[c.name]
-        whole = [r.seconds for r in c.rounds]
-        beside = f"{one / seconds:.2f} times as long" if one is not None and c.name != MASTERS[0] else "-"
-        tasks = seams = written = "-"
-        if c.rounds[0].decode:
-            each = [c.median(stage) / median[ONE_THREAD] for stage in ("survey", "decode", "others")]
-            tasks = f"{each[0] + each[1]:.2f} ({each[0]:.2f} + {each[1]:.2f}), {each[2]:.2f}"
-            seams, written = _share(c.median("seams"), size), _share(c.median("spark_bytes"), size)
+def cut(source: Path, count: int, folder: Path) -> None:
+    """Cut a capture into `count` files of about the same size."""
+    data = source.read_bytes()
+    starts = record_starts(data)
+    folder.mkdir()
+    bounds = [int(starts[len(starts) * number // count]) for number in range(count)] + [len(data)]
+    for number, (begin, end) in enumerate(pairwise(bounds)):
+        (folder / f"traffic-{number:05d}.pcap").write_bytes(data[:HEADER] + data[begin:end])
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def contenders_of(path: Path, masters: Sequence[str], out: Path) -> list[Contender]:
+    python = [sys.executable, "-m", "kafkatap"]
+    captures = str(path)
+    found = [Contender("local", [*python, "report", captures, "--parquet", str(out / "local"), "--no-progress"])]
+    for number, master in enumerate(masters):
+        found.append(Contender(f"empty, {master}", [sys.executable, "-c", EMPTY, master]))
+        job = [*python, "spark", captures, "--out", str(out / f"tables-{number}"), "--master", master, "--no-progress"]
+        found.append(Contender(f"spark, {master}", job))
+    return found
+
+
+def measure(path: Path, size: int, masters: Sequence[str], runs: int, name: str) -> str:
+    """Run all contenders on one input; return tables in Markdown."""
+    with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as folder:
+        found = contenders_of(path, masters, Path(folder))
+        log = logged(found[2].command)  # not timed: it also fills caches
+        for number in range(runs):
+            for contender in found:
+                contender.runs.append(run(contender.command))
+            load = os.getloadavg()[0]
+            print(f"bench_spark: {name}: round {number + 1} of {runs} done, load {load:.1f}", file=sys.stderr)
+    return "\n\n".join([heading(name, size, runs), usage_table(found), ratios(found, masters), figures(log, size)])
+
+
+def heading(name: str, size: int, runs: int) -> str:
+    return (
+        f"**{name}**: {size / 1e6:,.1f} MB; medians of {runs} runs in turns; load at the end {os.getloadavg()[0]:.1f}; "
+        f"{os.cpu_count()} cores, {cpu_name()}; Python {platform.python_version()}"
+    )
+
+
+def usage_table(found: Sequence[Contender]) -> str:
+    lines = ["| processor seconds | Java | workers | driver | all | wall |", "|---|---|---|---|---|---|"]
+    for contender in found:
+        times = " | ".join(f"{contender.median(what):.1f}" for what in (*KINDS, "all", "wall"))
+        lines.append(f"| {contender.name} | {times} |")
+    return "\n".join(lines)
+
+
+def ratios(found: Sequence[Contender], masters: Sequence[str]) -> str:
+    """The ratios that docs/scale.md promises: of processor time beyond the empty job, and of wall time."""
+    local, lines, walls = found[0].median("all"), [], []
+    for number, master in enumerate(masters):
+        empty, job = found[1 + 2 * number : 3 + 2 * number]
+        beyond = job.median("all") - empty.median("all")
+        walls.append(job.median("wall") - empty.median("wall"))
         lines.append(
-            f"| {c.name} | {seconds:.2f} ({min(whole):.2f} to {max(whole):.2f}) | {size / 1e6 / seconds:,.0f} | "
-            f"{beside} | {tasks} | {seams} | {written} |"
+            f"* {master}: processor time less the empty job, to the local engine: {beyond / local:.2f} (target 1.6 at "
+            f"1.3 GB); to the empty job: {job.median('all') / empty.median('all'):.2f} (target 1.3 for the sample)"
+        )
+    for master, wall in list(zip(masters, walls, strict=True))[1:]:
+        ratio = walls[0] / wall if wall > 0 else float("nan")
+        lines.append(
+            f"* {masters[0]} takes {ratio:.2f} times as long as {master}, each less its empty job (target 1.6)"
         )
     return "\n".join(lines)
 
 
-def _share(count: float, size: int) -> str:
-    return f"{count / 1e6:,.1f} MB, {count / size:.2%}"
+def figures(log: Logged, size: int) -> str:
+    stages = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in log.seconds.items())
+    return (
+        f"* Spark's event log: {log.jobs} jobs, {log.tasks:,} tasks ({stages}), {_share(log.shuffled, size)} shuffled, "
+        f"{_share(log.to_driver, size)} of results to the driver"
+    )
+
+
+def _share(count: int, size: int) -> str:
+    return f"{count / 1e6:,.2f} MB ({count / size:.2%})"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Time the Spark job beside the local engine.")
-    parser.add_argument("capture", type=Path, help="a classic pcap")
-    parser.add_argument("--large", type=int, default=0, metavar="N", help="also measure N copies of it in one file")
+    parser = argparse.ArgumentParser(description="Measure kafkatap spark beside the local engine and an empty job.")
+    parser.add_argument("capture", type=Path, help="a classic pcap with Ethernet")
+    parser.add_argument("--inputs", nargs="+", default=INPUTS, choices=(*INPUTS, "steady", "skewed"))
+    parser.add_argument("--masters", nargs="+", default=["local[1]", "local[2]"])
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--split-size", default="64m", help="as of kafkatap spark (default 64m)")
-    parser.add_argument("--masters", nargs="*", default=MASTERS, help=f"Spark masters (default {' '.join(MASTERS)})")
+    parser.add_argument("--folder", type=Path, help="where inputs are made and kept (default: a temporary folder)")
     options = parser.parse_args()
-    from kafkatap.commands.values import parse_size
-
-    split_size = parse_size(options.split_size)
-    started = [start(name, split_size) for name in (LOCAL, ONE_THREAD, *options.masters)]
-    contenders = [contender for contender, _ in started]
-    try:
-        print(measure(options.capture, contenders, options.runs), flush=True)
-        if options.large > 1:
-            with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as folder:
-                path = Path(folder) / f"{options.capture.stem}-x{options.large}.pcap"
-                script = Path(__file__).with_name("join_copies.py")
-                join = [sys.executable, str(script), str(options.capture), str(options.large), str(path)]
-                subprocess.run(join, check=True, stdout=subprocess.DEVNULL)
-                print(f"\n{measure(path, contenders, options.runs)}", flush=True)
-    finally:
-        for _, stop in started:
-            stop()
+    with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(exist_ok=True)
+        for name in options.inputs:
+            path, size = make_input(name, options.capture, folder)
+            print(measure(path, size, options.masters, options.runs, name), end="\n\n", flush=True)
     return 0
 
 

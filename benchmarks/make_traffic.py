@@ -4,10 +4,14 @@
     python benchmarks/make_traffic.py syns OUT.pcap --count 1000000
     python benchmarks/make_traffic.py produce OUT.pcap --megabytes 50 --interleaved 6
     python benchmarks/make_traffic.py gaps OUT.pcap --count 10000 --kilobytes 60
+    python benchmarks/make_traffic.py steady OUT.pcap --count 1000 --requests 300 [--heavy 1000000]
 
 `connections`: each connection has one Metadata request (v0) and its response, and ends with --fin. Ports are
 sequential, as behind a NAT or on a Kubernetes node. --clients chooses addresses lower or higher than the broker's.
 --requests is the number of requests on each connection.
+
+`steady`: all connections are open from the first packet to the last. They send Produce requests of 1,400 bytes in turn.
+With --heavy, the first connection sends requests of that many bytes.
 """
 
 from __future__ import annotations
@@ -141,20 +145,24 @@ def _slices(data: bytes, size: int) -> Iterator[bytes]:
         yield data[at : at + size]
 
 
-def produce_request(size: int) -> bytes:
+def produce_request(size: int, correlation_id: int = 1) -> bytes:
     """A Produce request (v3) of about `size` bytes: one partition, one record batch of random bytes, not compressed."""
     records = np.random.default_rng(1).integers(0, 256, size, np.uint8).tobytes()
     value = struct.pack(">qiibihiqqqhii", 0, 49 + len(records), 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1) + records
-    body = struct.pack(">hhih3s", 0, 3, 1, 3, b"big") + struct.pack(">hhii", -1, 1, 1000, 1)
+    body = struct.pack(">hhih3s", 0, 3, correlation_id, 3, b"big") + struct.pack(">hhii", -1, 1, 1000, 1)
     body += struct.pack(">h1sii", 1, b"t", 1, 0) + struct.pack(">i", len(value)) + value
+    return struct.pack(">i", len(body)) + body
+
+
+def produce_response(correlation_id: int = 1) -> bytes:
+    body = struct.pack(">ii", correlation_id, 1) + struct.pack(">h1siihqqi", 1, b"t", 1, 0, 0, 0, -1, 0)
     return struct.pack(">i", len(body)) + body
 
 
 def produce(writer: Writer, megabytes: int, interleaved: int, segment: int) -> None:
     """Write `interleaved` connections with one Produce request each, a segment of each in turn, then the responses."""
     request = produce_request(megabytes * 1_000_000)
-    body = struct.pack(">ii", 1, 1) + struct.pack(">h1siihqqi", 1, b"t", 1, 0, 0, 0, -1, 0)
-    response = struct.pack(">i", len(body)) + body
+    response = produce_response()
     clients, ports, broker = _ends(0, interleaved, 1, True)
     for flags, seq, ack, to in ((SYN, 1000, 0, True), (SYN | ACK, 5000, 1001, False), (ACK, 1001, 5001, True)):
         writer.write([(packet(b"", flags), _columns(clients, ports, broker, seq, ack, to))])
@@ -163,6 +171,25 @@ def produce(writer: Writer, megabytes: int, interleaved: int, segment: int) -> N
         writer.write([(packet(part, PSH | ACK), _columns(clients, ports, broker, sent, 5001, True))])
         sent = (sent + len(part)) % 2**32
     writer.write([(packet(response, PSH | ACK), _columns(clients, ports, broker, 5001, sent, False))])
+
+
+def steady(writer: Writer, count: int, hosts: int, requests: int, heavy: int, segment: int) -> None:
+    """Write `count` connections that exchange `requests` messages each, in turn. The first sends `heavy` bytes each."""
+    clients, ports, broker = _ends(0, count, hosts, True)
+    for flags, seq, ack, to in ((SYN, 1000, 0, True), (SYN | ACK, 5000, 1001, False), (ACK, 1001, 5001, True)):
+        writer.write([(packet(b"", flags), _columns(clients, ports, broker, seq, ack, to))])
+    groups = [(clients[:1], ports[:1], heavy), (clients[1:], ports[1:], 1_300)] if heavy else [(clients, ports, 1_300)]
+    sent, got = [1001] * len(groups), 5001
+    for number in range(1, requests + 1):
+        response = produce_response(number)
+        for group, (hosts_of, ports_of, size) in enumerate(groups):
+            talk = []
+            for part in _slices(produce_request(size, number), segment):
+                talk.append((packet(part, PSH | ACK), _columns(hosts_of, ports_of, broker, sent[group], got, True)))
+                sent[group] = (sent[group] + len(part)) % 2**32
+            talk.append((packet(response, PSH | ACK), _columns(hosts_of, ports_of, broker, got, sent[group], False)))
+            writer.write(talk)
+        got += len(response)
 
 
 def gaps(writer: Writer, count: int, kilobytes: int) -> None:
@@ -181,7 +208,7 @@ def gaps(writer: Writer, count: int, kilobytes: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("connections", "syns", "produce", "gaps"))
+    parser.add_argument("kind", choices=("connections", "syns", "produce", "gaps", "steady"))
     parser.add_argument("out", type=Path)
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--hosts", type=int, default=8)
@@ -190,6 +217,7 @@ def main() -> None:
     parser.add_argument("--fin", action="store_true")
     parser.add_argument("--megabytes", type=int, default=10)
     parser.add_argument("--interleaved", type=int, default=1)
+    parser.add_argument("--heavy", type=int, default=0, help="steady: bytes of a request of the first connection")
     parser.add_argument("--kilobytes", type=int, default=60)
     parser.add_argument("--segment", type=int, default=1448)
     parser.add_argument("--step-ns", type=int, default=10_000, help="time between two packets")
@@ -200,6 +228,8 @@ def main() -> None:
             connections(writer, asked.count, asked.hosts, asked.clients == "low", asked.requests, asked.fin)
         elif asked.kind == "syns":
             syns(writer, asked.count, asked.hosts)
+        elif asked.kind == "steady":
+            steady(writer, asked.count, asked.hosts, asked.requests, asked.heavy, asked.segment)
         elif asked.kind == "produce":
             produce(writer, asked.megabytes, asked.interleaved, asked.segment)
         else:

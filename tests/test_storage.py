@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap.captures.capture_reader import CaptureReader
-from kafkatap.captures.storage import expand, find, is_uri, open_input, size_of
+from kafkatap.captures.storage import absolute, expand, find, is_uri, open_input, size_of
 from tests.support.captures import Packet, pcap_bytes, write_capture
 
 FILES = (
@@ -53,6 +53,16 @@ def folder(tmp_path: Path) -> Path:
 def test_patterns(folder: Path, scheme: str, pattern: str, expected: list[str]) -> None:
     root = f"{scheme}{folder}/"
     assert expand(root + pattern) == sorted(root + name for name in expected)
+
+
+def test_absolute_paths_and_patterns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder / "day1")
+    for relative in ("*.pcap", "../**/d.pcap", "./c.pcap", "../odd [1]/e.pcap"):
+        named = absolute(relative)
+        assert named.startswith(f"{folder}/")
+        assert expand(named) == [str((folder / "day1" / path).resolve()) for path in expand(relative)]
+        assert absolute(named) == named
+    assert absolute("s3://bucket/x?region=a") == "s3://bucket/x?region=a"
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

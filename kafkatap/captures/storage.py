@@ -46,6 +46,11 @@ def is_uri(path: str) -> bool:
     return _URI.match(path) is not None
 
 
+def absolute(path: str) -> str:
+    """A path or pattern that names the same files in any process of this machine. URIs stay as they are."""
+    return path if is_uri(path) else os.path.abspath(path)
+
+
 def expand(patterns: str | Sequence[str]) -> list[str]:
     """The paths and URIs of the files that `find` finds."""
     return [file.path for file in find(patterns)]

@@ -10,7 +10,7 @@ register                                                   the data source "pcap
 
 Rooms, each of which imports only those above it:
 
-cluster/   sessions, Java, executors; `require_package`, `explain`, `interruptible`
+cluster/   sessions, Java, executors; `checked`, `explain`, `interruptible`
 splits/    one split: survey, plan, decode, prove; no Spark in it
 output/    the rows of a split; tables and reports as files, published all at once
 ./         tasks (what executors run), captures (the driver), job and stream (`kafkatap spark`), frames (the functions

@@ -18,7 +18,7 @@ from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_ta
 from ..analysis import UnreadableCaptureError
 from ..captures.packs import choose_split_size, pack_splits
 from ..captures.splits import plan_splits
-from ..captures.storage import File, find
+from ..captures.storage import File, absolute, find
 from ..partitions import to_microseconds
 from . import tasks
 from .cluster.cores import cores_of
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
     from .cluster.shared_folders import SharedFolders
 
-#: Called with the name of a stage and its number of tasks before it runs; returns a function to call at its end.
-Begin = Callable[[str, int], Callable[[], None]]
+#: Called before a stage with its name and the bytes that each task reads; returns a function to call at its end.
+Begin = Callable[[str, Sequence[int]], Callable[[], None]]
 
 
 class DamagedCaptureError(Exception):
     """A capture is damaged, and the caller wants none of those (`strict`). The message names the capture."""
 
 
-def _quiet(stage: str, tasks: int) -> Callable[[], None]:
+def _quiet(stage: str, sizes: Sequence[int]) -> Callable[[], None]:
     return lambda: None
 
 
@@ -62,7 +62,8 @@ class Captures:
     `split_size`: bytes of a split (None: of the total size and the number of cores; 0: whole files). `strict`: raise
     DamagedCaptureError if a capture is damaged. FileNotFoundError if a pattern matches nothing. For streams: `listed`,
     the files, in place of `captures`; `checkpoint` and `keep_open`, what earlier batches left, and whether more will
-    come. `folders`: what executors have to share with the driver. `spark` None: tasks run in this process.
+    come. `folders`: what executors have to share with the driver. `spark` None: tasks run in this process. Relative
+    paths are those of this process. `bytes_received`: bytes of results that tasks sent so far.
     """
 
     spark: SparkSession | None
@@ -75,12 +76,14 @@ class Captures:
     keep_open: bool = False
     listed: Sequence[File] | None = None
     folders: SharedFolders | None = None
+    bytes_received: int = 0
 
     @cached_property
     def files(self) -> list[File]:
         if self.listed is not None:
             return list(self.listed)
-        return find(self.captures) if self.captures else []
+        patterns = [self.captures] if isinstance(self.captures, str) else self.captures
+        return find([absolute(pattern) for pattern in patterns])
 
     @property
     def paths(self) -> list[str]:
@@ -97,7 +100,7 @@ class Captures:
             )
         packs = pack_splits(plan_splits(self.files, size), size)
         found = Surveys([LocatedSplit(pack) for pack in packs], size)
-        done = self.begin("survey", len(found.places))
+        done = self.begin("survey", [place.length for place in found.places])
         found.run(lambda splits: self._survey(found, splits))
         done()
         damaged = [f"{info.path}: {info.damage}" for info in found.files() if info.damage]
@@ -118,7 +121,9 @@ class Captures:
         if self.spark is None:
             return tasks.results_here(task)
         try:
-            return results_of(self._rows(task, SCHEMA).toArrow())
+            rows = self._rows(task, SCHEMA).toArrow()
+            self.bytes_received += rows.nbytes
+            return results_of(rows)
         except Exception as error:
             raise setup_error(error) or error from None
 
@@ -165,18 +170,22 @@ class Captures:
         surveys = self._surveyed
         captures = self._capture_index
 
+        rounds = 0
+
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
+            nonlocal rounds
+            rounds += 1
             task = self._task(plan, splits, options, writer=writer, captures=captures, counting=counting)
             return self._results(task)
 
         def plan(corrections: Corrections) -> Plan:
             return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
 
-        splits = sum(survey.packets > 0 for survey in surveys.surveys) + (self.checkpoint is not None)
-        finished = self.begin("decode", splits)
+        sizes = [place.length for place, s in zip(self.places, surveys.surveys, strict=True) if s.packets]
+        finished = self.begin("decode", [*sizes, 0] if self.checkpoint is not None else sizes)
         made, results = prove(plan, decode, lambda result: result.outcome)
         finished()
-        return ProvedPlan(made, results)
+        return ProvedPlan(made, results, rounds)
 
     def _task(self, plan: Plan, splits: Container[int], options: ReadOptions, **purpose: Any) -> tasks.DecodeTask:
         """The task that decodes these splits."""
@@ -259,10 +268,11 @@ class Captures:
 
 @dataclass(frozen=True, slots=True)
 class ProvedPlan:
-    """A plan that holds, and the result of each split."""
+    """A plan that holds, and the result of each split. `rounds`: how often splits were decoded until it held."""
 
     plan: Plan
     results: Mapping[int, SplitResult] = field(default_factory=dict)
+    rounds: int = 1
 
     def ledgers(self) -> dict[int, Ledger]:
         """The ledgers of captures; 0 stands for packets of earlier batches."""

@@ -6,13 +6,15 @@ connections that splits share.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kafkatap.reports.tables import TABLES
 
+from ..captures.storage import absolute
 from .captures import Captures, DamagedCaptureError
+from .cluster.job_stages import Stages
 from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
 from .output.publication import DELTA, Publication, open_publication
@@ -23,9 +25,6 @@ from .splits.task_rows import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-#: Seconds between two looks at the progress of a stage.
-LOOK_EVERY = 0.5
 
 
 def run_job(
@@ -45,13 +44,18 @@ def run_job(
     No table changes before everything is written. DamagedInput if `strict` and a capture is damaged;
     FileNotFoundError, UnreadableCaptureError and FolderInUse as raised below.
     """
-    begin = _Stages(spark, watch)
+    out, stages = absolute(out), Stages(spark, watch)
     try:
-        read = Captures(spark, captures, split_size, options or ReadOptions(), strict, begin)
+        read = Captures(spark, captures, split_size, options or ReadOptions(), strict, stages)
         with open_publication(out, format) as publication, shared_folders(read.paths, out) as read.folders:
-            return _published(read, publication, by, watch)
+            result = _published(read, publication, by, watch)
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
+    if stages.figures:  # Spark's own; Spark Connect reports none
+        shuffled = sum(stage.bytes_shuffled for stage in stages.figures.values())
+        received = sum(stage.bytes_to_driver for stage in stages.figures.values())
+        return replace(result, bytes_shuffled=shuffled, bytes_to_driver=received)
+    return result
 
 
 def _published(read: Captures, publication: Publication, by: str, watch: Watch) -> JobResult:
@@ -77,44 +81,5 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     return JobResult(
         published.rows, 2 * read.bytes_read, 0, published.files,
         [f"{info.path}: {info.damage}" for info in context.files if info.damage], report, proved.notes,
-        has_kafka(context.ledger),
+        has_kafka(context.ledger), read.bytes_received, proved.rounds,
     )  # fmt: skip
-
-
-class _Stages:
-    """Reports the finished tasks of a stage to a `Watch`. A Connect session does not show them."""
-
-    def __init__(self, spark: SparkSession, watch: Watch) -> None:
-        self._spark = spark
-        self._watch = watch
-
-    def __call__(self, stage: str, count: int) -> Callable[[], None]:
-        self._watch(stage, 0, count)
-        over = threading.Event()
-        context = getattr(self._spark, "_sc", None)
-        thread = None
-        if context is not None and self._watch is not ignore:
-            group = f"kafkatap {stage}"
-            context.setJobGroup(group, group)
-            thread = threading.Thread(target=self._follow, args=(context, group, stage, count, over), daemon=True)
-            thread.start()
-
-        def done() -> None:
-            over.set()
-            if thread is not None:
-                thread.join()
-            self._watch(stage, count, count)
-
-        return done
-
-    def _follow(self, context: Any, group: str, stage: str, count: int, over: threading.Event) -> None:
-        tracker = context.statusTracker()
-        while not over.wait(LOOK_EVERY):
-            finished = 0
-            for job in tracker.getJobIdsForGroup(group):
-                info = tracker.getJobInfo(job)
-                for number in info.stageIds if info is not None else ():
-                    status = tracker.getStageInfo(number)
-                    if status is not None and status.numTasks == count:
-                        finished = max(finished, status.numCompletedTasks)
-            self._watch(stage, min(finished, count - 1), count)

@@ -17,10 +17,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from kafkatap.reports.units import size
+
+from ..complaints import complain
 from .cluster.package import package_files, python_version
 
 #: The archive makes a compiler unnecessary.
@@ -29,6 +33,8 @@ _NOT_NEEDED = {"__pycache__", "tests", "include"}
 _NOT_NEEDED_KINDS = {".a", ".h", ".hpp", ".c", ".cc", ".pyx", ".pxd", ".pxi", ".pyi", ".pyc"}
 #: The time of all files, so that packing twice gives the same bytes. Not 1970, which tar warns about.
 _TIME = 1_577_836_800
+#: Seconds between two lines of progress.
+_LINE_EVERY = 5.0
 
 _PYTHON = """\
 #!/bin/sh
@@ -55,9 +61,15 @@ ship(pathlib.Path(sys.argv[1]), KERNEL_MODULES)
 _KEEP_PROGRAMS = "from kafkatap.engine import Engine; Engine(all_results=True)"
 
 
-def pack(out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 6) -> int:
+def _ignore(text: str) -> None:
+    """Show no progress."""
+
+
+def pack(
+    out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 6, watch: Callable[[str], None] = _ignore
+) -> int:
     """Write the archive (.tar.gz) and return its size in bytes. `without`: distributions that executors have already.
-    `level`: of compression, 1 to 9.
+    `level`: of compression, 1 to 9. `watch` gets a line of progress at least every few seconds.
 
     OSError if it cannot be written, subprocess.SubprocessError if the kernels cannot be compiled.
     """
@@ -67,10 +79,12 @@ def pack(out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 
         folder = Path(name)
         site = folder / "site"
         own, *others = _needed("kafkatap", left_out)
+        watch(f"copying {', '.join(sorted(d.name for d in (own, *others)))}")
         for distribution in others:
             _copy(_files_of(distribution), site)
         _copy(package_files().items(), site)
         _write_metadata(own, site)
+        watch("compiling kernels for any machine of this type (about 20 s)")
         _run_in(site, _COMPILE)
         _set_times(site)  # compiled programs depend on the times of their sources
         _run_in(site, _KEEP_PROGRAMS)
@@ -80,7 +94,7 @@ def pack(out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 
         python.chmod(0o755)
         new = out.with_name(f".{out.name}.new")
         try:
-            _write(new, folder, level)
+            _write(new, folder, level, watch)
             new.replace(out)
         finally:
             new.unlink(missing_ok=True)
@@ -149,8 +163,11 @@ def _run_in(site: Path, code: str) -> None:
     )  # fmt: skip
 
 
-def _write(out: Path, folder: Path, level: int) -> None:
+def _write(out: Path, folder: Path, level: int, watch: Callable[[str], None]) -> None:
     """Write the folder as a gzipped tar, without owners and times."""
+    paths = sorted(folder.rglob("*"))
+    whole = sum(path.stat().st_size for path in paths if path.is_file()) or 1
+    done, shown = 0, 0.0
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = 0
@@ -164,8 +181,12 @@ def _write(out: Path, folder: Path, level: int) -> None:
         gzip.GzipFile("", "wb", level, raw, _TIME) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as tar,
     ):
-        for path in sorted(folder.rglob("*")):
+        for path in paths:
+            if time.monotonic() - shown > _LINE_EVERY:
+                shown = time.monotonic()
+                watch(f"compressing: {done / whole:.0%} of {size(whole)}")
             tar.add(path, path.relative_to(folder).as_posix(), recursive=False, filter=plain)
+            done += path.stat().st_size if path.is_file() else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -183,11 +204,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not re.search(r"\.(tar\.gz|tgz)$", options.out):
         parser.error(f"{options.out}: Spark tells archives by their ending, which has to be .tar.gz or .tgz")
     try:
-        size = pack(options.out, options.without)
+        packed = pack(options.out, options.without, watch=complain)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"kafkatap: cannot pack: {error}", file=sys.stderr)
         return 2
-    print(f"{options.out}: {size / 1e6:.0f} MB, for Python {python_version()} on {os.uname().machine}")
+    print(f"{options.out}: {packed / 1e6:.0f} MB, for Python {python_version()} on {os.uname().machine}")
     return 0
 
 

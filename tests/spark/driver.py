@@ -1,6 +1,6 @@
 """A driver of its own: `python driver.py JSON`. It prints its results as JSON.
 
-It opens a session, checks that executors have the package, and counts the exchanges of a capture. With `out` it also
+It opens a session and counts the exchanges of a capture. With `out` it also
 runs a job that writes there, and kills an executor meanwhile.
 """
 
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from kafkatap.spark import exchanges
-from kafkatap.spark.cluster.executors import require_package
 from kafkatap.spark.cluster.session import SetupError, open_session
 from kafkatap.spark.job import run_job
 
@@ -92,11 +91,11 @@ def main(capture: str, out: str | None = None, **session: Any) -> dict[str, Any]
     except SetupError as error:
         return {"refused": str(error)}
     try:
-        require_package(spark)
+        count = exchanges(spark, capture, split_size=100_000).count()
         schema = "rows long, python string, prefix string, kernels string, shipped string, numba boolean"
-        one = spark.createDataFrame([(capture,)], "path string").mapInArrow(where(), schema)
+        one = spark.createDataFrame([(os.path.abspath(capture),)], "path string").mapInArrow(where(), schema)
         (row,) = one.collect()
-        result = {"count": exchanges(spark, capture, split_size=100_000).count(), **row.asDict()}
+        result = {"count": count, **row.asDict()}
         return result if out is None else {**result, "killed": run_and_kill(spark, capture, out)}
     except SetupError as error:
         return {"refused": str(error)}

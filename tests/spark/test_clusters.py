@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +20,7 @@ from kafkatap.analysis import Analysis
 from kafkatap.partitions import to_microseconds
 from kafkatap.spark import pack as pack_module
 from kafkatap.spark.cluster.package import package_files
+from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.pack import pack
 from tests.spark.join_support import compared, differences, local, published
 from tests.support.spark_clusters import BARE, SHORT_LIVED, Place, bare_python, connect_server, spark_home, standalone
@@ -31,7 +33,12 @@ CAPTURE = "apache-4.3-two-interfaces.pcapng"
 def archive(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `pack` makes for the executors of these tests."""
     out = tmp_path_factory.mktemp("pack") / "kafkatap.tar.gz"
-    assert pack(out, [name for name in BARE if not name.endswith(".libs")], level=1) == out.stat().st_size
+    lines: list[str] = []
+    packed = pack(out, [name for name in BARE if not name.endswith(".libs")], level=1, watch=lines.append)
+    assert packed == out.stat().st_size
+    assert [line.split()[0] for line in lines[:3]] == ["copying", "compiling", "compressing:"]
+    assert " kafkatap, " in lines[0]
+    assert lines[2].startswith("compressing: 0% of ")
     return out
 
 
@@ -125,6 +132,20 @@ def test_standalone_with_an_archive(
 ) -> None:
     answer = drive(site, samples / CAPTURE, tmp_path, master=master, archive=str(archive))
     check_shipped(answer, exchanges, bare)
+
+
+def test_relative_paths_on_a_standalone_master(
+    archive: Path, site: Path, bare: Path, master: str, samples: Path, tmp_path: Path, exchanges: int
+) -> None:
+    """Executors run elsewhere, and get absolute paths."""
+    (tmp_path / "in").mkdir()
+    shutil.copy(samples / CAPTURE, tmp_path / "in")
+    answer = drive(site, Path("in") / CAPTURE, tmp_path, master=master, archive=str(archive), out="out")
+    assert answer.get("refused") is None
+    assert answer["count"] == exchanges
+    assert read_table(str(tmp_path / "out"), "exchanges").num_rows == exchanges
+    paths = read_table(str(tmp_path / "out"), "files").column("path").to_pylist()
+    assert paths == [str(tmp_path / "in" / CAPTURE)]
 
 
 def test_connect_with_an_archive(

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -308,11 +309,15 @@ def test_an_application_of_spark_submit(java: None, tables: Path, tmp_path: Path
 
 
 def test_the_summary() -> None:
-    result = JobResult({"exchanges": 12_345, "results": 7, "files": 3}, 321 << 20, 1 << 20, 48)
+    result = JobResult({"exchanges": 12_345, "results": 7, "files": 3}, 321 << 20, 1 << 20, 48, bytes_to_driver=4096)
     assert summary(result, "tables") == [
-        "read 321 MiB, shuffled 1.0 MiB (0.3 %)",
+        "read 321 MiB, shuffled 1.0 MiB, 4.0 KiB of results to the driver",
         "wrote 12,345 exchanges, 7 results to tables (48 files)",
     ]
+    corrected = replace(result, bytes_shuffled=0, rounds=3)
+    assert summary(corrected, "tables")[0] == (
+        "read 321 MiB, shuffled 0 B, 4.0 KiB of results to the driver, 3 rounds of decoding"
+    )
 
 
 def test_progress_as_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,11 @@
-"""Ctrl-C ends a Spark job at once, and says nothing of what Spark says of it."""
+"""Ctrl-C and SIGTERM end a Spark job at once, and says nothing of what Spark says of it."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkatap.spark.cluster.interrupts import interruptible
+from kafkatap.spark.cluster.interrupts import Terminated, interruptible
+from tests.cli.running import KAFKATAP, environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,24 +29,28 @@ def slow(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
-def test_a_job_ends_and_the_session_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+def test_a_job_ends_and_the_session_goes_on(
+    spark: SparkSession, tmp_path: Path, number: int, raised: type[BaseException]
+) -> None:
     begun = tmp_path / "begun"
 
     def interrupt() -> None:
         while not begun.exists():
             time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
     def work() -> None:
         frame = spark.createDataFrame([(str(begun),)], "file string")
         frame.mapInArrow(slow, "file string").collect()
 
     threading.Thread(target=interrupt, daemon=True).start()
-    before, at = signal.getsignal(signal.SIGINT), time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    before, at = signal.getsignal(number), time.monotonic()
+    with pytest.raises(raised) as ended:
         interruptible(spark, work)
+    assert ended.type is raised
     assert time.monotonic() - at < 250
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(number) is before
     assert spark.range(3).count() == 3
 
 
@@ -64,3 +71,35 @@ def test_errors_come_through(spark: SparkSession) -> None:
 
     with pytest.raises(FileNotFoundError, match="x"):
         interruptible(spark, work)
+
+
+def test_sigterm_leaves_no_files_and_no_processes(java: None, samples: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [*KAFKATAP, "spark", samples / "apache-0.8.2.pcap.zst", "--out", out, "--master", "local[1]", "--progress"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        env=environment(PYSPARK_PYTHON=sys.executable), start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    line = ""
+    while "survey: 0 of 1 tasks" not in line:
+        line = process.stderr.readline()
+        assert line, "the job ended before it began"
+    process.send_signal(signal.SIGTERM)
+    printed, complaints = process.communicate(timeout=100)
+    assert (process.returncode, printed) == (143, "")
+    assert complaints.splitlines()[-1] == "kafkatap: terminated"
+    assert [p for p in out.rglob("*") if p.is_file() and p.name != "_lock"] == []
+    end = time.monotonic() + 30
+    while time.monotonic() < end and _has_processes(process.pid):
+        time.sleep(0.2)
+    assert not _has_processes(process.pid)
+
+
+def _has_processes(group: int) -> bool:
+    """Whether a process group still has members."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -17,7 +17,7 @@ from kafkatap.spark import class_archive
 from kafkatap.spark.cluster import executors, session
 from kafkatap.spark.cluster import java as java_module
 from kafkatap.spark.cluster.class_data import archive_options
-from kafkatap.spark.cluster.executors import checked, require_package, setup_error
+from kafkatap.spark.cluster.executors import checked, setup_error
 from kafkatap.spark.cluster.failures import explain, marked
 from kafkatap.spark.cluster.java import SetupError, require_java
 from kafkatap.spark.cluster.session import SETTINGS, open_session
@@ -297,7 +297,6 @@ def refused(spark: SparkSession, folders: SharedFolders | None = None) -> str:
 
 def test_a_checked_task_does_its_work(spark: SparkSession) -> None:
     assert run_checked(spark) == [0, 2, 4, 6]
-    require_package(spark)
 
 
 def test_a_checked_task_needs_nothing_of_the_package_before_the_check(tmp_path: Path) -> None:

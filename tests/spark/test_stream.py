@@ -330,7 +330,7 @@ def test_the_state_stays_small(samples: Path, tmp_path: Path) -> None:
         assert len(after.captures) <= 2 * len(after.flows)
         assert sums.counts is not None
         assert sums.counts.num_rows == sum_rows([sums.counts]).num_rows
-        assert states.sizes()[state.number] < after.size + 70_000
+        assert states.sizes()[state.number] < after.size + 40_000
     assert len(states.sizes()) == 2
     finish_stream(None, stream.options)
     finished = states.last()

@@ -30,7 +30,8 @@ exit codes:
   0    done
   1    done, but something was damaged or lost, or no Kafka was found
   2    wrong options, nothing readable, or the job failed: nothing is published
-  130  interrupted: nothing is published
+  130  interrupted (Ctrl-C): nothing is published
+  143  terminated (SIGTERM): nothing is published
 """
 
 

@@ -11,21 +11,21 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.kernels import store
-from kafkatap.reports.units import safe, share, size
+from kafkatap.reports.units import safe, size
 
 from ...analysis import UnreadableCaptureError
 from ...captures.pipes import STANDARD_INPUT
-from ...captures.storage import expand
+from ...captures.storage import absolute, expand
 from ...complaints import complain
 from ...installation import install_command, own_version
 from ...selection import Selection, selection_of
-from ...spark.cluster.interrupts import interruptible
+from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
 from ...spark.output.publication import DELTA, PARQUET, check_folder
 from ...spark.stages import watching
 from ..console import refuse
-from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
+from ..exit_codes import DAMAGED, DONE, INTERRUPTED, TERMINATED, WRONG
 from ..values import chosen_definitions
 from .arguments import LINES
 
@@ -48,6 +48,9 @@ def run(options: argparse.Namespace) -> int:
         _check(options)
         result = _run(options, definitions, selection)
         _write(options, result)
+    except Terminated:
+        complain("terminated")
+        return TERMINATED
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
@@ -150,10 +153,17 @@ def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOpt
     from ...spark.stream import STREAM_SPLIT_SIZE, StreamOptions, run_stream
 
     split_size = min(options.split_size or STREAM_SPLIT_SIZE, STREAM_SPLIT_SIZE)
-    stream = StreamOptions(options.out, options.checkpoint, split_size, reading, options.strict)
+    out, checkpoint = absolute(options.out), absolute(options.checkpoint)
+    stream = StreamOptions(out, checkpoint, split_size, reading, options.strict)
+    captures = [absolute(pattern) for pattern in options.captures]
     return run_stream(
+<<<<<<< HEAD
         session, options.captures, stream, forever=options.follow, finish=options.finish, by=options.by,
         on_batch=_say, quiet=options.quiet / 1e9, lateness=options.lateness / 1e9, batch_size=options.batch_size,
+=======
+        session, captures, stream, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
+        by=options.by,
+>>>>>>> main
     )  # fmt: skip
 
 
@@ -195,9 +205,10 @@ def _conclude(options: argparse.Namespace, result: JobResult, selection: Selecti
 def summary(result: JobResult, out: str) -> list[str]:
     """A summary of a job, in two lines."""
     rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items() if name not in ("files", "ledger"))
-    part = f" ({share(result.bytes_shuffled / result.bytes_read)})" if result.bytes_read else ""
+    rounds = "" if result.rounds == 1 else f", {result.rounds} rounds of decoding"
     return [
-        f"read {size(result.bytes_read)}, shuffled {size(result.bytes_shuffled)}{part}",
+        f"read {size(result.bytes_read)}, shuffled {size(result.bytes_shuffled)}, "
+        f"{size(result.bytes_to_driver)} of results to the driver{rounds}",
         f"wrote {rows} to {out} ({result.files_written:,} files)",
     ]
 

@@ -16,7 +16,6 @@ from .package import fingerprint, python_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from .shared_folders import SharedFolders
 
@@ -39,20 +38,6 @@ def setup_error(error: BaseException) -> SetupError | None:
     """The SetupError of a job that failed because an executor failed the check. None for another failure."""
     text = marked(str(error))
     return None if text is None else SetupError(text)
-
-
-def require_package(spark: SparkSession) -> None:
-    """SetupError if an executor lacks this package, or has another copy of it or another Python than the driver."""
-    try:
-        spark.range(0, 1, 1, 1).mapInArrow(checked(_nothing), "id long").toArrow()
-    except Exception as error:
-        from .failures import explain
-
-        raise SetupError(explain(error)) from error
-
-
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return batches
 
 
 def _shipped_whole(pickled: bytes, python: str, package: str, shipping: str, mark: str) -> Task:

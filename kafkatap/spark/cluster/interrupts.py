@@ -1,15 +1,18 @@
-"""`interruptible`: a Spark job that Ctrl-C cancels.
+"""`interruptible`: a Spark job that Ctrl-C and SIGTERM cancel.
 
-The job runs in its own thread, so that no call to Java is interrupted. The main thread waits for it. On Ctrl-C it
-cancels Spark's jobs until the thread ends. A second Ctrl-C ends the waiting too.
+The job runs in its own thread, so that no call to Java is interrupted. The main thread waits for it. On Ctrl-C or
+SIGTERM it cancels Spark's jobs until the thread ends: the job removes its files then. A second Ctrl-C ends the waiting
+too.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,8 +22,13 @@ Made = TypeVar("Made")
 CANCELLED_EVERY = 0.5
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM ended the job."""
+
+
 def interruptible(session: SparkSession, work: Callable[[], Made]) -> Made:
-    """The result of `work`, or its error. KeyboardInterrupt if Ctrl-C ended it before it had a result."""
+    """The result of `work`, or its error. KeyboardInterrupt (Terminated) if Ctrl-C (SIGTERM) ended it before it had a
+    result."""
     made: list[Made] = []
     failed: list[BaseException] = []
 
@@ -31,9 +39,7 @@ def interruptible(session: SparkSession, work: Callable[[], Made]) -> Made:
             failed.append(error)
 
     thread = threading.Thread(target=run, name="kafkatap-job", daemon=True)
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None  # Spark has set one of its own
-    try:
+    with _signals():
         try:
             thread.start()
             thread.join()
@@ -43,17 +49,36 @@ def interruptible(session: SparkSession, work: Callable[[], Made]) -> Made:
                 thread.join(CANCELLED_EVERY)
             if not made:
                 raise
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, before)
     if failed:
         raise failed[0]
     return made[0]
 
 
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Raise an exception for both signals, if this is the main thread. Spark has set handlers of its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, _terminate),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise Terminated
+
+
 def _cancel(session: SparkSession) -> None:
     context: Any = getattr(session, "_sc", None)  # Spark Connect has none
-    if context is not None:
-        context.cancelAllJobs()
-    else:
-        session.interruptAll()
+    with suppress(Exception):  # Java may have ended: it gets the signals of a process group too
+        if context is not None:
+            context.cancelAllJobs()
+        else:
+            session.interruptAll()

@@ -112,9 +112,14 @@ class Publication:
             edits.append(NameTopics.of(topic_names))
         changes = [
             TableChanges(
-                self.out, table, self.run, [w for w in written if w.table == table], edits, transaction,
+                self.out,
+                table,
+                self.run,
+                [w for w in written if w.table == table],
+                edits,
+                transaction,
                 (unchanged or {}).get(table),
-            )  # fmt: skip
+            )
             for table in ordered
         ]
         self._commit(changes, watch)
