@@ -25,19 +25,12 @@ class Watch(Protocol):
 class JobResult:
     """What a job published.
 
-<<<<<<< HEAD
-    `tables`: rows of this run by table. `bytes_read`: bytes of captures, both passes. `bytes_shuffled`: bytes of
-    packets that one split sent to another. `damage`: a sentence for each damaged file, starting with its name. `notes`:
-    other sentences for the user. `report`: the report that was published with the tables, if any. `has_kafka`: whether
-    the captures have any requests, selected or not. `is_damaged`: for the sum of several results, whether any of them
-    has damage.
-=======
     `tables`: rows of this run by table. `bytes_read`: bytes of captures, both passes. `bytes_shuffled`: bytes that
     tasks wrote for other tasks, as Spark counts them. `damage`: a sentence for each damaged file, starting with its
     name. `notes`: other sentences for the user. `report`: the report that was published with the tables, if any.
     `has_kafka`: whether the captures have any requests, selected or not. `bytes_to_driver`: bytes of results, as Spark
     counts them, or uncompressed with Spark Connect. `rounds`: how often splits were decoded until the plan was proved.
->>>>>>> main
+    `is_damaged`: for the sum of several results, whether any of them has damage.
     """
 
     tables: Mapping[str, int]
@@ -48,12 +41,9 @@ class JobResult:
     report: Report | None = None
     notes: list[str] = field(default_factory=list)
     has_kafka: bool = True
-<<<<<<< HEAD
-    is_damaged: bool = False
-=======
     bytes_to_driver: int = 0
     rounds: int = 1
->>>>>>> main
+    is_damaged: bool = False
 
 
 class DamagedInput(Exception):

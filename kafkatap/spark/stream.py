@@ -13,7 +13,6 @@ several brokers arrive in different batches, they are read in the order of arriv
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,9 +23,10 @@ import pyarrow.compute as pc
 from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.tables import CONNECTIONS, TABLES, arrow_schema, ledger_table
 
-from ..captures.storage import exists, is_uri
+from ..captures.storage import absolute, exists
 from .arrival_log import Arrival, ArrivalLog
 from .arrivals import BATCH_SIZE, ArrivedCaptures
+from .cluster.job_stages import figures_of
 from .job_result import JobResult, has_kafka
 from .output.delta import read_table
 from .output.publication import open_publication
@@ -85,14 +85,14 @@ def start_stream(
     spark.dataSource.register(ArrivedCaptures)
     patterns = [captures] if isinstance(captures, str) else captures
     source = {
-        "paths": json.dumps([_absolute(pattern) for pattern in patterns]), "checkpoint": _absolute(options.checkpoint),
+        "paths": json.dumps([absolute(pattern) for pattern in patterns]), "checkpoint": absolute(options.checkpoint),
         "quiet": str(quiet), "lateness": str(lateness), "batchSize": str(batch_size),
     }  # fmt: skip
     if files is not None:
         source["files"] = str(files)
     batches = spark.readStream.format(ArrivedCaptures.name()).options(**source).load()
     writer = batches.writeStream.foreachBatch(partial(_read_planned, options, on_batch)).queryName("kafkatap")
-    writer = writer.option("checkpointLocation", _absolute(options.checkpoint))
+    writer = writer.option("checkpointLocation", absolute(options.checkpoint))
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
@@ -133,19 +133,16 @@ def run_stream(
         query.awaitTermination()
     finally:
         query.stop()
+    figures = figures_of(spark.sparkContext, str(query.runId))  # Spark runs the jobs of a query in this group
+    total = replace(total, bytes_shuffled=figures.bytes_shuffled, bytes_to_driver=figures.bytes_to_driver)
     if finish:
         add(finish_stream(spark, options, by))
     return total
 
 
-def _absolute(path: str) -> str:
-    """A path as every process sees it."""
-    return path if is_uri(path) else os.path.abspath(path)
-
-
 def _read_planned(options: StreamOptions, on_batch: OnBatch, frame: DataFrame, number: int) -> None:
     for row in frame.collect():
-        captures = ArrivalLog(_absolute(options.checkpoint)).plan(row["batch"])
+        captures = ArrivalLog(absolute(options.checkpoint)).plan(row["batch"])
         assert captures is not None, f"there is no plan of batch {row['batch']}"
         on_batch(advance(frame.sparkSession, captures, row["batch"], options))
 
@@ -155,7 +152,7 @@ def _read_planned(options: StreamOptions, on_batch: OnBatch, frame: DataFrame, n
 
 def advance(spark: SparkSession | None, captures: Sequence[Arrival], batch: int, options: StreamOptions) -> JobResult:
     """Read the captures of a batch, counted from 0, and publish its rows. `spark` None: in this process."""
-    states = StateFolder(_absolute(options.checkpoint))
+    states = StateFolder(absolute(options.checkpoint))
     number = batch_number(batch)
     state = states.read(number)
     if state is None or not state.can_publish(options.out):
@@ -169,7 +166,7 @@ def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = 
 
     It may be started and finished again later. Connections that were open become two connections then.
     """
-    states = StateFolder(_absolute(options.checkpoint))
+    states = StateFolder(absolute(options.checkpoint))
     last = states.last() or StreamState()
     number = finished_number(last.number)
     state = last
@@ -216,7 +213,7 @@ def _publish(state: StreamState, options: StreamOptions) -> JobResult:
     tables = state.open_tables(options.out)
     files = 0
     if tables:
-        checkpoint = _absolute(options.checkpoint)
+        checkpoint = absolute(options.checkpoint)
         states, log = StateFolder(checkpoint), ArrivalLog(checkpoint)
         log.write_gone(state.number // 2, commit.gone)
         log.load()
@@ -249,7 +246,7 @@ def _report(checkpoint: Checkpoint, options: StreamOptions, by: str) -> Report:
 
 def _files(options: StreamOptions) -> pa.Table:
     """The rows of the table `files` of the captures that the stream read."""
-    log = ArrivalLog(_absolute(options.checkpoint))
+    log = ArrivalLog(absolute(options.checkpoint))
     log.load()
     files = read_table(options.out, "files")
     return files.filter(pc.is_in(files["capture"], pc.cast(log.captures(), "int64")))

@@ -157,13 +157,8 @@ def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOpt
     stream = StreamOptions(out, checkpoint, split_size, reading, options.strict)
     captures = [absolute(pattern) for pattern in options.captures]
     return run_stream(
-<<<<<<< HEAD
-        session, options.captures, stream, forever=options.follow, finish=options.finish, by=options.by,
+        session, captures, stream, forever=options.follow, finish=options.finish, by=options.by,
         on_batch=_say, quiet=options.quiet / 1e9, lateness=options.lateness / 1e9, batch_size=options.batch_size,
-=======
-        session, captures, stream, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
-        by=options.by,
->>>>>>> main
     )  # fmt: skip
 
 
