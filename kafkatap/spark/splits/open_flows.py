@@ -14,17 +14,19 @@ from .decode import SplitRun
 from .seams import Seam, SeamPackets, joined
 from .split_engine import SplitEngine
 
-#: Numbers of last packets that are tried before all packets of a flow are kept.
-TRIED = (16, 64, 256, 1_024)
+#: The number of last packets that is tried first, and by which it grows until it is enough.
+FIRST, GROWTH = 16, 4
 
 
 def open_flows(run: SplitRun, packets: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]:
     """The flows that are open at the end of a run. `packets`: all packets that the run had of each."""
     found: dict[bytes, OpenFlow] = {}
     left = {key: packets[key] for key in run.open_flows if key in packets}
-    for most in TRIED:
+    most = FIRST
+    while any(len(seam.packets) > most for seam in left.values()):
         found.update(_enough(run, {k: _last(s, most) for k, s in left.items() if len(s.packets) > most}))
         left = {key: seam for key, seam in left.items() if key not in found}
+        most *= GROWTH
     for key, seam in left.items():
         state, closed = run.open_flows[key]
         found[key] = OpenFlow(seam, run.task.histories.get(key), state, closed)
