@@ -170,6 +170,18 @@ def test_an_attempt_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert not parquet_files(tmp_path)
 
 
+def test_executors_need_no_deltalake(tmp_path: Path) -> None:
+    code = (
+        "import sys\nimport kafkatap.spark.tasks, kafkatap.spark.output.publication\n"
+        "from tests.spark.rows import index_of, exchanges\n"
+        "from kafkatap.spark.output.writing import TableWriter\n"
+        "with TableWriter(sys.argv[1], 'r').open(0, index_of([1])) as files:\n"
+        "    files.write('exchanges', exchanges(0, (0,)))\n"
+        "sys.exit('deltalake' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, check=False).returncode == 0
+
+
 # ---------------------------------------------------------------- what errors say
 
 
