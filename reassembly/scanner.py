@@ -38,11 +38,11 @@ class Scanner:
     """Splits one capture into packets, block by block.
 
     `start(first_bytes)` reads the file header and returns its length. `scan(buffer, start, end)` fills `packets` and
-    returns (number of packets, first byte that was not read).
+    returns (number of packets, first byte that was not read). `packets` has this many rows, or is `table`.
     """
 
-    def __init__(self, packets: int = 65_536) -> None:
-        self.packets: Packets = untouched(packets, PACKET)
+    def __init__(self, packets: int = 65_536, table: Packets | None = None) -> None:
+        self.packets: Packets = untouched(packets, PACKET) if table is None else table
         self.format = ""
         self.snap_length = 0
         self._state = np.zeros(1, pcap.SCAN_STATE)

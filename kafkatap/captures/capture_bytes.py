@@ -13,7 +13,7 @@ from kafkatap.reassembly.errors import CaptureError, NotACapture
 
 from .decompression import Decompressor, open_decompressor
 from .pipes import Pipe, is_pipe
-from .storage import open_input
+from .storage import InputFile, open_input
 
 
 class ByteSource(Protocol):
@@ -46,12 +46,14 @@ class UnreadableBytes:
 
 
 class CaptureBytes:
-    """The decompressed bytes of one file or pipe. `bytes_read` counts those read so far."""
+    """The decompressed bytes of one file or pipe. `file`: it is open already. `bytes_read` counts those read so far."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, file: InputFile | None = None) -> None:
         self.compression = ""
         self.bytes_read = 0
-        raw = Pipe(path) if is_pipe(path) else cast(io.RawIOBase, open_input(path))
+        if file is None:
+            file = cast(Any, Pipe(path)) if is_pipe(path) else open_input(path)
+        raw = cast(io.RawIOBase, file)
         self._file: io.BufferedReader = io.BufferedReader(raw, 65_536)
         self._size: int | None = None
         if self._file.seekable():

@@ -45,14 +45,24 @@ class CaptureReader:
 
     After `fill()` returned True, packets[position:count] are the next packets and their bytes lie in `buffer`. These
     stay valid until AHEAD more blocks are read. The caller sets `position` behind the packets that it has processed.
+    `reuse`: a reader that is not needed any more, whose memory this one takes over.
     """
 
-    def __init__(self, path: str, block_size: int = BLOCK_SIZE, source: ByteSource | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        block_size: int = BLOCK_SIZE,
+        source: ByteSource | None = None,
+        reuse: CaptureReader | None = None,
+    ) -> None:
         self.report = FileReport(path)
         self._block_size = block_size
         self._source: ByteSource = source if source is not None else CaptureBytes(path)
-        self._scanner = Scanner()
-        self._buffers = [untouched(block_size + 65_536, np.uint8) for _ in range(AHEAD)]
+        self._scanner = Scanner() if reuse is None else Scanner(table=reuse.packets)
+        if reuse is None:
+            self._buffers = [untouched(block_size + 65_536, np.uint8) for _ in range(AHEAD)]
+        else:  # the oldest of them is the next one
+            self._buffers = [*reuse._buffers[1:], reuse._buffers[0]]
         self.buffer: Array = self._buffers[-1]
         self._is_used = False  # whether packets were scanned from this buffer
         self.position = 0

@@ -15,7 +15,8 @@ import numpy as np
 
 from .capture_bytes import UnreadableBytes
 from .capture_reader import BLOCK_SIZE, CaptureReader, FileReport
-from .identity import capture_identity, missing_identity
+from .files_ahead import FilesAhead
+from .identity import missing_identity
 from .merge import SLACK_NS
 from .packs import Pack
 from .splits import Split, SplitReader
@@ -73,6 +74,7 @@ class PackReader:
         self._exact = exact
         self._bases = bases
         self._block_size = block_size
+        self._files = FilesAhead(pack)
         self._reader: CaptureReader | None = None
         self._latest: tuple[int, int, int] | None = None  # of the files so far: first and last time, number
 
@@ -112,6 +114,11 @@ class PackReader:
     def position(self, value: int) -> None:
         self.reader.position = value
 
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the captures so far."""
+        return sum(file.report.bytes for file in self.files)
+
     # Of a part of a file, as of `SplitReader`.
 
     @property
@@ -135,6 +142,7 @@ class PackReader:
         return self._reader if len(self._pack) == 1 and isinstance(self._reader, SplitReader) else None
 
     def close(self) -> None:
+        self._files.close()
         if self._reader is not None:
             self._reader.close()
 
@@ -148,22 +156,30 @@ class PackReader:
         if self.file >= len(self._pack):
             return False
         split = self._pack[self.file]
-        if self._reader is not None:
-            self._reader.close()
-        self._reader = self._opened(split)
+        before = self._reader
+        if before is not None:
+            before.close()
+        self._reader = self._opened(split, before)
         self._reader.number_from(1 + (self.file << FILE_BITS if self._bases is None else self._bases[self.file]))
         self.files.append(FileRead(self._reader.report))
         if self._bases is None and split.number == 0:
-            self.files[-1].capture = _identity(split)
+            self.files[-1].capture = self._identity(split)
         return True
 
-    def _opened(self, split: Split) -> CaptureReader:
+    def _opened(self, split: Split, before: CaptureReader | None) -> CaptureReader:
         try:
-            return SplitReader(split, self._block_size, self._exact)
+            file = self._files.open(self.file)
+            return SplitReader(split, self._block_size, self._exact, file=file, reuse=before)
         except OSError as error:
             if self._bases is not None:
                 raise
-            return CaptureReader(split.path, self._block_size, UnreadableBytes(error))
+            return CaptureReader(split.path, self._block_size, UnreadableBytes(error), before)
+
+    def _identity(self, split: Split) -> int:
+        try:
+            return self._files.identity()
+        except OSError:
+            return missing_identity(split.path)
 
     def _note_first(self, time: int) -> None:
         self.files[-1].head_time = time
@@ -177,10 +193,3 @@ class PackReader:
         if self._reader is not None and self.files[-1].head_time is not None:
             assert self._reader.report.last is not None
             self._latest = (self.files[-1].head_time, self._reader.report.last, self._pack[self.file].file)
-
-
-def _identity(split: Split) -> int:
-    try:
-        return capture_identity(split.path, split.size)
-    except OSError:
-        return missing_identity(split.path)

@@ -239,8 +239,8 @@ class _Part:
 class _Whole(CaptureBytes):
     """A whole file, up to its size when it was planned."""
 
-    def __init__(self, split: Split) -> None:
-        super().__init__(split.path)
+    def __init__(self, split: Split, file: InputFile) -> None:
+        super().__init__(split.path, file)
         self._limit = split.size if split.size >= 0 and not self.compression else None
 
     def readinto(self, view: memoryview) -> int:
@@ -252,21 +252,30 @@ class _Whole(CaptureBytes):
 class SplitReader(CaptureReader):
     """A `CaptureReader` of one split: its packets, numbered from 1, up to the last one that begins in its range.
 
-    `exact`: where the first record begins, if known; else the reader searches. `begins`: where it began (None: it found
-    no record and has no packets). After the last packet, `ends` is where the next record begins, or None at the file's
-    end or at damage. A file that is read whole begins at 0. `interfaces_read`: the section headers and interface
-    descriptions in the split. In the report, `bytes` counts the split's records and the bytes between them, and
-    `damage` names the byte in the file.
+    `exact`: where the first record begins, if known; else the reader searches. `file`: it is open already. `begins`:
+    where it began (None: it found no record and has no packets). After the last packet, `ends` is where the next record
+    begins, or None at the file's end or at damage. A file that is read whole begins at 0. `interfaces_read`: the
+    section headers and interface descriptions in the split. In the report, `bytes` counts the split's records and the
+    bytes between them, and `damage` names the byte in the file.
     """
 
-    def __init__(self, split: Split, block_size: int = BLOCK_SIZE, exact: int | None = None) -> None:
+    def __init__(
+        self,
+        split: Split,
+        block_size: int = BLOCK_SIZE,
+        exact: int | None = None,
+        *,
+        file: InputFile | None = None,
+        reuse: CaptureReader | None = None,
+    ) -> None:
         self.split = split
         self.begins: int | None = 0
         self._exact = exact
         self._descriptions: list[bytes] = []
         self._places = np.zeros(32, boundaries.BLOCK_RANGE)
-        self._part = _Part(open_input(split.path), split.end, split.size) if split.head else None
-        super().__init__(split.path, block_size, self._part or _Whole(split))
+        file = open_input(split.path) if file is None else file
+        self._part = _Part(file, split.end, split.size) if split.head else None
+        super().__init__(split.path, block_size, self._part or _Whole(split, file), reuse)
         if self._part is not None:
             self.report.bytes = self._bytes_of_report()
 

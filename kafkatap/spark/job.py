@@ -19,7 +19,7 @@ from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
 from .output.publication import DELTA, Publication, open_publication
 from .output.report_files import write_report
-from .output.run_tables import files_rows, ledger_rows
+from .output.run_tables import files_rows, ledger_rows, replaced_captures
 from .output.summing import report_of
 from .splits.task_rows import ReadOptions
 
@@ -74,7 +74,7 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     )  # fmt: skip
     names = [name for name in TABLES if name != "records" or options.records]
     published = publication.publish(
-        written, names, {info.capture for info in context.files},
+        written, names, replaced_captures(context.files),
         watch=lambda done, total: watch("publish", done, total),
     )  # fmt: skip
     write_report(publication.out, report)

@@ -20,6 +20,11 @@ from kafkatap.captures.identity import capture_identity, missing_identity
 from kafkatap.captures.packs import LARGEST, SMALLEST, TimedFile, choose_split_size, pack_splits, repack
 from kafkatap.captures.splits import Split, plan_splits
 from kafkatap.captures.storage import find
+from kafkatap.spark.captures import Captures
+from kafkatap.spark.job import _published
+from kafkatap.spark.job_result import ignore
+from kafkatap.spark.output.delta import read_table
+from kafkatap.spark.output.publication import open_publication
 from kafkatap.spark.splits.decode import sum_ledgers
 from tests.spark.join_support import Joined, assert_same, check, compared, join, local, packets_at_random
 from tests.spark.join_talks import TALKS, busy, lossy, pipelined
@@ -321,6 +326,26 @@ def test_captures_that_are_gone(tmp_path: Path) -> None:
 
 def _differ(found: dict[str, Counter[bytes]], wanted: dict[str, Counter[bytes]]) -> list[str]:
     return [name for name in wanted if found[name] != wanted[name]]
+
+
+def test_a_file_that_is_back_replaces_the_row_with_its_damage(tmp_path: Path) -> None:
+    names = rotated(write(tmp_path / "talk.pcap", busy(3)), tmp_path / "files", [40, 90, 140])
+    listed, data = find(names), Path(names[1]).read_bytes()
+    out = str(tmp_path / "out")
+    damage = []
+    for found in (b"", data):
+        if found:
+            Path(names[1]).write_bytes(found)
+        else:
+            Path(names[1]).unlink()
+        with open_publication(out) as publication:
+            result = _published(Captures(None, [], listed=listed), publication, "api", ignore)
+        damage.append(len(result.damage))
+        files = read_table(out, "files").to_pylist()
+        assert sorted(f["path"] for f in files) == names
+    assert damage == [1, 0]
+    assert not any(f["damage"] for f in files)
+    assert {f["capture"] for f in files} == {capture_identity(name) for name in names}
 
 
 def test_a_file_that_goes_between_the_passes_is_an_error(tmp_path: Path) -> None:

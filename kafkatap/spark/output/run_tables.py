@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import Context, FileInfo
-from kafkatap.reports.tables import files_table, ledger_table
+from kafkatap.reports.tables import LEDGER, arrow_schema, files_table
 
+from ...captures.identity import missing_identity
 from .writing import with_capture
 
 if TYPE_CHECKING:
@@ -21,13 +22,23 @@ def files_rows(files: Sequence[FileInfo]) -> pa.Table:
     return with_capture(files_table(Context(files=files)), np.array([f.capture for f in files], np.int64))
 
 
+def replaced_captures(files: Iterable[FileInfo]) -> set[int]:
+    """The captures whose rows a run over these files replaces. A file that an earlier run could not read is another
+    capture there."""
+    return {capture for info in files for capture in (info.capture, missing_identity(info.path))}
+
+
 def ledger_rows(ledgers: Mapping[int, Mapping[str, Mapping[str, int]]]) -> pa.Table:
     """The rows of ledgers by capture. Their sum is the ledger of the run."""
     import numpy as np
     import pyarrow as pa
 
-    tables = []
-    for capture, ledger in ledgers.items():
-        rows = ledger_table(Context(ledger=ledger))
-        tables.append(with_capture(rows, np.full(rows.num_rows, capture, np.int64)))
-    return pa.concat_tables(tables or [with_capture(ledger_table(Context()), np.zeros(0, np.int64))])
+    rows = [
+        (section, part, count, capture)
+        for capture, ledger in ledgers.items()
+        for section, parts in ledger.items()
+        for part, count in parts.items()
+    ]
+    sections, names, counts, captures = zip(*rows, strict=True) if rows else ((), (), (), ())
+    table = pa.Table.from_arrays([pa.array(c) for c in (sections, names, counts)], schema=arrow_schema(LEDGER))
+    return with_capture(table, np.array(captures, np.int64))

@@ -1,0 +1,50 @@
+"""Small files, read in threads before they are needed: a remote file takes several requests, each of many ms."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from .identity import SAMPLE, capture_identity, identity_of_bytes
+from .splits import Split
+from .storage import InputFile, open_input, read_range
+
+#: Files that are read at once, and the largest of them in bytes.
+AHEAD, LARGEST = 4, 4 << 20
+
+
+class FilesAhead:
+    """Opens whole files in their order. OSErrors are those of `open_input`."""
+
+    def __init__(self, splits: Sequence[Split]) -> None:
+        self._splits = splits
+        self._threads = ThreadPoolExecutor(AHEAD, "kafkatap-files") if len(splits) > 1 else None
+        self._reading: dict[int, Future[bytes]] = {}
+        self._at = -1
+        self._data: bytes | None = None  # of the current file
+
+    def open(self, number: int) -> InputFile:
+        """Open file `number`, and read the next ones."""
+        for n in range(number, min(number + AHEAD + 1, len(self._splits))):
+            split = self._splits[n]
+            if n not in self._reading and self._threads is not None and 0 <= split.size <= LARGEST:
+                self._reading[n] = self._threads.submit(read_range, split.path, 0, split.size)
+        for n in [n for n in self._reading if n < number]:
+            self._reading.pop(n).cancel()
+        self._at, self._data = number, None
+        if number not in self._reading:
+            return open_input(self._splits[number].path)
+        self._data = self._reading.pop(number).result()
+        return io.BytesIO(self._data)
+
+    def identity(self) -> int:
+        """The identity of the file that was opened last."""
+        split, data = self._splits[self._at], self._data
+        if data is None:
+            return capture_identity(split.path, split.size)
+        return identity_of_bytes(split.size, data[:SAMPLE], data[max(len(data) - SAMPLE, SAMPLE) :])
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
