@@ -333,6 +333,39 @@ def test_a_run_that_fails_changes_nothing(tmp_path: Path) -> None:
     assert exchange_rows(tmp_path) == [(1, 100, 1)]
 
 
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_an_error_after_the_commits_keeps_the_rows(tmp_path: Path, format: str) -> None:
+    """As when the report cannot be written."""
+
+    def run_and_fail() -> None:
+        with open_publication(str(tmp_path), format) as publication:
+            publication.publish(write_run(publication, {1: (0, 1)}), TABLES_MADE, [1])
+            raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011
+        run_and_fail()
+    assert len(parquet_files(tmp_path)) == len(TABLES_MADE)
+    if format == "delta":
+        assert exchange_rows(tmp_path) == [(1, 100, 0), (1, 101, 0)]
+
+
+def test_an_error_between_two_commits_keeps_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = delta.TableChanges.commit
+
+    def fail_at_results(self: delta.TableChanges) -> None:
+        if self.table == "results":
+            raise OSError("the store is gone")
+        commit(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delta.TableChanges, "commit", fail_at_results)
+        with pytest.raises(OSError, match="results: the store is gone"):
+            run(tmp_path, {1: (0,)}, 1)
+    assert exchange_rows(tmp_path) == [(1, 100, 1)]
+    run(tmp_path, {1: (0,)}, 2)
+    assert seen(tmp_path)["results"] == exchange_rows(tmp_path) == [(1, 100, 2)]
+
+
 def test_the_log_names_the_run(tmp_path: Path) -> None:
     with open_publication(str(tmp_path), run="run-7") as publication:
         publication.publish(write_run(publication, {1: (0,)}), TABLES_MADE, [1])
