@@ -117,7 +117,10 @@ class Processes:
         if name == "java":
             return "java"
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return "workers" if b"pyspark.daemon" in file.read() else "driver"
+            command = file.read()
+        if not command:  # it is ending
+            return self._seen.get(pid, ("driver", 0.0))[0]
+        return "workers" if b"pyspark.daemon" in command else "driver"
 
     def times(self) -> dict[str, float]:
         """Seconds by kind."""

@@ -1,17 +1,20 @@
 """A connection's state: its known facts, and all that later packets can depend on.
 
-Spark hands connections from one split to the next. `ConnectionFacts` are what the next split has to know; the state as
-plain values is what two splits compare.
+Spark hands connections from one split to the next. `ConnectionFacts` are what the next split has to know. The state, as
+bytes, is what two splits compare.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+
+from kafkatap.kernels import kernel
+from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.writers import put_bytes, put_int
 
 from .framing.connections import (
     PROTOCOL_FOREIGN,
@@ -19,24 +22,13 @@ from .framing.connections import (
     PROTOCOL_UNKNOWN,
     STREAM_IN_SYNC,
 )
+from .framing.tables import Tables
 from .strings import StringTable
 
 Array = np.ndarray[Any, Any]
 
 #: Strings of a connection.
 NAMES = ("client_id", "software", "software_version", "mechanism")
-_REQUEST = (
-    "key", "correlation_id", "api_key", "api_version", "request_first", "request_last", "request_packet_first",
-    "request_packet_last", "request_bytes", "request_status", "request_problem_at", "acks", "max_wait_ms", "min_bytes",
-)  # fmt: skip
-_REQUEST_NAMES = ("client_id", "client_software", "client_software_version", "request_problem")
-_AHEAD = (
-    "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
-    "ahead_polls",
-)  # fmt: skip
-_AHEAD_NOT_BROKER = ("ahead_late", "ahead_mute", "ahead_hol_throttle_wait", "ahead_hol_poll_wait", "ahead_polls")
-_STREAM = ("mode", "frame_size", "kept", "passed", "seen", "used", "is_broken", "doubt")
-_SEGMENT = ("offset", "ts", "packet", "seq", "length", "captured", "starts_chunk")
 
 
 class ConnectionTables(Protocol):
@@ -52,10 +44,6 @@ class ConnectionTables(Protocol):
     def exchanges(self) -> Array: ...
     @property
     def links(self) -> Array: ...
-    @property
-    def segments(self) -> Array: ...
-    @property
-    def pool(self) -> Array: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,62 +98,143 @@ def waiting_slots(tables: ConnectionTables, connection: int) -> Iterator[int]:
         slot = int(tables.links["next"][slot])
 
 
-def state_of(tables: ConnectionTables, connection: int) -> tuple[Any, ...]:
-    """All that later packets can depend on, as plain values: the same for the same packets, whatever came before."""
-    row = tables.connections[connection]
-    if row.protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN):
-        return int(row.protocol), int(row.client), int(row.key)
-    streams = tables.streams[2 * connection : 2 * connection + 2]
-    slots = list(waiting_slots(tables, connection))
-    return (
-        *(int(row[name]) for name in ("key", "protocol", "client", "raw_sasl", "answers_at_once", "previous_response")),
-        int(row.mute_end) if row.mute_end > row.previous_response else None,  # else it is over
-        _ahead(tables, row, slots),
-        int(row.tls_records) if row.protocol == PROTOCOL_UNKNOWN else None,
-        tuple(_text(tables, row[name]) for name in NAMES),
-        tuple(_stream(tables, stream) for stream in streams),
-        tuple(_request(tables, row, streams, slot) for slot in slots),
-    )
+@helper
+def _put_text(t, out, at, number):  # type: ignore[no-untyped-def]
+    """Write an interned string; -1 if there is none."""
+    if number < 0:
+        return put_int(out, at, np.int64(-1))
+    entry = t.strings.entries[number]
+    return put_bytes(out, at, t.strings.text, np.int64(entry.at), np.int64(entry.length))
 
 
-def _request(tables: ConnectionTables, row: Any, streams: Array, slot: int) -> tuple[Any, ...]:
-    """A request that waits."""
-    x, link = tables.exchanges[slot], tables.links[slot]
-    losses = int(streams["losses"][1 - int(row.client)]) if row.client >= 0 else 0
-    return (
-        *(int(x[name]) for name in _REQUEST),
-        *(_text(tables, x[name]) for name in _REQUEST_NAMES),
-        _text(tables, link.name), int(link.no_reply), int(link.token), losses != int(link.losses),
-    )  # fmt: skip
+@helper
+def _put_ahead(t, out, at, connection):  # type: ignore[no-untyped-def]
+    """Write what the head-of-line wait of a waiting request will be charged by.
+
+    Nothing, if no waiting request came before the last response, or if all of the time ahead was the broker's.
+    """
+    first = np.int64(connection.waiting_first)
+    if first < 0 or t.exchanges[first].request_last >= connection.previous_response:
+        return put_int(out, at, np.int64(0))
+    other = connection.ahead_late != 0 or connection.ahead_mute != 0 or connection.ahead_hol_throttle_wait != 0
+    if not other and connection.ahead_hol_poll_wait == 0 and connection.ahead_polls == 0:
+        return put_int(out, at, np.int64(0))
+    at = put_int(out, at, np.int64(1))
+    at = put_int(out, at, connection.ahead_late)
+    at = put_int(out, at, connection.ahead_broker)
+    at = put_int(out, at, connection.ahead_mute)
+    at = put_int(out, at, connection.ahead_hol_wait)
+    at = put_int(out, at, connection.ahead_hol_throttle_wait)
+    at = put_int(out, at, connection.ahead_hol_poll_wait)
+    return put_int(out, at, np.int64(connection.ahead_polls))
 
 
-def _ahead(tables: ConnectionTables, row: Any, slots: list[int]) -> tuple[int, ...] | None:
-    """What the head-of-line wait of a waiting request will be charged by. None if no waiting request came before the
-    last response, or if all of the time ahead was the broker's."""
-    if not slots or tables.exchanges["request_last"][slots[0]] >= row.previous_response:
-        return None
-    return tuple(int(row[name]) for name in _AHEAD) if any(row[name] for name in _AHEAD_NOT_BROKER) else None
-
-
-def _stream(tables: ConnectionTables, stream: Any) -> tuple[Any, ...]:
-    """The bytes of the current frame, or those that are searched."""
-    segments = []
-    number = int(stream.segments_first)
+@helper
+def _put_stream(t, out, at, stream):  # type: ignore[no-untyped-def]
+    """Write a stream with the bytes of its current frame, or those that are searched."""
+    at = put_int(out, at, np.int64(stream.mode))
+    at = put_int(out, at, stream.frame_size)
+    at = put_int(out, at, stream.kept)
+    at = put_int(out, at, stream.passed)
+    at = put_int(out, at, stream.seen)
+    at = put_int(out, at, np.int64(stream.is_broken))
+    at = put_int(out, at, np.int64(stream.doubt))
+    at = put_int(out, at, stream.first if stream.passed else np.int64(0))
+    at = put_int(out, at, stream.packet_first if stream.passed else np.int64(0))
+    at = put_int(out, at, np.int64(stream.seq_first) if stream.passed else np.int64(0))
+    at = put_int(out, at, stream.retry if stream.mode != STREAM_IN_SYNC else np.int64(-1))
+    number = np.int64(stream.segments_first)
     while number >= 0:
-        segment = tables.segments[number]
-        segments.append(tuple(int(segment[name]) for name in _SEGMENT))
-        number = int(segment.next)
-    return (
-        *(int(stream[name]) for name in _STREAM),
-        (int(stream.first), int(stream.packet_first), int(stream.seq_first)) if stream.passed else None,
-        int(stream.retry) if stream.mode != STREAM_IN_SYNC else None,
-        tuple(segments),
-        _digest(tables.pool[stream.buffer : stream.buffer + stream.used]),
-    )
+        segment = t.segments[number]
+        at = put_int(out, at, np.int64(segment.offset))
+        at = put_int(out, at, np.int64(segment.ts))
+        at = put_int(out, at, np.int64(segment.packet))
+        at = put_int(out, at, np.int64(segment.seq))
+        at = put_int(out, at, np.int64(segment.length))
+        at = put_int(out, at, np.int64(segment.captured))
+        at = put_int(out, at, np.int64(segment.starts_chunk))
+        number = np.int64(segment.next)
+    at = put_int(out, at, np.int64(-1))
+    return put_bytes(out, at, t.pool, stream.buffer, stream.used)
 
 
-def _digest(data: Array) -> bytes:
-    return hashlib.blake2b(data.tobytes(), digest_size=8).digest() if len(data) else b""
+@helper
+def _put_request(t, out, at, slot, losses):  # type: ignore[no-untyped-def]
+    """Write a request that waits. `losses`: of the stream of responses."""
+    x = t.exchanges[slot]
+    link = t.links[slot]
+    at = put_int(out, at, x.key)
+    at = put_int(out, at, np.int64(x.correlation_id))
+    at = put_int(out, at, np.int64(x.api_key))
+    at = put_int(out, at, np.int64(x.api_version))
+    at = put_int(out, at, x.request_first)
+    at = put_int(out, at, x.request_last)
+    at = put_int(out, at, x.request_packet_first)
+    at = put_int(out, at, x.request_packet_last)
+    at = put_int(out, at, np.int64(x.request_bytes))
+    at = put_int(out, at, np.int64(x.request_status))
+    at = put_int(out, at, np.int64(x.request_problem_at))
+    at = put_int(out, at, np.int64(x.acks))
+    at = put_int(out, at, np.int64(x.max_wait_ms))
+    at = put_int(out, at, np.int64(x.min_bytes))
+    at = _put_text(t, out, at, np.int64(x.client_id))
+    at = _put_text(t, out, at, np.int64(x.client_software))
+    at = _put_text(t, out, at, np.int64(x.client_software_version))
+    at = _put_text(t, out, at, np.int64(x.request_problem))
+    at = _put_text(t, out, at, np.int64(link.name))
+    at = put_int(out, at, np.int64(link.no_reply))
+    at = put_int(out, at, np.int64(link.token))
+    return put_int(out, at, np.int64(1 if losses != link.losses else 0))
+
+
+@helper
+def _put_connection(t, out, at, c):  # type: ignore[no-untyped-def]
+    """Write all that later packets of a connection can depend on: the same for the same packets, whatever came
+    before."""
+    row = t.connections[c]
+    at = put_int(out, at, np.int64(row.protocol))
+    at = put_int(out, at, np.int64(row.client))
+    at = put_int(out, at, row.key)
+    if row.protocol == PROTOCOL_TLS or row.protocol == PROTOCOL_FOREIGN:
+        return at
+    at = put_int(out, at, np.int64(row.raw_sasl))
+    at = put_int(out, at, np.int64(row.answers_at_once))
+    at = put_int(out, at, row.previous_response)
+    at = put_int(out, at, row.mute_end if row.mute_end > row.previous_response else np.int64(-1))  # else it is over
+    at = _put_ahead(t, out, at, row)
+    at = put_int(out, at, np.int64(row.tls_records) if row.protocol == PROTOCOL_UNKNOWN else np.int64(-1))
+    at = _put_text(t, out, at, np.int64(row.client_id))
+    at = _put_text(t, out, at, np.int64(row.software))
+    at = _put_text(t, out, at, np.int64(row.software_version))
+    at = _put_text(t, out, at, np.int64(row.mechanism))
+    for d in range(2):
+        at = _put_stream(t, out, at, t.streams[2 * c + d])
+    losses = np.int64(0)
+    if row.client >= 0:
+        losses = np.int64(t.streams[2 * c + 1 - np.int64(row.client)].losses)
+    slot = np.int64(row.waiting_first)
+    while slot >= 0:
+        at = _put_request(t, out, at, slot, losses if row.client >= 0 else np.int64(t.links[slot].losses))
+        slot = np.int64(t.links[slot].next)
+    return at
+
+
+@kernel(Tables, np.int64, int, np.uint8, np.int64)
+def write_states(t, numbers, first, out, ends):  # type: ignore[no-untyped-def]
+    """Write the states of connections numbers[first:] one after the other; ends[i] is where that of numbers[i] ends.
+
+    Return how many of `numbers` are written. If that is fewer than all, `out` is full; ends[i] of the first one that is
+    not written is the length that its state alone needs.
+    """
+    at = np.int64(0)
+    for i in range(first, numbers.shape[0]):
+        end = _put_connection(t, out, at, numbers[i])
+        ends[i] = end
+        if end > out.shape[0]:
+            ends[i] = end - at
+            return i
+        at = end
+    return numbers.shape[0]
 
 
 def _text(tables: ConnectionTables, number: int) -> bytes | None:

@@ -4,7 +4,7 @@
 the frames so far and returns the finished exchanges. Frames point into the block, so drain before its bytes change;
 `feed` drains by itself when a table is full.
 
-`connection_facts`, `connection_state`, `resume` and `discount` are for drivers that read one connection in several
+`connection_facts`, `connection_states`, `resume` and `discount` are for drivers that read one connection in several
 runs.
 """
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import grown, taken, untouched
 from kafkatap.kernels.table import Column, SlotTable, Table
+from kafkatap.kernels.writers import written
 
 from . import expiry
 from .decoding import BodyDecoder, choose_programs
@@ -225,11 +226,13 @@ class Dissector:
 
         return facts_of(self, connection)
 
-    def connection_state(self, connection: int) -> tuple[Any, ...]:
-        """All that later packets of a connection can depend on, as plain values whose `repr` can be compared."""
-        from .connection_state import state_of
+    def connection_states(self, connections: Array) -> Iterator[bytes]:
+        """All that later packets of each connection (int64 numbers) can depend on: bytes that can be compared."""
+        from .connection_state import write_states
 
-        return state_of(self, connection)
+        nothing = np.zeros(1, np.uint8)
+        tables = self._tables(nothing, nothing)
+        return written(lambda first, out, ends: write_states(tables, connections, first, out, ends), len(connections))
 
     def waiting(self, connection: int) -> Iterable[int]:
         """The slots of the exchanges that wait for their response, in order."""

@@ -7,7 +7,7 @@ whole message checks each malformed body once more, without rows, and names the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -64,6 +64,12 @@ def note_problems(b, whole, count):  # type: ignore[no-untyped-def]
     return count
 
 
+@lru_cache(4)
+def _templates(programs: Programs) -> PathTemplates:
+    """Kept, as they take 5 ms and executors make a dissector for each split."""
+    return path_templates(programs.fields)
+
+
 class ProblemFinder:
     """Owns the programs of whole messages, which it loads for the first malformed message."""
 
@@ -74,9 +80,9 @@ class ProblemFinder:
     def programs(self) -> Programs:
         return self._load()
 
-    @cached_property
+    @property
     def templates(self) -> PathTemplates:
-        return path_templates(self.programs.fields)
+        return _templates(self.programs)
 
     @cached_property
     def arrays(self) -> WholeMessages:

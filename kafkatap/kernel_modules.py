@@ -4,6 +4,7 @@ from __future__ import annotations
 
 KERNEL_MODULES = (
     "kafkatap.dissector.framing.chunks",
+    "kafkatap.dissector.connection_state",
     "kafkatap.dissector.expiry",
     "kafkatap.dissector.exchanges",
     "kafkatap.dissector.problems",
@@ -19,6 +20,7 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.pcap_writer",
     "kafkatap.reassembly.afpacket",
     "kafkatap.reassembly.boundaries",
+    "kafkatap.reassembly.connection_state",
     "kafkatap.reassembly.duplicates",
     "kafkatap.reassembly.flows",
     "kafkatap.reassembly.headers",

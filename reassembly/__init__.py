@@ -18,7 +18,7 @@ streams           segments to in-order chunks and gaps, by connection and direct
 connection_rules  which connection a segment belongs to, when it begins and when it is over
 held_segments     segments that wait behind a gap
 stream_tables     the tables of these kernels, as one argument
-connection_state  the state of one connection as plain values; how a connection is resumed
+connection_state  the state of connections as bytes; how a connection is resumed
 assembler         owns the tables, runs the kernels, and grows what is full
 
 A direction's row is 2 * connection + direction. Nothing here opens a file: bytes come in as numpy arrays, and chunks go

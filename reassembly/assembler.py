@@ -10,10 +10,11 @@ import numpy as np
 
 from kafkatap.kernels.arrays import drop_pages, grown, taken, untouched
 from kafkatap.kernels.table import Column, SlotTable
+from kafkatap.kernels.writers import written
 
 from . import headers, held_segments, streams
 from .connection_rules import CLOSED_NS
-from .connection_state import ConnectionState, Resumption, read_state, resume_connection
+from .connection_state import Resumption, resume_connection, write_states
 from .dtypes import (
     CHUNK,
     CONNECTION,
@@ -210,9 +211,15 @@ class Assembler:
 
     # For runs that continue others, or hand their connections to others.
 
-    def connection_state(self, connection: int) -> ConnectionState:
-        """Return the state of a connection. Equal states handle the same later packets alike."""
-        return read_state(self._tables, connection)
+    def connection_states(self, connections: Array, earlier: Array) -> Iterator[bytes]:
+        """Yield the state of each connection (int64 numbers). Equal states handle the same later packets alike.
+
+        `earlier`: uint8, 1 for a connection that another one on its 4-tuple follows.
+        """
+        tables = self._tables
+        return written(
+            lambda first, out, ends: write_states(tables, connections, earlier, first, out, ends), len(connections)
+        )
 
     def earlier_connection(self, connection: int) -> int:
         """Return the connection before this one on the same 4-tuple if packets of it may still come, else -1."""

@@ -1,42 +1,21 @@
-"""The state of one connection as plain values: equal states handle the same later packets alike."""
+"""The state of connections as bytes, and how a connection is resumed.
+
+Connections with equal states handle the same later packets alike.
+"""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kafkatap.kernels import kernel
+from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.writers import put_bytes, put_int
+
 from .stream_tables import StreamTables
 
 Array = np.ndarray[Any, Any]
-
-
-class HeldSegment(NamedTuple):
-    """A segment that waits behind a gap. `offset` counts from the next expected byte; `digest`: of its bytes."""
-
-    offset: int
-    ts: int
-    packet: int
-    wire: int
-    captured: int
-    digest: bytes
-
-
-class StreamState(NamedTuple):
-    """One direction. `next_seq`: sequence number of the next expected byte; `acked`, `fin`: counted from that byte.
-
-    `first_byte_known`: the stream's first byte was captured, or is the one after a SYN, so bytes before the first ones
-    that come are a gap. `fin`: None without a FIN. `gap_since`: None while nothing is held.
-    """
-
-    base_seq: int
-    next_seq: int
-    first_byte_known: bool
-    acked: int
-    fin: int | None
-    gap_since: int | None
-    held: tuple[HeldSegment, ...]
 
 
 class Handshake(NamedTuple):
@@ -51,18 +30,6 @@ class Handshake(NamedTuple):
     rtt_ns: int = -1
 
 
-class ConnectionState(NamedTuple):
-    """One connection. `handshake`: None once its round-trip time is known, and while none of it was captured.
-
-    `streams`: by direction; None where no segment came yet. `closed_at`: ns, 0 while it is open.
-    """
-
-    closed_at: int
-    handshake_rtt_ns: int
-    handshake: Handshake | None
-    streams: tuple[StreamState | None, StreamState | None]
-
-
 class Resumption(NamedTuple):
     """What an earlier capture showed of a connection that this one continues.
 
@@ -73,38 +40,64 @@ class Resumption(NamedTuple):
     handshake: Handshake = Handshake()
 
 
-def read_state(t: StreamTables, c: int) -> ConnectionState:
-    """Return the state of connection `c`."""
-    row = t.connections[c]
-    handshake = Handshake(int(row.syn_at), int(row.syn_ack_at), int(row.client))
-    captured = bool(handshake.syn_at or handshake.syn_ack_at)
-    rtt = int(row.handshake_rtt_ns)
-    first, second = (_stream_state(t, number, captured) for number in (2 * c, 2 * c + 1))
-    return ConnectionState(int(row.closed_at), rtt, handshake if captured and rtt < 0 else None, (first, second))
+@helper
+def _put_stream(t, out, at, number, opened):  # type: ignore[no-untyped-def]
+    """Write direction `number`. `opened`: its connection's SYN or SYN-ACK was captured.
 
-
-def _stream_state(t: StreamTables, number: int, opened: bool) -> StreamState | None:
-    """Return the state of direction `number`. `opened`: its connection's SYN or SYN-ACK was captured."""
+    Its first byte is known if it was captured, or is the one after a SYN. Else bytes before the first ones that come
+    are no gap. Offsets count from the next expected byte.
+    """
     row = t.directions[number]
-    if not row.started:
-        return None
-    following = int(row.next)
-    held = tuple(
-        HeldSegment(
-            int(node.offset) - following, int(node.ts), int(node.packet), int(node.wire), int(node.captured),
-            _digest(t.pool[int(node.at) : int(node.at) + int(node.captured)]),
-        )
-        for node in (t.held[i] for i in _held_rows(t, number))
-    )  # fmt: skip
-    return StreamState(
-        int(row.base_seq),
-        (int(row.base_seq) + following) & 0xFFFFFFFF,
-        bool(row.delivered) or opened,
-        max(0, int(row.acked) - following),
-        int(row.fin) - following if row.fin >= 0 else None,
-        int(row.gap_since) if held else None,
-        held,
-    )
+    if row.started == 0:
+        return put_int(out, at, np.int64(-1))
+    following = np.int64(row.next)
+    at = put_int(out, at, row.base_seq)
+    at = put_int(out, at, (row.base_seq + following) & 0xFFFFFFFF)
+    at = put_int(out, at, np.int64(1) if row.delivered != 0 or opened else np.int64(0))
+    at = put_int(out, at, max(np.int64(0), row.acked - following))
+    at = put_int(out, at, np.int64(1) if row.fin >= 0 else np.int64(0))
+    at = put_int(out, at, row.fin - following if row.fin >= 0 else np.int64(0))
+    at = put_int(out, at, row.gap_since if row.held >= 0 else np.int64(0))
+    held = np.int64(row.held)
+    while held >= 0:
+        node = t.held[held]
+        at = put_int(out, at, node.offset - following)
+        at = put_int(out, at, node.ts)
+        at = put_int(out, at, node.packet)
+        at = put_int(out, at, np.int64(node.wire))
+        at = put_bytes(out, at, t.pool, node.at, np.int64(node.captured))
+        held = np.int64(node.next)
+    return put_int(out, at, np.int64(-1))
+
+
+@kernel(StreamTables, np.int64, np.uint8, int, np.uint8, np.int64)
+def write_states(t, numbers, earlier, first, out, ends):  # type: ignore[no-untyped-def]
+    """Write the states of connections numbers[first:] one after the other; ends[i] is where that of numbers[i] ends.
+
+    `earlier`: 1 for a connection that is followed by another one on its 4-tuple. Its handshake does not matter any
+    more. Return how many of `numbers` are written. If that is fewer than all, `out` is full; ends[i] of the first one
+    that is not written is the length that its state alone needs.
+    """
+    at = np.int64(0)
+    for i in range(first, numbers.shape[0]):
+        c = numbers[i]
+        row = t.connections[c]
+        captured = row.syn_at != 0 or row.syn_ack_at != 0
+        end = put_int(out, at, row.closed_at)
+        if earlier[i] == 0:
+            end = put_int(out, end, row.handshake_rtt_ns)
+            open_handshake = captured and row.handshake_rtt_ns < 0
+            end = put_int(out, end, row.syn_at if open_handshake else np.int64(-1))
+            end = put_int(out, end, row.syn_ack_at if open_handshake else np.int64(-1))
+            end = put_int(out, end, np.int64(row.client) if open_handshake else np.int64(-1))
+        for number in range(2 * c, 2 * c + 2):
+            end = _put_stream(t, out, end, number, captured)
+        ends[i] = end
+        if end > out.shape[0]:
+            ends[i] = end - at
+            return i
+        at = end
+    return numbers.shape[0]
 
 
 def resume_connection(t: StreamTables, c: int, known: Resumption) -> None:
@@ -140,7 +133,3 @@ def _held_rows(t: StreamTables, number: int) -> list[int]:
         rows.append(row)
         row = int(t.held[row].next)
     return rows
-
-
-def _digest(data: Array) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(data).tobytes(), digest_size=8).digest() if len(data) else b""

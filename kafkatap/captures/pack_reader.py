@@ -114,6 +114,11 @@ class PackReader:
     def position(self, value: int) -> None:
         self.reader.position = value
 
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the captures so far."""
+        return sum(file.report.bytes for file in self.files)
+
     # Of a part of a file, as of `SplitReader`.
 
     @property

@@ -108,6 +108,15 @@ def size_of(path: str) -> int:
     raise FileNotFoundError(f"{path}: there is no such file")
 
 
+def exists(path: str) -> bool:
+    """Whether there is such a file."""
+    try:
+        size_of(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def system_of(path: str) -> tuple[Any, str]:
     """The pyarrow file system of a path or URI, and the path within it."""
     if is_uri(path):

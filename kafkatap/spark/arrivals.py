@@ -1,7 +1,11 @@
-"""The data source "pcap-arrivals": a row for each capture that is complete, as a stream.
+"""The data source "pcap-arrivals": one row for each batch of captures that are complete, as a stream.
 
-An offset holds the name of each capture that was returned, and its size at that time. Captures that grow later are not
-returned again. Captures that were deleted are dropped from the offset.
+An offset is the number of batches so far. The captures of a batch are in the `ArrivalLog` of the checkpoint, which also
+knows what was read: a capture is known by its identity, so one that was renamed or copied is not read again. Bytes that
+are added to a capture after it was read are ignored. Another capture of the same name is read.
+
+Captures are read in order of their first packets. They are held back for `lateness` after their last change; then they
+are read together with those that began before them.
 """
 
 from __future__ import annotations
@@ -10,34 +14,48 @@ import json
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
-from ..captures.storage import File, find
+from ..captures.capture_reader import CaptureReader
+from ..captures.identity import capture_identity, missing_identity
+from ..captures.storage import File, find, read_range
+from .arrival_log import Arrival, ArrivalLog, head_hash, stamp
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Offset = dict[str, int]
+#: Bytes of captures in a batch, unless one capture is larger.
+BATCH_SIZE = 1 << 30
+#: The first bytes of a capture, which do not change when it grows.
+_HEAD = 256
+#: Files that are looked into at once.
+_THREADS = 16
 
 
 class ArrivedCaptures(DataSource):
-    """Options: `paths` (a JSON list of folders and globs), `quiet` (s), `maxFilesPerTrigger`."""
+    """Options: those of `Arrivals`, with `paths` as a JSON list."""
 
     @classmethod
     def name(cls) -> str:
         return "pcap-arrivals"
 
     def schema(self) -> str:
-        return "path string, size long"
+        return "batch long"
 
     def streamReader(self, schema: StructType) -> Arrivals:  # noqa: N802
-        most = self.options.get("maxFilesPerTrigger")
-        paths = tuple(json.loads(self.options["paths"]))
-        return Arrivals(paths, float(self.options.get("quiet", 60)), None if most is None else max(int(most), 1))
+        options = self.options
+        files = options.get("files")
+        return Arrivals(
+            tuple(json.loads(options["paths"])), options["checkpoint"], float(options.get("quiet", 60)),
+            float(options.get("lateness", 0)), None if files is None else max(int(files), 1),
+            int(options.get("batchSize", BATCH_SIZE)),
+        )  # fmt: skip
 
 
 def series(path: str) -> str:
@@ -59,42 +77,131 @@ def complete(files: Sequence[File], quiet: float, now: float) -> list[File]:
     return sorted(done, key=lambda f: (f.modified, f.path))
 
 
-class _Arrived(InputPartition):
-    def __init__(self, files: list[tuple[str, int]]) -> None:
-        self.files = files
+def ripe(captures: Sequence[Arrival], lateness: float, now: float) -> list[Arrival]:
+    """The captures that are not held back any more, in order of their first packets.
+
+    A capture is held for `lateness` s after its last change, or until one that begins later is not held any more.
+    """
+    released = [c.first for c in captures if c.modified <= (now - lateness) * 1e9]
+    latest = max(released, default=None)
+    if latest is None:
+        return []
+    return sorted((c for c in captures if c.first <= latest), key=lambda c: (c.first, c.path))
+
+
+def first_part(captures: Sequence[Arrival], files: int | None, size: int) -> list[Arrival]:
+    """The first captures that make a batch: at most `files`, and `size` bytes unless the first one is larger."""
+    total, found = 0, list[Arrival]()
+    for capture in captures[:files]:
+        total += capture.size
+        if found and total > size:
+            break
+        found.append(capture)
+    return found
+
+
+class _Batch(InputPartition):
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
 
 
 @dataclass
-class Arrivals(DataSourceStreamReader):
-    """`patterns`: folders and globs; `quiet`: s, as of `complete`; `files`: at most this many in a batch."""
+class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`patterns`: folders and globs; `quiet`: s, as of `complete`; `lateness`: s, as of `ripe`; `files` and `size`: at
+    most so many captures and bytes in a batch, as of `first_part`."""
 
     patterns: tuple[str, ...]
+    checkpoint: str
     quiet: float = 60
+    lateness: float = 0
     files: int | None = None
+    size: int = BATCH_SIZE
+    _log: ArrivalLog | None = None
+    _seen: dict[int, Arrival | None] = field(default_factory=dict)  # by `stamp`: unknown files; None: grown or gone
+    _waiting: list[Arrival] | None = None  # with availableNow: what had arrived when the query started
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        return {}
+        return {"batches": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable() if self.files is None else ReadMaxFiles(self.files)
+        return ReadMaxBytes(self.size)  # Spark's word for "limited"; `files` limits too
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._waiting = self._arrived()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        batch = start["batches"]
+        if self.log.plan(batch) is None:
+            waiting = self._arrived() if self._waiting is None else self._waiting
+            if self._waiting is not None:  # what an interrupted run had planned already is not planned again
+                waiting = [c for c in waiting if not self.log.knows_capture(c.capture)]
+            if not isinstance(limit, ReadAllAvailable):
+                waiting = first_part(waiting, self.files, self.size)
+            if not waiting:
+                return start
+            self.log.write_plan(batch, waiting)
+        return {"batches": batch + 1}
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        return [_Batch(batch) for batch in range(start["batches"], end["batches"])]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, _Batch)
+        yield (partition.batch,)
+
+    def commit(self, end: Offset) -> None:
+        self.log.fold(end["batches"])
+
+    @property
+    def log(self) -> ArrivalLog:
+        if self._log is None:
+            self._log = ArrivalLog(self.checkpoint)
+        return self._log
+
+    def _arrived(self) -> list[Arrival]:
+        """The captures that are complete, not held back, and not read yet, in order."""
         try:
             files = find(self.patterns)
         except FileNotFoundError:  # nothing has arrived, or everything was deleted
             files = []
-        new = [f for f in complete(files, self.quiet, time.time()) if f.path not in start]
-        if isinstance(limit, ReadMaxFiles):
-            new = new[: limit.max_files]
-        if not new:
-            return start
-        present = {f.path for f in files}
-        kept = {path: size for path, size in start.items() if path in present}
-        return dict(sorted((kept | {f.path: f.size for f in new}).items()))
+        self.log.load()
+        now = time.time()
+        done = complete(files, self.quiet, now)
+        stamps = [stamp(f.path, f.size, f.modified) for f in done]
+        unknown = [
+            (key, f) for key, f, known in zip(stamps, done, self.log.known_stamps(stamps), strict=True) if not known
+        ]
+        self._seen = {key: self._seen[key] for key, _ in unknown if key in self._seen}
+        with ThreadPoolExecutor(_THREADS) as threads:
+            new = [(key, f) for key, f in unknown if key not in self._seen]
+            for (key, _), found in zip(new, threads.map(self._look_into, [f for _, f in new]), strict=True):
+                self._seen[key] = found
+        captures = {c.capture: c for c in self._seen.values() if c is not None}  # of the same bytes, one
+        new_ones = [c for c in captures.values() if not self.log.knows_capture(c.capture)]
+        return ripe(new_ones, self.lateness, now)
 
-    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        return [_Arrived([(path, size) for path, size in end.items() if path not in start])]
+    def _look_into(self, file: File) -> Arrival | None:
+        """A file whose name, size or time are new. None if a capture has grown after it was read, or is gone."""
+        try:
+            head = read_range(file.path, 0, _HEAD)
+            capture = capture_identity(file.path, file.size)
+            first = _first_time(file.path)
+        except FileNotFoundError:
+            return None
+        except OSError:  # the batch reports why
+            return Arrival(file.path, file.size, file.modified, missing_identity(file.path), file.modified, 0)
+        earlier = self.log.earlier(file.path)
+        if earlier is not None and earlier[0] <= file.size and earlier[1] == head_hash(head[: earlier[0]]):
+            return None
+        return Arrival(
+            file.path, file.size, file.modified, capture, file.modified if first is None else first, head_hash(head)
+        )
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, _Arrived)
-        yield from partition.files
+
+def _first_time(path: str) -> int | None:
+    """The time of a capture's first packet, ns since the epoch."""
+    reader = CaptureReader(path, 1 << 16)
+    try:
+        return int(reader.packets["ts"][reader.position]) if reader.fill() else None
+    finally:
+        reader.close()

@@ -27,6 +27,7 @@ from .output.merged_connections import merged_rows
 from .output.split_tables import SplitResult
 from .output.summing import report_of, sum_rows
 from .output.writing import CaptureIndex, TableWriter
+from .splits.checkpoint import Checkpoint
 from .splits.decode import Ledger, sum_ledgers
 from .splits.located_split import LocatedSplit
 from .splits.plan import Corrections, Plan, make_plan
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from kafkatap.reports.model import Report
 
     from .cluster.shared_folders import SharedFolders
-    from .splits.checkpoint import Checkpoint
 
 #: Called before a stage with its name and the bytes that each task reads; returns a function to call at its end.
 Begin = Callable[[str, Sequence[int]], Callable[[], None]]
@@ -106,6 +106,8 @@ class Captures:
         damaged = [f"{info.path}: {info.damage}" for info in found.files() if info.damage]
         if self.strict and damaged:
             raise DamagedCaptureError(damaged[0])
+        if self.checkpoint is not None:
+            return found
         if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
         return found
@@ -137,16 +139,20 @@ class Captures:
         if self.options.selection.is_resolved:
             return self.options
         first = self._surveyed.first
-        if self.checkpoint is not None and self.checkpoint.first is not None:
-            first = self.checkpoint.first
+        if self.checkpoint is not None and self.checkpoint.sums.first is not None:
+            first = self.checkpoint.sums.first
         return replace(self.options, selection=self.options.selection.at(first or 0))
 
     @cached_property
     def file_infos(self) -> list[FileInfo]:
-        """All files; with a checkpoint, of all batches together."""
-        before = self.checkpoint
-        new = self._surveyed.files(before.packets if before is not None else 0)
-        return [*(before.files if before is not None else []), *new]
+        """The files, in order."""
+        return self._surveyed.files(self.checkpoint.packets if self.checkpoint is not None else 0)
+
+    @property
+    def _capture_index(self) -> CaptureIndex:
+        """The captures in which rows can begin."""
+        earlier = self.checkpoint.captures if self.checkpoint is not None else ()
+        return CaptureIndex.of([*earlier, *((f.first_packet, f.packets, f.capture) for f in self.file_infos)])
 
     # ------------------------------------------------------------ plan
 
@@ -162,7 +168,7 @@ class Captures:
         """
         options = replace(self.resolved, by_topic=by_topic)
         surveys = self._surveyed
-        captures = CaptureIndex.of((f.first_packet, f.packets, f.capture) for f in self.file_infos)
+        captures = self._capture_index
 
         rounds = 0
 
@@ -224,27 +230,30 @@ class Captures:
         return self.context_of(self._planned)
 
     def context_of(self, planned: ProvedPlan) -> Context:
-        """`context` of a proved plan; with a checkpoint, of all batches together."""
-        before = self.checkpoint
+        """`context` of a proved plan: these captures, without those of the checkpoint."""
         done = list(planned.results.values())
-        ledger = sum_ledgers([d.outcome.ledger for d in done] + ([before.ledger] if before is not None else []))
+        ledger = sum_ledgers(d.outcome.ledger for d in done)
         payload = ledger.get("payload bytes", {})
         total = payload.get("total", 0)
-        times = [(d.first, d.last) for d in done] + ([(before.first, before.last)] if before is not None else [])
         return Context(
             files=self.file_infos,
             ledger=ledger,
-            first=min((first for first, _ in times if first is not None), default=None),
-            last=max((last for _, last in times if last is not None), default=None),
+            first=min((d.first for d in done if d.first is not None), default=None),
+            last=max((d.last for d in done if d.last is not None), default=None),
             packets=ledger.get("packets", {}).get("total", 0),
             encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
-            not_captured=sum(d.outcome.not_captured for d in done) + (before.not_captured if before is not None else 0),
+            not_captured=sum(d.outcome.not_captured for d in done),
         )
 
     @property
     def notes(self) -> list[str]:
         """Sentences about these captures."""
         return self._planned.notes
+
+    @property
+    def surveys(self) -> Surveys:
+        """The surveys of all splits."""
+        return self._surveyed
 
     @property
     def places(self) -> list[LocatedSplit]:

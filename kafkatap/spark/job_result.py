@@ -30,6 +30,7 @@ class JobResult:
     name. `notes`: other sentences for the user. `report`: the report that was published with the tables, if any.
     `has_kafka`: whether the captures have any requests, selected or not. `bytes_to_driver`: bytes of results, as Spark
     counts them, or uncompressed with Spark Connect. `rounds`: how often splits were decoded until the plan was proved.
+    `is_damaged`: for the sum of several results, whether any of them has damage.
     """
 
     tables: Mapping[str, int]
@@ -42,6 +43,7 @@ class JobResult:
     has_kafka: bool = True
     bytes_to_driver: int = 0
     rounds: int = 1
+    is_damaged: bool = False
 
 
 class DamagedInput(Exception):

@@ -1,55 +1,55 @@
 """Captures as they arrive: tables that grow batch by batch. In the end they hold the rows of one job over all captures.
 
-`start_stream` follows folders with Structured Streaming. Each batch reads complete captures as a job does. Its open
-flows and sums are saved as a `Checkpoint`, and the next batch resumes from there. A batch that was interrupted is read
-again from the same checkpoint. Its files have their own names and replace what it published, so nothing is lost or
-doubled if a process is killed.
+`start_stream` follows folders with Structured Streaming. `arrivals` plans the batches, and `stream_batch` reads one as
+a job does. Its open flows and sums, and the files with its rows, are saved (`stream_state`) before they are published.
+The next batch resumes from there. So nothing is lost or doubled if a process is killed.
 
 `finish_stream` ends what is still open, adds topic names that came late, and writes the reports.
 
-Captures are numbered and ordered as they arrive. Those of one broker arrive in order of time. If captures of the same
-connection from several brokers arrive in different batches, they are read in the order of arrival.
+Captures are read in order of their first packets, as far as they have arrived. If captures of the same connection from
+several brokers arrive in different batches, they are read in the order of arrival.
 """
 
 from __future__ import annotations
 
 import json
-import pickle
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkatap.reports.batch import Context
-from kafkatap.reports.tables import TABLES, files_table, ledger_table
+from kafkatap.reports.batch import Context, FileInfo
+from kafkatap.reports.tables import CONNECTIONS, TABLES, arrow_schema, ledger_table
 
-from .arrivals import ArrivedCaptures
-from .captures import Captures, ProvedPlan
+from ..captures.storage import absolute, exists
+from .arrival_log import Arrival, ArrivalLog
+from .arrivals import BATCH_SIZE, ArrivedCaptures
+from .cluster.job_stages import figures_of
 from .job_result import JobResult, has_kafka
 from .output.delta import read_table
-from .output.folders import Folder
-from .output.merged_connections import merged_rows
-from .output.publication import Publication, open_publication
+from .output.publication import open_publication
 from .output.report_files import write_report
-from .output.run_tables import files_rows, ledger_rows
 from .output.summing import report_of, sum_rows
-from .output.writing import Written
 from .splits.checkpoint import Checkpoint
+from .splits.decode import sum_ledgers
 from .splits.task_rows import ReadOptions
+from .stream_batch import BatchOptions, read_batch
+from .stream_state import Commit, StateFolder, StreamState, batch_number, finished_number
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from kafkatap.reports.model import Report
+
 #: Smaller than a job's splits: each split is searched for the packets of its open flows.
 STREAM_SPLIT_SIZE = 16 << 20
-_STATES = "kafkatap"
-#: The number of the batch that `finish_stream` publishes.
-_FINAL = 999_999_999
+#: How often `run_stream` looks for captures.
+POLL = "2 seconds"
+OnBatch = Callable[[JobResult], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +68,31 @@ def start_stream(
     captures: str | Sequence[str],
     options: StreamOptions,
     *,
+    on_batch: OnBatch = lambda result: None,
     quiet: float = 60,
+    lateness: float = 0,
     files: int | None = None,
-    on_batch: Callable[[JobResult], None] = lambda result: None,
+    batch_size: int = BATCH_SIZE,
     **trigger: Any,
 ) -> StreamingQuery:
     """Follow folders or globs. `query.stop()` ends it; the same checkpoint resumes it. Not through Spark Connect.
 
-    `quiet`: s without a change after which a capture is complete, unless a newer one of its series exists. `files`: at
-    most this many in a batch. `on_batch` gets the result of each batch. `trigger`: as of `DataStreamWriter.trigger`.
+    `on_batch` gets the result of each batch. `quiet`: s without a change after which a capture is complete, unless a
+    newer one of its series exists. `lateness`: s for which complete captures are held back, so that those that come
+    late are read in order. `files`, `batch_size`: at most so many captures and bytes in a batch; one capture may be
+    larger. `trigger`: as of `DataStreamWriter.trigger`.
     """
     spark.dataSource.register(ArrivedCaptures)
-    patterns = [captures] if isinstance(captures, str) else list(captures)
-    reader = spark.readStream.format("pcap-arrivals").option("quiet", str(quiet)).option("paths", json.dumps(patterns))
+    patterns = [captures] if isinstance(captures, str) else captures
+    source = {
+        "paths": json.dumps([absolute(pattern) for pattern in patterns]), "checkpoint": absolute(options.checkpoint),
+        "quiet": str(quiet), "lateness": str(lateness), "batchSize": str(batch_size),
+    }  # fmt: skip
     if files is not None:
-        reader = reader.option("maxFilesPerTrigger", str(files))
-    writer = reader.load().writeStream.foreachBatch(partial(_read_arrived, options, on_batch))
-    writer = writer.option("checkpointLocation", options.checkpoint).queryName("kafkatap")
+        source["files"] = str(files)
+    batches = spark.readStream.format(ArrivedCaptures.name()).options(**source).load()
+    writer = batches.writeStream.foreachBatch(partial(_read_planned, options, on_batch)).queryName("kafkatap")
+    writer = writer.option("checkpointLocation", absolute(options.checkpoint))
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
@@ -93,175 +101,152 @@ def run_stream(
     captures: Sequence[str],
     options: StreamOptions,
     *,
-    quiet: float = 60,
     forever: bool = False,
     finish: bool = False,
     by: str = "api",
+    on_batch: OnBatch = lambda result: None,
+    **arriving: Any,
 ) -> JobResult:
-    """Read the captures that have arrived since the last run. `forever`: wait for more. `finish`: end what is open.
+    """Read the captures that have arrived since the last run. `forever`: wait for more. `finish`: no more will come, so
+    none is waited for; end what is open, and report.
 
-    The result is that of all batches. It has a report only with `finish`.
+    `on_batch` gets the result of each batch, and `arriving` is as of `start_stream`. Returns the sum of all batches,
+    without their damage and notes.
     """
-    results: list[JobResult] = []
-    trigger = {} if forever else {"availableNow": True}
-    query = start_stream(spark, captures, options, quiet=quiet, on_batch=results.append, **trigger)
+    total = JobResult({}, 0, 0, 0, has_kafka=False)
+
+    def add(result: JobResult) -> None:
+        nonlocal total
+        rows = {name: total.tables.get(name, 0) + count for name, count in result.tables.items()}
+        total = replace(
+            total, tables={**total.tables, **rows}, bytes_read=total.bytes_read + result.bytes_read,
+            files_written=total.files_written + result.files_written, report=result.report,
+            has_kafka=total.has_kafka or result.has_kafka, is_damaged=total.is_damaged or bool(result.damage),
+        )  # fmt: skip
+        on_batch(result)
+
+    if finish:
+        arriving |= {"quiet": 0, "lateness": 0}
+    trigger = {"processingTime": POLL} if forever else {"availableNow": True}
+    query = start_stream(spark, captures, options, on_batch=add, **arriving, **trigger)
     try:
         query.awaitTermination()
     finally:
         query.stop()
+    figures = figures_of(spark.sparkContext, str(query.runId))  # Spark runs the jobs of a query in this group
+    total = replace(total, bytes_shuffled=figures.bytes_shuffled, bytes_to_driver=figures.bytes_to_driver)
     if finish:
-        results.append(finish_stream(spark, options, by))
-    rows: dict[str, int] = {}
-    for result in results:
-        for name, count in result.tables.items():
-            rows[name] = count if name in ("files", "ledger") else rows.get(name, 0) + count
-    return JobResult(
-        rows, sum(r.bytes_read for r in results), sum(r.bytes_shuffled for r in results),
-        sum(r.files_written for r in results), results[-1].damage if results else [],
-        results[-1].report if results else None, list(dict.fromkeys(note for r in results for note in r.notes)),
-    )  # fmt: skip
+        add(finish_stream(spark, options, by))
+    return total
 
 
-def _read_arrived(options: StreamOptions, on_batch: Callable[[JobResult], None], frame: DataFrame, number: int) -> None:
-    paths = [row["path"] for row in frame.collect()]
-    on_batch(advance(frame.sparkSession, paths, number, options))
+def _read_planned(options: StreamOptions, on_batch: OnBatch, frame: DataFrame, number: int) -> None:
+    for row in frame.collect():
+        captures = ArrivalLog(absolute(options.checkpoint)).plan(row["batch"])
+        assert captures is not None, f"there is no plan of batch {row['batch']}"
+        on_batch(advance(frame.sparkSession, captures, row["batch"], options))
 
 
 # ---------------------------------------------------------------- batches
 
 
-def advance(spark: SparkSession, paths: Sequence[str], number: int, options: StreamOptions) -> JobResult:
-    """Read one batch of captures from the checkpoint of the batch before it, and publish its rows."""
-    before = _checkpoint_before(options, number)
-    new = [path for path in paths if path not in before.done]
-    read = _captures(spark, new, before, options, keep_open=True)
-    with open_publication(options.out) as publication:
-        proved, written, after, context = _read_batch(read, publication, before)
-        _save(options, number, replace(after, done=(*before.done, *new)))
-        return _publish(read, proved, publication, written, context, (_stream_id(options), number))
+def advance(spark: SparkSession | None, captures: Sequence[Arrival], batch: int, options: StreamOptions) -> JobResult:
+    """Read the captures of a batch, counted from 0, and publish its rows. `spark` None: in this process."""
+    states = StateFolder(absolute(options.checkpoint))
+    number = batch_number(batch)
+    state = states.read(number)
+    if state is None or not state.can_publish(options.out):
+        state = _read(spark, captures, states.last(number) or StreamState(), number, options)
+        states.save(state)
+    return _publish(state, options)
 
 
-def finish_stream(spark: SparkSession, options: StreamOptions, by: str = "api") -> JobResult:
+def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = "api") -> JobResult:
     """End what is open, and write the reports. Stop the stream first.
 
     It may be started and finished again later. Connections that were open become two connections then.
     """
-    before = _checkpoint_before(options, _FINAL)
-    read = _captures(spark, [], before, options, keep_open=False)
+    states = StateFolder(absolute(options.checkpoint))
+    last = states.last() or StreamState()
+    number = finished_number(last.number)
+    state = last
+    if number != last.number or not last.can_publish(options.out):
+        if last.number >= 0:
+            _publish(last, options)
+        state = _read(spark, [], last, number, options, keep_open=False)
+        states.save(state)
+    result = _publish(state, options)
+    report = _report(state.checkpoint, options, by)
+    write_report(options.out, report)
+    return replace(result, report=report)
+
+
+def _read(
+    spark: SparkSession | None,
+    captures: Sequence[Arrival],
+    last: StreamState,
+    number: int,
+    options: StreamOptions,
+    keep_open: bool = True,
+) -> StreamState:
+    """The state after a batch, whose rows are written but not published."""
+    reading = BatchOptions(options.split_size, options.reading, options.strict)
     with open_publication(options.out) as publication:
-        proved, written, after, context = _read_batch(read, publication, before)
-        transaction = f"{_stream_id(options)}-finish", before.splits
-        result = _publish(read, proved, publication, written, context, transaction, after.topic_names)
-        connections = read_table(options.out, "connections")
-        captures = pa.array([info.capture for info in context.files], pa.int64())
-        connections = connections.filter(pc.is_in(connections["capture"], captures))
-        counts = after.counts if after.counts is not None else sum_rows([])
-        report = report_of(
-            counts, connections, files_table(context), ledger_table(context), by=by,
-            not_captured=after.not_captured, definitions=options.reading.definitions, topic_names=after.topic_names,
-            selected=options.reading.selection.text,
-        )  # fmt: skip
-        write_report(options.out, report)
-        return replace(result, report=report)
+        batch = read_batch(spark, captures, last.checkpoint, reading, publication, keep_open)
+    names = tuple(name for name in TABLES if name != "records" or options.reading.records)
+    damage = tuple(f"{info.path}: {info.damage}" for info in batch.files if info.damage)
+    commit = Commit(
+        batch.written, names, tuple(info.capture for info in batch.files), _gone(batch.files), damage,
+        tuple(batch.notes), batch.bytes_read, has_kafka(sum_ledgers(batch.ledgers.values())),
+    )  # fmt: skip
+    return StreamState(number, last.stream, batch.checkpoint, commit)
 
 
-def _captures(
-    spark: SparkSession, paths: Sequence[str], before: Checkpoint, options: StreamOptions, keep_open: bool
-) -> Captures:
-    return Captures(
-        spark, tuple(paths), options.split_size, options.reading, options.strict, checkpoint=before,
-        keep_open=keep_open,
+def _gone(files: Sequence[FileInfo]) -> tuple[int, ...]:
+    """The captures that are not there any more: they may have another name now."""
+    return tuple(info.capture for info in files if info.damage and not info.packets and not exists(info.path))
+
+
+def _publish(state: StreamState, options: StreamOptions) -> JobResult:
+    """Publish the rows of a batch to the tables that do not have them."""
+    commit, after = state.commit, state.checkpoint
+    tables = state.open_tables(options.out)
+    files = 0
+    if tables:
+        checkpoint = absolute(options.checkpoint)
+        states, log = StateFolder(checkpoint), ArrivalLog(checkpoint)
+        log.write_gone(state.number // 2, commit.gone)
+        log.load()
+        with open_publication(options.out) as publication:
+            published = publication.publish(
+                [file for file in commit.written if file.table in tables], tables, commit.captures,
+                transaction=(state.stream, state.number),
+                unchanged={} if log.was_gone(commit.captures) else states.versions(),
+                topic_names={key: after.topic_names[key] for key in after.unnamed if key in after.topic_names},
+            )  # fmt: skip
+        states.save_versions(published.versions)
+        files = published.files
+    rows = {table: sum(w.rows for w in commit.written if w.table == table) for table in commit.tables}
+    return JobResult(rows, commit.bytes_read, 0, files, list(commit.damage), None, list(commit.notes), commit.has_kafka)
+
+
+# ---------------------------------------------------------------- report
+
+
+def _report(checkpoint: Checkpoint, options: StreamOptions, by: str) -> Report:
+    """The report on all captures of a stream, from the sums in its state and the table `files`."""
+    sums, reading = checkpoint.sums, options.reading
+    return report_of(
+        sum_rows([]) if sums.counts is None else sums.counts, arrow_schema(CONNECTIONS).empty_table(),
+        _files(options), ledger_table(Context(ledger=sums.ledger)), by=by, not_captured=sums.not_captured,
+        definitions=reading.definitions, topic_names=checkpoint.topic_names, selected=reading.selection.text,
+        counted=sums.connections,
     )  # fmt: skip
 
 
-def _read_batch(
-    read: Captures, publication: Publication, before: Checkpoint
-) -> tuple[ProvedPlan, list[Written], Checkpoint, Context]:
-    """Write a batch. Return its proved plan, its files, the new checkpoint, and the context of all batches."""
-    proved = read.prove(publication.writer, counting=True)
-    results = list(proved.results.values())
-    written = [file for result in results for file in result.written]
-    plan = proved.plan
-    flows = dict(before.flows) if read.keep_open else {}
-    for key in plan.tasks[0].primed if plan.resumed is not None else []:
-        flows.pop(key, None)
-    for result in results:
-        flows.update(result.open_flows)
-    earlier = [before.connections] if before.connections is not None else []
-    rows = merged_rows([*earlier, proved.shared_connections()])
-    still_open = None
-    if rows.num_rows:
-        is_open = pc.is_in(
-            rows["connection"], pa.array([f.state.history.facts.key for f in flows.values()], pa.int64())
-        )
-        still_open, ended = rows.filter(is_open), rows.filter(pc.invert(is_open))
-        if ended.num_rows:
-            written += publication.write("connections", ended)
-    context = read.context_of(proved)
-    new = context.files[len(before.files) :]
-    written += publication.write("files", files_rows(new))
-    written += publication.write("ledger", ledger_rows(proved.ledgers()))
-    ledger = {section: dict(parts) for section, parts in context.ledger.items()}
-    after = Checkpoint(
-        plan.packets, before.splits + len(read.places) + 1, plan.listeners, dict(plan.topic_names), flows,
-        list(context.files), ledger, context.first, context.last, context.not_captured, still_open,
-        sum_rows([proved.counts(), *([before.counts] if before.counts is not None else [])]),
-    )  # fmt: skip
-    return proved, written, after, context
-
-
-def _publish(
-    read: Captures,
-    proved: ProvedPlan,
-    publication: Publication,
-    written: list[Written],
-    context: Context,
-    transaction: tuple[str, int],
-    topic_names: Mapping[bytes, bytes] | None = None,
-) -> JobResult:
-    names = [name for name in TABLES if name != "records" or read.options.records]
-    new = [info.capture for info in read.file_infos if info.path in set(read.paths)]
-    published = publication.publish(written, names, new, transaction=transaction, topic_names=topic_names)
-    return JobResult(
-        published.rows, 2 * read.bytes_read, 0, published.files,
-        [f"{info.path}: {info.damage}" for info in context.files if info.damage], None, proved.notes,
-        has_kafka(context.ledger),
-    )  # fmt: skip
-
-
-# ---------------------------------------------------------------- checkpoints
-
-
-def _checkpoint_before(options: StreamOptions, number: int) -> Checkpoint:
-    """The checkpoint that a batch starts from; an empty one for the first batch."""
-    folder = Folder(options.checkpoint)
-    earlier = [name for name in sorted(folder.sizes(_STATES)) if _number(name) < number]
-    if not earlier:
-        return Checkpoint()
-    checkpoint: Checkpoint = pickle.loads(folder.read(earlier[-1]) or b"")
-    return checkpoint
-
-
-def _save(options: StreamOptions, number: int, checkpoint: Checkpoint) -> None:
-    """Save the checkpoint of a batch, and keep the one before it: Spark may run the same batch again."""
-    folder = Folder(options.checkpoint)
-    folder.make()
-    folder.write(f"{_STATES}/state-{number:09d}", pickle.dumps(checkpoint))
-    for name in sorted(folder.sizes(_STATES)):
-        if _number(name) < number - 1:
-            folder.delete(name)
-
-
-def _stream_id(options: StreamOptions) -> str:
-    """The name of a stream in the logs of its tables."""
-    folder = Folder(options.checkpoint)
-    found = folder.read("kafkatap-stream")
-    if found is None:
-        folder.make()
-        found = uuid.uuid4().hex.encode()
-        folder.write("kafkatap-stream", found)
-    return found.decode()
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition("-")[2])
+def _files(options: StreamOptions) -> pa.Table:
+    """The rows of the table `files` of the captures that the stream read."""
+    log = ArrivalLog(absolute(options.checkpoint))
+    log.load()
+    files = read_table(options.out, "files")
+    return files.filter(pc.is_in(files["capture"], pc.cast(log.captures(), "int64")))

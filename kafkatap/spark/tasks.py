@@ -77,7 +77,7 @@ class DecodeTask:
             tables = SplitTables(self.options, self.table, self.writer is not None)
             needed = self.options.selection.engine_options
             run = SplitRun(
-                task, mine.seams.cut, load(self.topic_names),
+                task, mine.seams, load(self.topic_names),
                 all_results=with_rows or self.options.by_topic or needed.all_results,
                 inspectors=(*tables.inspectors, *needed.inspectors), ports=self.options.ports,
                 definitions=self.options.definitions,

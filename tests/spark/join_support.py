@@ -252,7 +252,9 @@ def compared(tables: Mapping[str, pa.Table]) -> dict[str, Counter[bytes]]:
 def unnumbered(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """The tables of packets, without what depends on how these are numbered."""
     return {
-        name: table.drop_columns([column for column in table.column_names if "_packet_" in column])
+        name: table.drop_columns(
+            [column for column in table.column_names if "_packet_" in column or column == "packet"]
+        )
         for name, table in tables.items()
         if name != "files"
     }

@@ -18,6 +18,7 @@ from kafkatap.reassembly import dtypes as r
 from kafkatap.reassembly.connection_state import Handshake, Resumption
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from kafkatap.spark.splits.flow_state import History
+from kafkatap.spark.splits.seams import Seam, SeamPackets
 from kafkatap.spark.splits.split_engine import SplitEngine
 from tests.spark.join_talks import pipelined
 from tests.support.captures import pcap_bytes
@@ -33,7 +34,7 @@ def engine_after(segments: list[Segment], **options: Any) -> SplitEngine:
     whole = np.frombuffer(data, np.uint8).copy()
     count, _ = scanner.scan(whole, at, len(whole))
     engine = SplitEngine(0, **options)
-    engine.prime(whole, scanner.packets, count)
+    engine.prime(SeamPackets(Seam(scanner.packets[:count], whole)))
     return engine
 
 
@@ -283,7 +284,7 @@ def test_what_is_handed_over_is_known_again() -> None:
     key = whole.assembler.flow_keys()[0]
     history = whole.state_of(0).history
     again = engine_after(segments[len(segments) - 26 : len(segments) - 6], histories={key: history})
-    known = again.states([key])[key].history
+    known = again.states([key]).by_flow()[key].history
     assert known.base_seqs == history.base_seqs == (1001, 5_000_001)
     assert known.handshake == history.handshake
     assert known.first == history.first

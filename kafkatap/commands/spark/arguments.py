@@ -90,8 +90,14 @@ def _add_arriving(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--follow", action="store_true",
                        help="with --checkpoint: wait for more captures until Ctrl-C")  # fmt: skip
     group.add_argument("--finish", action="store_true",
-                       help="with --checkpoint: no more captures will come; end open connections, and "
-                       "report on all captures")  # fmt: skip
+                       help="with --checkpoint: no more captures will come; read all that are there, end open "
+                       "connections, and report on all captures")  # fmt: skip
     group.add_argument("--quiet", type=parse_duration, default=60_000_000_000, metavar="TIME",
                        help="with --checkpoint: the newest capture of a series is complete when it has not changed "
                        "for TIME (default: 60s)")  # fmt: skip
+    group.add_argument("--lateness", type=parse_duration, default=0, metavar="TIME",
+                       help="with --checkpoint: hold complete captures back for TIME, so that captures that come late "
+                       "are read in order (default: 0s)")  # fmt: skip
+    group.add_argument("--batch-size", type=parse_size, default=1 << 30, metavar="SIZE",
+                       help="with --checkpoint: read at most SIZE of captures at once; a larger one is read alone "
+                       "(default: 1g)")  # fmt: skip

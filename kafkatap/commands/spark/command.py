@@ -157,9 +157,15 @@ def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOpt
     stream = StreamOptions(out, checkpoint, split_size, reading, options.strict)
     captures = [absolute(pattern) for pattern in options.captures]
     return run_stream(
-        session, captures, stream, quiet=options.quiet / 1e9, forever=options.follow, finish=options.finish,
-        by=options.by,
+        session, captures, stream, forever=options.follow, finish=options.finish, by=options.by,
+        on_batch=_say, quiet=options.quiet / 1e9, lateness=options.lateness / 1e9, batch_size=options.batch_size,
     )  # fmt: skip
+
+
+def _say(result: JobResult) -> None:
+    """Print damage and notes of a batch, or of a job."""
+    for sentence in [*result.damage, *result.notes]:
+        complain(sentence)
 
 
 def _write(options: argparse.Namespace, result: JobResult) -> None:
@@ -180,8 +186,7 @@ def _write(options: argparse.Namespace, result: JobResult) -> None:
 
 def _conclude(options: argparse.Namespace, result: JobResult, selection: Selection) -> int:
     """Print damage, notes and a summary. Return the exit code."""
-    for sentence in [*result.damage, *result.notes]:
-        complain(sentence)
+    _say(result)
     for line in summary(result, options.out):
         complain(line)
     found = result.has_kafka or options.checkpoint is not None
@@ -189,7 +194,7 @@ def _conclude(options: argparse.Namespace, result: JobResult, selection: Selecti
         complain("no Kafka found in these captures (if its connections started before them, try --port)")
     elif selection and not result.tables.get("exchanges", 0) and options.checkpoint is None:
         complain(f"no request matches {selection.text}")
-    return DONE if found and not result.damage else DAMAGED
+    return DONE if found and not result.damage and not result.is_damaged else DAMAGED
 
 
 def summary(result: JobResult, out: str) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.reports.tables import TABLES, arrow_schema
 
 from ...partitions import in_microseconds
-from .edits import ActiveFile, ChangedFile, Edit, change_file
+from .edits import ActiveFile, ChangedFile, Edit, RemoveCaptures, change_file
 from .folders import Folder
 from .parquet_file import stat_columns
 from .stores import delta_location
@@ -133,12 +133,21 @@ def read_table(out: str, table: str, columns: Sequence[str] | None = None) -> pa
     return open_table(out, table).to_pyarrow_dataset().to_table(columns=names)
 
 
+def transaction_version(out: str, table: str, application: str) -> int | None:
+    """The last version of an application's transactions that a table has; None if it has none."""
+    if not is_delta(out, table):
+        return None
+    version: int | None = open_table(out, table).transaction_version(application)
+    return version
+
+
 @dataclass
 class TableChanges:
     """The changes of one run to one table.
 
     `added`: files of the run. `edits`: changes to rows of other files. `transaction`: if the table has it already,
-    nothing changes.
+    nothing changes. `unchanged`: a version of the table in which no file has rows of captures that `edits` remove.
+    `version`: of the table, once the changes are committed; None if they were before.
     """
 
     out: str
@@ -147,7 +156,9 @@ class TableChanges:
     added: Sequence[Written]
     edits: Sequence[Edit]
     transaction: Transaction | None = None
+    unchanged: int | None = None
     is_done: bool = False
+    version: int | None = None
     _delta: Any = None
     _active: list[ActiveFile] = field(default_factory=list)
     _changed: dict[str, ChangedFile] = field(default_factory=dict)
@@ -170,7 +181,10 @@ class TableChanges:
                 self._changed[file.path] = changed
 
     def _may_change(self, file: ActiveFile) -> bool:
-        return any(edit.columns(self.table) and edit.may_change(file) for edit in self.edits)
+        edits = self.edits
+        if self._delta.version() == self.unchanged:
+            edits = [edit for edit in edits if not isinstance(edit, RemoveCaptures)]
+        return any(edit.columns(self.table) and edit.may_change(file) for edit in edits)
 
     @property
     def _pairs(self) -> list[tuple[ActiveFile, ChangedFile]]:
@@ -210,6 +224,7 @@ class TableChanges:
         from deltalake import CommitProperties, Transaction
 
         actions = [*map(_add, self.kept), *(_remove(file) for file, _ in self._pairs)]
+        self.version = self._delta.version() + bool(actions)  # a commit fails if there is any newer one
         if not actions:
             return
         transactions = None if self.transaction is None else [Transaction(*self.transaction)]

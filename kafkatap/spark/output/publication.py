@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,12 +47,14 @@ class FolderInUse(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a run published. `rows`: of this run; `replaced`: rows of earlier runs that it removed; both by table."""
+    """What a run published. `rows`: of this run; `replaced`: rows of earlier runs that it removed; `versions`: of the
+    tables that it changed; all by table."""
 
     files: int
     bytes: int
     rows: dict[str, int]
     replaced: dict[str, int]
+    versions: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -83,13 +85,15 @@ class Publication:
         captures: Iterable[int],
         *,
         transaction: Transaction | None = None,
+        unchanged: Mapping[str, int] | None = None,
         topic_names: Mapping[bytes, bytes] | None = None,
         watch: Watch = lambda done, total: None,
     ) -> Published:
         """Publish the files that tasks wrote. `written`: those of the attempts that counted, and no others.
 
         `tables`: the tables of the run, with rows or without. `captures`: rows of these are replaced. `transaction`:
-        tables that have it already do not change. `topic_names`: names by topic id, for rows of earlier runs.
+        tables that have it already do not change. `unchanged`: versions of tables that have no rows of `captures`, so
+        that their files need not be searched. `topic_names`: names by topic id, for rows of earlier runs.
         `watch(done, total)` is called with numbers of tables. OSError, before any change, if a file is not as it was
         written.
         """
@@ -107,7 +111,15 @@ class Publication:
         if topic_names:
             edits.append(NameTopics.of(topic_names))
         changes = [
-            TableChanges(self.out, table, self.run, [w for w in written if w.table == table], edits, transaction)
+            TableChanges(
+                self.out,
+                table,
+                self.run,
+                [w for w in written if w.table == table],
+                edits,
+                transaction,
+                (unchanged or {}).get(table),
+            )
             for table in ordered
         ]
         self._commit(changes, watch)
@@ -115,7 +127,8 @@ class Publication:
         if transaction is None:  # streams publish often, and leave this to --compact
             delete_leftovers(folder, self.run, ordered, {w.name for w in kept})
         removed = {change.table: change.removed for change in changes}
-        return Published(len(kept), sum(w.size for w in kept), rows, removed)
+        versions = {change.table: change.version for change in changes if change.version is not None}
+        return Published(len(kept), sum(w.size for w in kept), rows, removed, versions)
 
     def _commit(self, changes: Sequence[TableChanges], watch: Watch) -> None:
         for change in changes:

@@ -18,7 +18,7 @@ from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.records.record_inspector import RecordCollector
 from kafkatap.kernels.arrays import joined
 from kafkatap.reports import tables
-from kafkatap.reports.batch import Batch, as_results, error_counts
+from kafkatap.reports.batch import Batch, Context, as_results, error_counts
 from kafkatap.reports.counting.count_rows import rows_of_counts
 from kafkatap.reports.counting.counts import ReportCounts
 
@@ -57,6 +57,7 @@ class SplitResult:
     counts: pa.Table | None = None
     open_flows: dict[bytes, OpenFlow] = field(default_factory=dict)
     followed: int = 0
+    unnamed: set[bytes] = field(default_factory=set)
 
 
 class SplitTables:
@@ -72,6 +73,7 @@ class SplitTables:
 
         self._options = options
         self._table = table
+        self._unnamed: set[bytes] = set()
         self._collector: RecordCollector | None = None
         if table == "records" or (is_writing and options.records):
             self._collector = RecordCollector(load_programs("records", options.definitions))
@@ -99,7 +101,7 @@ class SplitTables:
                     result.shared, result.connections = run.split_shared(table)
                     table = result.connections
                 files.write(name, table)
-        result.written = files.written
+        result.written, result.unnamed = files.written, self._unnamed
         result.counts = rows_of_counts(counts, run.engine)
         result.open_flows = _open_flows(run)
         return self._filled(result, run)
@@ -177,9 +179,16 @@ class SplitTables:
         if "exchanges" in wanted:
             requested = joined([as_results(b.topics) for b in batches if b.topics is not None], RESULT)
             topics = joined([requested, results], RESULT)
+            self._unnamed |= unnamed_topics(topics, context)
             yield "exchanges", tables.exchanges_table(exchanges, error_counts(results), topics, context)
         if "results" in wanted:
             yield "results", tables.results_table(results, exchanges, context)
+
+
+def unnamed_topics(results: Array, context: Context) -> set[bytes]:
+    """The ids of topics without a name in RESULT rows."""
+    ids = np.unique(results["topic_id"][results["topic"] < 0]).tolist()
+    return {context.strings[n] or b"" for n in ids if n >= 0 and n not in context.topic_names}
 
 
 def _open_flows(run: SplitRun) -> dict[bytes, OpenFlow]:

@@ -16,6 +16,8 @@ import numpy as np
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.reports.batch import CONNECTION_ROW, PROTOCOLS, Array, Context, FileInfo
 from kafkatap.reports.build import build_report
+from kafkatap.reports.counting.connection_counts import count_connections
+from kafkatap.reports.counting.connection_rows import connection_counts_of_rows, rows_of_connections
 from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTable, counts_of_rows
 from kafkatap.reports.model import Report
 from kafkatap.reports.sections.ledger import WORDS
@@ -90,12 +92,14 @@ def context_of_tables(
     topic_names: Mapping[bytes, bytes] | None = None,
     not_captured: int = 0,
     definitions: Definitions | None = None,
+    counted: pa.Table | None = None,
 ) -> Context:
     """The facts that reports need beside counts, from the tables of a run.
 
     `names`: names of the counts, to which those of the connections are added. `topic_names`: names of topics by their
     16-byte ids, beside those that the counts know. `not_captured`: bytes of payload that the snap length cut off;
-    `definitions`: those of the decoding, if not the built-in ones.
+    `definitions`: those of the decoding, if not the built-in ones. `counted`: rows of counts of connections
+    (`reports.counting.connection_rows`), in place of the rows of `connections`.
     """
     names = names or NameTable()
     for topic_id, name in (topic_names or {}).items():
@@ -119,7 +123,14 @@ def context_of_tables(
         encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
         known_versions=load_programs("summary", definitions).known_versions,
         not_captured=not_captured,
+        counted=None if counted is None else connection_counts_of_rows(counted, names),
     )
+
+
+def counts_of_connections(table: pa.Table) -> pa.Table:
+    """The rows of counts (`reports.counting.connection_rows`) of a table `connections`."""
+    names = NameTable()
+    return rows_of_connections(count_connections(connection_rows(table, names)), names)
 
 
 def connection_rows(table: pa.Table, names: NameTable) -> Array:

@@ -6,7 +6,8 @@ the sums over this split.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,11 @@ import numpy as np
 
 from kafkatap.reports.batch import Batch, Context
 
+from .flow_rows import FlowStates, flow_bytes
 from .flow_state import FlowState
 from .plan import SplitTask
-from .seams import Seam, joined
+from .seam_reader import SeamReader
+from .seams import Seam, SeamPackets, joined
 from .split_engine import NOTHING, SplitEngine
 
 if TYPE_CHECKING:
@@ -28,20 +31,20 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 #: What an engine counts: by section and part.
 Ledger = dict[str, dict[str, int]]
-#: Cuts flows out of a split, each up to a packet.
-Cut = Callable[[int, Mapping[bytes, int]], Mapping[bytes, Seam]]
 
 
 @dataclass(slots=True)
 class Outcome:
     """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
-    them, by flow and that split. `names`: topic names by id that this split found. `ledgers`: by the identity of the
-    capture that was read when something was counted; 0 if the split has none."""
+    them. `names`: topic names by id that this split found. `unnamed`: topic ids in its rows whose names it was not
+    given. `ledgers`: by the identity of the capture that was read when something was counted; 0 if the split has
+    none."""
 
     split: int
-    claims: dict[bytes, FlowState] = field(default_factory=dict)
-    arrivals: dict[tuple[bytes, int], FlowState] = field(default_factory=dict)
+    claims: FlowStates = field(default_factory=FlowStates)
+    arrivals: FlowStates = field(default_factory=FlowStates)
     names: dict[bytes, bytes] = field(default_factory=dict)
+    unnamed: set[bytes] = field(default_factory=set)
     ledgers: dict[int, Ledger] = field(default_factory=dict)
     not_captured: int = 0
 
@@ -63,12 +66,12 @@ def sum_ledgers(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> Ledger:
 
 
 class SplitRun:
-    """`cut` reads the packets from this split and later ones that this split decodes."""
+    """`seams` reads the packets from this split and later ones that belong to the connections of this split."""
 
     def __init__(
         self,
         task: SplitTask,
-        cut: Cut,
+        seams: SeamReader,
         topic_names: Mapping[bytes, bytes],
         *,
         all_results: bool = True,
@@ -81,10 +84,9 @@ class SplitRun:
         self.ports, self.definitions = ports, definitions
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
         self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
-        self._cut = cut
-        #: Bytes of packets of later splits that this split read.
+        self._seams = seams
+        #: Bytes of later splits that this split read.
         self.bytes_followed = 0
-        self._followed: dict[bytes, list[Seam]] = {}  # the packets of open flows from later splits
         self._names = topic_names
         self._split = SplitEngine(
             task.number, task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors,
@@ -94,42 +96,53 @@ class SplitRun:
         for topic_id, name in topic_names.items():
             self.engine.dissector.name_topic(topic_id, name)
         self.outcome = Outcome(task.split)
+        self._topic_ids: set[int] = set()  # numbers of the topic ids without a name beside them in rows
         self._file: int | None = None  # of the split, that is read
         self._counted: Ledger = {}  # when it began
 
     def batches(self, reader: PackReader | None) -> Iterator[Batch]:
         """The finished rows of this split. `reader` has bases; None: all packets are in seams."""
+        for batch in self._batches(reader):
+            for rows in (batch.results, batch.topics):
+                if rows is not None and len(rows):
+                    self._topic_ids.update(np.unique(rows["topic_id"][rows["topic"] < 0]).tolist())
+            yield batch
+        self._fill_outcome()
+
+    def _batches(self, reader: PackReader | None) -> Iterator[Batch]:
         split, task = self._split, self.task
-        own = joined(self._cut(task.split, task.own_heads).values())
-        if len(own.packets):
-            split.prime(own.data, own.packets, len(own.packets))
-        claims = split.states(task.primed)
+        if task.primed:
+            with closing(self._seams.open(task.split, task.primed)) as before:
+                split.prime(before, task.own_heads)
         if reader is not None:
-            self.outcome.claims = claims
+            self.outcome.claims = split.states(task.primed)
+            self.outcome.claims.rows["split"] = task.split
         split.begin_split()
         while reader is not None and reader.fill():
             self._begin_file(reader.file)
             yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
             reader.position = reader.count
         yield from self._follow()
-        arrived = split.states(task.next)
-        self.outcome.arrivals = {(key, task.next[key]): state for key, state in arrived.items()}
+        arrivals = self.outcome.arrivals = split.states(task.next)
+        arrivals.rows["split"] = [task.next[key] for key in flow_bytes(arrivals.rows["flow"])]
         yield from split.detach(list(task.next))
         if task.keep_open:
             yield from split.end_closed()
             self.open_flows = split.open_flows()
             yield from split.detach(list(self.open_flows))
         yield from split.finish()
-        self._fill_outcome()
 
     def packets_of_open_flows(self) -> dict[bytes, Seam]:
         """All packets that this run had of each flow in `open_flows`, in order."""
-        own = self._cut(self.task.split, dict.fromkeys(self.open_flows, NOTHING))
-        found = {}
-        for key in self.open_flows:
-            mine = [own[key]] if key in own else []
-            found[key] = joined([*mine, *self._followed.get(key, [])], by_time=key in self.task.merged)
-        return found
+        task = self.task
+        parts = [self._seams.cut(task.split, dict.fromkeys(self.open_flows, NOTHING))]
+        for split, heads in task.follows.items():
+            if split != task.split:
+                parts.append(self._seams.cut(split, {k: h for k, h in heads.items() if k in self.open_flows}))
+        return {
+            key: joined((part[key] for part in parts if key in part), by_time=key in task.merged)
+            for key in self.open_flows
+        }
 
     def _begin_file(self, file: int) -> None:
         """Note that the next packets are from a file of the split."""
@@ -151,31 +164,26 @@ class SplitRun:
         ledgers[capture] = sum_ledgers([ledgers.get(capture, {}), new])
 
     def _follow(self) -> Iterator[Batch]:
-        task = self.task
-        merged: dict[bytes, list[Seam]] = {}
+        task, split_engine = self.task, self._split
+        merged: dict[bytes, list[Seam]] = {key: [] for key in sorted(task.merged)}
         for split, heads in task.follows.items():
-            seams = self._cut(split, heads)
-            yield from self._take([seam for key, seam in seams.items() if key not in task.merged])
-            if split != task.split:
-                self.bytes_followed += sum(seam.size for seam in seams.values())
-            for key, seam in seams.items():
-                if key in task.merged:
-                    merged.setdefault(key, []).append(seam)
-                if task.keep_open and split != task.split:
-                    self._followed.setdefault(key, []).append(seam)
-        for key in sorted(merged):
-            yield from self._take(merged[key], by_time=True)
-
-    def _take(self, seams: list[Seam], by_time: bool = False) -> Iterator[Batch]:
-        whole = joined(seams, by_time=by_time)
-        if len(whole.packets):
-            yield from self._split.follow(whole.data, whole.packets, len(whole.packets))
+            chained = {key: head for key, head in heads.items() if key not in merged}
+            if chained:
+                with closing(self._seams.open(split, chained)) as reader:
+                    yield from split_engine.follow(reader, chained)
+                    self.bytes_followed += reader.bytes_read
+            for key, seam in self._seams.cut(split, {k: h for k, h in heads.items() if k in merged}).items():
+                merged[key].append(seam)
+        for seams in merged.values():
+            yield from split_engine.follow(SeamPackets(joined(seams, by_time=True)))
 
     def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome
         dissector = engine.dissector
         self._count_file()
         outcome.not_captured = engine.not_captured
+        found = {dissector.string(number) for number in self._topic_ids - {-1}}
+        outcome.unnamed = found - self._names.keys()
         for number, name in engine.topic_names.items():
             outcome.names[dissector.string(number)] = dissector.string(name)
         for topic_id, topic in self._names.items():

@@ -1,52 +1,107 @@
-"""Flows and the histories of their connections as rows of arrays, so that a million of them are cheap to send and sort.
+"""Flows, and the histories and states of their connections, as rows of arrays: a million of them are cheap to send and
+to sort.
 
 Strings of a row are numbers in a list of strings beside the array, -1 for unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from kafkatap.dissector.connection_state import NAMES, ConnectionFacts
-from kafkatap.dissector.strings import StringTable
 from kafkatap.reassembly.flows import KEY_BYTES
 
-from .flow_state import History
+from .flow_state import FlowState, History
 
 Array = np.ndarray[Any, Any]
 
-_FACTS = ("serial", "key", "client", "protocol", "answers_at_once")
+_FACTS = ("serial", "key", "client", "protocol", "answers_at_once", *NAMES)
+_TCP = ("syn_at", "syn_ack_at", "handshake_rtt_ns")
+_BASE_SEQS = ("base_seq_a", "base_seq_b")
 _HISTORY: list[Any] = [
-    ("serial", "i8"),
-    ("key", "i8"),
-    ("began", "i8"),
-    ("base_seq_a", "i8"),
-    ("base_seq_b", "i8"),
-    ("syn_at", "i8"),
-    ("syn_ack_at", "i8"),
-    ("handshake_rtt_ns", "i8"),
+    *((name, "i8") for name in ("serial", "key", "began", *_BASE_SEQS, *_TCP)),
     *((name, "i4") for name in NAMES),
     ("client", "i1"),
     ("protocol", "u1"),
     ("answers_at_once", "i1"),
 ]
+#: The key of a flow: `reassembly.flows.flow_keys`.
+FLOW_KEY = np.dtype(f"V{KEY_BYTES}")
 #: A flow in one split: the fields of `survey.FlowSeen`, and those of its `History`.
 FLOW_ROW = np.dtype([
-    ("flow", f"V{KEY_BYTES}"), ("first", "i8"), ("last", "i8"), ("head", "i8"), ("settled", "i8"), *_HISTORY,
+    ("flow", FLOW_KEY), ("first", "i8"), ("last", "i8"), ("head", "i8"), ("settled", "i8"), *_HISTORY,
     ("opened", "?"), ("renewed", "?"),
 ])  # fmt: skip
+#: The state of a flow at the head in a split: the digest and the `History` of its connection.
+STATE_ROW = np.dtype([("flow", FLOW_KEY), ("split", "i4"), ("digest", "V16"), *_HISTORY])
+
+
+@dataclass(slots=True)
+class FlowStates:
+    """STATE_ROW of some flows, and their strings."""
+
+    rows: Array = field(default_factory=lambda: np.zeros(0, STATE_ROW))
+    strings: Sequence[bytes] = ()
+
+    def by_flow(self) -> dict[bytes, FlowState]:
+        """The states by the keys of their flows."""
+        digests = (digest.tobytes() for digest in self.rows["digest"])
+        states = map(FlowState, digests, histories(self.rows, self.strings))
+        return dict(zip(flow_bytes(self.rows["flow"]), states, strict=True))
 
 
 def flow_bytes(keys: Array) -> list[bytes]:
-    """The keys of flows (V40) as bytes."""
+    """The keys of flows (FLOW_KEY) as bytes."""
     whole = keys.tobytes()
     return [whole[at : at + KEY_BYTES] for at in range(0, len(whole), KEY_BYTES)]
 
 
-def renumber_strings(rows: Array, strings: StringTable) -> list[bytes]:
+def hash_flows(keys: Array, seed: int) -> Array:
+    """A hash of each flow (FLOW_KEY): uint64."""
+    words = np.ascontiguousarray(keys).view(np.uint64).reshape(len(keys), KEY_BYTES // 8)
+    hashes = np.full(len(keys), seed | 1, np.uint64)
+    for column in words.T:
+        hashes = (hashes ^ column) * np.uint64(0x9E3779B97F4A7C15)
+        hashes ^= hashes >> np.uint64(29)
+    return hashes
+
+
+def group_flows(keys: Array) -> tuple[Array, Array]:
+    """Sort flows (FLOW_KEY) so that equal ones are adjacent, in their order: the places in that order, and where the
+    groups begin in it."""
+    while True:
+        hashes = hash_flows(keys, int.from_bytes(os.urandom(8), "little"))
+        order = np.argsort(hashes, kind="stable")
+        is_first = np.diff(hashes[order], prepend=~hashes[order[:1]]) != 0
+        words = np.ascontiguousarray(keys).view(np.uint64).reshape(len(keys), KEY_BYTES // 8)
+        before, after = order[:-1][~is_first[1:]], order[1:][~is_first[1:]]
+        if np.array_equal(words[before], words[after]):  # else two flows have the same hash
+            return order, np.flatnonzero(is_first)
+
+
+def as_keys(keys: Iterable[bytes]) -> Array:
+    """Bytes as an array of FLOW_KEY."""
+    return np.frombuffer(b"".join(keys), FLOW_KEY)
+
+
+def fill_histories(rows: Array, known: Array, connections: Array, directions: Array) -> None:
+    """Write the histories of connections to rows, but for `began`. `known`: their rows in the dissector, `connections`
+    and `directions` (two each) those in the assembler. Strings keep the numbers of the dissector."""
+    for name in _FACTS:
+        rows[name] = known[name]
+    for name in _TCP:
+        rows[name] = connections[name]
+    for end, name in enumerate(_BASE_SEQS):
+        sent = directions[end::2]
+        rows[name] = np.where(sent["started"] > 0, sent["base_seq"], -1)
+
+
+def renumber_strings(rows: Array, strings: Any) -> list[bytes]:
     """Number the strings of rows anew, by a list of those that they use; return it. `strings`: by the old numbers."""
     used = np.unique(np.concatenate([rows[name] for name in NAMES]))
     used = used[used >= 0]
@@ -55,13 +110,15 @@ def renumber_strings(rows: Array, strings: StringTable) -> list[bytes]:
     return [strings[number] for number in used.tolist()]
 
 
-def histories(rows: Array, strings: Sequence[bytes]) -> Iterable[History]:
+def histories(rows: Array, strings: Sequence[bytes]) -> Iterator[History]:
     """The history in each row."""
-    columns = [rows[name].tolist() for name in (*_FACTS, *NAMES, "began", "base_seq_a", "base_seq_b", "syn_at",
-                                                "syn_ack_at", "handshake_rtt_ns")]  # fmt: skip
-    for serial, key, client, protocol, at_once, *values in zip(*columns, strict=True):
-        texts = (None if number < 0 else strings[number] for number in values[: len(NAMES)])
-        began, base_a, base_b, syn_at, syn_ack_at, rtt = values[len(NAMES) :]
-        names: dict[str, Any] = dict(zip(NAMES, texts, strict=True))
+    order = ("serial", "key", "client", "protocol", "answers_at_once", "began", *_BASE_SEQS, *_TCP)
+    facts_and_more = zip(*(rows[name].tolist() for name in order), strict=True)
+    texts = zip(*(rows[name].tolist() for name in NAMES), strict=True)
+    for (serial, key, client, protocol, at_once, began, base_a, base_b, *tcp), numbers in zip(
+        facts_and_more, texts, strict=True
+    ):
+        names: dict[str, Any] = {n: None if i < 0 else strings[i] for n, i in zip(NAMES, numbers, strict=True)}
         facts = ConnectionFacts(serial, client, protocol, at_once, key=key, **names)
+        syn_at, syn_ack_at, rtt = tcp
         yield History(facts, began, (base_a, base_b), (syn_at, syn_ack_at), rtt)

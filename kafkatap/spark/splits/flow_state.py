@@ -5,15 +5,12 @@ Two engines with equal digests of a flow treat the same later packets alike.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kafkatap.dissector.connection_state import NAMES, ConnectionFacts
-from kafkatap.dissector.dissector import Dissector
 from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
-from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.connection_state import Handshake, Resumption
 
 from ...captures.pack_reader import numbered
@@ -81,28 +78,3 @@ class FlowState:
     def is_same(self, other: FlowState) -> bool:
         """Whether both are the same connection in the same state."""
         return self.digest == other.digest and self.history.connection == other.history.connection
-
-
-def flow_state(assembler: Assembler, dissector: Dissector, c: int, first: int) -> FlowState:
-    """The state of connection `c`. `first`: the time of its first packet."""
-    facts = replace(dissector.connection_facts(c), head=0, not_kafka_since=0)
-    row, directions = assembler.connections[c], assembler.directions[2 * c : 2 * c + 2]
-    return FlowState(state_digest(assembler, dissector, c), history_of(facts, first, row, directions))
-
-
-def history_of(facts: ConnectionFacts, first: int, row: Any, directions: Any) -> History:
-    """The history of a connection with these facts, from its CONNECTION row and its two DIRECTION rows."""
-    one, two = (int(each["base_seq"]) if each["started"] else -1 for each in directions)
-    handshake = int(row["syn_at"]), int(row["syn_ack_at"])
-    return History(facts, first, (one, two), handshake, int(row["handshake_rtt_ns"]))
-
-
-def state_digest(assembler: Assembler, dissector: Dissector, c: int) -> bytes:
-    """16 bytes that are equal if the state of connection `c` is, with that of the connection before it on its flow."""
-    states: list[Any] = [assembler.connection_state(c), dissector.connection_state(c)]
-    earlier = assembler.earlier_connection(c)
-    if earlier >= 0:
-        before = assembler.connection_state(earlier)
-        serial = dissector.connection_facts(earlier).serial
-        states += [serial, before.closed_at, before.streams, dissector.connection_state(earlier)]
-    return hashlib.blake2b(repr(states).encode(), digest_size=16).digest()

@@ -11,20 +11,22 @@ from kafkatap.kernels.arrays import copied
 
 from .checkpoint import OpenFlow
 from .decode import SplitRun
-from .seams import Seam, joined
+from .seams import Seam, SeamPackets, joined
 from .split_engine import SplitEngine
 
-#: Numbers of last packets that are tried before all packets of a flow are kept.
-TRIED = (16, 64, 256, 1_024)
+#: The number of last packets that is tried first, and by which it grows until it is enough.
+FIRST, GROWTH = 16, 4
 
 
 def open_flows(run: SplitRun, packets: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]:
     """The flows that are open at the end of a run. `packets`: all packets that the run had of each."""
     found: dict[bytes, OpenFlow] = {}
     left = {key: packets[key] for key in run.open_flows if key in packets}
-    for most in TRIED:
+    most = FIRST
+    while any(len(seam.packets) > most for seam in left.values()):
         found.update(_enough(run, {k: _last(s, most) for k, s in left.items() if len(s.packets) > most}))
         left = {key: seam for key, seam in left.items() if key not in found}
+        most *= GROWTH
     for key, seam in left.items():
         state, closed = run.open_flows[key]
         found[key] = OpenFlow(seam, run.task.histories.get(key), state, closed)
@@ -46,8 +48,8 @@ def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]
     histories = {key: run.open_flows[key][0].history for key in tried}
     engine = SplitEngine(0, histories, ports=run.ports, definitions=run.definitions, apis=frozenset())
     whole = joined(tried.values())
-    engine.prime(whole.data, whole.packets, len(whole.packets))
-    states = engine.states(list(tried))
+    engine.prime(SeamPackets(whole))
+    states = engine.states(tried).by_flow()
     return {
         key: OpenFlow(tried[key], histories[key], run.open_flows[key][0], run.open_flows[key][1])
         for key, state in states.items()

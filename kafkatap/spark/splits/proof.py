@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+import numpy as np
+
+from kafkatap.kernels.arrays import joined
+
 from .decode import Outcome
-from .plan import Corrections, Plan
+from .flow_rows import STATE_ROW, FlowStates, group_flows
+from .flow_state import FlowState
+from .plan import Corrections, FlowInSplit, Plan
 
 #: The rounds after which `prove` gives up. Each round corrects what the round before it found.
 ROUNDS = 20
@@ -32,38 +38,65 @@ def prove(
             return plan, results
         before, corrections = plan, needed
         plan = make_plan(corrections)
-        again = changed_splits(plan, before)
+        again = changed_splits(plan, before, outcomes)
     raise RuntimeError(f"the splits of these captures did not fit together after {ROUNDS} rounds")
 
 
-def changed_splits(plan: Plan, before: Plan) -> set[int]:
-    """The splits whose task differs between two plans."""
-    if plan.topic_names != before.topic_names:
-        return {task.split for task in plan.tasks}
+def changed_splits(plan: Plan, before: Plan, outcomes: Iterable[Outcome]) -> set[int]:
+    """The splits whose task differs between two plans, or that met a topic id without the name that it has now.
+    `outcomes`: of the plan before."""
+    new = plan.topic_names.keys() - before.topic_names.keys()
     old = {task.split: task for task in before.tasks}
-    return {t.split for t in plan.tasks if not t.same(old[t.split])}
+    again = {task.split for task in plan.tasks if not task.same(old[task.split])}
+    return again | {outcome.split for outcome in outcomes if new & outcome.unnamed}
 
 
 def compare(outcomes: Sequence[Outcome], topic_names: Mapping[bytes, bytes], so_far: Corrections) -> Corrections | None:
     """The corrections that the plan needs; None if all claims hold."""
-    claims = {(key, o.split): state for o in outcomes for key, state in o.claims.items()}
-    arrivals = {place: state for o in outcomes for place, state in o.arrivals.items()}
     found = Corrections(set(so_far.dropped), dict(so_far.histories), dict(so_far.names))
+    claims, arrivals = ([getattr(o, name) for o in outcomes] for name in ("claims", "arrivals"))
     wrong = False
-    for place in claims.keys() | arrivals.keys():
-        claim, arrival = claims.get(place), arrivals.get(place)
-        if claim is not None and arrival is not None:
-            if claim.is_same(arrival):
-                continue
-            if place not in so_far.histories and not claim.history.is_equivalent(arrival.history):
-                found.histories[place] = arrival.history
-                wrong = True
-                continue
-        found.dropped.add(place)
+    for place, claim, arrival in _differences(claims, arrivals):
         wrong = True
+        if (
+            claim is None
+            or arrival is None
+            or place in so_far.histories
+            or claim.history.is_equivalent(arrival.history)
+        ):
+            found.dropped.add(place)
+        else:
+            found.histories[place] = arrival.history
     for outcome in outcomes:
         for topic_id, name in outcome.names.items():
             if topic_id not in topic_names:
                 found.names[topic_id] = name
                 wrong = True
     return found if wrong else None
+
+
+def _differences(
+    claims: Sequence[FlowStates], arrivals: Sequence[FlowStates]
+) -> Iterator[tuple[FlowInSplit, FlowState | None, FlowState | None]]:
+    """The flows and splits whose claim and arrival differ, and both: None where there is none."""
+    parts = [*claims, *arrivals]
+    rows = joined([part.rows for part in parts], STATE_ROW)
+    sizes = [len(part.rows) for part in parts]
+    is_claim = np.arange(len(rows)) < sum(sizes[: len(claims)])
+    order, starts = group_flows(rows["flow"])
+    flows = np.empty(len(rows), np.int64)
+    flows[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(rows)))
+    order = np.lexsort((~is_claim, rows["split"], flows))
+    one, other = order[:-1], order[1:]
+    same = (flows[one] == flows[other]) & (rows["split"][one] == rows["split"][other])
+    same &= (rows["digest"][one] == rows["digest"][other]) & (rows["serial"][one] == rows["serial"][other])
+    fits = np.zeros(len(rows), bool)
+    fits[one[same]] = fits[other[same]] = True
+    wrong: dict[FlowInSplit, list[FlowState | None]] = {}
+    ends = np.cumsum(sizes)
+    for i in np.flatnonzero(~fits).tolist():
+        part = parts[int(np.searchsorted(ends, i, "right"))]
+        ((key, state),) = FlowStates(rows[i : i + 1], part.strings).by_flow().items()
+        wrong.setdefault((key, int(rows["split"][i])), [None, None])[0 if is_claim[i] else 1] = state
+    for place, (claim, arrival) in wrong.items():
+        yield place, claim, arrival

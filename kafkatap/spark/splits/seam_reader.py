@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...captures.pack_reader import PackReader
 from .located_split import LocatedSplit
-from .seams import Seam
+from .seams import Seam, SeamPackets, joined
 
 
 @dataclass(slots=True)
@@ -18,9 +19,15 @@ class SeamReader:
     bases: Mapping[int, Sequence[int]]
     left: Mapping[bytes, Seam]
 
+    def open(self, split: int, flows: Iterable[bytes]) -> PackReader | SeamPackets:
+        """A reader of the packets of a split. That of a split that is not in `places` has those of the checkpoint for
+        these flows."""
+        if split in self.places:
+            return self.places[split].open(self.bases[split])
+        return SeamPackets(joined(self.left[key] for key in flows if key in self.left))
+
     def cut(self, split: int, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
-        """The packets of flows of a split, each up to a packet. A split that is not in `places` has those of the
-        checkpoint."""
+        """The packets of flows of a split, each up to a packet, as of `open`."""
         if not heads:
             return {}
         if split in self.places:

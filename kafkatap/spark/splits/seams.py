@@ -45,6 +45,26 @@ class Seam:
         return cls(packets, data.copy() if len(data) else np.zeros(1, np.uint8))
 
 
+class SeamPackets:
+    """The packets of a seam, read as those of a capture are."""
+
+    def __init__(self, seam: Seam) -> None:
+        self.buffer, self.packets = seam.data, seam.packets
+        self.position = 0
+        self.count = len(seam.packets)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read so far."""
+        return len(self.buffer)
+
+    def fill(self) -> bool:
+        return self.position < self.count
+
+    def close(self) -> None:
+        pass
+
+
 def cut_out(buffer: Array, packets: Array) -> Seam:
     """A seam of PACKET rows whose bytes are in `buffer`."""
     parts = [buffer[at : at + length] for at, length in zip(packets["at"], packets["captured"], strict=True)]

@@ -14,20 +14,22 @@ be equal to the arrival of the same flow from the split before, else the head wa
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ACK, CHUNK_START, LISTENER, OPENING_RESUMED, OPENING_SYN, ROW_OPEN, SYN
-from kafkatap.reassembly.flows import flow_keys
+from kafkatap.reassembly.flows import KEY_BYTES, flow_keys
 from kafkatap.reports.batch import Batch
 
 from ...assembly import Assembled
 from ...engine import Engine
-from .flow_state import FlowState, History, flow_state
+from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, renumber_strings
+from .flow_state import FlowState, History
 
 Array = np.ndarray[Any, Any]
 #: A head beyond all packets: the split has nothing of the flow for itself.
@@ -36,18 +38,37 @@ NOTHING = 2**62
 EXCHANGES_A_SPLIT = 1 << 32
 
 
-class HeadFilter:
-    """Keeps the segments behind the head of their flow (`heads`, by flow key): a `segment_filter` of `assembler`."""
+class _FlowHeads:
+    """The head of each flow of an assembler by its number, 0 without one. `heads`: by flow key."""
 
     def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
         self._assembler = assembler
         self._heads = heads
         self._by_flow: Array = np.zeros(0, np.int64)
 
+    def of(self, flows: Array) -> Array:
+        """The heads of the flows with these numbers."""
+        keys = self._assembler.flow_keys(len(self._by_flow))
+        if keys:
+            new = np.array([self._heads.get(key, 0) for key in keys], np.int64)
+            self._by_flow = np.concatenate((self._by_flow, new))
+        found: Array = self._by_flow[flows]
+        return found
+
+
+class HeadFilter:
+    """Keeps the segments behind the head of their flow (`heads`, by flow key): a `segment_filter` of `assembler`."""
+
+    def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
+        self._assembler = assembler
+        self._heads = _FlowHeads(assembler, heads)
+
     def __call__(self, segments: Array) -> Iterator[Array]:
-        self._learn_flows()
-        mine = segments["packet"] > self._by_flow[segments["flow"]]
+        mine = segments["packet"] > self._heads.of(segments["flow"])
         answers = np.flatnonzero(~mine & (segments["tcp_flags"] & (SYN | ACK) == SYN | ACK))
+        if not len(answers) and mine.all():
+            yield segments
+            return
         kept = np.flatnonzero(mine)
         before = 0
         # A SYN-ACK of another split also shows who listens, for the segments after it.
@@ -58,11 +79,17 @@ class HeadFilter:
             self._assembler.learn_answers(segments[place : place + 1])
             before = place
 
-    def _learn_flows(self) -> None:
-        keys = self._assembler.flow_keys(len(self._by_flow))
-        if keys:
-            new = np.array([self._heads.get(key, 0) for key in keys], np.int64)
-            self._by_flow = np.concatenate((self._by_flow, new))
+
+class UpToFilter:
+    """Keeps the segments up to the head of their flow: a `segment_filter` of `assembler`."""
+
+    def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
+        self._heads = _FlowHeads(assembler, heads)
+
+    def __call__(self, segments: Array) -> Iterator[Array]:
+        kept = np.flatnonzero(segments["packet"] <= self._heads.of(segments["flow"]))
+        if len(kept):
+            yield taken(segments, kept)
 
 
 def number_by_packet(part: Assembled) -> Array:
@@ -70,6 +97,20 @@ def number_by_packet(part: Assembled) -> Array:
     starts = np.flatnonzero(part.chunks["kind"] == CHUNK_START)
     part.chunks["at"][starts] = part.chunks["packet"][starts]
     return starts
+
+
+class Packets(Protocol):
+    """Packets that are read block by block, as of `CaptureReader`."""
+
+    position: int
+
+    @property
+    def buffer(self) -> Array: ...
+    @property
+    def packets(self) -> Array: ...
+    @property
+    def count(self) -> int: ...
+    def fill(self) -> bool: ...
 
 
 class SplitEngine:
@@ -105,11 +146,10 @@ class SplitEngine:
 
     # The three steps. Each takes packets whose bytes are in `buffer`.
 
-    def prime(self, buffer: Array, packets: Array, count: int) -> None:
-        """Take packets that belong to earlier splits."""
-        with self.engine.uncounted():
-            for _ in self.take(buffer, packets, 0, count):
-                pass
+    def prime(self, reader: Packets, heads: Mapping[bytes, int] | None = None) -> None:
+        """Take packets that belong to earlier splits, those of each flow up to its head (None: all packets)."""
+        for _ in self.follow(reader, heads):
+            pass
         for c, history in self._resumed.items():
             self.assembler.resume(c, history.resumption)
         self._resumed.clear()
@@ -132,12 +172,20 @@ class SplitEngine:
         """Take packets[first:count]; yield finished rows."""
         yield from self._dissected(self.engine.assembly.feed(buffer, packets, first, count))
 
-    def follow(self, buffer: Array, packets: Array, count: int) -> Iterator[Batch]:
-        """Take packets of later splits that count here; these splits count them as read."""
-        own_filter, self.assembler.segment_filter = self.assembler.segment_filter, None
+    def follow(self, reader: Packets, heads: Mapping[bytes, int] | None = None) -> Iterator[Batch]:
+        """Take packets that other splits count as read, those of each flow up to a packet (None: all packets)."""
+        assembler, own_filter = self.assembler, self.assembler.segment_filter
+        assembler.segment_filter = None if heads is None else UpToFilter(assembler, heads)
+        last = NOTHING if heads is None else max(heads.values(), default=0)
         with self.engine.uncounted():
-            yield from self.take(buffer, packets, 0, count)
-        self.assembler.segment_filter = own_filter
+            while reader.fill():
+                numbers = reader.packets["number"][reader.position : reader.count]
+                end = reader.position + int(np.searchsorted(numbers, last, "right"))
+                if end == reader.position:
+                    break
+                yield from self.take(reader.buffer, reader.packets, reader.position, end)
+                reader.position = reader.count
+        assembler.segment_filter = own_filter
 
     # The end of the split.
 
@@ -164,20 +212,53 @@ class SplitEngine:
         numbers = self.assembler.flows["connection"].tolist()
         return {key: c for key, c in zip(self.assembler.flow_keys(), numbers, strict=True) if key in wanted and c >= 0}
 
-    def states(self, flows: Iterable[bytes]) -> dict[bytes, FlowState]:
+    def states(self, flows: Iterable[bytes]) -> FlowStates:
         """The state of each flow that is in a connection."""
-        return {key: self.state_of(c) for key, c in self.current(flows).items()}
+        current = self.current(flows)
+        return self._states(list(current), np.array(list(current.values()), np.int64))
 
     def state_of(self, c: int) -> FlowState:
         """The state of connection `c`."""
-        first = self._began.get(c, int(self.assembler.connections["first"][c]))
-        return flow_state(self.assembler, self.dissector, c, first)
+        (state,) = self._states([bytes(KEY_BYTES)], np.array([c])).by_flow().values()
+        return state
 
     def open_flows(self) -> dict[bytes, tuple[FlowState, bool]]:
         """The state of each flow that is in a connection, and whether that connection was closed."""
         current = self.current(self.assembler.flow_keys())
         closed_at = self.assembler.connections["closed_at"]
-        return {key: (self.state_of(c), bool(closed_at[c])) for key, c in current.items()}
+        states = self.states(current).by_flow()
+        return {key: (states[key], bool(closed_at[c])) for key, c in current.items()}
+
+    def _states(self, keys: list[bytes], numbers: Array) -> FlowStates:
+        """The states of the connections `numbers`, which are those of the flows `keys`."""
+        rows = np.zeros(len(numbers), STATE_ROW)
+        if not len(numbers):
+            return FlowStates(rows)
+        known, connections = taken(self.dissector.connections, numbers), taken(self.assembler.connections, numbers)
+        directions = taken(self.assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1))
+        fill_histories(rows, known, connections, directions)
+        rows["flow"] = as_keys(keys)
+        rows["began"] = connections["first"]
+        for i, c in enumerate(numbers.tolist()):
+            rows["began"][i] = self._began.get(c, rows["began"][i])
+        rows["digest"] = np.frombuffer(b"".join(self._digests(numbers)), "V16")
+        return FlowStates(rows, renumber_strings(rows, self.dissector.strings))
+
+    def _digests(self, numbers: Array) -> Iterator[bytes]:
+        """16 bytes for each connection that are equal if its state is, with that of the connection before it on its
+        flow."""
+        earlier = {c: self.assembler.earlier_connection(c) for c in numbers.tolist()}
+        before = np.array([c for c in earlier.values() if c >= 0], np.int64)
+        whole = np.concatenate((numbers, before))
+        is_earlier = np.repeat(np.array([0, 1], np.uint8), (len(numbers), len(before)))
+        tcp, kafka = self.assembler.connection_states(whole, is_earlier), self.dissector.connection_states(whole)
+        digests = [_digest(*states) for states in zip(tcp, kafka, strict=True)]
+        of_earlier = dict(zip(before.tolist(), digests[len(numbers) :], strict=True))
+        for digest, c in zip(digests[: len(numbers)], earlier.values(), strict=True):
+            yield digest if c < 0 else _digest(digest, of_earlier[c], self._serial(c))
+
+    def _serial(self, c: int) -> bytes:
+        return int(self.dissector.connections["serial"][c]).to_bytes(8, "little")
 
     def _with_earlier(self, connections: Iterable[int]) -> list[int]:
         """These connections, and those before them on the same flow that packets may still come for, ascending."""
@@ -209,3 +290,11 @@ class SplitEngine:
             self.dissector.resume(c, history.facts)
             self._began[c] = history.first
             self._resumed[c] = history
+
+
+def _digest(*parts: bytes) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.digest()

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.connection_state import NAMES
 from kafkatap.dissector.dissector import Dissector
 from kafkatap.kernels import arrays, store
 from kafkatap.kernels.arrays import as_bytes, taken
@@ -25,10 +24,10 @@ from kafkatap.reassembly.flows import KEY_BYTES
 from ...assembly import Assembled, Assembly
 from ...engine import programs_for
 from ...kernel_modules import KERNEL_MODULES
-from .flow_rows import FLOW_ROW, flow_bytes, histories, renumber_strings
+from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, flow_bytes, histories, renumber_strings
 from .flow_state import History
 from .seams import Seam, cut_out, joined
-from .split_engine import NOTHING, number_by_packet
+from .split_engine import NOTHING, Packets, number_by_packet
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -42,20 +41,6 @@ _HEAD_KEPT = 512
 _CONNECTION = np.dtype([(name, "i4" if name == "flow" else FLOW_ROW[name]) for name in FLOW_ROW.names or ()])
 #: A LISTENER row as a tuple.
 Listener = tuple[int, ...]
-
-
-class Packets(Protocol):
-    """Packets as they are read: `CaptureReader`, `PackReader`."""
-
-    position: int
-
-    @property
-    def buffer(self) -> Array: ...
-    @property
-    def packets(self) -> Array: ...
-    @property
-    def count(self) -> int: ...
-    def fill(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -146,14 +131,10 @@ class _FlowEngine:
 
     def _note_ended(self, part: Assembled) -> None:
         known, rows = taken(self.dissector.connections, part.ended), np.zeros(len(part.ended), _CONNECTION)
-        for name in ("serial", "key", "head", "client", "protocol", "answers_at_once", *NAMES):
-            rows[name] = known[name]
-        rows["settled"] = known["not_kafka_since"]
-        for name in ("first", "last", "syn_at", "syn_ack_at", "handshake_rtt_ns", "flow"):
+        fill_histories(rows, known, part.ended_rows, part.ended_directions)
+        rows["head"], rows["settled"] = known["head"], known["not_kafka_since"]
+        for name in ("first", "last", "flow"):
             rows[name] = part.ended_rows[name]
-        for end, name in enumerate(("base_seq_a", "base_seq_b")):
-            sent = part.ended_directions[end::2]
-            rows[name] = np.where(sent["started"] > 0, sent["base_seq"], -1)
         self._ended.append(rows)
 
 
@@ -174,7 +155,7 @@ def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
         if name != "flow":
             rows[name] = connections[name][last]
     keys = as_bytes(taken(flows, numbers[first])).reshape(-1, FLOW.itemsize)[:, :KEY_BYTES]
-    rows["flow"] = np.ascontiguousarray(keys).view(FLOW_ROW["flow"])[:, 0]
+    rows["flow"] = np.ascontiguousarray(keys).view(FLOW_KEY)[:, 0]
     rows["began"] = connections["first"][last]
     rows["first"] = np.minimum.reduceat(connections["first"], first)
     rows["last"] = np.maximum.reduceat(connections["last"], first)

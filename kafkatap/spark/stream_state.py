@@ -1,0 +1,149 @@
+"""`StreamState`: what a stream has done, saved in its checkpoint before a batch is published.
+
+A state has the files that its batch wrote. So a batch that was interrupted after its state was saved is only published
+again; its captures are not read again. States are numbered: batch n has 2n + 1, and `finish_stream` after n batches 2n.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from .output.delta import transaction_version
+from .output.folders import Folder
+from .splits.checkpoint import Checkpoint
+from .splits.task_rows import dump, load
+
+if TYPE_CHECKING:
+    from .output.writing import Written
+
+_STATES, _VERSIONS = "kafkatap/states", "kafkatap/versions.json"
+#: Raised with each change of what a state has.
+_FORMAT = b"kafkatap stream 2\n"
+#: States that are kept: Spark may run the last batch again.
+_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a batch publishes. `written`: its files; `tables`: the tables that it writes, with rows or without;
+    `captures`: the identities of its captures; `gone`: of those that were not there any more."""
+
+    written: list[Written] = field(default_factory=list)
+    tables: tuple[str, ...] = ()
+    captures: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
+    damage: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    bytes_read: int = 0
+    has_kafka: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """`number`: as above. `stream`: a name of the stream, for the transactions of tables. `checkpoint`: what the next
+    batch starts from."""
+
+    number: int = -1
+    stream: str = field(default_factory=lambda: uuid.uuid4().hex)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    commit: Commit = field(default_factory=Commit)
+
+    def open_tables(self, out: str) -> list[str]:
+        """The tables that do not have the rows of this batch."""
+        versions = {table: transaction_version(out, table, self.stream) for table in self.commit.tables}
+        return [table for table, version in versions.items() if version is None or version < self.number]
+
+    def can_publish(self, out: str) -> bool:
+        """Whether all files are there that tables still need."""
+        tables = set(self.open_tables(out))
+        wanted = {w.name: w.size for w in self.commit.written if w.table in tables}
+        return Folder(out).sizes_of(list(wanted)) == wanted
+
+
+def batch_number(batch: int) -> int:
+    """The number of the state of a batch, counted from 0."""
+    return 2 * batch + 1
+
+
+def finished_number(last: int) -> int:
+    """The number of the state of `finish_stream` after a state."""
+    return last + last % 2
+
+
+class StateFolder:
+    """The states in the folder of a checkpoint."""
+
+    def __init__(self, checkpoint: str) -> None:
+        self._folder = Folder(checkpoint)
+
+    def save(self, state: StreamState) -> None:
+        self._folder.make()
+        self._folder.write(_name(state.number), _FORMAT + dump(_with_sums(state, _encoded)))
+        for number in self._numbers()[:-_KEPT]:
+            if number < state.number:
+                self._folder.delete(_name(number))
+
+    def read(self, number: int) -> StreamState | None:
+        """The state of this number, if there is one. ValueError if another version of the program wrote it."""
+        data = self._folder.read(_name(number))
+        if data is None:
+            return None
+        if not data.startswith(_FORMAT):
+            raise ValueError(f"{self._folder.path}: another version of kafkatap wrote this checkpoint; use a new one")
+        state: StreamState = load(data[len(_FORMAT) :])
+        return _with_sums(state, _decoded)
+
+    def last(self, before: int | None = None) -> StreamState | None:
+        """The last state, or the last one `before` a number."""
+        numbers = [n for n in self._numbers() if before is None or n < before]
+        return self.read(numbers[-1]) if numbers else None
+
+    def save_versions(self, versions: Mapping[str, int]) -> None:
+        """Save the versions of tables after a batch was published."""
+        self._folder.write(_VERSIONS, json.dumps({**self.versions(), **versions}).encode())
+
+    def versions(self) -> dict[str, int]:
+        """The versions of tables after the last batch. A table of this version has rows of no capture to come."""
+        found: dict[str, int] = json.loads(self._folder.read(_VERSIONS) or b"{}")
+        return found
+
+    def sizes(self) -> Mapping[int, int]:
+        """The bytes of each state, by its number."""
+        sizes = sorted(self._folder.sizes(_STATES).items())
+        return {int(name.rpartition("-")[2]): size for name, size in sizes if not name.endswith(".part")}
+
+    def _numbers(self) -> list[int]:
+        return list(self.sizes())
+
+
+def _with_sums(state: StreamState, change: Callable[[pa.Table], pa.Table]) -> StreamState:
+    """A state with changed tables of sums."""
+    sums = state.checkpoint.sums
+    if sums.counts is None or sums.connections is None:
+        return state
+    changed = replace(sums, counts=change(sums.counts), connections=change(sums.connections))
+    return replace(state, checkpoint=replace(state.checkpoint, sums=changed))
+
+
+def _encoded(table: pa.Table) -> pa.Table:
+    """The same rows in order, with dictionaries of their texts: they take an eighth of the space when compressed."""
+    table = table.sort_by([(name, "ascending") for name in table.schema.names]).combine_chunks()
+    return _cast(table, lambda kind: pa.dictionary(pa.int32(), kind) if pa.types.is_string(kind) else kind)
+
+
+def _decoded(table: pa.Table) -> pa.Table:
+    return _cast(table, lambda kind: kind.value_type if pa.types.is_dictionary(kind) else kind)
+
+
+def _cast(table: pa.Table, type_of: Callable[[pa.DataType], pa.DataType]) -> pa.Table:
+    return table.cast(pa.schema([pa.field(f.name, type_of(f.type), f.nullable) for f in table.schema]))
+
+
+def _name(number: int) -> str:
+    return f"{_STATES}/state-{number:09d}"
