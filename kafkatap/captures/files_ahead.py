@@ -11,7 +11,7 @@ from .splits import Split
 from .storage import InputFile, open_input, read_range
 
 #: Files that are read at once, and the largest of them in bytes.
-AHEAD, LARGEST = 4, 4 << 20
+AHEAD, LARGEST = 8, 4 << 20
 
 
 class FilesAhead:
