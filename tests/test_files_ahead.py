@@ -18,8 +18,12 @@ def splits_of(folder: Path, sizes: list[int]) -> list[Split]:
     for number, size in enumerate(sizes):
         path = folder / f"{number}.pcap"
         path.write_bytes(os.urandom(size))
-        splits.append(Split(str(path), file=number, size=size))
+        splits.append(Split(f"file://{path}", file=number, size=size))
     return splits
+
+
+def path_of(split: Split) -> Path:
+    return Path(split.path.removeprefix("file://"))
 
 
 def everything(files: FilesAhead, number: int) -> bytes:
@@ -37,7 +41,7 @@ def test_files_of_all_sizes_in_order(tmp_path: Path) -> None:
     files = FilesAhead(splits)
     for number, split in enumerate(splits):
         if number != 6:  # not every file has a turn
-            assert everything(files, number) == Path(split.path).read_bytes()
+            assert everything(files, number) == path_of(split).read_bytes()
             assert files.identity() == capture_identity(split.path)
     files.close()
 
@@ -46,7 +50,7 @@ def test_bytes_that_are_added_later_are_not_read(tmp_path: Path) -> None:
     splits = splits_of(tmp_path, [200_000, 200_000])
     wanted = [capture_identity(split.path) for split in splits]
     for split in splits:
-        with open(split.path, "ab") as file:
+        with path_of(split).open("ab") as file:
             file.write(b"more")
     files = FilesAhead(splits)
     for number in (0, 1):
@@ -57,7 +61,7 @@ def test_bytes_that_are_added_later_are_not_read(tmp_path: Path) -> None:
 
 def test_a_file_that_is_gone_is_an_error_at_its_turn(tmp_path: Path) -> None:
     splits = splits_of(tmp_path, [10, 10, 10])
-    Path(splits[1].path).unlink()
+    path_of(splits[1]).unlink()
     files = FilesAhead(splits)
     assert len(everything(files, 0)) == 10
     with pytest.raises(FileNotFoundError):
@@ -72,7 +76,7 @@ def test_only_the_next_files_are_read(tmp_path: Path) -> None:
     files = FilesAhead(splits)
     files.open(0)
     for split in splits[AHEAD + 1 :]:
-        Path(split.path).write_bytes(b"new bytes!")
+        path_of(split).write_bytes(b"new bytes!")
     deadline = time.monotonic() + 5
     while len(files._reading) < AHEAD and time.monotonic() < deadline:
         time.sleep(0.01)
