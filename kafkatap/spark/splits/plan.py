@@ -37,19 +37,18 @@ FlowInSplit = tuple[bytes, int]
 class SplitTask:
     """The work of one split. Packets are numbered over the whole input.
 
-    `bases`: packets before each of its files. `captures`: the identities of its files. `number`: numbers its exchanges;
-    `keep_open`: more captures will come, so open flows stay open at the end. `heads`: by flow, the last packet that
-    belongs to an earlier split. `primed`: the flows that start here at a head. `next`: the flows that a later split
-    continues, and that split. `follows`: by split, the flows whose packets this split decodes, each up to a packet.
-    That is a later split, or this one for `merged`: the flows captured at both ends. `listeners`: LISTENER rows of the
-    ends that earlier files showed to listen; `later_listeners`: by file, those that files of other splits show after
-    this split began.
+    `bases`: packets before each of its files. `captures`: the identities of its files. `keep_open`: more captures
+    will come, so open flows stay open at the end. `heads`: by flow, the last packet that belongs to an earlier
+    split. `primed`: the flows that start here at a head. `next`: the flows that a later split continues, and that
+    split. `follows`: by split, the flows whose packets this split decodes, each up to a packet. That is a later
+    split, or this one for `merged`: the flows captured at both ends. `listeners`: LISTENER rows of the ends that
+    earlier files showed to listen; `later_listeners`: by file, those that files of other splits show after this
+    split began.
     """
 
     split: int
     bases: tuple[int, ...] = ()
     captures: tuple[int, ...] = ()
-    number: int = 0
     keep_open: bool = False
     heads: dict[bytes, int] = field(default_factory=dict)
     histories: dict[bytes, History] = field(default_factory=dict)
@@ -67,7 +66,7 @@ class SplitTask:
 
     def same(self, other: SplitTask) -> bool:
         """Whether both are the same work."""
-        names = ("split", "bases", "number", "keep_open", "heads", "histories", "primed", "next", "follows", "merged")
+        names = ("split", "bases", "keep_open", "heads", "histories", "primed", "next", "follows", "merged")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
@@ -113,12 +112,12 @@ def make_plan(
     corrections = corrections or Corrections()
     ordered = _in_order(surveys, files)
     tasks: list[SplitTask] = []
-    base, before = 0, 0
+    base = 0
     listeners = _Listeners()
     names: dict[bytes, bytes] = {}
     flows: dict[bytes, list[int]] = {}
     if checkpoint is not None:
-        base, before = checkpoint.packets, checkpoint.splits
+        base = checkpoint.packets
         listeners.add(checkpoint.listeners.tolist())
         names.update(checkpoint.topic_names)
         tasks.append(_resumed_task(checkpoint, surveys, keep_open))
@@ -128,9 +127,7 @@ def make_plan(
     for split, place in ordered:
         survey = surveys[split]
         if split not in of_split:
-            of_split[split] = SplitTask(
-                split, (), captures[split], before + split, keep_open, listeners=listeners.rows(split)
-            )  # fmt: skip
+            of_split[split] = SplitTask(split, (), captures[split], keep_open, listeners=listeners.rows(split))
             tasks.append(of_split[split])
             names.update(survey.topic_names)
             for key in survey.flows:
@@ -204,7 +201,7 @@ def _captures(surveys: Sequence[SplitSurvey], files: Sequence[Sequence[int]]) ->
 def _resumed_task(checkpoint: Checkpoint, surveys: Sequence[SplitSurvey], keep_open: bool) -> SplitTask:
     """The task of the split that continues the open flows of a checkpoint."""
     split = len(surveys)
-    task = SplitTask(split, number=checkpoint.splits + split, keep_open=keep_open)
+    task = SplitTask(split, keep_open=keep_open)
     touched = {key for survey in surveys for key in survey.flows}
     for key, left in checkpoint.flows.items():
         if key in touched or left.is_closed or not keep_open:
