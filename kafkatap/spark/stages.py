@@ -34,7 +34,7 @@ def watching(lines: bool, bars: bool) -> Iterator[Watch]:
 
 def progress_text(stage: str, done: int, total: int, bytes_read: int) -> str:
     """`survey: 12 of 40 tasks, 805 MB`."""
-    what = "files" if stage == STAGES[-1] else "tasks"
+    what = "tables" if stage == STAGES[-1] else "tasks"
     return f"{stage}: {done:,} of {total:,} {what}" + (f", {size(bytes_read)}" if bytes_read else "")
 
 
