@@ -21,6 +21,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from kafkatap.__main__ import main
 from kafkatap.captures.identity import capture_identity
 from kafkatap.partitions import to_microseconds
 from kafkatap.reports.batch import uuid_text
@@ -403,6 +404,25 @@ def test_a_driver_that_is_killed(spark: SparkSession, arrived: list[str], tmp_pa
     result = run_stream(spark, [folder], options, finish=True, quiet=3_600, lateness=3_600)
     assert result.report is not None
     _assert_same(options, arrived)
+
+
+def test_the_command(
+    spark: SparkSession, arrived: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each run reads what came since the last one. A late capture is reported on standard error."""
+    folder, out = tmp_path / "captures", tmp_path / "out"
+    call = ["spark", str(folder), "--out", str(out), "--checkpoint", str(tmp_path / "checkpoint"), "--records"]
+    late, *others = _put([arrived[1], arrived[0], arrived[2]], folder)
+    os.unlink(late)
+    assert main([*call, "--quiet", "1s"]) == 0
+    assert published(out)["files"]["path"].to_pylist() == others
+    _put([arrived[1]], folder)
+    capsys.readouterr()
+    assert main([*call, "--finish", "--lateness", "1h", "--batch-size", "1m"]) == 1
+    said = capsys.readouterr()
+    assert f"kafkatap: {late}: {LATE}" in said.err.splitlines()
+    assert LATE in said.out
+    assert sorted(published(out)["files"]["path"].to_pylist()) == sorted([late, *others])
 
 
 def test_names_that_come_late() -> None:
