@@ -45,7 +45,8 @@ def line_of(done: Done) -> str:
 
 def test_defaults() -> None:
     args = build_parser().parse_args(["spark", "captures/", "--out", "t"])
-    assert (args.captures, args.out, args.split_size, args.by) == (["captures/"], "t", 64 << 20, "api")
+    assert (args.captures, args.out, args.split_size, args.by) == (["captures/"], "t", None, "api")
+    assert (args.format, args.compact) == ("delta", False)
     assert (args.records, args.strict, args.json, args.progress, args.top) == (False, False, False, True, 12)
     assert (args.master, args.archive, args.conf, args.log, args.port, args.definitions) == (None,) * 6
     assert (args.checkpoint, args.follow, args.finish) == (None, False, False)
