@@ -135,7 +135,7 @@ def _decoded(read: Captures, publication: Publication) -> ReadBatch:
 def _parted(proved: ProvedPlan, before: Checkpoint, keys: set[int]) -> tuple[pa.Table, pa.Table]:
     """The rows of connections that several splits or batches share: those that are open, and those that ended."""
     earlier = [before.connections] if before.connections is not None else []
-    rows = merged_rows([proved.shared_connections(), *earlier])
+    rows = merged_rows([*earlier, proved.shared_connections()])
     is_open = pc.is_in(rows["connection"], pa.array(keys, pa.int64()))
     return rows.filter(is_open), rows.filter(pc.invert(is_open))
 
