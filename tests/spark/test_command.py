@@ -49,6 +49,8 @@ def test_defaults() -> None:
     assert (args.format, args.compact) == ("delta", False)
     assert (args.records, args.strict, args.json, args.progress, args.top) == (False, False, False, True, 12)
     assert (args.master, args.archive, args.conf, args.log, args.port, args.definitions) == (None,) * 6
+    assert (args.checkpoint, args.follow, args.finish) == (None, False, False)
+    assert (args.quiet, args.lateness, args.batch_size) == (60 * 10**9, 0, 1 << 30)
 
 
 def test_all_options() -> None:
@@ -60,6 +62,10 @@ def test_all_options() -> None:
     assert (args.split_size, args.conf) == (1_572_864, [("spark.a", "b=c"), ("spark.d", "1")])
     assert (args.progress, args.port, args.master, args.log) == ("lines", [19092], "local[2]", "l")
     assert build_parser().parse_args(["spark", "a", "--out", "t", "--no-progress"]).progress is False
+    line = "spark a --out t --checkpoint c --follow --quiet 5s --lateness 10m --batch-size 64m"
+    args = build_parser().parse_args(line.split())
+    assert (args.checkpoint, args.follow, args.quiet, args.lateness) == ("c", True, 5 * 10**9, 600 * 10**9)
+    assert args.batch_size == 64 << 20
 
 
 @pytest.mark.parametrize(
