@@ -274,12 +274,12 @@ class ProvedPlan:
     results: Mapping[int, SplitResult] = field(default_factory=dict)
     rounds: int = 1
 
-    def ledgers(self) -> dict[int, Ledger]:
-        """The ledgers of captures; 0 stands for packets of earlier batches."""
+    def ledgers(self, latest: int = 0) -> dict[int, Ledger]:
+        """The ledgers of captures. `latest`: the capture that gets the counts of packets of earlier batches."""
         found: dict[int, list[Ledger]] = {}
         for result in self.results.values():
             for capture, ledger in result.outcome.ledgers.items():
-                found.setdefault(capture, []).append(ledger)
+                found.setdefault(capture or latest, []).append(ledger)
         return {capture: sum_ledgers(ledgers) for capture, ledgers in found.items()}
 
     def counts(self) -> pa.Table:

@@ -124,7 +124,8 @@ def _decoded(read: Captures, publication: Publication) -> ReadBatch:
         still_needed(known, flows.values()), still_open, unnamed.union(*(result.unnamed for result in results)),
         _added(before.sums, context, proved.counts(), [ended, *complete]),
     )  # fmt: skip
-    return ReadBatch(after, written, list(context.files), proved.ledgers(), proved.notes, 2 * read.bytes_read)
+    ledgers = proved.ledgers(known[-1][2] if known else 0)
+    return ReadBatch(after, written, list(context.files), ledgers, proved.notes, 2 * read.bytes_read)
 
 
 def _parted(proved: ProvedPlan, before: Checkpoint, keys: set[int]) -> tuple[pa.Table, pa.Table]:

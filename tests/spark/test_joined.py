@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -253,30 +254,34 @@ def test_kafka_frames_inside_of_records(tmp_path: Path) -> None:
 
 
 def _head_too_early(surveys: list[SplitSurvey]) -> None:
-    for seen in (seen for survey in surveys for seen in survey.flows.values() if seen.head):
-        seen.head = max(1, seen.head // 2)
+    for rows in (survey.rows for survey in surveys):
+        rows["head"] = np.where(rows["head"] > 0, np.maximum(1, rows["head"] // 2), 0)
 
 
 def _head_anywhere(surveys: list[SplitSurvey]) -> None:
     for survey in surveys:
-        for seen in survey.flows.values():
-            seen.head = survey.packets // 2
+        survey.rows["head"] = survey.packets // 2
 
 
 def _no_heads(surveys: list[SplitSurvey]) -> None:
-    for seen in (seen for survey in surveys for seen in survey.flows.values()):
-        seen.head = seen.settled = 0
+    for rows in (survey.rows for survey in surveys):
+        rows["head"] = rows["settled"] = 0
 
 
 def _wrong_history(surveys: list[SplitSurvey]) -> None:
-    for n, seen in enumerate(seen for survey in surveys for seen in survey.flows.values()):
-        assert seen.history is not None
-        wrong, facts = (
-            ({}, {"client": 1}), ({}, {"software": b"nobody's"}), ({}, {"serial": 1}), ({"base_seqs": (7, 7)}, {}),
-            ({"handshake_rtt_ns": 5}, {}), ({}, {"client_id": b"x"}), ({}, {"answers_at_once": 0}),
-            ({}, {"protocol": 2}), ({}, {"mechanism": b"PLAIN"}), ({"first": 1}, {}),
-        )[n % 10]  # fmt: skip
-        seen.history = replace(seen.history, facts=replace(seen.history.facts, **facts), **wrong)
+    n = 0
+    for survey in surveys:
+        survey.strings += [b"nobody's", b"x", b"PLAIN"]
+        count = len(survey.strings)
+        for row in survey.rows:
+            wrong: tuple[dict[str, int], ...] = (
+                {"client": 1}, {"software": count - 3}, {"serial": 1}, {"base_seq_a": 7, "base_seq_b": 7},
+                {"handshake_rtt_ns": 5}, {"client_id": count - 2}, {"answers_at_once": 0}, {"protocol": 2},
+                {"mechanism": count - 1}, {"began": 1},
+            )  # fmt: skip
+            for name, value in wrong[n % 10].items():
+                row[name] = value
+            n += 1
 
 
 def _no_names(surveys: list[SplitSurvey]) -> None:

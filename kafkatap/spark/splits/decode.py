@@ -81,6 +81,7 @@ class SplitRun:
         apis: frozenset[int] | None = None,
     ) -> None:
         self.task = task
+        self._primed, self._next, self._follows, self._merged = task.primed, task.next, task.follows, task.merged
         self.ports, self.definitions = ports, definitions
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
         self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
@@ -111,11 +112,11 @@ class SplitRun:
 
     def _batches(self, reader: PackReader | None) -> Iterator[Batch]:
         split, task = self._split, self.task
-        if task.primed:
-            with closing(self._seams.open(task.split, task.primed)) as before:
-                split.prime(before, task.own_heads)
+        if self._primed:
+            with closing(self._seams.open(task.split, self._primed)) as before:
+                split.prime(before, self._primed)
         if reader is not None:
-            self.outcome.claims = split.states(task.primed)
+            self.outcome.claims = split.states(self._primed)
             self.outcome.claims.rows["split"] = task.split
         split.begin_split()
         while reader is not None and reader.fill():
@@ -123,9 +124,9 @@ class SplitRun:
             yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
             reader.position = reader.count
         yield from self._follow()
-        arrivals = self.outcome.arrivals = split.states(task.next)
-        arrivals.rows["split"] = [task.next[key] for key in flow_bytes(arrivals.rows["flow"])]
-        yield from split.detach(list(task.next))
+        arrivals = self.outcome.arrivals = split.states(self._next)
+        arrivals.rows["split"] = [self._next[key] for key in flow_bytes(arrivals.rows["flow"])]
+        yield from split.detach(list(self._next))
         if task.keep_open:
             yield from split.end_closed()
             self.open_flows = split.open_flows()
@@ -136,11 +137,11 @@ class SplitRun:
         """All packets that this run had of each flow in `open_flows`, in order."""
         task = self.task
         parts = [self._seams.cut(task.split, dict.fromkeys(self.open_flows, NOTHING))]
-        for split, heads in task.follows.items():
+        for split, heads in self._follows.items():
             if split != task.split:
                 parts.append(self._seams.cut(split, {k: h for k, h in heads.items() if k in self.open_flows}))
         return {
-            key: joined((part[key] for part in parts if key in part), by_time=key in task.merged)
+            key: joined((part[key] for part in parts if key in part), by_time=key in self._merged)
             for key in self.open_flows
         }
 
@@ -164,9 +165,9 @@ class SplitRun:
         ledgers[capture] = sum_ledgers([ledgers.get(capture, {}), new])
 
     def _follow(self) -> Iterator[Batch]:
-        task, split_engine = self.task, self._split
-        merged: dict[bytes, list[Seam]] = {key: [] for key in sorted(task.merged)}
-        for split, heads in task.follows.items():
+        split_engine = self._split
+        merged: dict[bytes, list[Seam]] = {key: [] for key in sorted(self._merged)}
+        for split, heads in self._follows.items():
             chained = {key: head for key, head in heads.items() if key not in merged}
             if chained:
                 with closing(self._seams.open(split, chained)) as reader:

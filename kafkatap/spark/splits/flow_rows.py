@@ -23,7 +23,8 @@ Array = np.ndarray[Any, Any]
 _FACTS = ("serial", "key", "client", "protocol", "answers_at_once", *NAMES)
 _TCP = ("syn_at", "syn_ack_at", "handshake_rtt_ns")
 _BASE_SEQS = ("base_seq_a", "base_seq_b")
-_HISTORY: list[Any] = [
+#: The fields of a `History`.
+HISTORY_FIELDS: list[Any] = [
     *((name, "i8") for name in ("serial", "key", "began", *_BASE_SEQS, *_TCP)),
     *((name, "i4") for name in NAMES),
     ("client", "i1"),
@@ -34,11 +35,11 @@ _HISTORY: list[Any] = [
 FLOW_KEY = np.dtype(f"V{KEY_BYTES}")
 #: A flow in one split: the fields of `survey.FlowSeen`, and those of its `History`.
 FLOW_ROW = np.dtype([
-    ("flow", FLOW_KEY), ("first", "i8"), ("last", "i8"), ("head", "i8"), ("settled", "i8"), *_HISTORY,
+    ("flow", FLOW_KEY), ("first", "i8"), ("last", "i8"), ("head", "i8"), ("settled", "i8"), *HISTORY_FIELDS,
     ("opened", "?"), ("renewed", "?"),
 ])  # fmt: skip
 #: The state of a flow at the head in a split: the digest and the `History` of its connection.
-STATE_ROW = np.dtype([("flow", FLOW_KEY), ("split", "i4"), ("digest", "V16"), *_HISTORY])
+STATE_ROW = np.dtype([("flow", FLOW_KEY), ("split", "i4"), ("digest", "V16"), *HISTORY_FIELDS])
 
 
 @dataclass(slots=True)
@@ -122,3 +123,21 @@ def histories(rows: Array, strings: Sequence[bytes]) -> Iterator[History]:
         facts = ConnectionFacts(serial, client, protocol, at_once, key=key, **names)
         syn_at, syn_ack_at, rtt = tcp
         yield History(facts, began, (base_a, base_b), (syn_at, syn_ack_at), rtt)
+
+
+def history_rows(known: Sequence[History], dtype: np.dtype[Any]) -> tuple[Array, list[bytes]]:
+    """Histories as rows of a dtype with HISTORY_FIELDS, and the strings of these rows."""
+    rows = np.zeros(len(known), dtype)
+    numbers: dict[bytes, int] = {}
+    for name in NAMES:
+        texts = (getattr(history.facts, name) for history in known)
+        rows[name] = [-1 if text is None else numbers.setdefault(text, len(numbers)) for text in texts]
+    for name in ("serial", "key", "client", "protocol", "answers_at_once"):
+        rows[name] = [getattr(history.facts, name) for history in known]
+    rows["began"] = [history.first for history in known]
+    for end, name in enumerate(_BASE_SEQS):
+        rows[name] = [history.base_seqs[end] for history in known]
+    for end, name in enumerate(("syn_at", "syn_ack_at")):
+        rows[name] = [history.handshake[end] for history in known]
+    rows["handshake_rtt_ns"] = [history.handshake_rtt_ns for history in known]
+    return rows, list(numbers)

@@ -27,9 +27,10 @@ def open_flows(run: SplitRun, packets: Mapping[bytes, Seam]) -> dict[bytes, Open
         found.update(_enough(run, {k: _last(s, most) for k, s in left.items() if len(s.packets) > most}))
         left = {key: seam for key, seam in left.items() if key not in found}
         most *= GROWTH
+    histories = run.task.histories
     for key, seam in left.items():
         state, closed = run.open_flows[key]
-        found[key] = OpenFlow(seam, run.task.histories.get(key), state, closed)
+        found[key] = OpenFlow(seam, histories.get(key), state, closed)
     return found
 
 

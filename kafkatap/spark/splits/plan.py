@@ -10,27 +10,27 @@ split, which merges them in order of time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
+from kafkatap.dissector.connection_state import ConnectionFacts
 from kafkatap.reassembly.dtypes import LISTENER
 
-from ...captures.merge import SLACK_NS
-from ...captures.pack_reader import NO_PACKETS, numbered
+from ...captures.pack_reader import NO_PACKETS
+from .chains import TASK_FLOW, FlowInSplit, Part, TaskFlows, plan_flows
+from .flow_rows import as_keys, flow_bytes, histories, history_rows
 from .flow_state import History
 from .split_engine import NOTHING
-from .survey import FlowSeen, Listener, SplitSurvey
+from .survey import Listener, SplitSurvey
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
 
 Array = np.ndarray[Any, Any]
-#: A flow and one of its splits.
-FlowInSplit = tuple[bytes, int]
+_UNKNOWN = History(ConnectionFacts(0), 0)
 
 
 @dataclass(slots=True)
@@ -38,12 +38,9 @@ class SplitTask:
     """The work of one split. Packets are numbered over the whole input.
 
     `bases`: packets before each of its files. `captures`: the identities of its files. `number`: numbers its exchanges;
-    `keep_open`: more captures will come, so open flows stay open at the end. `heads`: by flow, the last packet that
-    belongs to an earlier split. `primed`: the flows that start here at a head. `next`: the flows that a later split
-    continues, and that split. `follows`: by split, the flows whose packets this split decodes, each up to a packet.
-    That is a later split, or this one for `merged`: the flows captured at both ends. `listeners`: LISTENER rows of the
-    ends that earlier files showed to listen; `later_listeners`: by file, those that files of other splits show after
-    this split began.
+    `keep_open`: more captures will come, so open flows stay open at the end. `shared`: the flows that other splits
+    have, too. `listeners`: LISTENER rows of the ends that earlier files showed to listen; `later_listeners`: by file,
+    those that files of other splits show after this split began.
     """
 
     split: int
@@ -51,24 +48,59 @@ class SplitTask:
     captures: tuple[int, ...] = ()
     number: int = 0
     keep_open: bool = False
-    heads: dict[bytes, int] = field(default_factory=dict)
-    histories: dict[bytes, History] = field(default_factory=dict)
-    primed: list[bytes] = field(default_factory=list)
-    next: dict[bytes, int] = field(default_factory=dict)
-    follows: dict[int, dict[bytes, int]] = field(default_factory=dict)
-    merged: set[bytes] = field(default_factory=set)
+    shared: TaskFlows = field(default_factory=TaskFlows)
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
     later_listeners: dict[int, Array] = field(default_factory=dict)
 
     @property
-    def own_heads(self) -> dict[bytes, int]:
-        """The heads of the flows in `primed`. NOTHING: all packets of a checkpoint."""
-        return {key: self.heads.get(key, NOTHING) for key in self.primed}
+    def heads(self) -> dict[bytes, int]:
+        """By flow, the last packet that belongs to an earlier split."""
+        rows = self.shared.flows
+        return dict(zip(flow_bytes(rows["flow"]), rows["head"].tolist(), strict=True))
+
+    @property
+    def histories(self) -> dict[bytes, History]:
+        """The history of each flow that starts here at a head, as far as it is known."""
+        rows = self.shared.flows[self.shared.flows["has_history"]]
+        return dict(zip(flow_bytes(rows["flow"]), histories(rows, self.shared.strings), strict=True))
+
+    @property
+    def primed(self) -> dict[bytes, int]:
+        """The flows that start here at a head, and that head. NOTHING: after all packets of a checkpoint."""
+        rows = self.shared.flows[self.shared.flows["is_primed"]]
+        return dict(zip(flow_bytes(rows["flow"]), rows["head"].tolist(), strict=True))
+
+    @property
+    def next(self) -> dict[bytes, int]:
+        """The flows that a later split continues, and that split."""
+        rows = self.shared.next
+        return dict(zip(flow_bytes(rows["flow"]), rows["split"].tolist(), strict=True))
+
+    @property
+    def follows(self) -> dict[int, dict[bytes, int]]:
+        """By split, in order, the flows whose packets this split decodes, each up to a packet. That is a later split,
+        or this one for flows captured at both ends."""
+        rows, found = self.shared.followed, {}
+        starts = np.flatnonzero(np.diff(rows["split"], prepend=-1)).tolist()
+        for first, end in zip(starts, [*starts[1:], len(rows)], strict=False):
+            some = rows[first:end]
+            found[int(some["split"][0])] = dict(zip(flow_bytes(some["flow"]), some["head"].tolist(), strict=True))
+        return found
+
+    @property
+    def follows_splits(self) -> list[int]:
+        """The splits in `follows`."""
+        return list(dict.fromkeys(self.shared.followed["split"].tolist()))
+
+    @property
+    def merged(self) -> set[bytes]:
+        """The flows captured at both ends whose packets this split decodes."""
+        return set(flow_bytes(self.shared.followed["flow"][self.shared.followed["is_merged"]]))
 
     def same(self, other: SplitTask) -> bool:
         """Whether both are the same work."""
-        names = ("split", "bases", "number", "keep_open", "heads", "histories", "primed", "next", "follows", "merged")
-        return all(getattr(self, name) == getattr(other, name) for name in names)
+        names = ("split", "bases", "number", "keep_open")
+        return self.shared.same(other.shared) and all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 @dataclass(slots=True)
@@ -116,12 +148,11 @@ def make_plan(
     base, before = 0, 0
     listeners = _Listeners()
     names: dict[bytes, bytes] = {}
-    flows: dict[bytes, list[int]] = {}
     if checkpoint is not None:
         base, before = checkpoint.packets, checkpoint.splits
         listeners.add(checkpoint.listeners.tolist())
         names.update(checkpoint.topic_names)
-        tasks.append(_resumed_task(checkpoint, surveys, keep_open))
+        tasks.append(SplitTask(len(surveys), number=before + len(surveys), keep_open=keep_open))
     bases = [[NO_PACKETS] * len(numbers) for numbers in files]
     captures = _captures(surveys, files)
     of_split: dict[int, SplitTask] = {}
@@ -133,8 +164,6 @@ def make_plan(
             )  # fmt: skip
             tasks.append(of_split[split])
             names.update(survey.topic_names)
-            for key in survey.flows:
-                flows.setdefault(key, []).append(split)
         elif len(later := listeners.rows(split)):
             of_split[split].later_listeners[place] = later
         bases[split][place] = base
@@ -143,22 +172,16 @@ def make_plan(
     for split, task in of_split.items():
         task.bases = tuple(bases[split])
     names.update(corrections.names)
-    plan = Plan(
-        tasks, names, resumed=None if checkpoint is None else len(surveys), packets=base, listeners=listeners.all
-    )  # fmt: skip
-    of_split.update({task.split: task for task in tasks})
-    for key, splits in flows.items():
-        left = None if checkpoint is None else checkpoint.flows.get(key)
-        if left is not None or len(splits) > 1:
-            if _overlap(surveys, files, key, splits):
-                _merge(plan, of_split, key, splits, left is not None)
-            elif left is not None:
-                _chain(of_split, surveys, corrections, key, [len(surveys), *splits], left.state.history)
-            else:
-                _chain(of_split, surveys, corrections, key, splits)
-    for task in tasks:
-        task.follows = {split: task.follows[split] for split in of_split if split in task.follows}
-    return plan
+    parts = [Part(t.split, surveys[t.split], files[t.split][0], t.bases) for t in of_split.values()]
+    if checkpoint is not None:
+        parts.insert(0, Part(len(surveys), SplitSurvey(len(surveys)), -1, ()))
+    shared, both_ends = plan_flows(parts, corrections.dropped, corrections.histories.items(), checkpoint)
+    for task, flows in zip(tasks, shared, strict=True):
+        task.shared = flows
+    if checkpoint is not None:
+        tasks[0].shared.flows, tasks[0].shared.strings = _resumed_flows(checkpoint, tasks[0], keep_open)
+    resumed = None if checkpoint is None else len(surveys)
+    return Plan(tasks, names, both_ends, resumed, base, listeners.all)
 
 
 class _Listeners:
@@ -201,17 +224,17 @@ def _captures(surveys: Sequence[SplitSurvey], files: Sequence[Sequence[int]]) ->
     return [tuple(known.get(number, 0) for number in numbers) for numbers in files]
 
 
-def _resumed_task(checkpoint: Checkpoint, surveys: Sequence[SplitSurvey], keep_open: bool) -> SplitTask:
-    """The task of the split that continues the open flows of a checkpoint."""
-    split = len(surveys)
-    task = SplitTask(split, number=checkpoint.splits + split, keep_open=keep_open)
-    touched = {key for survey in surveys for key in survey.flows}
-    for key, left in checkpoint.flows.items():
-        if key in touched or left.is_closed or not keep_open:
-            task.primed.append(key)
-            if left.history is not None:
-                task.histories[key] = left.history
-    return task
+def _resumed_flows(checkpoint: Checkpoint, task: SplitTask, keep_open: bool) -> tuple[Array, list[bytes]]:
+    """TASK_FLOW of the open flows of a checkpoint that go on, were closed, or have to end; and their strings."""
+    touched = task.follows
+    goes_on = {key for heads in touched.values() for key in heads}
+    left = [(k, f) for k, f in checkpoint.flows.items() if k in goes_on or f.is_closed or not keep_open]
+    known = [flow.history for _, flow in left]
+    rows, strings = history_rows([history or _UNKNOWN for history in known], TASK_FLOW)
+    rows["flow"] = as_keys(key for key, _ in left)
+    rows["head"], rows["is_primed"] = NOTHING, True
+    rows["has_history"] = [history is not None for history in known]
+    return rows, strings
 
 
 def _in_order(surveys: Sequence[SplitSurvey], files: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
@@ -224,67 +247,3 @@ def _in_order(surveys: Sequence[SplitSurvey], files: Sequence[Sequence[int]]) ->
                 time = times.setdefault(numbers[place], read.head_time)
                 found.append((time, numbers[place], split, place))
     return [(split, place) for _, _, split, place in sorted(found)]
-
-
-def _overlap(surveys: Sequence[SplitSurvey], files: Sequence[Sequence[int]], key: bytes, splits: Sequence[int]) -> bool:
-    last: dict[int, int] = {}
-    for split in splits:
-        seen, file = surveys[split].flows[key], files[split][0]
-        if any(other != file and seen.first + SLACK_NS < end for other, end in last.items()):
-            return True
-        last[file] = max(seen.last, last.get(file, seen.last))
-    return False
-
-
-def _merge(plan: Plan, tasks: Mapping[int, SplitTask], key: bytes, splits: Sequence[int], goes_on: bool) -> None:
-    plan.both_ends.add(key)
-    owner = plan.resumed if goes_on and plan.resumed is not None else splits[0]
-    tasks[owner].merged.add(key)
-    for split in splits:
-        tasks[split].heads[key] = NOTHING
-        tasks[owner].follows.setdefault(split, {})[key] = NOTHING
-
-
-def _chain(
-    tasks: Mapping[int, SplitTask],
-    surveys: Sequence[SplitSurvey],
-    corrections: Corrections,
-    key: bytes,
-    splits: Sequence[int],
-    history: History | None = None,
-) -> None:
-    """Plan one flow through its splits, in order. `history`: of its connection in the first split, if not the
-    survey's."""
-    owner = splits[0]
-    if history is None:
-        history = _placed(surveys[owner].flows[key], tasks[owner].bases)
-    for split in splits[1:]:
-        seen, task = surveys[split].flows[key], tasks[split]
-        head = 0 if (key, split) in corrections.dropped else seen.head
-        if not head and (key, split) not in corrections.dropped and _is_other(history, seen):
-            head = seen.settled
-        head = numbered(head, task.bases) if head else NOTHING
-        tasks[owner].follows.setdefault(split, {})[key] = task.heads[key] = head
-        if head < NOTHING:
-            history = task.histories[key] = corrections.histories.get((key, split), history)
-            task.primed.append(key)
-            tasks[owner].next[key] = split
-            owner = split
-        later = _placed(seen, task.bases)
-        history = later if seen.opened or seen.renewed else history.then(later)
-
-
-def _is_other(history: History, seen: FlowSeen) -> bool:
-    """Whether a flow is not Kafka, by its history before a split and by the survey of that split."""
-    if history.facts.protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN):
-        return True
-    return (
-        history.facts.protocol == PROTOCOL_UNKNOWN
-        and seen.history is not None
-        and seen.history.facts.protocol != PROTOCOL_KAFKA
-    )
-
-
-def _placed(seen: FlowSeen, bases: Sequence[int]) -> History:
-    assert seen.history is not None
-    return seen.history.numbered_from(bases)

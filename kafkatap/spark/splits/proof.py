@@ -9,10 +9,11 @@ import numpy as np
 
 from kafkatap.kernels.arrays import joined
 
+from .chains import FlowInSplit
 from .decode import Outcome
 from .flow_rows import STATE_ROW, FlowStates, group_flows
 from .flow_state import FlowState
-from .plan import Corrections, FlowInSplit, Plan
+from .plan import Corrections, Plan
 
 #: The rounds after which `prove` gives up. Each round corrects what the round before it found.
 ROUNDS = 20

@@ -76,7 +76,7 @@ def decode_inputs(
         left: dict[bytes, Seam] = {}
         if task.split == plan.resumed and checkpoint is not None:
             left = {key: checkpoint.flows[key].seam for key in task.primed}
-        places = {split: located[split] for split in (task.split, *task.follows) if split < len(located)}
+        places = {split: located[split] for split in (task.split, *task.follows_splits) if split < len(located)}
         own = {split: bases[split] for split in places}
         yield DecodeInput(places.get(task.split), task, places, own, left)
 

@@ -1,0 +1,371 @@
+"""Chains: the splits of each flow in order, and which of them decodes which packets.
+
+`plan_flows` works on arrays: rows of all flows that several splits share are sorted by flow and split, and a kernel
+visits each row once. Flows of a single split cost no more than the sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkatap.dissector.connection_state import NAMES
+from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
+from kafkatap.kernels import kernel, store
+from kafkatap.kernels.arrays import joined, taken, untouched
+from kafkatap.kernels.decorator import helper, record_dtype
+
+from ...captures.merge import SLACK_NS
+from ...captures.pack_reader import numbered
+from ...kernel_modules import KERNEL_MODULES
+from .flow_rows import FLOW_KEY, HISTORY_FIELDS, as_keys, flow_bytes, group_flows, history_rows, renumber_strings
+from .split_engine import NOTHING
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
+    from .flow_state import History
+    from .survey import SplitSurvey
+
+Array = np.ndarray[Any, Any]
+#: A flow and one of its splits.
+FlowInSplit = tuple[bytes, int]
+
+#: The history of a connection, as in `flow_rows`.
+HISTORY = record_dtype(*HISTORY_FIELDS)
+#: A flow in one split. `task`: the place of the split's task. `file`: of the split, -1 for a row of a checkpoint.
+CHAIN_ROW = record_dtype(
+    ("first", "i8"),
+    ("last", "i8"),
+    ("head", "i8"),  # in: the survey's, 0 for none. Out: the last packet that belongs to an earlier split, or NOTHING
+    ("settled", "i8"),
+    *HISTORY_FIELDS,
+    ("task", "i4"),
+    ("file", "i4"),
+    ("override", "i4"),  # the row of the history at the head that a correction has; -1
+    ("owner", "i4"),  # out: the task that decodes its packets up to the head; -1 for the first row of a chain
+    ("opened", "u1"),
+    ("renewed", "u1"),
+    ("dropped", "u1"),  # 1: the survey's head does not hold
+    ("is_first", "u1"),  # of its flow
+    ("is_merged", "u1"),  # out: the flow was captured at both ends
+)
+
+
+@helper
+def _copy_history(source, target):  # type: ignore[no-untyped-def]
+    """Copy a history from one row to another."""
+    target.serial = source.serial
+    target.key = source.key
+    target.began = source.began
+    target.base_seq_a = source.base_seq_a
+    target.base_seq_b = source.base_seq_b
+    target.syn_at = source.syn_at
+    target.syn_ack_at = source.syn_ack_at
+    target.handshake_rtt_ns = source.handshake_rtt_ns
+    target.client_id = source.client_id
+    target.software = source.software
+    target.software_version = source.software_version
+    target.mechanism = source.mechanism
+    target.client = source.client
+    target.protocol = source.protocol
+    target.answers_at_once = source.answers_at_once
+
+
+@helper
+def _add_later(known, later):  # type: ignore[no-untyped-def]
+    """Add what a later split knows of the same connection, as `History.then` does."""
+    if later.client >= 0:
+        known.client = later.client
+    if later.protocol != PROTOCOL_UNKNOWN:
+        known.protocol = later.protocol
+    if later.answers_at_once >= 0:
+        known.answers_at_once = later.answers_at_once
+    if later.client_id >= 0:
+        known.client_id = later.client_id
+    if later.software >= 0:
+        known.software = later.software
+    if later.software_version >= 0:
+        known.software_version = later.software_version
+    if later.mechanism >= 0:
+        known.mechanism = later.mechanism
+    if known.base_seq_a < 0:
+        known.base_seq_a = later.base_seq_a
+    if known.base_seq_b < 0:
+        known.base_seq_b = later.base_seq_b
+    if later.syn_at != 0:
+        known.syn_at = later.syn_at
+    if later.syn_ack_at != 0:
+        known.syn_ack_at = later.syn_ack_at
+    if known.handshake_rtt_ns < 0:
+        known.handshake_rtt_ns = later.handshake_rtt_ns
+
+
+@helper
+def _end_of_flow(rows, first):  # type: ignore[no-untyped-def]
+    """The place behind the last row of the flow whose first row is `first`."""
+    end = first + 1
+    while end < rows.shape[0] and rows[end].is_first == 0:
+        end += 1
+    return end
+
+
+@helper
+def _overlaps(rows, first, end):  # type: ignore[no-untyped-def]
+    """Whether packets of rows[first:end] from two files overlap in time: the flow was captured at both ends."""
+    lowest = np.int64(-(2**62))
+    latest, of_others = lowest, lowest  # the latest time so far, and that of all files but the one with it
+    file = np.int64(-1)
+    for i in range(first, end):
+        row = rows[i]
+        if row.file < 0:
+            continue
+        if row.first + SLACK_NS < (of_others if row.file == file else latest):
+            return True
+        if row.file == file:
+            latest = max(latest, np.int64(row.last))
+        elif row.last > latest:
+            of_others = latest
+            latest = np.int64(row.last)
+            file = np.int64(row.file)
+        else:
+            of_others = max(of_others, np.int64(row.last))
+    return False
+
+
+@helper
+def _head(row, known):  # type: ignore[no-untyped-def]
+    """The head of a row, 0 for none. `known`: the history of its connection."""
+    if row.dropped:
+        return np.int64(0)
+    if row.head != 0:
+        return np.int64(row.head)
+    other = known.protocol == PROTOCOL_TLS or known.protocol == PROTOCOL_FOREIGN
+    if other or (known.protocol == PROTOCOL_UNKNOWN and row.protocol != PROTOCOL_KAFKA):
+        return np.int64(row.settled)
+    return np.int64(0)
+
+
+@kernel(CHAIN_ROW, HISTORY, HISTORY, HISTORY)
+def chain_flows(rows, overrides, before, state):  # type: ignore[no-untyped-def]
+    """Set `head`, `owner` and `is_merged` of rows, which are sorted by flow and task.
+
+    before[i]: the history of the connection of row i at its head. `state`: one row.
+    """
+    known = state[0]
+    owner = np.int64(-1)
+    is_merged = False
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        if row.is_first:
+            owner = np.int64(row.task)
+            is_merged = _overlaps(rows, i, _end_of_flow(rows, i))
+        if is_merged:
+            if row.file >= 0:
+                row.head = NOTHING
+                row.owner = owner
+                row.is_merged = 1
+            continue
+        if row.is_first:
+            _copy_history(row, known)
+            continue
+        head = _head(row, known)
+        row.owner = owner
+        row.head = head if head != 0 else np.int64(NOTHING)
+        if head != 0:
+            if row.override >= 0:
+                _copy_history(overrides[row.override], known)
+            _copy_history(known, before[i])
+            owner = np.int64(row.task)
+        if row.opened or row.renewed:
+            _copy_history(row, known)
+        else:
+            _add_later(known, row)
+    return 0
+
+
+# ---------------------------------------------------------------- from surveys to tasks
+
+#: A flow in the task of a split. `head`: the last packet that belongs to an earlier split, or NOTHING. `is_primed`:
+#: the split continues it from there. `has_history`: the history at the head is known.
+TASK_FLOW = np.dtype([("flow", FLOW_KEY), ("head", "i8"), *HISTORY_FIELDS, ("is_primed", "?"), ("has_history", "?")])
+#: A flow that another split continues, or whose packets there belong to this split, up to a packet.
+NEXT_FLOW = np.dtype([("flow", FLOW_KEY), ("split", "i4")])
+FOLLOWED_FLOW = np.dtype([("flow", FLOW_KEY), ("split", "i4"), ("head", "i8"), ("is_merged", "?")])
+
+
+@dataclass(slots=True)
+class TaskFlows:
+    """The flows of a split's task that other splits have, too: TASK_FLOW, NEXT_FLOW and FOLLOWED_FLOW rows."""
+
+    flows: Array = field(default_factory=lambda: np.zeros(0, TASK_FLOW))
+    next: Array = field(default_factory=lambda: np.zeros(0, NEXT_FLOW))
+    followed: Array = field(default_factory=lambda: np.zeros(0, FOLLOWED_FLOW))
+    strings: list[bytes] = field(default_factory=list)
+
+    def same(self, other: TaskFlows) -> bool:
+        """Whether both are the same flows."""
+        pairs = ((self.flows, other.flows), (self.next, other.next), (self.followed, other.followed))
+        return self.strings == other.strings and all(a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A split to plan: its number, its survey, its file, and the packets before each of its files."""
+
+    split: int
+    survey: SplitSurvey
+    file: int
+    bases: Sequence[int]
+
+
+class _Strings:
+    """Numbers strings anew."""
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self._numbers: dict[bytes, int] = {}
+
+    def number(self, rows: Array, strings: Sequence[bytes]) -> None:
+        """Number the strings of rows, which are numbers in `strings`."""
+        numbers = np.array([*(self._number(text) for text in strings), -1], np.int32)
+        for name in NAMES:
+            rows[name] = numbers[rows[name]]
+
+    def _number(self, text: bytes) -> int:
+        number = self._numbers.setdefault(text, len(self.texts))
+        if number == len(self.texts):
+            self.texts.append(text)
+        return number
+
+
+def plan_flows(
+    parts: Sequence[Part],
+    dropped: Iterable[FlowInSplit] = (),
+    histories: Iterable[tuple[FlowInSplit, History]] = (),
+    checkpoint: Checkpoint | None = None,
+) -> tuple[list[TaskFlows], set[bytes]]:
+    """Plan the flows of splits, in order. Return those of each split's task, and the flows captured at both ends.
+
+    With a checkpoint the first part stands for its open flows. `dropped`: heads that do not hold. `histories`: at heads
+    where the surveys are wrong.
+    """
+    store.use(KERNEL_MODULES)
+    strings = _Strings()
+    keys, rows = _shared_flows(parts, checkpoint, strings)
+    by_place = _Places(keys, [parts[task].split for task in rows["task"].tolist()] if dropped or histories else [])
+    for place in dropped:
+        rows["dropped"][by_place.of(*place)] = 1
+    overrides = np.zeros(0, HISTORY)
+    corrected = list(histories)
+    if corrected:
+        overrides, texts = history_rows([history for _, history in corrected], HISTORY)
+        strings.number(overrides, texts)
+        rows["override"] = -1
+        for number, (place, _) in enumerate(corrected):
+            rows["override"][by_place.of(*place)] = number
+    before = untouched(max(len(rows), 1), HISTORY)
+    chain_flows(rows, overrides, before, np.zeros(1, HISTORY))
+    both_ends = set(flow_bytes(keys[rows["is_merged"] > 0]))
+    return _task_flows(parts, keys, rows, before, strings), both_ends
+
+
+class _Places:
+    """Finds the row of a flow in a split."""
+
+    def __init__(self, keys: Array, splits: Sequence[int]) -> None:
+        self._rows: dict[FlowInSplit, int] = {}
+        if len(splits):
+            self._rows = {place: i for i, place in enumerate(zip(flow_bytes(keys), splits, strict=True))}
+
+    def of(self, flow: bytes, split: int) -> list[int]:
+        """Its place; none, if the flow has no other split."""
+        row = self._rows.get((flow, split))
+        return [] if row is None else [row]
+
+
+def _shared_flows(parts: Sequence[Part], checkpoint: Checkpoint | None, strings: _Strings) -> tuple[Array, Array]:
+    """The keys of flows that several parts have, and their CHAIN_ROWs, both sorted by flow and part."""
+    of_parts = [part.survey.rows["flow"] for part in parts]
+    if checkpoint is not None:
+        of_parts[0] = as_keys(checkpoint.flows)
+    keys = np.concatenate(of_parts) if of_parts else np.zeros(0, FLOW_KEY)
+    order, starts = group_flows(keys)
+    sizes = np.diff(starts, append=len(keys))
+    kept = order[np.repeat(sizes > 1, sizes)]
+    is_kept = np.zeros(len(keys), bool)
+    is_kept[kept] = True
+    chains, end = [], 0
+    for number, (part, mine) in enumerate(zip(parts, of_parts, strict=True)):
+        begin, end = end, end + len(mine)
+        wanted = np.flatnonzero(is_kept[begin:end])
+        if number == 0 and checkpoint is not None:
+            chains.append(_rows_of_checkpoint(checkpoint, wanted, strings))
+        else:
+            chains.append(_rows_of_part(number, part, wanted, strings))
+    place = np.cumsum(is_kept) - 1
+    rows = taken(joined(chains, CHAIN_ROW), place[kept])
+    sizes = sizes[sizes > 1]
+    rows["is_first"][np.cumsum(sizes) - sizes] = 1
+    return keys[kept], rows
+
+
+def _rows_of_part(number: int, part: Part, wanted: Array, strings: _Strings) -> Array:
+    """CHAIN_ROW of some flows of a part, numbered over the whole input."""
+    flows = taken(part.survey.rows, wanted)
+    rows = _chain_rows(number, part.file, flows)
+    strings.number(rows, part.survey.strings)
+    for name in ("first", "last", "opened", "renewed"):
+        rows[name] = flows[name]
+    for name in ("head", "settled", "serial"):
+        rows[name] = np.where(flows[name] > 0, numbered(flows[name], part.bases), 0)
+    return rows
+
+
+def _rows_of_checkpoint(checkpoint: Checkpoint, wanted: Array, strings: _Strings) -> Array:
+    """CHAIN_ROW of some open flows of a checkpoint."""
+    left = [flow.state.history for flow in checkpoint.flows.values()]
+    flows, texts = history_rows([left[i] for i in wanted.tolist()], HISTORY)
+    rows = _chain_rows(0, -1, flows)
+    strings.number(rows, texts)
+    return rows
+
+
+def _chain_rows(task: int, file: int, histories: Array) -> Array:
+    rows = np.zeros(len(histories), CHAIN_ROW)
+    for name, _ in HISTORY_FIELDS:
+        rows[name] = histories[name]
+    rows["task"], rows["file"], rows["owner"], rows["override"] = task, file, -1, -1
+    return rows
+
+
+def _task_flows(parts: Sequence[Part], keys: Array, rows: Array, before: Array, strings: _Strings) -> list[TaskFlows]:
+    """The rows of each task."""
+    splits = np.array([part.split for part in parts] or [0], np.int32)
+    mine = np.flatnonzero(rows["owner"] >= 0)
+    mine = mine[np.argsort(rows["task"][mine], kind="stable")]
+    flows = np.zeros(len(mine), TASK_FLOW)
+    flows["flow"], flows["head"] = keys[mine], rows["head"][mine]
+    flows["is_primed"] = flows["has_history"] = flows["head"] < NOTHING
+    known = taken(before, mine)
+    for name, _ in HISTORY_FIELDS:
+        flows[name] = np.where(flows["is_primed"], known[name], -1 if name in NAMES else 0)
+    followed = np.zeros(len(mine), FOLLOWED_FLOW)
+    tasks, owners = rows["task"][mine], rows["owner"][mine]
+    by_owner = np.argsort(owners, kind="stable")  # and by task
+    followed["flow"], followed["split"], followed["head"] = flows["flow"], splits[tasks], flows["head"]
+    followed["is_merged"] = rows["is_merged"][mine] > 0
+    followed, primed = taken(followed, by_owner), flows["is_primed"][by_owner]
+    following = np.zeros(len(mine), NEXT_FLOW)
+    following["flow"], following["split"] = followed["flow"], followed["split"]
+    numbers = np.arange(len(parts) + 1)
+    own, others = np.searchsorted(tasks, numbers), np.searchsorted(owners[by_owner], numbers)
+    found = []
+    for n in range(len(parts)):
+        some = flows[own[n] : own[n + 1]].copy()
+        texts = renumber_strings(some, strings.texts)
+        after = slice(others[n], others[n + 1])
+        found.append(TaskFlows(some, following[after][primed[after]], followed[after], texts))
+    return found
