@@ -47,10 +47,7 @@ def line_of(done: Done) -> str:
 def test_defaults() -> None:
     args = build_parser().parse_args(["spark", "captures/", "--out", "t"])
     assert (args.captures, args.out, args.split_size, args.by) == (["captures/"], "t", None, "api")
-<<<<<<< HEAD
-=======
     assert (args.format, args.compact) == ("delta", False)
->>>>>>> main
     assert (args.records, args.strict, args.json, args.progress, args.top) == (False, False, False, True, 12)
     assert (args.master, args.archive, args.conf, args.log, args.port, args.definitions) == (None,) * 6
 
