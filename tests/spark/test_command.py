@@ -20,6 +20,7 @@ from kafkatap.commands.completion.command import completion_script
 from kafkatap.commands.spark.command import summary
 from kafkatap.installation import install_command
 from kafkatap.reports.tables import TABLES
+from kafkatap.spark import stages
 from kafkatap.spark.job_result import JobResult
 from kafkatap.spark.stages import Lines, progress_text, watching
 from tests.cli.running import ROOT, Done, environment, kafkatap
@@ -360,6 +361,18 @@ def test_progress_as_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "kafkatap: survey: 100 of 100 tasks, 100 MiB",
         "kafkatap: publish: 0 of 8 tables",
     ]
+
+
+def test_a_line_that_says_nothing_new_is_rare(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "LINE_EVERY", 0.0)
+    lines = Lines()
+    for done in (0, 0, 0, 1, 1, 2):
+        lines("decode", done, 3)
+    monkeypatch.setattr(stages, "SAME_EVERY", 0.0)
+    lines("decode", 2, 3)
+    assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == ["0", "1", "2", "2"]
 
 
 def test_progress_of_many_threads_is_one_s_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
