@@ -130,8 +130,10 @@ class Captures:
     def _rows(self, task: tasks.SurveyTask | tasks.DecodeTask, schema: Any) -> DataFrame:
         """The rows that a task yields, with a partition for each of its inputs."""
         assert self.spark is not None
+        function = checked(task, self.folders)
+        function.__name__ = f"kafkatap_{task.name}"  # `explain()` prints it
         count = len(task.inputs)
-        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(checked(task, self.folders), schema)
+        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(function, schema)
 
     @property
     def resolved(self) -> ReadOptions:
@@ -169,7 +171,6 @@ class Captures:
         options = replace(self.resolved, by_topic=by_topic)
         surveys = self._surveyed
         captures = self._capture_index
-
         rounds = 0
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
