@@ -9,7 +9,7 @@ contenders take turns, and the tables show medians. They are, for each input:
 * `empty`: `spark.range(10).mapInArrow(identity)` in a session with the settings of the command, on each master
 * `spark`: `kafkatap spark --out DIR`, on each master
 
-Inputs: `sample` (1.2 MB, compressed), `one` (CAPTURE), `four` and `eight` (joined copies of it, join_copies.py),
+Inputs: `sample` (60 KB, compressed), `one` (CAPTURE), `four` and `eight` (joined copies of it, join_copies.py),
 `files` (the bytes of `eight` in 2,000 files), `steady` (1,000 connections that all go through all splits) and `skewed`
 (one connection with 90 % of the bytes; make_traffic.py). They are made in DIR once (11 GB with a CAPTURE of 321 MB).
 

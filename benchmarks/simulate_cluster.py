@@ -11,6 +11,7 @@ one split. Then it simulates jobs of other sizes:
     a task takes a fixed time, and a time for its bytes and flow-splits, times a lognormal factor (sigma --spread)
     every executor (16 cores) receives the inputs of all tasks once, at --network MB/s, before its first task
     between the two stages, the driver reads the surveys, plans, and writes the inputs, in one thread
+    after them, it adds up the counts of all splits
 
 The result is the time of each stage, and the share of the cores' time that goes into captures.
 """
@@ -18,12 +19,12 @@ The result is the time of each stage, and the share of the cores' time that goes
 from __future__ import annotations
 
 import argparse
-import gc
 import heapq
-import resource
+import pickle
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from kafkatap.captures.packs import pack_splits
 from kafkatap.captures.splits import plan_splits
 from kafkatap.captures.storage import find
 from kafkatap.commands.values import parse_size
+from kafkatap.spark.captures import ProvedPlan
 from kafkatap.spark.output.writing import CaptureIndex, TableWriter
 from kafkatap.spark.splits.located_split import LocatedSplit
 from kafkatap.spark.splits.plan import Corrections, make_plan
@@ -70,6 +72,8 @@ class Constants:
     survey_bytes: float = 0.0
     input_bytes: float = 0.0
     result_bytes: float = 0.0
+    result_task: float = 0.0
+    count: float = 0.0
     memory: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -85,7 +89,7 @@ class Constants:
 
 def measure(capture: Path, split_size: int) -> Constants:
     """Run both stages here, and note what each part costs."""
-    found, before = Constants(), _memory()
+    found = Constants()
     packs = pack_splits(plan_splits(find(str(capture)), split_size), split_size)
     surveys = Surveys([LocatedSplit(pack) for pack in packs], split_size)
     options = ReadOptions()
@@ -106,11 +110,13 @@ def measure(capture: Path, split_size: int) -> Constants:
         plan = make_plan(surveys.surveys, surveys.file_numbers, Corrections())
     with found.timed("send"):
         inputs = tuple(dump(mine) for mine in decode_inputs(plan, range(len(packs)), surveys.places))
-    found.memory = _memory() - before
     with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as out, found.timed("decode"):
         index = CaptureIndex.of((file.first_packet, file.packets, file.capture) for file in surveys.files())
         task = DecodeTask(options, inputs, dump(plan.topic_names), None, TableWriter(out, "run"), index, True)
         batches = list(task(iter([_numbers(len(inputs))])))
+    results = results_of(pa.Table.from_batches(batches)).values()
+    with found.timed("add up"):
+        ProvedPlan(plan, dict(enumerate(results))).counts()
     found.splits, found.flows = len(packs), sum(len(s.flows) for s in surveys.surveys)
     gigabytes = sum(place.length for place in surveys.places) / GB
     found.survey_gb, found.decode_gb = found.seconds["survey"] / gigabytes, found.seconds["decode"] / gigabytes
@@ -119,7 +125,9 @@ def measure(capture: Path, split_size: int) -> Constants:
     found.survey_bytes /= found.flows
     found.input_bytes = sum(map(len, inputs)) / found.flows
     found.result_bytes = sum(batch.nbytes for batch in batches) / found.flows
-    found.memory /= found.flows
+    found.count = found.seconds["add up"] / found.splits
+    found.result_task = sum(batch.nbytes for batch in batches) / found.splits
+    found.memory = _memory(surveys) / found.flows
     return found
 
 
@@ -127,10 +135,16 @@ def _numbers(count: int) -> pa.RecordBatch:
     return pa.record_batch({"id": pa.array(range(count), pa.int64())})
 
 
-def _memory() -> int:
-    """Bytes of this process in memory."""
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+def _memory(surveys: Surveys) -> int:
+    """The most bytes that the driver has for the surveys, the plan and the inputs."""
+    data, file_numbers = pickle.dumps(surveys.surveys), surveys.file_numbers
+    tracemalloc.start()
+    received = pickle.loads(data)
+    plan = make_plan(received, file_numbers, Corrections())
+    inputs = [dump(mine) for mine in decode_inputs(plan, range(len(received)), surveys.places)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak + sum(map(len, inputs))
 
 
 # ---------------------------------------------------------------- simulated
@@ -173,11 +187,13 @@ def simulated(c: Constants, total: float, split: int, flows: int, cluster: Clust
     inputs = everything * c.input_bytes
     decode = stage(tasks, of_decode, c.decode_task, inputs, cluster, random)
     work = tasks * (of_survey + of_decode + c.survey_task + c.decode_task)
-    wall = survey + plan + decode
-    to_driver = everything * (c.survey_bytes + c.result_bytes)
+    counts = tasks * c.count
+    wall = survey + plan + decode + counts
+    to_driver = everything * (c.survey_bytes + c.result_bytes) + tasks * c.result_task
     return (
         f"| {total / 1e12:g} TB, {split >> 20} MiB, {flows:,} connections | {tasks:,} | {work / 3600:.1f} | "
-        f"{survey:.0f} | {plan:.0f} | {decode:.0f} | {wall / 60:.1f} | {work / wall / cluster.cores:.0%} | "
+        f"{survey:.0f} | {plan:.0f} | {decode:.0f} | {counts:.0f} | {wall / 60:.1f} | "
+        f"{work / wall / cluster.cores:.0%} | "
         f"{to_driver / GB:.1f} GB | {inputs / GB:.2f} GB | {everything * c.memory / GB:.1f} GB |"
     )
 
@@ -193,9 +209,11 @@ def measured_table(c: Constants, capture: Path, size: int) -> str:
         f"| the driver, for a million flow-splits: receive surveys | {c.receive * 1e6:.1f} s |",
         f"| plan | {c.plan * 1e6:.1f} s |",
         f"| make inputs | {c.send * 1e6:.1f} s |",
+        f"| the driver, for 1,000 splits: add up counts | {c.count * 1e3:.1f} s |",
         f"| survey, bytes to the driver per flow-split | {c.survey_bytes:,.0f} |",
         f"| input of a task, bytes per flow-split | {c.input_bytes:,.0f} |",
         f"| result of a task, bytes per flow-split | {c.result_bytes:,.0f} |",
+        f"| result of a task, bytes per split | {c.result_task:,.0f} |",
         f"| memory of the driver per million flow-splits | {c.memory / 1e3:.2f} GB |",
     ])  # fmt: skip
 
@@ -213,6 +231,7 @@ def main() -> int:
     usual, found = measure(options.usual, 64 << 20), measure(options.many, options.split_size)
     for constants, path in ((usual, options.usual), (found, options.many)):
         print(measured_table(constants, path, path.stat().st_size) + "\n", flush=True)
+    found.result_task, found.count = usual.result_task, usual.count
     gigabytes = options.many.stat().st_size / GB
     for name in ("survey", "decode"):
         of_gb = getattr(usual, f"{name}_gb")
@@ -224,10 +243,10 @@ def main() -> int:
     print(f"decoding. Simulated, {options.cores:,} cores:\n")
     cluster = Cluster(options.cores, options.dispatch / 1e3, options.network * 1e6, options.spread)
     print(
-        "| captures, split size, connections in a split | tasks | core hours | survey s | driver s | decode s | "
-        "minutes | cores busy | to the driver | inputs | memory of the driver |"
+        "| captures, split size, connections in a split | tasks | core hours | survey s | plan s | decode s | "
+        "counts s | minutes | cores busy | to the driver | inputs | memory of the driver |"
     )
-    print("|---|" + "---|" * 10)
+    print("|---|" + "---|" * 11)
     for total, split, flows in JOBS:
         print(simulated(found, total, split, flows, cluster), flush=True)
     return 0
