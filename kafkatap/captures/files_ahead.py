@@ -1,4 +1,6 @@
-"""Small files, read in threads before they are needed: a remote file takes several requests, each of many ms."""
+"""Small files of a store, read in threads before they are needed: a request takes many ms. Local files are read when
+they are needed.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from .identity import SAMPLE, capture_identity, identity_of_bytes
 from .splits import Split
-from .storage import InputFile, open_input, read_range
+from .storage import InputFile, is_uri, open_input, read_range
 
 #: Files that are read at once, and the largest of them in bytes.
-AHEAD, LARGEST = 4, 4 << 20
+AHEAD, LARGEST = 8, 4 << 20
 
 
 class FilesAhead:
-    """Opens whole files in their order. OSErrors are those of `open_input`."""
+    """Opens files of one folder in their order. OSErrors are those of `open_input`."""
 
     def __init__(self, splits: Sequence[Split]) -> None:
         self._splits = splits
-        self._threads = ThreadPoolExecutor(AHEAD, "kafkatap-files") if len(splits) > 1 else None
+        is_remote = len(splits) > 1 and is_uri(splits[0].path)
+        self._threads = ThreadPoolExecutor(AHEAD, "kafkatap-files") if is_remote else None
         self._reading: dict[int, Future[bytes]] = {}
         self._at = -1
         self._data: bytes | None = None  # of the current file
@@ -28,7 +31,7 @@ class FilesAhead:
         """Open file `number`, and read the next ones."""
         for n in range(number, min(number + AHEAD + 1, len(self._splits))):
             split = self._splits[n]
-            if n not in self._reading and self._threads is not None and 0 <= split.size <= LARGEST:
+            if n not in self._reading and self._threads is not None and split.size <= LARGEST:
                 self._reading[n] = self._threads.submit(read_range, split.path, 0, split.size)
         for n in [n for n in self._reading if n < number]:
             self._reading.pop(n).cancel()

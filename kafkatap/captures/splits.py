@@ -147,55 +147,43 @@ def _first_descriptions(data: bytes) -> bytes:
 # ---------------------------------------------------------------- reading
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The result of a search: where the first record begins (None: not found; the file's size: there is none). `sure`:
-    the searched bytes allow no other place."""
-
-    place: int | None
-    sure: bool
-
-
-def find_record(file: InputFile, split: Split, target: int | None = None) -> Found:
-    """Search for the first record at `target` (default: the split's start) or later. Equal bytes give equal results."""
-    target = split.start if target is None else target
+def find_record(file: InputFile, split: Split) -> int | None:
+    """Search for the first record at the split's start or later: its place in the file, None if none was found, or the
+    file's size if there is none."""
     scanner = Scanner(1)
     first = scanner.start(split.head)
-    if target <= first:
-        return Found(first, True)
+    if split.start <= first:
+        return first
     scanner.know(split.interfaces)
-    start = max(first, (target - boundaries.BEFORE) & ~3)
+    start = max(first, (split.start - boundaries.BEFORE) & ~3)
     # If the window begins with the file's first record, the chain must begin there.
-    last = 0 if start == first else target - start
+    last = 0 if start == first else split.start - start
     for after in _WINDOWS[: 2 if scanner.format == "pcapng" else 1]:
-        data = _window(file, start, min(target - start + after, split.size - start))
-        if len(data) <= target - start:
+        data = _window(file, start, min(split.start - start + after, split.size - start))
+        if len(data) <= split.start - start:
             break
         # At the file's end, prefer a chain whose last record is complete.
         for whole in (1, 0) if start + len(data) >= split.size else (0,):
-            found = _search(data, (target - start, last, whole), split, scanner)
-            if found.place is not None:
-                return Found(min(start + found.place, split.size), found.sure)
-    return Found(None, False)
+            found = _search(data, (split.start - start, last, whole), split, scanner)
+            if found >= 0:
+                return min(start + found, split.size)
+    return None
 
 
-def _search(data: Bytes, wanted: tuple[int, int, int], split: Split, scanner: Scanner) -> Found:
-    """What the kernels find in a window, as a place in it."""
+def _search(data: Bytes, wanted: tuple[int, int, int], split: Split, scanner: Scanner) -> int:
+    """The place of a record in a window; below 0 if there is none."""
     landing = np.empty(len(data), np.int32)
     result = np.zeros(1, boundaries.FOUND)
     if scanner.format == "pcapng":
-        place = boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, result)
-        return Found(place if place >= 0 else None, int(result["others"][0]) == 0)
+        return int(boundaries.find_pcapng(data, len(data), *wanted, scanner.swapped, landing, result))
     second = 1_000_000 if scanner.format == "pcap" else 1_000_000_000
     about = _about(split, scanner)
     place = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, second, about, landing, result)
     if result["others"][0] >= 0:
-        return Found(place, int(result["others"][0]) == 0)
-    # Some programs write fractions of a second, or first times, that cannot be meant: of these nothing is sure.
+        return int(place)
+    # Some programs write fractions of a second, or first times, that cannot be meant.
     guess = boundaries.find_pcap(data, len(data), *wanted, scanner.swapped, 1 << 32, 0, landing, result)
-    if result["others"][0] >= 0 or place < 0:
-        place = guess
-    return Found(place if place >= 0 else None, False)
+    return int(guess if result["others"][0] >= 0 or place < 0 else place)
 
 
 def _about(split: Split, scanner: Scanner) -> int:
@@ -290,7 +278,7 @@ class SplitReader(CaptureReader):
             self._stop = split.end
         self.begins = self._exact
         if self.begins is None:
-            self.begins = find_record(self._part._file, split).place
+            self.begins = find_record(self._part._file, split)
         self._over = self.begins is None or self.begins >= self._stop
         if self.begins is not None:
             self._base = self.begins

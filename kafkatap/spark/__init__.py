@@ -6,7 +6,7 @@
 exchanges, results, connections, records, files, ledger    the tables as DataFrames
 reports                                                    the reports of `kafkatap report`
 read_captures                                              several tables of the same captures, surveyed once
-register                                                   the data source "pcap": packets as rows
+register                                                   the data source "kafkatap": the tables for SQL
 
 Rooms, each of which imports only those above it:
 

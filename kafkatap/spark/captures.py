@@ -130,8 +130,10 @@ class Captures:
     def _rows(self, task: tasks.SurveyTask | tasks.DecodeTask, schema: Any) -> DataFrame:
         """The rows that a task yields, with a partition for each of its inputs."""
         assert self.spark is not None
+        function = checked(task, self.folders)
+        function.__name__ = f"kafkatap_{task.name}"  # `explain()` prints it
         count = len(task.inputs)
-        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(checked(task, self.folders), schema)
+        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(function, schema)
 
     @property
     def resolved(self) -> ReadOptions:
@@ -169,7 +171,6 @@ class Captures:
         options = replace(self.resolved, by_topic=by_topic)
         surveys = self._surveyed
         captures = self._capture_index
-
         rounds = 0
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
@@ -274,12 +275,12 @@ class ProvedPlan:
     results: Mapping[int, SplitResult] = field(default_factory=dict)
     rounds: int = 1
 
-    def ledgers(self) -> dict[int, Ledger]:
-        """The ledgers of captures; 0 stands for packets of earlier batches."""
+    def ledgers(self, latest: int = 0) -> dict[int, Ledger]:
+        """The ledgers of captures. `latest`: the capture that gets the counts of packets of earlier batches."""
         found: dict[int, list[Ledger]] = {}
         for result in self.results.values():
             for capture, ledger in result.outcome.ledgers.items():
-                found.setdefault(capture, []).append(ledger)
+                found.setdefault(capture or latest, []).append(ledger)
         return {capture: sum_ledgers(ledgers) for capture, ledgers in found.items()}
 
     def counts(self) -> pa.Table:
@@ -288,7 +289,10 @@ class ProvedPlan:
 
     def shared_connections(self) -> pa.Table:
         """The connections that several splits share, each as one row."""
-        shared = [result.shared for result in self.results.values() if result.shared is not None]
+        ordered = [
+            self.results[task.split] for task in self.plan.tasks
+        ]  # of rows of the same time, the last one counts
+        shared = [result.shared for result in ordered if result.shared is not None]
         return merged_rows(shared or [arrow_schema(TABLES["connections"]).empty_table()])
 
     def connections(self) -> pa.Table:

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 from kafkatap.captures.identity import capture_identity, missing_identity
 from kafkatap.captures.packs import LARGEST, SMALLEST, TimedFile, choose_split_size, pack_splits, repack
 from kafkatap.captures.splits import Split, plan_splits
-from kafkatap.captures.storage import find
+from kafkatap.captures.storage import find, system_of
 from kafkatap.spark.captures import Captures
 from kafkatap.spark.job import _published
 from kafkatap.spark.job_result import ignore
@@ -29,6 +29,7 @@ from kafkatap.spark.splits.decode import sum_ledgers
 from tests.spark.join_support import Joined, assert_same, check, compared, join, local, packets_at_random
 from tests.spark.join_talks import TALKS, busy, lossy, pipelined
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, write_capture
+from tests.support.s3_server import s3_server
 from tests.support.split_plans import planned_packs
 from tests.support.tcp import Segment, encode, merge, shake
 
@@ -348,6 +349,30 @@ def test_a_file_that_is_back_replaces_the_row_with_its_damage(tmp_path: Path) ->
     assert {f["capture"] for f in files} == {capture_identity(name) for name in names}
 
 
+def test_packs_in_an_object_store(tmp_path: Path) -> None:
+    """Also a capture that is deleted after it was listed."""
+    path = write(tmp_path / "talk.pcap", busy(4))
+    names = rotated(path, tmp_path / "files", packets_at_random(path, 29, 2))
+    with s3_server() as uri:
+        store, _ = system_of(uri("captures"))
+        keys = [f"bucket/captures/{Path(name).name}" for name in names]
+        for key, name in zip(keys, names, strict=True):
+            with store.open_output_stream(key) as file:
+                file.write(Path(name).read_bytes())
+        listed = find(uri("captures"))
+        assert [file.size for file in listed] == [Path(name).stat().st_size for name in names]
+        store.delete_file(keys[17])
+        joined = join(pack_splits(plan_splits(listed, 1 << 20), 1 << 20), split_size=1 << 20)
+    Path(names.pop(17)).unlink()
+    assert 1 < len(joined.surveys) < 30
+    found, wanted = compared(joined.tables), compared(local(names))
+    assert not _differ(found, {name: rows for name, rows in wanted.items() if name != "files"})
+    files = {Path(f["path"].partition("?")[0]).name: f for f in joined.tables["files"].to_pylist()}
+    assert [name for name, f in files.items() if f["damage"]] == ["part-017.pcap"]
+    captures = {read.capture for survey in joined.surveys for read in survey.files}
+    assert captures > {capture_identity(name) for name in names}
+
+
 def test_a_file_that_goes_between_the_passes_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "talk.pcap", busy(3))
     names = rotated(path, tmp_path / "files", packets_at_random(path, 6, 3))
@@ -396,6 +421,26 @@ def test_what_is_packed(tmp_path: Path) -> None:
     assert names(1 << 20) == [["a1", "a2", "a10"], ["a3"], ["a4.pcap.gz"], ["b1"], ["c/a1", "c/a3"]]
     assert names(1 << 21) == [["a1", "a2", "a3", "a10"], ["a4.pcap.gz"], ["b1"], ["c/a1", "c/a3"]]
     assert names(0) == [["a1"], ["a10"], ["a2"], ["a3"], ["a4.pcap.gz"], ["b1"], ["c/a1"], ["c/a3"]]
+
+
+def test_folders_that_are_named_after_dates_are_packed_together() -> None:
+    def packed_names(paths: list[str]) -> list[list[str]]:
+        packs = pack_splits([Split(path, file=n, size=100_000) for n, path in enumerate(paths)], 2 << 20)
+        return [[split.path for split in pack] for pack in packs]
+
+    hours = [
+        f"s3://x/b7/date=2026-11-{day}/hour={hour:02d}/c-{n}.pcap"
+        for day in (9, 10)
+        for hour in range(9)
+        for n in (9, 10)
+    ]
+    days = packed_names(hours)
+    assert [path for names in days for path in names] == hours
+    assert [len(names) for names in days] == [6] * 6
+    brokers = [f"/x/broker{n}/c-{k}.pcap" for n in range(4) for k in range(2)]
+    assert packed_names(brokers) == [brokers[:2], brokers[2:4], brokers[4:6], brokers[6:]]
+    both = [f"/x/2026/11/21/broker{n}/c-{k}.pcap" for n in range(2) for k in range(7)]
+    assert packed_names(both) == [both[:7], both[7:]]
 
 
 def test_the_split_size_that_nobody_chose() -> None:

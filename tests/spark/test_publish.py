@@ -170,6 +170,18 @@ def test_an_attempt_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert not parquet_files(tmp_path)
 
 
+def test_executors_need_no_deltalake(tmp_path: Path) -> None:
+    code = (
+        "import sys\nimport kafkatap.spark.tasks, kafkatap.spark.output.publication\n"
+        "from tests.spark.rows import index_of, exchanges\n"
+        "from kafkatap.spark.output.writing import TableWriter\n"
+        "with TableWriter(sys.argv[1], 'r').open(0, index_of([1])) as files:\n"
+        "    files.write('exchanges', exchanges(0, (0,)))\n"
+        "sys.exit('deltalake' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, check=False).returncode == 0
+
+
 # ---------------------------------------------------------------- what errors say
 
 
@@ -319,6 +331,39 @@ def test_a_run_that_fails_changes_nothing(tmp_path: Path) -> None:
         failing_run(tmp_path)
     assert parquet_files(tmp_path) == before
     assert exchange_rows(tmp_path) == [(1, 100, 1)]
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_an_error_after_the_commits_keeps_the_rows(tmp_path: Path, format: str) -> None:
+    """As when the report cannot be written."""
+
+    def run_and_fail() -> None:
+        with open_publication(str(tmp_path), format) as publication:
+            publication.publish(write_run(publication, {1: (0, 1)}), TABLES_MADE, [1])
+            raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011
+        run_and_fail()
+    assert len(parquet_files(tmp_path)) == len(TABLES_MADE)
+    if format == "delta":
+        assert exchange_rows(tmp_path) == [(1, 100, 0), (1, 101, 0)]
+
+
+def test_an_error_between_two_commits_keeps_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = delta.TableChanges.commit
+
+    def fail_at_results(self: delta.TableChanges) -> None:
+        if self.table == "results":
+            raise OSError("the store is gone")
+        commit(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delta.TableChanges, "commit", fail_at_results)
+        with pytest.raises(OSError, match="results: the store is gone"):
+            run(tmp_path, {1: (0,)}, 1)
+    assert exchange_rows(tmp_path) == [(1, 100, 1)]
+    run(tmp_path, {1: (0,)}, 2)
+    assert seen(tmp_path)["results"] == exchange_rows(tmp_path) == [(1, 100, 2)]
 
 
 def test_the_log_names_the_run(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Files that are read at once.
 _THREADS = {"local": 2}
-_THREADS_OF_STORES = 32
+_THREADS_OF_STORES = 8
 #: Attempts to commit, if other runs commit to the same table all the time.
 _ATTEMPTS = 100
 #: (application, version): a table accepts each only once.

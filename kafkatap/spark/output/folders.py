@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -11,6 +12,8 @@ from ...captures.storage import system_of
 
 #: File systems that have folders, and rename files.
 _WITH_FOLDERS = ("local", "hdfs")
+#: Requests to an object store at once.
+_REQUESTS = 32
 
 
 class Folder:
@@ -49,7 +52,11 @@ class Folder:
 
     def sizes_of(self, names: Sequence[str]) -> dict[str, int]:
         """Bytes of the files that exist among these."""
-        return self._sizes([self.at(name) for name in names])
+        if self.local is not None:
+            return self._sizes([self.at(name) for name in names])
+        with ThreadPoolExecutor(_REQUESTS) as pool:  # pyarrow asks for one after the other
+            parts = pool.map(lambda name: self._sizes([self.at(name)]), names)
+            return {name: size for part in parts for name, size in part.items()}
 
     def _sizes(self, wanted: Any) -> dict[str, int]:
         found = self.system.get_file_info(wanted)
@@ -93,9 +100,7 @@ class Folder:
             for name in names:
                 self.delete(name)
             return
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(32) as pool:
+        with ThreadPoolExecutor(_REQUESTS) as pool:
             for _ in pool.map(self.delete, names):
                 pass
 

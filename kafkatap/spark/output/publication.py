@@ -65,7 +65,7 @@ class Publication:
     run: str
     format: str = DELTA
     _is_published: bool = False
-    _is_committing: bool = False
+    _is_visible: bool = False  # readers may see files of the run
 
     @property
     def writer(self) -> TableWriter:
@@ -134,12 +134,11 @@ class Publication:
         for change in changes:
             with delta.naming_table(self.out, change.table):
                 change.prepare()
-        self._is_committing = True
+        self._is_visible = True
         for done, change in enumerate(changes):
             watch(done, len(changes))
             with delta.naming_table(self.out, change.table):
                 change.commit()
-        self._is_committing = False
         watch(len(changes), len(changes))
 
     def _finish(self, folder: Folder, written: Sequence[Written], tables: Sequence[str]) -> list[Written]:
@@ -150,6 +149,7 @@ class Publication:
                 files.write_empty(table, delta.file_schema(table))
             kept += files.written
         delete_leftovers(folder, self.run, tables, {w.name for w in kept})
+        self._is_visible = True
         folder.write(SUCCESS, b"")
         return kept
 
@@ -172,7 +172,7 @@ def open_publication(out: str, format: str = DELTA, run: str | None = None) -> I
     try:
         yield publication
     except BaseException:
-        if not publication._is_committing:  # else a table may have them
+        if not publication._is_visible:
             with suppress(OSError):
                 delete_leftovers(Folder(out), publication.run, TABLES, set())
         raise
