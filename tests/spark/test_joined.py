@@ -308,6 +308,19 @@ def test_wrong_surveys_are_put_right(tmp_path: Path, tamper: Callable[[list[Spli
     assert 1 < joined.rounds < 8 or tamper is _no_heads
 
 
+def test_a_correction_repeats_the_splits_that_it_touches(tmp_path: Path) -> None:
+    """A head that does not hold concerns the split that has it and the one before."""
+    path = write(tmp_path / "long.pcap", pipelined(150))
+
+    def one_wrong_head(surveys: list[SplitSurvey]) -> None:
+        surveys[5].rows["head"] -= 1
+
+    driven: list[set[int]] = []
+    joined = check(cut_evenly(path, 8), tamper=one_wrong_head, watch=driven.append)
+    assert joined.rounds == 2
+    assert driven == [set(range(8)), {4, 5}]
+
+
 # ---------------------------------------------------------------- long recordings
 
 
