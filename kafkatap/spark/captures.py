@@ -288,7 +288,10 @@ class ProvedPlan:
 
     def shared_connections(self) -> pa.Table:
         """The connections that several splits share, each as one row."""
-        shared = [result.shared for result in self.results.values() if result.shared is not None]
+        ordered = [
+            self.results[task.split] for task in self.plan.tasks
+        ]  # of rows of the same time, the last one counts
+        shared = [result.shared for result in ordered if result.shared is not None]
         return merged_rows(shared or [arrow_schema(TABLES["connections"]).empty_table()])
 
     def connections(self) -> pa.Table:

@@ -27,6 +27,7 @@ from ..captures.storage import absolute, exists
 from .arrival_log import Arrival, ArrivalLog
 from .arrivals import BATCH_SIZE, ArrivedCaptures
 from .cluster.job_stages import figures_of
+from .cluster.shared_folders import shared_folders
 from .job_result import JobResult, has_kafka
 from .output.delta import read_table
 from .output.publication import open_publication
@@ -155,10 +156,11 @@ def advance(spark: SparkSession | None, captures: Sequence[Arrival], batch: int,
     states = StateFolder(absolute(options.checkpoint))
     number = batch_number(batch)
     state = states.read(number)
-    if state is None or not state.can_publish(options.out):
-        state = _read(spark, captures, states.last(number) or StreamState(), number, options)
-        states.save(state)
-    return _publish(state, options)
+    if state is not None and state.can_publish(options.out):
+        return _publish(state, state.open_tables(options.out), options)
+    state = _read(spark, captures, states.last(number) or StreamState(), number, options)
+    states.save(state)
+    return _publish(state, state.commit.tables, options)
 
 
 def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = "api") -> JobResult:
@@ -167,15 +169,14 @@ def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = 
     It may be started and finished again later. Connections that were open become two connections then.
     """
     states = StateFolder(absolute(options.checkpoint))
-    last = states.last() or StreamState()
-    number = finished_number(last.number)
-    state = last
-    if number != last.number or not last.can_publish(options.out):
-        if last.number >= 0:
-            _publish(last, options)
-        state = _read(spark, [], last, number, options, keep_open=False)
+    number = finished_number((states.last() or StreamState()).number)
+    state = states.read(number)
+    if state is None or not state.can_publish(options.out):
+        before = states.last(number) or StreamState()
+        _publish(before, before.open_tables(options.out), options)
+        state = _read(spark, [], before, number, options, keep_open=False)
         states.save(state)
-    result = _publish(state, options)
+    result = _publish(state, state.open_tables(options.out), options)
     report = _report(state.checkpoint, options, by)
     write_report(options.out, report)
     return replace(result, report=report)
@@ -191,8 +192,8 @@ def _read(
 ) -> StreamState:
     """The state after a batch, whose rows are written but not published."""
     reading = BatchOptions(options.split_size, options.reading, options.strict)
-    with open_publication(options.out) as publication:
-        batch = read_batch(spark, captures, last.checkpoint, reading, publication, keep_open)
+    with open_publication(options.out) as publication, shared_folders([], options.out) as folders:
+        batch = read_batch(spark, captures, last.checkpoint, reading, publication, keep_open, folders)
     names = tuple(name for name in TABLES if name != "records" or options.reading.records)
     damage = tuple(f"{info.path}: {info.damage}" for info in batch.files if info.damage)
     commit = Commit(
@@ -207,10 +208,9 @@ def _gone(files: Sequence[FileInfo]) -> tuple[int, ...]:
     return tuple(info.capture for info in files if info.damage and not info.packets and not exists(info.path))
 
 
-def _publish(state: StreamState, options: StreamOptions) -> JobResult:
-    """Publish the rows of a batch to the tables that do not have them."""
+def _publish(state: StreamState, tables: Sequence[str], options: StreamOptions) -> JobResult:
+    """Publish the rows of a batch. `tables`: those that do not have them yet."""
     commit, after = state.commit, state.checkpoint
-    tables = state.open_tables(options.out)
     files = 0
     if tables:
         checkpoint = absolute(options.checkpoint)

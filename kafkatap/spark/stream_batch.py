@@ -33,6 +33,8 @@ from .splits.task_rows import ReadOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .cluster.shared_folders import SharedFolders
+
 LATE = "it came after later packets of its connections had been read, so it was decoded on its own"
 
 
@@ -65,13 +67,15 @@ def read_batch(
     options: BatchOptions,
     publication: Publication,
     keep_open: bool = True,
+    folders: SharedFolders | None = None,
 ) -> ReadBatch:
-    """Read captures and write their rows. `keep_open`: more captures will come."""
+    """Read captures and write their rows. `keep_open`: more captures will come. `folders`: what executors have to share
+    with the driver."""
 
     def captures(some: Sequence[Arrival], start: Checkpoint, keep_open: bool) -> Captures:
         return Captures(
             spark, [], options.split_size, options.reading, options.strict, checkpoint=start, keep_open=keep_open,
-            listed=[File(a.path, a.size, a.modified) for a in some],
+            listed=[File(a.path, a.size, a.modified) for a in some], folders=folders,
         )  # fmt: skip
 
     read = captures(arrivals, before, keep_open)
@@ -119,7 +123,7 @@ def _decoded(read: Captures, publication: Publication) -> ReadBatch:
     unnamed = before.unnamed - before.topic_names.keys()  # the others have their names since the last batch
     known = [*before.captures, *((f.first_packet, f.packets, f.capture) for f in context.files)]
     after = Checkpoint(
-        plan.packets, before.splits + len(read.places) + 1, plan.listeners, dict(plan.topic_names), flows,
+        plan.packets, plan.listeners, dict(plan.topic_names), flows,
         {key: added_spans([*before.spans.get(key, ()), *_spans(read.surveys, key)]) for key in flows},
         still_needed(known, flows.values()), still_open, unnamed.union(*(result.unnamed for result in results)),
         _added(before.sums, context, proved.counts(), [ended, *complete]),
@@ -131,7 +135,7 @@ def _decoded(read: Captures, publication: Publication) -> ReadBatch:
 def _parted(proved: ProvedPlan, before: Checkpoint, keys: set[int]) -> tuple[pa.Table, pa.Table]:
     """The rows of connections that several splits or batches share: those that are open, and those that ended."""
     earlier = [before.connections] if before.connections is not None else []
-    rows = merged_rows([proved.shared_connections(), *earlier])
+    rows = merged_rows([*earlier, proved.shared_connections()])
     is_open = pc.is_in(rows["connection"], pa.array(keys, pa.int64()))
     return rows.filter(is_open), rows.filter(pc.invert(is_open))
 

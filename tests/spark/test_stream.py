@@ -4,10 +4,12 @@ the way, is read twice, comes late, is renamed or deleted, or is killed."""
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +23,11 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from kafkatap.__main__ import main
 from kafkatap.captures.identity import capture_identity
 from kafkatap.partitions import to_microseconds
 from kafkatap.reports.batch import uuid_text
+from kafkatap.reports.tables import TABLES
 from kafkatap.spark.arrival_log import Arrival, ArrivalLog
 from kafkatap.spark.arrivals import Arrivals
 from kafkatap.spark.output.delta import read_table
@@ -120,6 +124,33 @@ def test_batches_go_on_from_each_other(arrived: list[str], tmp_path: Path) -> No
     assert [t.rows for t in result.report.tables] == [t.rows for t in local_report.tables]
     assert result.report.heading.rows == local_report.heading.rows
     assert result.report.ledger.rows == local_report.ledger.rows
+
+
+@pytest.mark.parametrize(
+    ("name", "files"), [("diverse.pcap", 20), pytest.param("apache-4.3-broker1.pcap.zst", 100, marks=pytest.mark.long)]
+)
+def test_the_corpus_in_many_batches(corpus: Path, tmp_path: Path, name: str, files: int) -> None:
+    """Prints the size of the state and the processor time of each batch, for `pytest -s --long`."""
+    from kafkatap import analyze
+
+    whole = tmp_path / "whole.pcap"
+    whole.write_bytes(read_bytes(corpus / "captures" / name))
+    bounds = np.linspace(0, len(PcapRecords(whole)), files + 1).astype(int).tolist()[1:-1]
+    paths = sorted(rotate(whole, tmp_path / "captures", bounds), key=_first_time)
+    stream = Stream(StreamOptions(str(tmp_path / "out"), str(tmp_path / "checkpoint"), split_size=200_000))
+    states, rng, done = StateFolder(stream.options.checkpoint), random.Random(5), 0
+    while done < len(paths):
+        some = paths[done : done + rng.choice([1, 1, 2, 4])]
+        start, done = time.process_time(), done + len(some)
+        assert not stream.read(some).damage
+        print(f"batch {stream.count}: {time.process_time() - start:.2f} s, {list(states.sizes().values())[-1]:,} bytes")
+    report = finish_stream(None, stream.options).report
+    names = [table for table in TABLES if table != "records"]
+    wanted = {table: to_microseconds(rows) for table, rows in local(paths).items()}
+    lines = differences(compared(published(stream.options.out, names)), compared(wanted))
+    assert not lines, "\n".join(lines)
+    assert report is not None
+    assert [table.rows for table in report.tables] == [table.rows for table in analyze(paths).report().tables]
 
 
 @pytest.mark.parametrize("by", ["topic", "client"])
@@ -403,6 +434,25 @@ def test_a_driver_that_is_killed(spark: SparkSession, arrived: list[str], tmp_pa
     result = run_stream(spark, [folder], options, finish=True, quiet=3_600, lateness=3_600)
     assert result.report is not None
     _assert_same(options, arrived)
+
+
+def test_the_command(
+    spark: SparkSession, arrived: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each run reads what came since the last one. A late capture is reported on standard error."""
+    folder, out = tmp_path / "captures", tmp_path / "out"
+    call = ["spark", str(folder), "--out", str(out), "--checkpoint", str(tmp_path / "checkpoint"), "--records"]
+    late, *others = _put([arrived[1], arrived[0], arrived[2]], folder)
+    os.unlink(late)
+    assert main([*call, "--quiet", "1s"]) == 0
+    assert published(out)["files"]["path"].to_pylist() == others
+    _put([arrived[1]], folder)
+    capsys.readouterr()
+    assert main([*call, "--finish", "--lateness", "1h", "--batch-size", "1m"]) == 1
+    said = capsys.readouterr()
+    assert f"kafkatap: {late}: {LATE}" in said.err.splitlines()
+    assert LATE in said.out
+    assert sorted(published(out)["files"]["path"].to_pylist()) == sorted([late, *others])
 
 
 def test_names_that_come_late() -> None:
