@@ -166,10 +166,6 @@ class Dissector:
         """The number of the next request's exchange."""
         return int(self._state[0].next_exchange)
 
-    @next_exchange.setter
-    def next_exchange(self, number: int) -> None:
-        self._state[0].next_exchange = number
-
     # Strings and topics.
 
     def string(self, number: int) -> bytes:

@@ -1,8 +1,9 @@
 """Packs: small captures of one series that are read one after the other, as one split.
 
-A series has the files of one folder whose names differ only in digits: those of a rotation. Nothing of a file is read
-to pack it, so the order of a series is a guess (`pack_splits`): by the numbers in its names. `PackReader` shows whether
-the guess was right. If not, `repack` makes packs in order of the times that it read.
+A series has the files whose names differ only in digits: those of a rotation. They are in one folder, or in folders
+that are named after dates and differ only in digits, too. Nothing of a file is read to pack it, so the order of a
+series is a guess (`pack_splits`): by the numbers in its names. `PackReader` shows whether the guess was right. If not,
+`repack` makes packs in order of the times that it read.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _OPENING = 128 << 10
 _EXPANSION = 3
 _COMPRESSED = (".gz", ".zst")
 _DIGITS = re.compile(r"\d+")
+_DATE = re.compile(r"20\d\d\D?[01]\d")
+#: The part of a split that is enough for a pack at the end of a folder.
+_ENOUGH = 0.5
 #: At most so many numbers of a name can tell one series from another.
 _NUMBERS = 6
 
@@ -52,7 +56,7 @@ def choose_split_size(total: int, cores: int | None) -> int:
 def pack_splits(splits: Iterable[Split], size: int) -> list[Pack]:
     """Packs of at most `size` bytes. Parts of files, and larger files, are packs of one split. 0: pack nothing."""
     packs: list[Pack] = []
-    series: dict[tuple[str, str], list[Split]] = {}
+    series: dict[str, list[Split]] = {}
     for split in splits:
         if size <= 0 or split.head or _weight(split) > size:
             packs.append((split,))
@@ -65,7 +69,7 @@ def pack_splits(splits: Iterable[Split], size: int) -> list[Pack]:
 
 def repack(files: Iterable[TimedFile], size: int) -> list[Pack]:
     """Packs of at most `size` bytes whose files are in order."""
-    series: dict[tuple[str, str], list[TimedFile]] = {}
+    series: dict[str, list[TimedFile]] = {}
     packs: list[Pack] = []
     for file in files:
         series.setdefault(_series(file.split.path), []).append(file)
@@ -76,13 +80,19 @@ def repack(files: Iterable[TimedFile], size: int) -> list[Pack]:
     return packs
 
 
-def _series(path: str) -> tuple[str, str]:
-    folder, _, name = path.rpartition("/")
-    return folder, _DIGITS.sub("0", name)
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _series(path: str) -> str:
+    folder = _folder(path)
+    if _DATE.search(folder):
+        folder = _DIGITS.sub("0", folder)
+    return folder + _DIGITS.sub("0", path[len(_folder(path)) :])
 
 
 def _numbers(path: str) -> tuple[int, ...]:
-    return tuple(int(digits) for digits in _DIGITS.findall(path.rpartition("/")[2]))
+    return tuple(int(digits) for digits in _DIGITS.findall(path))
 
 
 def _weight(split: Split) -> int:
@@ -91,13 +101,15 @@ def _weight(split: Split) -> int:
 
 
 def _filled(splits: Iterable[Split], size: int) -> list[Pack]:
-    """Packs of consecutive splits."""
+    """Packs of consecutive splits. A pack that is large enough ends with its folder: the next one may be another
+    series."""
     packs: list[Pack] = []
     pack: list[Split] = []
     room = size
     for split in splits:
         weight = _weight(split)
-        if pack and weight > room:
+        is_full = room < size * (1 - _ENOUGH) and _folder(split.path) != _folder(pack[-1].path)
+        if pack and (weight > room or is_full):
             packs.append(tuple(pack))
             pack, room = [], size
         pack.append(split)

@@ -17,7 +17,7 @@ class Watch(Protocol):
     """A function that a job calls with its progress: at any time, from any thread, for each stage from 0 to its end."""
 
     def __call__(self, stage: str, done: int, total: int, bytes_read: int = 0) -> None:
-        """`stage`: one of STAGES. `done` of `total` tasks, or of files in "publish". `bytes_read`: bytes of captures
+        """`stage`: one of STAGES. `done` of `total` tasks, or of tables in "publish". `bytes_read`: bytes of captures
         that this stage read."""
 
 

@@ -13,8 +13,8 @@ from kafkatap.reports.units import size
 from ..complaints import complain
 from .job_result import STAGES, Watch, ignore
 
-#: Seconds between two lines of a stage.
-LINE_EVERY = 5.0
+#: Seconds between two lines of a stage, and between two lines that are the same.
+LINE_EVERY, SAME_EVERY = 5.0, 60.0
 
 
 @contextmanager
@@ -34,12 +34,12 @@ def watching(lines: bool, bars: bool) -> Iterator[Watch]:
 
 def progress_text(stage: str, done: int, total: int, bytes_read: int) -> str:
     """`survey: 12 of 40 tasks, 805 MB`."""
-    what = "files" if stage == STAGES[-1] else "tasks"
+    what = "tables" if stage == STAGES[-1] else "tasks"
     return f"{stage}: {done:,} of {total:,} {what}" + (f", {size(bytes_read)}" if bytes_read else "")
 
 
 class Lines:
-    """A line at most every LINE_EVERY seconds, and one when a stage begins and when it is done."""
+    """A line at most every LINE_EVERY seconds if there is progress, and one when a stage begins and when it is done."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,7 +51,8 @@ class Lines:
             now = time.monotonic()
             new = stage != self._last[0]
             finished = done >= total and (stage, done) != self._last
-            if new or finished or now - self._at > LINE_EVERY:
+            every = SAME_EVERY if (stage, done) == self._last else LINE_EVERY
+            if new or finished or now - self._at > every:
                 self._last, self._at = (stage, done), now
                 complain(progress_text(stage, done, total, bytes_read))
 

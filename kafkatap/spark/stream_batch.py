@@ -127,7 +127,7 @@ def _decoded(read: Captures, publication: Publication) -> ReadBatch:
     unnamed = before.unnamed - before.topic_names.keys()  # the others have their names since the last batch
     known = [*before.captures, *((f.first_packet, f.packets, f.capture) for f in context.files)]
     after = Checkpoint(
-        plan.packets, before.splits + len(read.places) + 1, plan.listeners, dict(plan.topic_names), flows,
+        plan.packets, plan.listeners, dict(plan.topic_names), flows,
         {key: added_spans([*before.spans.get(key, ()), *_spans(read.surveys, key)]) for key in flows},
         still_needed(known, flows.values()), still_open, unnamed.union(*(result.unnamed for result in results)),
         _added(before.sums, context, proved.counts(), [ended, *complete]),

@@ -20,6 +20,7 @@ from kafkatap.commands.completion.command import completion_script
 from kafkatap.commands.spark.command import summary
 from kafkatap.installation import install_command
 from kafkatap.reports.tables import TABLES
+from kafkatap.spark import stages
 from kafkatap.spark.job_result import JobResult
 from kafkatap.spark.stages import Lines, progress_text, watching
 from tests.cli.running import ROOT, Done, environment, kafkatap
@@ -265,6 +266,28 @@ def test_again_it_gives_the_same(tables: Path, capsys: pytest.CaptureFixture[str
     )
 
 
+def test_plain_parquet_and_compaction(
+    spark: SparkSession, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pyarrow.dataset as ds
+
+    assert call(SAMPLE, "--out", tmp_path, "--format", "parquet", "--no-progress") == 0
+    names = [column.name for column in TABLES["exchanges"]]
+    plain = ds.dataset(tmp_path / "exchanges", partitioning="hive").to_table(columns=names)
+    assert sorted(plain.to_pylist(), key=repr) == rows(tables, "exchanges")
+    assert (tmp_path / "_SUCCESS").exists()
+    assert call(SAMPLE, "--out", tmp_path, "--format", "parquet", "--no-progress") == 2
+    assert "has the tables of another run" in capsys.readouterr().err
+    out = tmp_path / "delta"
+    for capture in (SAMPLE, ROOT / "samples" / "apache-4.3-two-interfaces.pcapng"):
+        assert call(capture, "--out", out, "--no-progress") == 0
+    before = rows(out, "exchanges")
+    capsys.readouterr()
+    assert call("--out", out, "--compact") == 0
+    assert capsys.readouterr().err.splitlines()[0] == "kafkatap: exchanges: 2 files joined into 1"
+    assert rows(out, "exchanges") == before
+
+
 def test_damage_is_told_and_the_rest_goes_on(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -336,8 +359,20 @@ def test_progress_as_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.splitlines() == [
         "kafkatap: survey: 0 of 100 tasks",
         "kafkatap: survey: 100 of 100 tasks, 100 MiB",
-        "kafkatap: publish: 0 of 8 files",
+        "kafkatap: publish: 0 of 8 tables",
     ]
+
+
+def test_a_line_that_says_nothing_new_is_rare(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "LINE_EVERY", 0.0)
+    lines = Lines()
+    for done in (0, 0, 0, 1, 1, 2):
+        lines("decode", done, 3)
+    monkeypatch.setattr(stages, "SAME_EVERY", 0.0)
+    lines("decode", 2, 3)
+    assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == ["0", "1", "2", "2"]
 
 
 def test_progress_of_many_threads_is_one_s_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ def engine_after(segments: list[Segment], **options: Any) -> SplitEngine:
     at = scanner.start(data[:HEADER_SIZE])
     whole = np.frombuffer(data, np.uint8).copy()
     count, _ = scanner.scan(whole, at, len(whole))
-    engine = SplitEngine(0, **options)
+    engine = SplitEngine(**options)
     engine.prime(SeamPackets(Seam(scanner.packets[:count], whole)))
     return engine
 

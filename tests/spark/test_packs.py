@@ -423,6 +423,26 @@ def test_what_is_packed(tmp_path: Path) -> None:
     assert names(0) == [["a1"], ["a10"], ["a2"], ["a3"], ["a4.pcap.gz"], ["b1"], ["c/a1"], ["c/a3"]]
 
 
+def test_folders_that_are_named_after_dates_are_packed_together() -> None:
+    def packed_names(paths: list[str]) -> list[list[str]]:
+        packs = pack_splits([Split(path, file=n, size=100_000) for n, path in enumerate(paths)], 2 << 20)
+        return [[split.path for split in pack] for pack in packs]
+
+    hours = [
+        f"s3://x/b7/date=2026-11-{day}/hour={hour:02d}/c-{n}.pcap"
+        for day in (9, 10)
+        for hour in range(9)
+        for n in (9, 10)
+    ]
+    days = packed_names(hours)
+    assert [path for names in days for path in names] == hours
+    assert [len(names) for names in days] == [6] * 6
+    brokers = [f"/x/broker{n}/c-{k}.pcap" for n in range(4) for k in range(2)]
+    assert packed_names(brokers) == [brokers[:2], brokers[2:4], brokers[4:6], brokers[6:]]
+    both = [f"/x/2026/11/21/broker{n}/c-{k}.pcap" for n in range(2) for k in range(7)]
+    assert packed_names(both) == [both[:7], both[7:]]
+
+
 def test_the_split_size_that_nobody_chose() -> None:
     assert choose_split_size(0, 4) == choose_split_size(1 << 30, 4) == SMALLEST
     assert choose_split_size(1 << 35, 1) == choose_split_size(1 << 50, None) == LARGEST

@@ -107,9 +107,13 @@ def _compact(options: argparse.Namespace) -> int:
     from ...spark.output.compaction import compact
 
     for done in compact(options.out):
-        deleted = f", {done.deleted:,} old files deleted" if done.deleted else ""
-        complain(f"{done.table}: {done.before:,} files became {done.after:,}{deleted}")
+        joined = f"{_files(done.before)} joined into {done.after:,}" if done.after < done.before else _files(done.after)
+        complain(f"{done.table}: {joined}" + (f", {_files(done.deleted)} deleted" if done.deleted else ""))
     return DONE
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"
 
 
 def _run(options: argparse.Namespace, definitions: Definitions | None, selection: Selection) -> JobResult:

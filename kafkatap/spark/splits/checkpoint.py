@@ -60,12 +60,11 @@ class Sums:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """`packets`, `splits`: how many were read. `spans`: when each open flow had packets, a span for each batch.
+    """`packets`: how many were read. `spans`: when each open flow had packets, a span for each batch.
     `captures`: (first packet, packets, identity) of earlier captures in which rows to come can begin. `connections`:
     rows of the connections that are open. `unnamed`: ids of topics of which rows were written without a name."""
 
     packets: int = 0
-    splits: int = 0
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
     topic_names: dict[bytes, bytes] = field(default_factory=dict)
     flows: dict[bytes, OpenFlow] = field(default_factory=dict)

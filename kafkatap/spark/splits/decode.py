@@ -90,8 +90,8 @@ class SplitRun:
         self.bytes_followed = 0
         self._names = topic_names
         self._split = SplitEngine(
-            task.number, task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors,
-            ports=ports, definitions=definitions, apis=apis,
+            task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors, ports=ports,
+            definitions=definitions, apis=apis,
         )  # fmt: skip
         self.engine = self._split.engine
         for topic_id, name in topic_names.items():

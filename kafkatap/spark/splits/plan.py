@@ -37,16 +37,15 @@ _UNKNOWN = History(ConnectionFacts(0), 0)
 class SplitTask:
     """The work of one split. Packets are numbered over the whole input.
 
-    `bases`: packets before each of its files. `captures`: the identities of its files. `number`: numbers its exchanges;
-    `keep_open`: more captures will come, so open flows stay open at the end. `shared`: the flows that other splits
-    have, too. `listeners`: LISTENER rows of the ends that earlier files showed to listen; `later_listeners`: by file,
-    those that files of other splits show after this split began.
+    `bases`: packets before each of its files. `captures`: the identities of its files. `keep_open`: more captures will
+    come, so open flows stay open at the end. `shared`: the flows that other splits have, too. `listeners`: LISTENER
+    rows of the ends that earlier files showed to listen; `later_listeners`: by file, those that files of other splits
+    show after this split began.
     """
 
     split: int
     bases: tuple[int, ...] = ()
     captures: tuple[int, ...] = ()
-    number: int = 0
     keep_open: bool = False
     shared: TaskFlows = field(default_factory=TaskFlows)
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
@@ -99,7 +98,7 @@ class SplitTask:
 
     def same(self, other: SplitTask) -> bool:
         """Whether both are the same work."""
-        names = ("split", "bases", "number", "keep_open")
+        names = ("split", "bases", "keep_open")
         return self.shared.same(other.shared) and all(getattr(self, name) == getattr(other, name) for name in names)
 
 
@@ -145,23 +144,21 @@ def make_plan(
     corrections = corrections or Corrections()
     ordered = _in_order(surveys, files)
     tasks: list[SplitTask] = []
-    base, before = 0, 0
+    base = 0
     listeners = _Listeners()
     names: dict[bytes, bytes] = {}
     if checkpoint is not None:
-        base, before = checkpoint.packets, checkpoint.splits
+        base = checkpoint.packets
         listeners.add(checkpoint.listeners.tolist())
         names.update(checkpoint.topic_names)
-        tasks.append(SplitTask(len(surveys), number=before + len(surveys), keep_open=keep_open))
+        tasks.append(SplitTask(len(surveys), keep_open=keep_open))
     bases = [[NO_PACKETS] * len(numbers) for numbers in files]
     captures = _captures(surveys, files)
     of_split: dict[int, SplitTask] = {}
     for split, place in ordered:
         survey = surveys[split]
         if split not in of_split:
-            of_split[split] = SplitTask(
-                split, (), captures[split], before + split, keep_open, listeners=listeners.rows(split)
-            )  # fmt: skip
+            of_split[split] = SplitTask(split, (), captures[split], keep_open, listeners=listeners.rows(split))
             tasks.append(of_split[split])
             names.update(survey.topic_names)
         elif len(later := listeners.rows(split)):

@@ -34,8 +34,6 @@ from .flow_state import FlowState, History
 Array = np.ndarray[Any, Any]
 #: A head beyond all packets: the split has nothing of the flow for itself.
 NOTHING = 2**62
-#: Exchanges of a split are numbered from here on, times the split's number plus one.
-EXCHANGES_A_SPLIT = 1 << 32
 
 
 class _FlowHeads:
@@ -114,8 +112,7 @@ class Packets(Protocol):
 
 
 class SplitEngine:
-    """`engine` is the engine that it drives. `split` numbers exchanges; connections have the number of their first
-    packet.
+    """`engine` is the engine that it drives. Connections have the number of their first packet.
 
     `histories`: by flow, what earlier splits know of its connection. `heads`: by flow, the last packet that belongs to
     another split. `listeners`: LISTENER rows of the ends that earlier splits saw listening.
@@ -123,7 +120,6 @@ class SplitEngine:
 
     def __init__(
         self,
-        split: int,
         histories: Mapping[bytes, History] | None = None,
         heads: Mapping[bytes, int] | None = None,
         listeners: Array | None = None,
@@ -131,7 +127,6 @@ class SplitEngine:
     ) -> None:
         self.engine = Engine(assembler=Assembler(keep_flows=True), **options)
         self.assembler, self.dissector = self.engine.assembler, self.engine.dissector
-        self.dissector.next_exchange = (split + 1) * EXCHANGES_A_SPLIT + 1
         self.shared: set[int] = set()  # keys of the connections that other splits share
         self._histories = dict(histories or {})  # of the flows whose connection has not started here
         self._heads = dict(heads or {})
