@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .output.split_tables import SplitTables
 from .splits.decode import SplitRun
@@ -37,6 +37,7 @@ class SurveyTask:
 
     options: ReadOptions
     inputs: tuple[bytes, ...]
+    name: ClassVar[str] = "survey"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in numbers_of(batches):
@@ -64,6 +65,10 @@ class DecodeTask:
     writer: TableWriter | None = None
     captures: CaptureIndex | None = None
     counting: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.table or "decode"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in numbers_of(batches):

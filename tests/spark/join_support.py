@@ -141,8 +141,11 @@ class Joined:
 class _Driver:
     """Does without Spark what `Captures` does on a session."""
 
-    def __init__(self, splits: Sequence[Split | Pack], options: ReadOptions, split_size: int) -> None:
+    def __init__(
+        self, splits: Sequence[Split | Pack], options: ReadOptions, split_size: int, watch: Callable[[set[int]], None]
+    ) -> None:
         self.options = options
+        self.watch = watch
         self.surveyed = Surveys([LocatedSplit(_pack(split)) for split in splits], split_size)
         self.began_wrong = 0
         self.plans: list[Plan] = []
@@ -163,6 +166,7 @@ class _Driver:
 
     def decode(self, plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
         self.plans.append(plan)
+        self.watch(splits)
         self.rows.written.update({split: [] for split in splits})
         inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.surveyed.places))
         writer: Any = self.rows
@@ -185,10 +189,12 @@ def join(
     tamper: Callable[[list[SplitSurvey]], None] | None = None,
     begin: Mapping[int, int] | None = None,
     selection: Selection = EVERYTHING,
+    watch: Callable[[set[int]], None] = lambda splits: None,
 ) -> Joined:
     """Splits' tables, joined. `tamper` may spoil the surveys before they are planned by; `begin`: bytes that
-    splits are to begin at first, instead of those where a record was searched and found."""
-    driver = _Driver(splits, ReadOptions(ports, records=records), split_size)
+    splits are to begin at first, instead of those where a record was searched and found. `watch` gets the splits that
+    are decoded, in each round."""
+    driver = _Driver(splits, ReadOptions(ports, records=records), split_size, watch)
     for i, place in (begin or {}).items():
         driver.surveyed.places[i] = replace(driver.surveyed.places[i], exact=place)
     driver.survey()

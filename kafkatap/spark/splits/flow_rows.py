@@ -56,6 +56,10 @@ class FlowStates:
         return dict(zip(flow_bytes(self.rows["flow"]), states, strict=True))
 
 
+#: Secret, so that no traffic can have flows with equal hashes.
+_SEED = int.from_bytes(os.urandom(7), "little")
+
+
 def flow_bytes(keys: Array) -> list[bytes]:
     """The keys of flows (FLOW_KEY) as bytes."""
     whole = keys.tobytes()
@@ -74,15 +78,17 @@ def hash_flows(keys: Array, seed: int) -> Array:
 
 def group_flows(keys: Array) -> tuple[Array, Array]:
     """Sort flows (FLOW_KEY) so that equal ones are adjacent, in their order: the places in that order, and where the
-    groups begin in it."""
+    groups begin in it. In one process, groups are always in the same order."""
+    seed = _SEED
     while True:
-        hashes = hash_flows(keys, int.from_bytes(os.urandom(8), "little"))
+        hashes = hash_flows(keys, seed)
         order = np.argsort(hashes, kind="stable")
         is_first = np.diff(hashes[order], prepend=~hashes[order[:1]]) != 0
         words = np.ascontiguousarray(keys).view(np.uint64).reshape(len(keys), KEY_BYTES // 8)
         before, after = order[:-1][~is_first[1:]], order[1:][~is_first[1:]]
         if np.array_equal(words[before], words[after]):  # else two flows have the same hash
             return order, np.flatnonzero(is_first)
+        seed += 1
 
 
 def as_keys(keys: Iterable[bytes]) -> Array:
