@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -54,8 +54,9 @@ class PackReader:
     `CaptureReader`; a block has packets of one file, `file`.
 
     Without `bases`, packets have numbers within the pack, and a file that cannot be opened is damaged. With `bases`
-    they have numbers over the whole input, files without packets are left out, and what cannot be opened raises
-    OSError. `exact`: where the first record begins, for a part of a file.
+    they have numbers over the whole input, and files without packets are left out. OSError then if a file cannot be
+    opened, or is not the one that was `seen`: the time of its first packet, and how many it has. `exact`: where the
+    first record begins, for a part of a file.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class PackReader:
         pack: Pack,
         exact: int | None = None,
         bases: Sequence[int] | None = None,
+        seen: Sequence[tuple[int | None, int]] = (),
         block_size: int = BLOCK_SIZE,
     ) -> None:
         self.file = -1
@@ -73,6 +75,7 @@ class PackReader:
         self._pack = pack
         self._exact = exact
         self._bases = bases
+        self._seen = seen if bases is not None else ()
         self._block_size = block_size
         self._files = FilesAhead(pack)
         self._reader: CaptureReader | None = None
@@ -183,13 +186,20 @@ class PackReader:
 
     def _note_first(self, time: int) -> None:
         self.files[-1].head_time = time
+        if self._seen and self._seen[self.file][0] != time:
+            self._raise_changed()
         number = self._pack[self.file].file
         if self._latest is not None:
             first, last, before = self._latest
             self.is_in_order &= (first, before) < (time, number) and last <= time + SLACK_NS
 
+    def _raise_changed(self) -> NoReturn:
+        raise OSError(f"{self._pack[self.file].path}: the capture changed while it was read; run the job again")
+
     def _end_file(self) -> None:
-        """Remember the times of the current file."""
+        """Remember the times of the current file, which is read to its end."""
+        if self._reader is not None and self._seen and self._seen[self.file][1] != self._reader.report.packets:
+            self._raise_changed()
         if self._reader is not None and self.files[-1].head_time is not None:
             assert self._reader.report.last is not None
             self._latest = (self.files[-1].head_time, self._reader.report.last, self._pack[self.file].file)

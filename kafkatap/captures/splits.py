@@ -8,6 +8,8 @@ that does not is read again with its `exact` place.
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -49,7 +51,7 @@ class Split:
     `file` numbers the files of a plan, `number` the splits of a file, both from 0. `head`: the first 28 bytes of the
     file, b"" for a file that is read whole. `interfaces`: the section headers and interface descriptions of a pcapng
     before `start`, as far as known. `parts`: the number of splits of the file. `size`: bytes of the whole file, -1 if
-    unknown. Bytes that are added later are not read, except to compressed files.
+    unknown. Bytes that are added later are not read.
     """
 
     path: str
@@ -224,17 +226,37 @@ class _Part:
         self._file.close()
 
 
-class _Whole(CaptureBytes):
+class _Whole(io.RawIOBase):
     """A whole file, up to its size when it was planned."""
 
-    def __init__(self, split: Split, file: InputFile) -> None:
-        super().__init__(split.path, file)
-        self._limit = split.size if split.size >= 0 and not self.compression else None
+    def __init__(self, file: InputFile, size: int) -> None:
+        self._file = file
+        self._size = size
 
-    def readinto(self, view: memoryview) -> int:
-        if self._limit is not None:
-            view = view[: self._limit - self.bytes_read]
-        return super().readinto(view) if len(view) or self._limit is None else 0
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._file.tell(), os.SEEK_END: self._size}[whence]
+        return self._file.seek(base + offset)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, view: Any) -> int:
+        view = view[: max(self._size - self._file.tell(), 0)]
+        return (self._file.readinto(view) or 0) if len(view) else 0
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _whole(split: Split, file: InputFile) -> CaptureBytes:
+    return CaptureBytes(split.path, file if split.size < 0 else _Whole(file, split.size))
 
 
 class SplitReader(CaptureReader):
@@ -263,7 +285,7 @@ class SplitReader(CaptureReader):
         self._places = np.zeros(32, boundaries.BLOCK_RANGE)
         file = open_input(split.path) if file is None else file
         self._part = _Part(file, split.end, split.size) if split.head else None
-        super().__init__(split.path, block_size, self._part or _Whole(split, file), reuse)
+        super().__init__(split.path, block_size, self._part or _whole(split, file), reuse)
         if self._part is not None:
             self.report.bytes = self._bytes_of_report()
 

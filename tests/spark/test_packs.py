@@ -350,6 +350,18 @@ def test_a_file_that_is_back_replaces_the_row_with_its_damage(tmp_path: Path) ->
     assert {f["capture"] for f in files} == {capture_identity(name) for name in names}
 
 
+def test_what_is_added_after_the_listing_is_not_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "talk.pcap", busy(3))
+    for suffix in (".gz", ".zst", ""):
+        names = rotated(path, tmp_path / f"files{suffix}", [60, 120], name=f"part-{{}}.pcap{suffix}")
+        packs = planned_packs(names, ALL)
+        wanted = compared(local(names))
+        more = Path(names[1]).read_bytes()
+        with Path(names[1]).open("ab") as file:
+            file.write(more)
+        assert_same(join(packs, split_size=ALL), wanted)
+
+
 def test_what_is_strict(tmp_path: Path) -> None:
     names = rotated(write(tmp_path / "talk.pcap", busy(3)), tmp_path / "files", [40, 90])
     listed = find(names)
@@ -386,12 +398,23 @@ def test_packs_in_an_object_store(tmp_path: Path) -> None:
     assert captures > {capture_identity(name) for name in names}
 
 
-def test_a_file_that_goes_between_the_passes_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_changes_between_the_passes_is_an_error(tmp_path: Path) -> None:
+    """It is gone, begins with another packet (a ring of files is written on), or has more or fewer packets."""
     path = write(tmp_path / "talk.pcap", busy(3))
-    names = rotated(path, tmp_path / "files", packets_at_random(path, 6, 3))
-    packs = planned_packs(names, ALL)
-    with pytest.raises(FileNotFoundError, match=r"part-002\.pcap"):
-        join(packs, split_size=ALL, tamper=lambda surveys: Path(names[2]).unlink())
+    names = rotated(path, tmp_path / "files", packets_at_random(path, 6, 3), name="part-{}.pcap.gz")
+    changed = Path(names[2])
+    data = read_bytes(changed)
+    records = PcapRecords(data)
+    n = len(records)
+    for packs in (planned_packs(names, ALL), planned_packs(names, 0)):
+        with pytest.raises(FileNotFoundError, match=r"part-2\.pcap\.gz"):
+            join(packs, split_size=ALL, tamper=lambda surveys: changed.unlink())
+        for other in (records.slice(1, n), records.slice(0, n - 1), data + records.record(n - 1), b""):
+            write_capture(changed, data)
+            with pytest.raises(OSError, match=r"part-2\.pcap\.gz: the capture changed while it was read"):
+                join(packs, split_size=ALL, tamper=lambda surveys, other=other: write_capture(changed, other))
+        write_capture(changed, data)
+        check(packs, split_size=ALL)
 
 
 # ---------------------------------------------------------------- ledgers

@@ -15,10 +15,12 @@ from .survey import cut_flows
 @dataclass(frozen=True, slots=True)
 class LocatedSplit:
     """`pack`: one part of a file, or whole files that are read one after the other. `exact`: the byte at which the
-    first record of a part begins; None if the reader has to search for it."""
+    first record of a part begins; None if the reader has to search for it. `seen`: of each file, the time of the first
+    packet and how many it has, once they are known."""
 
     pack: Pack
     exact: int | None = None
+    seen: tuple[tuple[int | None, int], ...] = ()
 
     @property
     def only(self) -> Split | None:
@@ -36,8 +38,9 @@ class LocatedSplit:
         return sum(split.length for split in self.pack)
 
     def open(self, bases: Sequence[int] | None = None) -> PackReader:
-        """A reader of the packets. `bases`: packets of the whole input before each file, once they are known."""
-        return PackReader(self.pack, self.exact, bases)
+        """A reader of the packets. `bases`: packets of the whole input before each file, once they are known; it raises
+        OSError if a file is not what was seen."""
+        return PackReader(self.pack, self.exact, bases, self.seen)
 
     def cut(self, heads: Mapping[bytes, int], bases: Sequence[int]) -> dict[bytes, Seam]:
         """The packets of some flows up to their heads. Both are numbered over the whole input."""

@@ -40,6 +40,9 @@ class Surveys:
                 self.surveys[split] = found
             again = self._corrected()
         self._leave_out_void()
+        for i, found in enumerate(self.surveys):
+            seen = tuple((read.head_time, read.report.packets) for read in found.files)
+            self.places[i] = replace(self.places[i], seen=seen)
 
     @property
     def first(self) -> int | None:
