@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from .storage import read_range, size_of
+from .storage import read_ranges, size_of
 
 #: Bytes of the head, and of the tail, that count.
 SAMPLE = 64 << 10
@@ -25,8 +25,8 @@ def capture_identity(path: str, size: int | None = None) -> int:
     """
     if size is None:
         size = size_of(path)
-    head = read_range(path, 0, min(size, SAMPLE))
-    tail = read_range(path, max(size - SAMPLE, SAMPLE), min(size - SAMPLE, SAMPLE)) if size > SAMPLE else b""
+    begin = max(size - SAMPLE, SAMPLE)  # of the tail
+    head, tail = read_ranges(path, [(0, min(size, SAMPLE)), (begin, max(size - begin, 0))])
     return identity_of_bytes(size, head, tail)
 
 

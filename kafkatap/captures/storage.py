@@ -85,17 +85,27 @@ def open_input(path: str) -> InputFile:
 
 def read_range(path: str, start: int, count: int) -> bytes:
     """Up to `count` bytes of one file from `start` on; fewer at the file's end."""
+    [data] = read_ranges(path, [(start, count)])
+    return data
+
+
+def read_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Several ranges of one file: (start, count) of each."""
     file = open_input(path)
     try:
-        file.seek(start)
-        parts = bytearray(count)
-        view = memoryview(parts)
-        done = 0
-        while done < count and (got := file.readinto(view[done:])):
-            done += got
+        return [_range(file, start, count) for start, count in ranges]
     finally:
         file.close()
-    return bytes(parts[:done])
+
+
+def _range(file: InputFile, start: int, count: int) -> bytes:
+    file.seek(start)
+    data = bytearray(count)
+    view = memoryview(data)
+    done = 0
+    while done < count and (got := file.readinto(view[done:])):
+        done += got
+    return bytes(view[:done])
 
 
 def size_of(path: str) -> int:

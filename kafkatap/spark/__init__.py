@@ -13,8 +13,9 @@ Rooms, each of which imports only those above it:
 cluster/   sessions, Java, executors; `checked`, `explain`, `interruptible`
 splits/    one split: survey, plan, decode, prove; no Spark in it
 output/    the rows of a split; tables and reports as files, published all at once
-./         tasks (what executors run), captures (the driver), job and stream (`kafkatap spark`), frames (the functions
-           above), source and arrivals (data sources), pack (an archive for executors),
+./         tasks (what executors run), captures (the driver), job and stream (`kafkatap spark`), stream_batch and
+           stream_state (one batch, and what it leaves), frames (the functions above), source and arrivals (data
+           sources), arrival_log (which captures were read), pack (an archive for executors),
            class_archive (Spark's classes, kept ready)
 """
 

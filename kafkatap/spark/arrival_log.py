@@ -1,7 +1,7 @@
 """`ArrivalLog`: which captures the batches of a stream read, kept in the stream's checkpoint.
 
 A batch is planned before it is read: `plans/000000012.json` lists its captures. Plans of finished batches are folded
-into arrays, 48 bytes for each capture, in files `read/FIRST-LAST.npy` whose sizes grow geometrically. So an offset of
+into arrays, 56 bytes for each capture, in files `read/FIRST-LAST.npy` whose sizes grow geometrically. So an offset of
 the stream is a number, and no file is rewritten for each batch. `gone/000000012.json` lists captures of a batch that
 were not there any more when it was read: they are not known, and may come again.
 """
@@ -26,14 +26,15 @@ _KEPT = 2
 #: Plans that are folded at once.
 _FOLDED = 32
 #: One capture that was read: hashes of its path and of its `stamp`, its identity, its size, a hash of its first bytes.
-_COLUMNS = ("path", "stamp", "capture", "size", "head", "batch")
+_COLUMNS = ("path", "stamp", "capture", "size", "head", "grown", "batch")
 _ROW = np.dtype([(n, "u8" if n in ("path", "stamp", "head") else "i8") for n in _COLUMNS])
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """A capture to read. `size` and `modified` (ns since the epoch) as listed; `capture`: its identity; `first`: the
-    time of its first packet, or of its last change if it has none; `head`: `head_hash` of its first bytes."""
+    time of its first packet, or of its last change if it has none; `head`: `head_hash` of its first bytes. `grown`: it
+    was read before it had all its bytes, and is not read again."""
 
     path: str
     size: int
@@ -41,6 +42,7 @@ class Arrival:
     capture: int
     first: int
     head: int
+    grown: bool = False
 
 
 class ArrivalLog:
@@ -115,10 +117,10 @@ class ArrivalLog:
         """Whether a capture of this identity was read."""
         return self._find("capture", capture) is not None
 
-    def earlier(self, path: str) -> tuple[int, int] | None:
-        """(size, head) of the capture that was last read by this path."""
+    def earlier(self, path: str) -> tuple[int, int, bool] | None:
+        """(size, head, grown) of the capture that was last read by this path."""
         row = self._find("path", _hash(path))
-        return None if row is None else (int(row["size"]), int(row["head"]))
+        return None if row is None else (int(row["size"]), int(row["head"]), bool(row["grown"]))
 
     def captures(self) -> Array:
         """The identities of all captures that were read or gone: int64, sorted."""
@@ -173,10 +175,10 @@ def _hash(text: str) -> int:
 
 
 def _rows(batch: int, entries: Iterable[dict[str, Any]]) -> Array:
-    rows = [
-        (_hash(e["path"]), stamp(e["path"], e["size"], e["modified"]), e["capture"], e["size"], e["head"], batch)
-        for e in entries
-    ]
+    rows = []
+    for e in entries:
+        keys = _hash(e["path"]), stamp(e["path"], e["size"], e["modified"])
+        rows.append((*keys, e["capture"], e["size"], e["head"], e["grown"], batch))
     return np.array(rows, _ROW)
 
 

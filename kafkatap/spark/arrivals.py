@@ -1,8 +1,8 @@
 """The data source "pcap-arrivals": one row for each batch of captures that are complete, as a stream.
 
 An offset is the number of batches so far. The captures of a batch are in the `ArrivalLog` of the checkpoint, which also
-knows what was read: a capture is known by its identity, so one that was renamed or copied is not read again. Bytes that
-are added to a capture after it was read are ignored. Another capture of the same name is read.
+has what was read, by identity, so a capture that was renamed or copied is not read again. Bytes that are added to a
+capture after it was read are not read, but reported. Another capture of the same name is read.
 
 Captures are read in order of their first packets. They are held back for `lateness` after their last change; then they
 are read together with those that began before them.
@@ -117,7 +117,7 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
     files: int | None = None
     size: int = BATCH_SIZE
     _log: ArrivalLog | None = None
-    _seen: dict[int, Arrival | None] = field(default_factory=dict)  # by `stamp`: unknown files; None: grown or gone
+    _seen: dict[int, Arrival | None] = field(default_factory=dict)  # by `stamp`: new files; None: nothing to do
     _waiting: list[Arrival] | None = None  # with availableNow: what had arrived when the query started
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -181,7 +181,7 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ripe(new_ones, self.lateness, now)
 
     def _look_into(self, file: File) -> Arrival | None:
-        """A file whose name, size or time are new. None if a capture has grown after it was read, or is gone."""
+        """A file whose name, size or time are new. None if it is gone, or is known to have grown after it was read."""
         try:
             head = read_range(file.path, 0, _HEAD)
             capture = capture_identity(file.path, file.size)
@@ -190,12 +190,14 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         except OSError:  # the batch reports why
             return Arrival(file.path, file.size, file.modified, missing_identity(file.path), file.modified, 0)
-        earlier = self.log.earlier(file.path)
-        if earlier is not None and earlier[0] <= file.size and earlier[1] == head_hash(head[: earlier[0]]):
+        size, known_head, grown = self.log.earlier(file.path) or (0, 0, False)
+        is_same = 0 < size <= file.size and known_head == head_hash(head[:size])
+        if is_same and grown:
             return None
         return Arrival(
-            file.path, file.size, file.modified, capture, file.modified if first is None else first, head_hash(head)
-        )
+            file.path, file.size, file.modified, capture, file.modified if first is None else first, head_hash(head),
+            is_same and size < file.size,
+        )  # fmt: skip
 
 
 def _first_time(path: str) -> int | None:

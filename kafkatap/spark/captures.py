@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kafkatap.reports.batch import Context, FileInfo
+from kafkatap.reports.counting.count_rows import COLUMNS
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 
 from ..analysis import UnreadableCaptureError
@@ -24,6 +25,7 @@ from . import tasks
 from .cluster.cores import cores_of
 from .cluster.executors import checked, setup_error
 from .output.merged_connections import merged_rows
+from .output.packed_rows import unpacked
 from .output.split_tables import SplitResult
 from .output.summing import report_of, sum_rows
 from .output.writing import CaptureIndex, TableWriter
@@ -285,7 +287,9 @@ class ProvedPlan:
 
     def counts(self) -> pa.Table:
         """The sums of the rows of counts of all splits (`reports.counting.count_rows`)."""
-        return sum_rows(result.counts for result in self.results.values() if result.counts is not None)
+        schema = arrow_schema(COLUMNS)
+        counts = (result.counts for result in self.results.values())
+        return sum_rows(unpacked(rows, schema) for rows in counts if rows is not None)
 
     def shared_connections(self) -> pa.Table:
         """The connections that several splits share, each as one row."""

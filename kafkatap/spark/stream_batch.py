@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from .cluster.shared_folders import SharedFolders
 
+GROWN = "bytes were added to it after it was read, and these are not read"
 LATE = "it came after later packets of its connections had been read, so it was decoded on its own"
 
 
@@ -78,6 +79,8 @@ def read_batch(
             listed=[File(a.path, a.size, a.modified) for a in some], folders=folders,
         )  # fmt: skip
 
+    grown = [a for a in arrivals if a.grown]
+    arrivals = [a for a in arrivals if not a.grown]
     read = captures(arrivals, before, keep_open)
     late = late_captures(read.surveys, before)
     if late:
@@ -89,6 +92,7 @@ def read_batch(
         batch = _with_late(batch, _decoded(too_late, replace(publication, run=f"{publication.run}-late")))
     identities = {a.path: a.capture for a in arrivals}  # also of captures that are gone
     files = [replace(info, capture=identities[info.path]) for info in batch.files]
+    files += [FileInfo(a.path, "", 1, 0, 0, damage=GROWN, capture=a.capture) for a in grown]
     written = [*publication.write("files", files_rows(files)), *publication.write("ledger", ledger_rows(batch.ledgers))]
     return replace(batch, files=files, written=batch.written + written)
 

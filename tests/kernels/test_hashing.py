@@ -44,6 +44,47 @@ def test_neighbouring_words_spread(seed: int) -> None:
         assert most_in_a_bucket(hashes, 8_192) <= 14, shift
 
 
+def key_of(*words: int) -> int:
+    key = hashing.start_key(np.int64(words[0]))
+    for word in words[1:]:
+        key = hashing.add_to_key(key, np.int64(word))
+    return int(hashing.finish_key(key))
+
+
+def test_keys_are_64_bit_arithmetic_without_overflow() -> None:
+    """Of numpy's integers, which warn of an overflow, as of Python's."""
+
+    def fold(number: int) -> int:
+        product = number * 0xD6E8FEB86659FD93 % 2**64
+        return product ^ (product >> 32)
+
+    edges = [0, 1, -1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, -(2**63), -(2**32), 0x7FFFFFFF_FFFFFFFF]
+    for one in edges:
+        for other in edges:
+            wanted = fold(fold(fold(fold(one % 2**64) ^ other % 2**64))) % 2**63
+            assert key_of(one, other) == wanted
+
+
+def test_each_bit_of_a_word_changes_half_of_a_key() -> None:
+    for place in range(3):
+        for bit in range(64):
+            changed = 0
+            for n in range(40):
+                words = [n * 0x9E3779B97F4A7C15 % 2**63, n, 1_795_233_600_000_000_000 + 1_000 * n]
+                other = list(words)
+                other[place] = (words[place] ^ 1 << bit) - (2**64 if (words[place] ^ 1 << bit) >= 2**63 else 0)
+                changed += (key_of(*words) ^ key_of(*other)).bit_count()
+            assert 27 < changed / 40 < 36, (place, bit)
+
+
+def test_keys_of_regular_words_are_distinct() -> None:
+    """Packets a microsecond apart, requests of the same length."""
+    keys = {key_of(7, 1_795_233_600_000_000_000 + 1_000 * n, 100 * n << 1) for n in range(50_000)}
+    assert len(keys) == 50_000
+    assert all(0 <= key < 2**63 for key in keys)
+    assert most_in_a_bucket([key % 2**40 for key in list(keys)[:4_000]], 8_192) <= 14
+
+
 def test_each_seed_gives_hashes_of_its_own() -> None:
     key = [int(hash_flow(Ends(0, CLIENT, 0, BROKER, 40_000, 9_092), hashing.new_seed())) for _ in range(50)]
     assert len(set(key)) > 45

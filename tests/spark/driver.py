@@ -68,9 +68,11 @@ def _is_below(pid: int, above: int, parents: dict[int, int]) -> bool:
     return False
 
 
-def run_and_kill(spark: Any, capture: str, out: str) -> list[int]:
-    """Run a job, and kill an executor as soon as the first rows are written; the process that was killed."""
+def run_and_kill(spark: Any, capture: str, out: str) -> dict[str, Any]:
+    """Run a job, and kill an executor as soon as the first rows are written; the process that was killed, and what the
+    job told meanwhile."""
     killed: list[int] = []
+    told: list[tuple[Any, ...]] = []
 
     def kill() -> None:
         while not any(Path(out).glob("exchanges/date=*/*.parquet")):
@@ -81,8 +83,8 @@ def run_and_kill(spark: Any, capture: str, out: str) -> list[int]:
             killed.append(pids[0])
 
     threading.Thread(target=kill, daemon=True).start()
-    run_job(spark, capture, out, split_size=40_000)
-    return killed
+    result = run_job(spark, capture, out, split_size=40_000, watch=lambda *progress: told.append(progress))
+    return {"killed": killed, "progress": told, "to_driver": result.bytes_to_driver}
 
 
 def main(capture: str, out: str | None = None, **session: Any) -> dict[str, Any]:
@@ -96,7 +98,7 @@ def main(capture: str, out: str | None = None, **session: Any) -> dict[str, Any]
         one = spark.createDataFrame([(os.path.abspath(capture),)], "path string").mapInArrow(where(), schema)
         (row,) = one.collect()
         result = {"count": count, **row.asDict()}
-        return result if out is None else {**result, "killed": run_and_kill(spark, capture, out)}
+        return result if out is None else result | run_and_kill(spark, capture, out)
     except SetupError as error:
         return {"refused": str(error)}
     finally:

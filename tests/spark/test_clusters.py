@@ -146,6 +146,7 @@ def test_relative_paths_on_a_standalone_master(
     assert read_table(str(tmp_path / "out"), "exchanges").num_rows == exchanges
     paths = read_table(str(tmp_path / "out"), "files").column("path").to_pylist()
     assert paths == [str(tmp_path / "in" / CAPTURE)]
+    check_progress(answer)
 
 
 def test_connect_with_an_archive(
@@ -155,8 +156,19 @@ def test_connect_with_an_archive(
     answer = drive(site, samples / CAPTURE, tmp_path, master=connect)
     assert answer["refused"].startswith("The executors' Python on ")
     assert " has no kafkatap. Install it for " in answer["refused"]
-    answer = drive(site, samples / CAPTURE, tmp_path, master=connect, archive=str(archive))
+    out = str(tmp_path / "out")
+    answer = drive(site, samples / CAPTURE, tmp_path, master=connect, archive=str(archive), out=out)
     check_shipped(answer, exchanges, bare)
+    assert read_table(out, "exchanges").num_rows == exchanges
+    check_progress(answer)
+
+
+def check_progress(answer: dict[str, Any]) -> None:
+    """The stages in order, each to its end, and what came to the driver."""
+    begun = [stage for stage, done, *_ in answer["progress"] if done == 0]
+    ended = [stage for stage, done, total, *_ in answer["progress"] if done == total]
+    assert list(dict.fromkeys(begun)) == list(dict.fromkeys(ended)) == ["survey", "decode", "publish"]
+    assert answer["to_driver"] > 1_000
 
 
 def test_connect_where_the_package_is_installed_for_another_python(

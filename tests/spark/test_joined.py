@@ -86,6 +86,17 @@ def test_a_response_over_several_splits(tmp_path: Path) -> None:
     assert [list(task.follows) for task in joined.plans[0].tasks] == [[1, 2, 3, 4], [], [], [], []]
 
 
+@pytest.mark.parametrize("clock_ns", [1_000_000, 1_000_000_000_000])
+def test_clocks_that_stand_still(tmp_path: Path, clock_ns: int) -> None:
+    """Many frames begin at the same time, in every split; their keys differ, and are those of the local engine."""
+    segments = [replace(s, time_ns=s.time_ns // clock_ns * clock_ns) for s in pipelined(120)]
+    path = write(tmp_path / "coarse.pcap", segments)
+    for seed in range(3):
+        joined = check(cut_at_packets(path, packets_at_random(path, 6, seed)), records=True)
+        times = joined.tables["exchanges"]["request_first"]
+        assert len(times.unique()) < len(times) / 2
+
+
 @pytest.mark.parametrize("snap_length", [60, 100, 200])
 def test_packets_cut_short(tmp_path: Path, snap_length: int) -> None:
     path = write(tmp_path / "short.pcap", merge(pipelined(), busy(3)), snap_length)

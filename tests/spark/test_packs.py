@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from kafkatap.analysis import UnreadableCaptureError
 from kafkatap.captures.identity import capture_identity, missing_identity
 from kafkatap.captures.packs import LARGEST, SMALLEST, TimedFile, choose_split_size, pack_splits, repack
 from kafkatap.captures.splits import Split, plan_splits
 from kafkatap.captures.storage import find, system_of
-from kafkatap.spark.captures import Captures
+from kafkatap.spark.captures import Captures, DamagedCaptureError
 from kafkatap.spark.job import _published
 from kafkatap.spark.job_result import ignore
 from kafkatap.spark.output.delta import read_table
@@ -347,6 +348,18 @@ def test_a_file_that_is_back_replaces_the_row_with_its_damage(tmp_path: Path) ->
     assert damage == [1, 0]
     assert not any(f["damage"] for f in files)
     assert {f["capture"] for f in files} == {capture_identity(name) for name in names}
+
+
+def test_what_is_strict(tmp_path: Path) -> None:
+    names = rotated(write(tmp_path / "talk.pcap", busy(3)), tmp_path / "files", [40, 90])
+    listed = find(names)
+    for name in names[:2]:
+        Path(name).unlink()
+    with pytest.raises(DamagedCaptureError, match=r"part-000\.pcap: cannot be opened"):
+        Captures(None, [], listed=listed, strict=True).places  # noqa: B018
+    Path(names[2]).unlink()
+    with pytest.raises(UnreadableCaptureError, match=r"part-002\.pcap: cannot be opened"):
+        Captures(None, [], listed=listed).places  # noqa: B018
 
 
 def test_packs_in_an_object_store(tmp_path: Path) -> None:

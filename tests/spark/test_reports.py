@@ -24,6 +24,7 @@ from kafkatap.reports.sections.latency import BY
 from kafkatap.reports.tables import connections_table, files_table, ledger_table
 from kafkatap.run import Run
 from kafkatap.spark.output import summing
+from kafkatap.spark.output.packed_rows import packed, unpacked
 from kafkatap.spark.output.summing import context_of_tables
 from tests.reports.rows import connection, context, counted, exchange
 
@@ -134,6 +135,9 @@ def test_rows_of_several_runs_add_up(samples: Path, name: str, monkeypatch: pyte
     run = local(samples / name)
     summed = summing.sum_rows(run.parts)
     assert len(summed) == len(rows_of_counts(run.counts, run.context)) < sum(map(len, run.parts))
+    sent = [packed(part) for part in run.parts]
+    assert [unpacked(rows, part.schema) for rows, part in zip(sent, run.parts, strict=True)] == run.parts
+    assert sum(map(len, sent)) < sum(part.nbytes for part in run.parts) / 5
     monkeypatch.setattr(summing, "_GATHER", 100)  # adds up in many steps
     assert _sorted(summing.sum_rows(run.parts)) == _sorted(summed)
     for by in ("api", "topic"):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from kafkatap.spark.output.late_names import NameTopics
 from kafkatap.spark.output.summing import sum_rows
 from kafkatap.spark.splits.task_rows import ReadOptions
 from kafkatap.spark.stream import StreamOptions, advance, finish_stream, run_stream, start_stream
-from kafkatap.spark.stream_batch import LATE
+from kafkatap.spark.stream_batch import GROWN, LATE
 from kafkatap.spark.stream_state import StateFolder
 from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate, unnumbered
 from tests.support.captures import PcapRecords, read_bytes
@@ -292,6 +293,18 @@ def _later(record: bytes, us: int) -> bytes:
     seconds, fraction = (int.from_bytes(record[at : at + 4], "little") for at in (0, 4))
     seconds, fraction = divmod(seconds * 1_000_000 + fraction + us, 1_000_000)
     return seconds.to_bytes(4, "little") + fraction.to_bytes(4, "little") + record[8:]
+
+
+def test_a_capture_that_has_grown(arrived: list[str], tmp_path: Path) -> None:
+    """Its rows stay as they are, and the damage is in the table `files`."""
+    stream = Stream(_options(tmp_path))
+    stream.read(arrived[:2])
+    grown = Arrival(arrived[1], 10**6, 7, 78, 7, 0, grown=True)
+    assert stream.read([grown, arrived[2]]).damage == [f"{arrived[1]}: {GROWN}"]
+    assert stream.read([replace(grown, path=arrived[2], capture=79)]).damage == [f"{arrived[2]}: {GROWN}"]
+    finish_stream(None, stream.options)
+    found, wanted = published(stream.options.out), _wanted(arrived[:3])
+    assert not differences(compared(unnumbered(found)), compared(unnumbered(wanted)))
 
 
 def test_a_capture_that_is_gone(arrived: list[str], tmp_path: Path) -> None:

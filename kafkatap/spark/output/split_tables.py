@@ -27,6 +27,7 @@ from ..splits.checkpoint import OpenFlow
 from ..splits.decode import Outcome, SplitRun
 from ..splits.open_flows import open_flows
 from ..splits.task_rows import ReadOptions
+from .packed_rows import packed
 from .writing import CaptureIndex, TableWriter, Written, with_capture
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class SplitResult:
     """The result of decoding a split.
 
     `first`, `last`: times of its own packets. `written`: its files. `connections`: rows of its connections, and
-    `shared`: rows of those that other splits share. `counts`: rows of counts (`reports.counting.count_rows`).
+    `shared`: rows of those that other splits share. `counts`: rows of counts, `packed`.
     `open_flows`: the flows that stay open at its end. `followed`: bytes of packets of later splits that it read.
     """
 
@@ -54,7 +55,7 @@ class SplitResult:
     written: list[Written] = field(default_factory=list)
     connections: pa.Table | None = None
     shared: pa.Table | None = None
-    counts: pa.Table | None = None
+    counts: bytes | None = None
     open_flows: dict[bytes, OpenFlow] = field(default_factory=dict)
     followed: int = 0
     unnamed: set[bytes] = field(default_factory=set)
@@ -102,7 +103,7 @@ class SplitTables:
                     table = result.connections
                 files.write(name, table)
         result.written, result.unnamed = files.written, self._unnamed
-        result.counts = rows_of_counts(counts, run.engine)
+        result.counts = packed(rows_of_counts(counts, run.engine))
         result.open_flows = _open_flows(run)
         return self._filled(result, run)
 
@@ -112,7 +113,7 @@ class SplitTables:
         for batch in self._selected(run, reader):
             counts.add(batch)
         result = self._with_connections(run)
-        result.counts = rows_of_counts(counts, run.engine)
+        result.counts = packed(rows_of_counts(counts, run.engine))
         return result
 
     def prove(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
