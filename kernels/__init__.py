@@ -7,6 +7,7 @@ build         the child process that fills the store
 ship          compiles the kernels that a copy of the package brings along
 numba_bridge  the numba internals that `build` and the numba mode use
 readers       big-endian and little-endian reads
+writers       writes of values that are to be digested
 hashing       keyed hashes
 hints         hints to the processor
 arrays        arrays that grow, and arrays that use memory only where they are written

@@ -63,6 +63,14 @@ def test_show_is_timed_beside_report(samples: Path) -> None:
     assert {"report", "show, until the first line", "show, all lines", "records to Parquet"} <= set(names)
 
 
+def test_the_cost_of_the_plan_is_measured() -> None:
+    command = [sys.executable, "benchmarks/plan_cost.py", "--flow-splits", "1000", "--flows", "20"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.splitlines()[-1].startswith("| 990 | 45 |")
+
+
 def test_seams_are_measured_and_simulated(capture: Path) -> None:
     command = [sys.executable, "benchmarks/seam_volume.py", str(capture), "--sizes", "64k", "1g"]
     done = subprocess.run(

@@ -1,15 +1,18 @@
 """One split of a capture: survey, plan, decode and prove. Nothing here knows Spark.
 
-survey             first pass: the head of each flow, and the packets before it (its seam)
+survey             first pass: the flows of a split and their heads
 surveys            the surveys of all splits, repeated until they fit together
-plan               which split decodes which packets of each flow
+plan               which split decodes which packets of each flow, and what its task has to know
+chains             the splits of each flow in order: the part of the plan that works on all flows
+flow_rows          flows, histories and states as rows of arrays
 decode             second pass: the rows of a split, and the claims and arrivals that prove them
 split_engine       the engine over the packets of a split
 flow_state         the state of a flow's connection: a digest to compare, and a history to resume with
+seam_reader        reads the packets that one split decodes from itself and from later splits
 proof              run a plan and correct it until all claims hold
 open_flows         the flows that are open at the end of a split
 checkpoint         what the batches of a stream leave to the next one
-seams              packets that one split sends to another
+seams              packets of flows, cut out of a split
 located_split      a split and where it begins
 task_rows          the rows that splits exchange through Spark
 """
