@@ -6,11 +6,13 @@ import sys
 from contextlib import suppress
 
 from .captures.pipes import STANDARD_INPUT
+from .captures.storage import without_credentials
 
 
 def complain(text: str) -> None:
-    """Print one line on standard error. Control characters (of file names and captures) are escaped."""
-    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    """Print one line on standard error. Control characters (of file names and captures) are escaped, and passwords in
+    URIs are left out."""
+    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in without_credentials(text))
     with suppress(OSError):  # standard error is closed
         print(f"kafkatap: {shown}", file=sys.stderr)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap.captures.capture_reader import CaptureReader
-from kafkatap.captures.storage import absolute, expand, find, is_uri, open_input, size_of
+from kafkatap.captures.storage import absolute, expand, find, is_uri, open_input, size_of, without_credentials
 from tests.support.captures import Packet, pcap_bytes, write_capture
 
 FILES = (
@@ -75,7 +75,7 @@ def test_a_pattern_that_matches_nothing_is_named(folder: Path, scheme: str) -> N
 
 def test_an_empty_folder_matches_nothing(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
-    with pytest.raises(FileNotFoundError, match="no folder with captures"):
+    with pytest.raises(FileNotFoundError, match="the folder has no captures"):
         expand(str(tmp_path))
 
 
@@ -134,3 +134,16 @@ def test_local_paths_need_no_pyarrow(tmp_path: Path) -> None:
     code = f"{imports}; expand({str(tmp_path)!r}); print('pyarrow' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert answer.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://key:secret@bucket/x.pcap?region=eu", "s3://bucket/x.pcap?region=eu"),
+        ("s3://bucket/a@b.pcap", "s3://bucket/a@b.pcap"),
+        ("/data/x@y.pcap: no", "/data/x@y.pcap: no"),
+        ("cannot read hdfs://user@host:9000/x and s3a://k:s@b/y", "cannot read hdfs://host:9000/x and s3a://b/y"),
+    ],
+)
+def test_credentials_are_not_shown(text: str, shown: str) -> None:
+    assert without_credentials(text) == shown

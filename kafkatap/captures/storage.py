@@ -18,6 +18,7 @@ from typing import Any, Protocol
 #: Files of a folder with these suffixes are no captures.
 _OTHER_SUFFIXES = (".txt", ".tsv", ".csv", ".json", ".md", ".log", ".html", ".parquet", ".sh", ".py", ".tmp", ".part")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/?]*)/?(.*)", re.DOTALL)
+_CREDENTIALS = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]+://)[^/@\s]+@")
 _OPTIONS = re.compile(r"\?(?=\w+=)")
 _WILD = re.compile(r"[*?[]")
 #: Hadoop's names of stores, and pyarrow's names of the same stores.
@@ -46,6 +47,11 @@ def is_uri(path: str) -> bool:
     return _URI.match(path) is not None
 
 
+def without_credentials(text: str) -> str:
+    """A path, or a text with paths, without user names and passwords in URIs."""
+    return _CREDENTIALS.sub(r"\1", text)
+
+
 def absolute(path: str) -> str:
     """A path or pattern that names the same files in any process of this machine. URIs stay as they are."""
     return path if is_uri(path) else os.path.abspath(path)
@@ -68,7 +74,11 @@ def find(patterns: str | Sequence[str]) -> list[File]:
         files = list(_Store(pattern).files() if is_uri(pattern) else _local(pattern))
         if not files:
             wild = _WILD.search(_key(pattern) if is_uri(pattern) else pattern)
-            what = "no file matches" if wild else "there is no such file, and no folder with captures"
+            what = "there is no such file or folder"
+            if wild:
+                what = "no file matches"
+            elif not is_uri(pattern) and os.path.isdir(pattern):
+                what = "the folder has no captures"
             raise FileNotFoundError(f"{pattern}: {what}")
         found.update(files)
     return sorted(found)

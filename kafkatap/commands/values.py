@@ -69,6 +69,14 @@ def parse_size(text: str) -> int:
     return size
 
 
+def parse_split_size(text: str) -> int:
+    """As `parse_size`, or 0."""
+    try:
+        return 0 if text.strip() == "0" else parse_size(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size (such as 64m, 512k, 1g, or 0)") from None
+
+
 def parse_frame_size(text: str) -> int:
     """A size of at least 64 KiB, because that much of every message is decoded."""
     size = parse_size(text)

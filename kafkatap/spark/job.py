@@ -77,9 +77,12 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
         written, names, replaced_captures(context.files),
         watch=lambda done, total: watch("publish", done, total),
     )  # fmt: skip
-    write_report(publication.out, report)
+    damage = [f"{info.path}: {info.damage}" for info in context.files if info.damage]
+    try:
+        write_report(publication.out, report)
+    except OSError as error:
+        damage.append(f"the tables are complete, but not the report beside them: {error}")
     return JobResult(
-        published.rows, 2 * read.bytes_read, 0, published.files,
-        [f"{info.path}: {info.damage}" for info in context.files if info.damage], report, proved.notes,
+        published.rows, 2 * read.bytes_read, 0, published.files, damage, report, proved.notes,
         has_kafka(context.ledger), read.bytes_received, proved.rounds,
     )  # fmt: skip

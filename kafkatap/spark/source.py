@@ -53,6 +53,7 @@ _SELECTING = {
     ("records", "topic"): "topics",
 }
 _WILDCARDS = "*?[\\"
+_OPTIONS = ("table", "filter", "splitsize", "ports", "path", "paths")
 
 
 def register(spark: SparkSession) -> None:
@@ -102,6 +103,9 @@ class CapturesReader(DataSourceReader):
     """`options` as `option(...)` sets them; ValueError for wrong ones."""
 
     def __init__(self, schema: StructType, options: Any) -> None:
+        unknown = sorted(name for name in options if name.lower() not in _OPTIONS)
+        if unknown:
+            raise ValueError(f"there is no option {unknown[0]!r}; there are table, filter, splitSize and ports")
         self._columns = schema.names
         self._table = table_of(options)
         if not options.get("paths") and not options.get("path"):

@@ -116,7 +116,7 @@ def test_help_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["missing.pcap"], "missing.pcap: there is no such file, and no folder with captures"),
+        (["missing.pcap"], "missing.pcap: there is no such file or folder"),
         (["*.pcap"], "*.pcap: no file matches"),
         (["-"], "standard input (-) cannot be split into tasks (save it to a file first)"),
         ([str(SAMPLE), "--definitions", "nowhere"], "nowhere: no such file or directory"),
@@ -346,7 +346,7 @@ def test_the_summary() -> None:
     ]
     corrected = replace(result, bytes_shuffled=0, rounds=3)
     assert summary(corrected, "tables")[0] == (
-        "read 321 MiB, shuffled 0 B, 4.0 KiB of results to the driver, 3 rounds of decoding"
+        "read 321 MiB in two passes, shuffled 0 B, 4.0 KiB of results to the driver, 3 rounds of decoding"
     )
 
 

@@ -47,7 +47,7 @@ def test_a_job_ends_and_the_session_goes_on(
     threading.Thread(target=interrupt, daemon=True).start()
     before, at = signal.getsignal(number), time.monotonic()
     with pytest.raises(raised) as ended:
-        interruptible(spark, work)
+        interruptible(lambda: spark, work)
     assert ended.type is raised
     assert time.monotonic() - at < 250
     assert signal.getsignal(number) is before
@@ -62,7 +62,7 @@ def test_what_was_done_all_the_same_counts(spark: SparkSession) -> None:
         main.wait(1)  # what cannot be cancelled: the last files are moved
         return "published"
 
-    assert interruptible(spark, work) == "published"
+    assert interruptible(lambda: spark, work) == "published"
 
 
 def test_errors_come_through(spark: SparkSession) -> None:
@@ -70,7 +70,7 @@ def test_errors_come_through(spark: SparkSession) -> None:
         raise FileNotFoundError("x")
 
     with pytest.raises(FileNotFoundError, match="x"):
-        interruptible(spark, work)
+        interruptible(lambda: spark, work)
 
 
 def test_sigterm_leaves_no_files_and_no_processes(java: None, samples: Path, tmp_path: Path) -> None:

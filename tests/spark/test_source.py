@@ -111,6 +111,7 @@ def test_several_captures(session: SparkSession, samples: Path) -> None:
         ({"table": "packets"}, "there is no table 'packets'"),
         ({"splitSize": "much"}, "a size is a number of bytes, or as 64m, not 'much'"),
         ({"filter": "latency >"}, "latency"),
+        ({"tabel": "results"}, "there is no option 'tabel'; there are table, filter, splitSize and ports"),
     ],
 )
 def test_wrong_options(session: SparkSession, capture: Path, options: dict[str, str], message: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..shared_options import BREAKDOWNS, BY_HELP, TOP_HELP, add_appearance, add_reading, add_selection, add_verbose
-from ..values import parse_count, parse_duration, parse_setting, parse_size
+from ..values import parse_count, parse_duration, parse_setting, parse_size, parse_split_size
 
 #: The value of --progress: progress as lines. True and False are those of a terminal.
 LINES = "lines"
@@ -29,9 +29,12 @@ examples:
 exit codes:
   0    done
   1    done, but something was damaged or lost, or no Kafka was found
-  2    wrong options, nothing readable, or the job failed: nothing is published
-  130  interrupted (Ctrl-C): nothing is published
-  143  terminated (SIGTERM): nothing is published
+  2    wrong options, nothing readable, or the job failed
+  130  interrupted (Ctrl-C)
+  143  terminated (SIGTERM)
+
+With codes 2, 130 and 143 nothing is published, unless the job was already committing its tables. The next run over the
+same captures completes them.
 """
 
 
@@ -65,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--master", metavar="URL",
                        help="local[*] (all cores of this machine, the default), spark://HOST:PORT, yarn, "
                        "k8s://..., or sc://HOST:PORT for Spark Connect")  # fmt: skip
-    where.add_argument("--split-size", type=parse_size, metavar="SIZE",
+    where.add_argument("--split-size", type=parse_split_size, metavar="SIZE",
                        help="size of the splits: larger captures are cut, smaller ones of a series are read together; "
                        "0 keeps files whole (default: 64m to 1g, about four splits for each core)")  # fmt: skip
     where.add_argument("--archive", metavar="FILE",

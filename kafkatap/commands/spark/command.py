@@ -107,7 +107,9 @@ def _compact(options: argparse.Namespace) -> int:
     from ...spark.output.compaction import compact
 
     for done in compact(options.out):
-        joined = f"{_files(done.before)} joined into {done.after:,}" if done.after < done.before else _files(done.after)
+        joined = f"{_files(done.before)} joined into {done.after:,}"
+        if done.after >= done.before:
+            joined = f"{_files(done.after)}, nothing to join"
         complain(f"{done.table}: {joined}" + (f", {_files(done.deleted)} deleted" if done.deleted else ""))
     return DONE
 
@@ -122,16 +124,26 @@ def _run(options: argparse.Namespace, definitions: Definitions | None, selection
     from ...spark.cluster.session import open_session
 
     running = SparkSession.getActiveSession()
-    session = running or open_session(
-        options.master, config=options.conf or (), archive=options.archive, log=options.log, for_jobs=True
-    )
+    opened: list[SparkSession] = [] if running is None else [running]
     bars = options.progress is True and sys.stderr.isatty()
-    try:
-        with watching(options.progress == LINES, bars) as watch:
-            return interruptible(session, lambda: _job(session, options, definitions, selection, watch))
-    finally:
+
+    def work() -> JobResult:
         if running is None:
-            session.stop()
+            if (options.master or "local").startswith("local"):
+                store.prepare()  # here, where it says so, and not in the first task
+            opened.append(
+                open_session(
+                    options.master, config=options.conf or (), archive=options.archive, log=options.log, for_jobs=True
+                )
+            )
+        with watching(options.progress == LINES, bars) as watch:
+            return _job(opened[0], options, definitions, selection, watch)
+
+    try:
+        return interruptible(lambda: next(iter(opened), None), work)
+    finally:
+        if running is None and opened:
+            opened[0].stop()
 
 
 def _job(
@@ -206,7 +218,7 @@ def summary(result: JobResult, out: str) -> list[str]:
     rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items() if name not in ("files", "ledger"))
     rounds = "" if result.rounds == 1 else f", {result.rounds} rounds of decoding"
     return [
-        f"read {size(result.bytes_read)}, shuffled {size(result.bytes_shuffled)}, "
+        f"read {size(result.bytes_read)} in two passes, shuffled {size(result.bytes_shuffled)}, "
         f"{size(result.bytes_to_driver)} of results to the driver{rounds}",
         f"wrote {rows} to {out} ({result.files_written:,} files)",
     ]

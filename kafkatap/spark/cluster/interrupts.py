@@ -26,9 +26,9 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM ended the job."""
 
 
-def interruptible(session: SparkSession, work: Callable[[], Made]) -> Made:
-    """The result of `work`, or its error. KeyboardInterrupt (Terminated) if Ctrl-C (SIGTERM) ended it before it had a
-    result."""
+def interruptible(session: Callable[[], SparkSession | None], work: Callable[[], Made]) -> Made:
+    """The result of `work`, or its error. `session` returns the session whose jobs are cancelled, once there is one.
+    KeyboardInterrupt (Terminated) if Ctrl-C (SIGTERM) ended the work before it had a result."""
     made: list[Made] = []
     failed: list[BaseException] = []
 
@@ -45,7 +45,7 @@ def interruptible(session: SparkSession, work: Callable[[], Made]) -> Made:
             thread.join()
         except KeyboardInterrupt:
             while thread.is_alive():
-                _cancel(session)
+                _cancel(session())
                 thread.join(CANCELLED_EVERY)
             if not made:
                 raise
@@ -75,7 +75,9 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise Terminated
 
 
-def _cancel(session: SparkSession) -> None:
+def _cancel(session: SparkSession | None) -> None:
+    if session is None:
+        return
     context: Any = getattr(session, "_sc", None)  # Spark Connect has none
     with suppress(Exception):  # Java may have ended: it gets the signals of a process group too
         if context is not None:

@@ -80,14 +80,20 @@ class Folder:
             return bytes(stream.read())
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a small file so that it is complete or absent."""
+        """Write a small file so that it is complete or absent. OSError, with its path, if that fails."""
         first = f"{name}.part" if self._has_folders else name
-        with self.open_output(first) as stream:
-            stream.write(data)
-        if first != name:
-            if not self._replaces:
-                self.delete(name)
-            self.system.move(self.at(first), self.at(name))
+        with naming(f"{self.path}/{name}"):
+            try:
+                with self.open_output(first) as stream:
+                    stream.write(data)
+            except OSError:
+                with suppress(OSError):
+                    self.delete(first)
+                raise
+            if first != name:
+                if not self._replaces:
+                    self.delete(name)
+                self.system.move(self.at(first), self.at(name))
 
     def delete(self, name: str) -> None:
         """Delete a file if it exists."""

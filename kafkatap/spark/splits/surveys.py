@@ -10,6 +10,7 @@ from kafkatap.reports.batch import FileInfo
 
 from ...captures.packs import TimedFile, repack
 from ...captures.split_checks import dropped, misinformed, misplaced, void
+from ...captures.storage import without_credentials
 from .located_split import LocatedSplit
 from .survey import SplitSurvey
 
@@ -136,7 +137,8 @@ def _file_info(reads: Sequence[FileRead], drops: Sequence[dict[int, int]], first
     lasts = [r.last for r in reports if r.last is not None]
     links = dict.fromkeys(link for r in reports for link in r.link_types)
     return FileInfo(
-        reports[0].path, reports[0].kind, first_packet, packets, sum(r.bytes for r in reports), tuple(links),
+        without_credentials(reports[0].path), reports[0].kind, first_packet, packets,
+        sum(r.bytes for r in reports), tuple(links),
         min(firsts, default=None), max(lasts, default=None), reports[0].drops if len(reads) == 1 else dropped(drops),
         next((r.damage for r in reports if r.damage), None), capture=reads[0].capture,
     )  # fmt: skip
