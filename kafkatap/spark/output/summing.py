@@ -56,9 +56,34 @@ def sum_rows(tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def _summed(rows: pa.Table) -> pa.Table:
+    """The sums of rows, grouped by one number for each key: grouping by 21 columns takes three times as long."""
+    import pyarrow as pa
+
+    values = [name for name, _ in ADDED_BY.values()]
+    numbered = pa.table({"key": _keys(rows), "row": np.arange(rows.num_rows), **{name: rows[name] for name in values}})
+    sums = numbered.group_by("key", use_threads=False).aggregate([("row", "min"), *ADDED_BY.values()])
+    found = rows.select(KEYS).take(sums["row_min"])
+    for name, function in ADDED_BY.values():
+        found = found.append_column(name, sums[f"{name}_{function}"])
     schema = arrow_schema(COLUMNS)
-    sums = rows.group_by(list(KEYS), use_threads=False).aggregate(list(ADDED_BY.values()))
-    return sums.rename_columns([*KEYS, *(name for name, _ in ADDED_BY.values())]).select(schema.names).cast(schema)
+    return found.select(schema.names).cast(schema)
+
+
+def _keys(rows: pa.Table) -> Array:
+    """A number for each row, int64: the same for rows of the same key."""
+    keys, count = np.zeros(rows.num_rows, np.int64), 1
+    for name in KEYS:
+        column = rows[name].combine_chunks()
+        if column.null_count == rows.num_rows:
+            continue
+        encoded = column.dictionary_encode()
+        distinct = len(encoded.dictionary) + 1
+        if count * distinct >= 1 << 62:
+            kept, keys = np.unique(keys, return_inverse=True)
+            count = len(kept)
+        numbers = encoded.indices.cast("int64").fill_null(-1).to_numpy()
+        keys, count = keys * distinct + numbers + 1, count * distinct
+    return keys
 
 
 def report_of(
