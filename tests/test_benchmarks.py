@@ -87,14 +87,3 @@ def test_seams_are_measured_and_simulated(capture: Path) -> None:
     ]
     assert len(shares) == 6
     assert all(large < small <= 100 for small, large in shares)
-
-
-def test_spark_is_timed_beside_the_local_engine(capture: Path) -> None:
-    command = [sys.executable, "benchmarks/bench_spark.py", str(capture), "--runs", "1", "--large", "2", "--masters"]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert [line.partition(" | ")[0] for line in done.stdout.splitlines() if line.startswith("| local")] == [
-        "| local engine",
-        "| local engine, one thread",
-    ] * 2
