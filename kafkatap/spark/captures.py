@@ -27,7 +27,7 @@ from .cluster.executors import checked, setup_error
 from .output.merged_connections import merged_rows
 from .output.packed_rows import unpacked
 from .output.split_tables import SplitResult
-from .output.summing import report_of, sum_rows
+from .output.summing import gather_rows, report_of
 from .output.writing import CaptureIndex, TableWriter
 from .splits.checkpoint import Checkpoint
 from .splits.decode import Ledger, sum_ledgers
@@ -286,10 +286,10 @@ class ProvedPlan:
         return {capture: sum_ledgers(ledgers) for capture, ledgers in found.items()}
 
     def counts(self) -> pa.Table:
-        """The sums of the rows of counts of all splits (`reports.counting.count_rows`)."""
+        """Rows of counts that add up to those of all splits (`reports.counting.count_rows`)."""
         schema = arrow_schema(COLUMNS)
         counts = (result.counts for result in self.results.values())
-        return sum_rows(unpacked(rows, schema) for rows in counts if rows is not None)
+        return gather_rows(unpacked(rows, schema) for rows in counts if rows is not None)
 
     def shared_connections(self) -> pa.Table:
         """The connections that several splits share, each as one row."""

@@ -43,16 +43,20 @@ _GATHER = 500_000
 
 def sum_rows(tables: Iterable[pa.Table]) -> pa.Table:
     """The sums of rows of counts: one row for each key, measure and bucket, with the same columns."""
+    return _summed(gather_rows(tables))
+
+
+def gather_rows(tables: Iterable[pa.Table]) -> pa.Table:
+    """Rows of counts that add up to those of all tables: the rows themselves, or sums if there are many."""
     import pyarrow as pa
 
-    schema = arrow_schema(COLUMNS)
-    gathered, count = [schema.empty_table()], 0
+    gathered, count = [arrow_schema(COLUMNS).empty_table()], 0
     for table in tables:
         gathered.append(table)
         count += table.num_rows
         if count > _GATHER:
             gathered, count = [_summed(pa.concat_tables(gathered))], 0
-    return _summed(pa.concat_tables(gathered))
+    return pa.concat_tables(gathered)
 
 
 def _summed(rows: pa.Table) -> pa.Table:
