@@ -80,7 +80,7 @@ class Contender:
     runs: list[Usage] = field(default_factory=list)
 
     def median(self, what: str) -> float:
-        return statistics.median(getattr(usage, what) for usage in self.runs)
+        return float(statistics.median(getattr(usage, what) for usage in self.runs))
 
 
 # ---------------------------------------------------------------- processor time
@@ -171,7 +171,8 @@ class Logged:
 
 def read_event_log(folder: Path) -> Logged:
     """Add up the tasks of an event log. Jobs are named by their description, `kafkatap decode: 39 tasks`."""
-    found, names = Logged(), {}
+    found = Logged()
+    names: dict[Any, str] = {}
     for path in (p for p in folder.rglob("*") if p.is_file()):
         for line in path.read_text().splitlines():
             event: dict[str, Any] = json.loads(line)

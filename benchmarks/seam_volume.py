@@ -32,6 +32,7 @@ from kafkatap.captures.splits import plan_splits
 from kafkatap.captures.storage import find
 from kafkatap.commands.values import parse_size
 from kafkatap.reassembly.dtypes import PACKET
+from kafkatap.spark.splits.seams import Seam
 
 Array = np.ndarray[Any, Any]
 SIZES = ("1m", "4m", "16m", "64m", "256m")
@@ -83,7 +84,8 @@ def measured(path: str, size: int) -> tuple[int, int, int, int]:
     if misplaced(told):
         raise SystemExit(f"{path}: the search for records was misled; take another size")
     plan = make_plan(surveys, [place.file_numbers for place in places])
-    seams, flow_splits = [], 0
+    seams: list[Seam] = []
+    flow_splits = 0
     for source, heads in ((split, heads) for task in plan.tasks for split, heads in task.follows.items()):
         seams += places[source].cut(heads, plan.bases[source]).values()
         flow_splits += len(heads)

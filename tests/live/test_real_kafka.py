@@ -84,7 +84,7 @@ def veth() -> Iterator[Veth]:
 
 def start_broker(folder: Path, address: str) -> tuple[kafka.KafkaBroker, str]:
     """A broker that clients reach at this address, and HOST:PORT; one client has a quota."""
-    inner, outer, controller = kafka.free_port(), kafka.free_port(), kafka.free_port()
+    inner, outer, controller = kafka.free_ports(3)
     properties = {
         "listeners": f"INNER://127.0.0.1:{inner},OUTER://{address}:{outer},CONTROLLER://127.0.0.1:{controller}",
         "advertised.listeners": f"INNER://127.0.0.1:{inner},OUTER://{address}:{outer}",

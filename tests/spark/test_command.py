@@ -73,8 +73,8 @@ def test_all_options() -> None:
     ("wrong", "said"),
     [
         (["a"], "required: --out"), (["a", "--out", "t", "--format", "csv"], "invalid choice"),
-        (["a", "--out", "t", "--split-size", "0"], "is not a size above zero"),
-        (["a", "--out", "t", "--split-size", "64x"], "is not a size above zero"),
+        (["a", "--out", "t", "--split-size", "-1"], "'-1' is not a size (such as 64m, 512k, 1g, or 0)"),
+        (["a", "--out", "t", "--split-size", "64x"], "'64x' is not a size (such as 64m, 512k, 1g, or 0)"),
         (["a", "--out", "t", "--conf", "spark.a"], "is not a setting"),
         (["a", "--out", "t", "--by", "x"], "invalid choice"),
     ],
@@ -341,7 +341,7 @@ def test_an_application_of_spark_submit(java: None, tables: Path, tmp_path: Path
 def test_the_summary() -> None:
     result = JobResult({"exchanges": 12_345, "results": 7, "files": 3}, 321 << 20, 1 << 20, 48, bytes_to_driver=4096)
     assert summary(result, "tables") == [
-        "read 321 MiB, shuffled 1.0 MiB, 4.0 KiB of results to the driver",
+        "read 321 MiB in two passes, shuffled 1.0 MiB, 4.0 KiB of results to the driver",
         "wrote 12,345 exchanges, 7 results to tables (48 files)",
     ]
     corrected = replace(result, bytes_shuffled=0, rounds=3)

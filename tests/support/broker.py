@@ -19,6 +19,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -84,11 +85,13 @@ def fetch_jars(version: str = KAFKA_VERSION) -> Path:
     return folder
 
 
-def free_port() -> int:
-    """A free TCP port of loopback."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Different free TCP ports of loopback."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [int(listener.getsockname()[1]) for listener in listeners]
 
 
 class KafkaBroker:
@@ -120,8 +123,9 @@ class KafkaBroker:
             raise BrokerError(why)
         jars = fetch_jars(version)
         folder.mkdir(parents=True, exist_ok=True)
-        port = port or free_port()
-        settings = _settings(folder, port, free_port()) | dict(properties or {})
+        found, controller_port = free_ports(2)
+        port = port or found
+        settings = _settings(folder, port, controller_port) | dict(properties or {})
         config = folder / "server.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         # An id never begins with a dash: the tool would read it as an option.
