@@ -13,7 +13,7 @@ from kafkatap.dissector.connection_state import NAMES, ConnectionFacts
 from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
 from kafkatap.reassembly.connection_state import Handshake, Resumption
 
-from ...captures.pack_reader import numbered
+from ..captures.pack_reader import numbered
 
 
 @dataclass(frozen=True, slots=True)
