@@ -12,6 +12,7 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined
+from kafkatap.kernels.hints import prefetch
 from kafkatap.kernels.table import release_row, rows_left
 
 from ..dtypes import NO_TIME
@@ -58,6 +59,8 @@ from .tables import (
 )
 from .waiting import give_up
 
+#: So many chunks ahead, bytes and rows are loaded into the cache.
+CHUNKS_AHEAD = 4
 #: Searches of a search buffer for one chunk, at most. Each search copies the bytes that are left.
 SEARCHES = 8
 #: TLS records that show that a connection without a SYN is TLS.
@@ -362,6 +365,17 @@ def _missing_room(t, c, chunk):  # type: ignore[no-untyped-def]
     return FULL_NONE
 
 
+@inlined
+def _prefetch_chunk(t, chunk):  # type: ignore[no-untyped-def]
+    """Start to load what `_read_chunk` touches first."""
+    c = np.int64(chunk.connection)
+    buf = t.block if chunk.source == SOURCE_BLOCK else t.held
+    prefetch(buf, np.int64(chunk.at))
+    prefetch(buf, np.int64(chunk.at) + 64)
+    prefetch(t.connections, c)
+    prefetch(t.streams, 2 * c + np.int64(chunk.direction))
+
+
 @kernel(Tables, CHUNK, int, int)
 def read_chunks(t, chunks, first, count):  # type: ignore[no-untyped-def]
     """Read chunks[first:count]. Return the first one that was not read; `state.full` says what has to grow before."""
@@ -371,6 +385,8 @@ def read_chunks(t, chunks, first, count):  # type: ignore[no-untyped-def]
     while i < count:
         chunk = chunks[i]
         c = np.int64(chunk.connection)
+        if i + CHUNKS_AHEAD < count:
+            _prefetch_chunk(t, chunks[i + CHUNKS_AHEAD])
         if chunk.kind == CHUNK_START:
             _start_connection(t, c, chunk)
         else:
