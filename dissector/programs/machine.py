@@ -379,8 +379,8 @@ def _prefetch_body(job, block, held, pool):  # type: ignore[no-untyped-def]
     prefetch(buf, job.end - 1)
 
 
-@kernel(np.int32, JOB, int, int, np.uint8, np.uint8, np.uint8, TAPE, np.int64)
-def decode_frames(code, jobs, n_jobs, first_job, block, held, pool, tape, scratch):  # type: ignore[no-untyped-def]
+@helper
+def run_jobs(code, jobs, n_jobs, first_job, block, held, pool, tape, scratch):  # type: ignore[no-untyped-def]
     """Run jobs[first_job:n_jobs]; return the first job that was not run because the tape is full, else n_jobs.
 
     scratch[ROWS] is the first free row, before and after (0 for a new tape); `scratch` holds SCRATCH_SIZE or more.
@@ -415,3 +415,9 @@ def decode_frames(code, jobs, n_jobs, first_job, block, held, pool, tape, scratc
         job.status = status
     scratch[ROWS] = row
     return n_jobs
+
+
+@kernel(np.int32, JOB, int, int, np.uint8, np.uint8, np.uint8, TAPE, np.int64)
+def decode_frames(code, jobs, n_jobs, first_job, block, held, pool, tape, scratch):  # type: ignore[no-untyped-def]
+    """`run_jobs` by itself, for single messages."""
+    return run_jobs(code, jobs, n_jobs, first_job, block, held, pool, tape, scratch)
