@@ -6,7 +6,7 @@ half, so that each half may run in a thread of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,13 +64,34 @@ class Assembly:
         times = packets["ts"][first:count]
         low, high = int(times.min()), int(times.max())
         self.latest = max(self.latest, high)
-        assembler = self.assembler
         counted: tuple[int, int | None, int | None] = (count - first, low, high)
-        for chunks in assembler.feed(buffer, packets, first, count):
+        for chunks in self.assembler.feed(buffer, packets, first, count):
             yield self._part(buffer, chunks, _NO_CONNECTIONS, *counted)
             counted = (0, None, None)
         if counted[0]:  # packets without a chunk
             yield self._part(buffer, 0, _NO_CONNECTIONS, *counted)
+        yield from self._end_block(buffer)
+
+    def read(self, buffer: Array, read: Callable[[Assembler], Iterator[int]]) -> Iterator[Assembled]:
+        """Reassemble packets whose bytes are in `buffer`, in one pass: `read` runs `Assembler.read`."""
+        for chunks in read(self.assembler):
+            yield self._part(buffer, chunks, _NO_CONNECTIONS, *self._times())
+        counted = self._times()
+        if counted[0]:  # packets without a chunk
+            yield self._part(buffer, 0, _NO_CONNECTIONS, *counted)
+        yield from self._end_block(buffer)
+
+    def _times(self) -> tuple[int, int | None, int | None]:
+        """Return how many packets were read in one pass since the last call, and their first and last time."""
+        count, first, last = self.assembler.take_times()
+        if not count:
+            return 0, None, None
+        self.latest = max(self.latest, last)
+        return count, first, last
+
+    def _end_block(self, buffer: Array) -> Iterator[Assembled]:
+        """Free what the block needed, and end the connections that are over if there may be some."""
+        assembler = self.assembler
         assembler.end_block()
         self._blocks += 1
         changes = assembler.begun_and_closed

@@ -104,7 +104,7 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
             close_connection(t, older, segment.ts)
     if segment.tcp_flags & SYN:
         opening = np.int64(OPENING_SYN)
-        client = np.int64(segment.direction)
+        client = segment.direction
         if segment.tcp_flags & ACK:
             client = 1 - client
     else:
@@ -132,7 +132,7 @@ def _begins_connection(t, c, segment):  # type: ignore[no-untyped-def]
         return True
     if segment.tcp_flags & SYN == 0 or segment.tcp_flags & RST != 0:
         return False
-    stream = t.directions[2 * c + np.int64(segment.direction)]
+    stream = t.directions[2 * c + segment.direction]
     if stream.started:
         # A retransmitted SYN has the same number; data may have moved `next` on since.
         return (segment.seq + 1 - stream.base_seq) & 0xFFFFFFFF != 0
@@ -142,7 +142,7 @@ def _begins_connection(t, c, segment):  # type: ignore[no-untyped-def]
 @helper
 def _belongs_to_earlier(t, c, segment):  # type: ignore[no-untyped-def]
     """Return whether a segment with payload belongs to the connection that used the flow of `c` before."""
-    d = np.int64(segment.direction)
+    d = segment.direction
     stream = t.directions[2 * c + d]
     if stream.started and abs(distance(stream, segment.seq)) <= DOUBTFUL_DISTANCE:
         return False

@@ -20,7 +20,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined
 
 from .connection_rules import CLOSED_NS, close_connection, connection_of, is_over
-from .dtypes import ACK, CHUNK_END, FIN, FROM_BLOCK, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN
+from .dtypes import ACK, CHUNK_END, FIN, FROM_BLOCK, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
 from .held_segments import (
     Payload,
     cut_front,
@@ -109,7 +109,7 @@ def _add_payload(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
     """Emit the payload of a segment, hold it, or count it as retransmitted or stray."""
     stream = t.directions[number]
     row = t.connections[c]
-    wire = np.int64(segment.wire)
+    wire = segment.wire
     if not stream.started:  # a reset with payload, before anything else
         stream.stray_bytes += wire
         return
@@ -125,7 +125,7 @@ def _add_payload(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
         if wire > 1 or offset + 1 < stream.next:  # else a keep-alive
             stream.retransmitted_packets += 1
         return
-    payload = Payload(offset, segment.at, segment.ts, segment.packet, np.int64(segment.captured), wire)
+    payload = Payload(offset, segment.at, segment.ts, segment.packet, segment.captured, wire)
     if offset < stream.next:
         known = stream.next - offset
         stream.retransmitted_bytes += known
@@ -144,12 +144,40 @@ def _note_close(t, c, number, segment):  # type: ignore[no-untyped-def]
     stream = t.directions[number]
     flags = segment.tcp_flags
     if flags & FIN and stream.started:
-        stream.fin = stream.next + distance(stream, _payload_seq(segment)) + np.int64(segment.wire)
+        stream.fin = stream.next + distance(stream, _payload_seq(segment)) + segment.wire
     both_ended = stream.fin >= 0 and t.directions[number ^ 1].fin >= 0
     if row.closed_at == 0 and (flags & RST or both_ended):
         close_connection(t, c, segment.ts)
         if flags & RST:
             row.reset_by = segment.direction
+
+
+@inlined
+def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
+    """Add a segment to its connection. The caller has checked `full_table`."""
+    c = connection_of(t, segment)
+    number = 2 * c + segment.direction
+    stream = t.directions[number]
+    _count_segment(t, c, stream, segment)
+    _note_start(t, c, stream, segment)
+    if segment.tcp_flags & (ACK | RST) == ACK:
+        _acknowledge(t, c, number, segment)
+    if segment.wire > 0:
+        _add_payload(t, buf, c, number, segment)
+    for waiting in range(2 * c, 2 * c + 2):
+        if t.directions[waiting].held >= 0:
+            skip_overdue_gaps(t, waiting, segment.ts)
+    skip_gaps_beyond_bounds(t, segment.ts)
+    _note_close(t, c, number, segment)
+
+
+@inlined
+def _segment_of(row):  # type: ignore[no-untyped-def]
+    """Return a SEGMENT row as scalars."""
+    return Segment(
+        row.ts, row.packet, row.at, row.seq, row.ack, np.int64(row.flow), np.int64(row.captured), np.int64(row.wire),
+        np.int64(row.window), np.int64(row.tcp_flags), np.int64(row.direction),
+    )  # fmt: skip
 
 
 @kernel(np.uint8, SEGMENT, int, int, StreamTables)
@@ -158,25 +186,12 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
     stopped = ASSEMBLED
     i = first
     while i < count:
-        segment = segments[i]
-        stopped = full_table(t, np.int64(segment.wire))
+        segment = _segment_of(segments[i])
+        stopped = full_table(t, segment.wire)
         if stopped != ASSEMBLED:
             break
+        assemble_segment(t, buf, segment)
         i += 1
-        c = connection_of(t, segment)
-        number = 2 * c + np.int64(segment.direction)
-        stream = t.directions[number]
-        _count_segment(t, c, stream, segment)
-        _note_start(t, c, stream, segment)
-        if segment.tcp_flags & (ACK | RST) == ACK:
-            _acknowledge(t, c, number, segment)
-        if segment.wire > 0:
-            _add_payload(t, buf, c, number, segment)
-        for waiting in range(2 * c, 2 * c + 2):
-            if t.directions[waiting].held >= 0:
-                skip_overdue_gaps(t, waiting, segment.ts)
-        skip_gaps_beyond_bounds(t, segment.ts)
-        _note_close(t, c, number, segment)
     t.state[0].stopped = stopped
     return i
 
