@@ -76,10 +76,8 @@ def assemble_records(buf, start, end, state, interfaces, t):  # type: ignore[no-
     stopped = ASSEMBLED
     last = min(end - (SMALLEST_BLOCK if is_pcapng else f.header), s.stop - 1)
     while at <= last:
-        if is_pcapng:
-            record = read_block(buf, at, end, s, interfaces)
-        else:
-            record = read_record(buf, at, end, f, s.next_number)
+        number = s.next_number
+        record = read_block(buf, at, end, s, interfaces) if is_pcapng else read_record(buf, at, end, f, number)
         if record.kind < A_PACKET:
             status = record.kind
             break
