@@ -23,6 +23,7 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.headers",
     "kafkatap.reassembly.held_segments",
     "kafkatap.reassembly.listeners",
+    "kafkatap.reassembly.one_pass",
     "kafkatap.reassembly.streams",
     "kafkatap.reports.counting.count_table",
     "kafkatap.reports.counting.histogram",
