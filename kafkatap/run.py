@@ -12,6 +12,7 @@ from .assembly import Assembled
 from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport
 from .captures.duplicate_counter import DuplicateCounter
 from .captures.merge import merge_captures
+from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
 from .engine import Engine
 
@@ -109,6 +110,11 @@ class Run:
                 yield self._done, None
             if self.interrupted:
                 break
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether captures were not read to their end. To interrupt a pipe is the usual way to end it."""
+        return self.interrupted and not all(map(is_pipe, self.paths))
 
     @property
     def damaged(self) -> list[FileReport]:
