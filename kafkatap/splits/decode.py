@@ -38,7 +38,8 @@ class Outcome:
     """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
     them. `names`: topic names by id that this split found. `unnamed`: topic ids in its rows whose names it was not
     given. `ledgers`: by the identity of the capture that was read when something was counted; 0 if the split has
-    none."""
+    none. `first`, `last`: times of its own packets, ns since the epoch. `followed`: bytes of later splits that it
+    read."""
 
     split: int
     claims: FlowStates = field(default_factory=FlowStates)
@@ -47,6 +48,9 @@ class Outcome:
     unnamed: set[bytes] = field(default_factory=set)
     ledgers: dict[int, Ledger] = field(default_factory=dict)
     not_captured: int = 0
+    first: int | None = None
+    last: int | None = None
+    followed: int = 0
 
     @property
     def ledger(self) -> Ledger:
@@ -86,8 +90,6 @@ class SplitRun:
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
         self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
         self._seams = seams
-        #: Bytes of later splits that this split read.
-        self.bytes_followed = 0
         self._names = topic_names
         self._split = SplitEngine(
             task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors, ports=ports,
@@ -172,7 +174,7 @@ class SplitRun:
             if chained:
                 with closing(self._seams.open(split, chained)) as reader:
                     yield from split_engine.follow(reader, chained)
-                    self.bytes_followed += reader.bytes_read
+                    self.outcome.followed += reader.bytes_read
             for key, seam in self._seams.cut(split, {k: h for k, h in heads.items() if k in merged}).items():
                 merged[key].append(seam)
         for seams in merged.values():
@@ -183,6 +185,7 @@ class SplitRun:
         dissector = engine.dissector
         self._count_file()
         outcome.not_captured = engine.not_captured
+        outcome.first, outcome.last = engine.first, engine.last
         found = {dissector.string(number) for number in self._topic_ids - {-1}}
         outcome.unnamed = found - self._names.keys()
         for number, name in engine.topic_names.items():
