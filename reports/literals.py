@@ -22,6 +22,7 @@ SIZES = {
 }  # fmt: skip
 _NUMBER = re.compile(r"([+-]?)(?:0[xX]([0-9A-Fa-f_]+)|([0-9][0-9_]*(?:\.[0-9_]+)?))\s*(.*)")
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h|d)?)", re.ASCII)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.ASCII)
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[ntr\\\"'])")
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -43,6 +44,15 @@ def read_duration(text: str) -> int:
     if not parts or whole.strip() or (len(parts) > 1 and not all(unit for _, unit, _ in parts)):
         raise ValueError(f"{text!r} is not a duration (such as 500ms, 10s, 5m, 1h)")
     return int(sum(Decimal(number) * DURATIONS[unit or "s"] for number, unit, _ in parts))
+
+
+def read_size(text: str) -> int:
+    """`67108864`, `64m`, `512 k`, `1.5GiB` in bytes. Units are powers of 1024, as in Spark. ValueError for anything
+    else."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size (such as 64m, 512k, 1g)")
+    return int(Decimal(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
 
 
 def exact(value: Decimal) -> int | float:

@@ -7,15 +7,11 @@ have it in the column `capture`, so that a run can replace the rows of the captu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from .storage import read_ranges, size_of
 
 #: Bytes of the head, and of the tail, that count.
 SAMPLE = 64 << 10
-#: Object stores have high latency, but answer many requests at once.
-_THREADS = 32
 
 
 def capture_identity(path: str, size: int | None = None) -> int:
@@ -30,12 +26,6 @@ def capture_identity(path: str, size: int | None = None) -> int:
     return identity_of_bytes(size, head, tail)
 
 
-def capture_identities(paths: Sequence[str], sizes: Sequence[int] | None = None) -> list[int]:
-    """`capture_identity` of many files, read in threads; that of `missing_identity` for files that cannot be read."""
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(_known_or_missing, paths, sizes if sizes is not None else [None] * len(paths)))
-
-
 def identity_of_bytes(size: int, head: bytes, tail: bytes) -> int:
     """The identity of a file of `size` bytes. `head`: its first SAMPLE bytes. `tail`: its last SAMPLE bytes, without
     those that are in `head`."""
@@ -45,13 +35,6 @@ def identity_of_bytes(size: int, head: bytes, tail: bytes) -> int:
 def missing_identity(path: str) -> int:
     """In place of the identity of a file that cannot be read: a positive int64 of its name."""
     return _positive(hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8, person=b"missing"))
-
-
-def _known_or_missing(path: str, size: int | None) -> int:
-    try:
-        return capture_identity(path, size)
-    except OSError:
-        return missing_identity(path)
 
 
 def _positive(digest: hashlib.blake2b) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from .packs import Pack
 from .splits import Split, SplitReader
 
 Array = np.ndarray[Any, Any]
-#: A packet number, or an array of them.
-Numbers = TypeVar("Numbers", int, Array)
 
 FILE_BITS = 40
 _IN_FILE = (1 << FILE_BITS) - 1
@@ -31,10 +29,8 @@ _IN_FILE = (1 << FILE_BITS) - 1
 NO_PACKETS = -1
 
 
-def numbered(numbers: Numbers, bases: Sequence[int]) -> Numbers:
+def numbered(numbers: Array, bases: Sequence[int]) -> Array:
     """Packet numbers of a pack as numbers over the whole input. `bases`: packets before each file."""
-    if isinstance(numbers, int):
-        return bases[numbers >> FILE_BITS] + (numbers & _IN_FILE)
     found: Array = np.asarray(bases, np.int64)[numbers >> FILE_BITS] + (numbers & _IN_FILE)
     return found
 

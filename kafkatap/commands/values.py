@@ -59,11 +59,13 @@ def chosen_definitions(options: argparse.Namespace) -> Definitions | None:
 
 
 def parse_size(text: str) -> int:
-    """`64m`, `512k`, `1.5GiB` in bytes, above 0. Units are powers of 1024, as in Spark."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
-    from decimal import Decimal
+    """`64m`, `512k`, `1.5GiB` in bytes, above 0."""
+    from kafkatap.reports.literals import read_size
 
-    size = int(Decimal(match[1]) * 1024 ** " kmgt".index(match[2] or " ")) if match else 0
+    try:
+        size = read_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     if size <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size above zero (such as 64m, 512k, 1g)")
     return size

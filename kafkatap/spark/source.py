@@ -10,7 +10,6 @@ plan; tasks decode rows. `kafkatap.spark.exchanges` and its like survey in tasks
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,7 +29,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kafkatap.reports.literals import Moment
+from kafkatap.reports.literals import Moment, read_size
 from kafkatap.reports.tables import TABLES
 
 from ..selection import Selection
@@ -111,7 +110,7 @@ class CapturesReader(DataSourceReader):
         if not options.get("paths") and not options.get("path"):
             raise ValueError("no capture is named: load(PATH), a folder, a glob or a list of these")
         self._patterns = json.loads(options["paths"]) if options.get("paths") else [str(options["path"])]
-        self._split_size = parse_size(str(options["splitSize"])) if options.get("splitSize") else None
+        self._split_size = read_size(str(options["splitSize"])) if options.get("splitSize") else None
         self._ports = tuple(int(port) for port in str(options.get("ports", "")).split(",") if port.strip())
         self._filter = options.get("filter")
         self._pushed: dict[str, Any] = {}
@@ -164,11 +163,3 @@ def pushed(table: str, filter: Filter) -> dict[str, Any]:
 def _moment(time: datetime) -> Moment:
     since = time.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     return Moment(((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000, text=str(time))
-
-
-def parse_size(text: str) -> int:
-    """Bytes, as `67108864`, `64m` or `64 MiB`; ValueError for anything else."""
-    parts = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
-    if parts is None:
-        raise ValueError(f"a size is a number of bytes, or as 64m, not {text!r}")
-    return int(parts[1]) << (10 * " kmgt".index(parts[2] or " "))

@@ -5,15 +5,12 @@ Two engines with equal digests of a flow treat the same later packets alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kafkatap.dissector.connection_state import NAMES, ConnectionFacts
 from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
 from kafkatap.reassembly.connection_state import Handshake, Resumption
-
-from ..captures.pack_reader import numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +37,6 @@ class History:
     def resumption(self) -> Resumption:
         """What reassembly needs to continue the connection."""
         return Resumption(self.base_seqs, Handshake(*self.handshake, self.facts.client, self.handshake_rtt_ns))
-
-    def numbered_from(self, bases: Sequence[int]) -> History:
-        """The same with its first packet numbered over the whole input. `bases`: packets before each file."""
-        return replace(self, facts=replace(self.facts, serial=numbered(self.facts.serial, bases)))
 
     def then(self, later: History) -> History:
         """Both histories of one connection as one: facts of the later one take precedence."""

@@ -86,13 +86,6 @@ def test_wrong_calls_end_with_2(wrong: list[str], said: str, capsys: pytest.Capt
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["67108864", "65536k", "64m", "64M", "64MiB", "64mb", "0.0625g", " 64 m "])
-def test_sizes(text: str) -> None:
-    from kafkatap.commands.values import parse_size
-
-    assert parse_size(text) == 64 << 20
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str) -> None:
     assert "split-size" in completion_script(shell)
