@@ -83,6 +83,7 @@ class SplitRun:
         ports: Sequence[int] = (),
         definitions: Definitions | None = None,
         apis: frozenset[int] | None = None,
+        **engine_options: Any,
     ) -> None:
         self.task = task
         self._primed, self._next, self._follows, self._merged = task.primed, task.next, task.follows, task.merged
@@ -93,7 +94,7 @@ class SplitRun:
         self._names = topic_names
         self._split = SplitEngine(
             task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors, ports=ports,
-            definitions=definitions, apis=apis,
+            definitions=definitions, apis=apis, **engine_options,
         )  # fmt: skip
         self.engine = self._split.engine
         for topic_id, name in topic_names.items():
@@ -197,6 +198,10 @@ class SplitRun:
     def topic_names(self) -> Mapping[bytes, bytes]:
         """Topic names by id, of all splits."""
         return self._names
+
+    def are_shared(self, connections: Array) -> Array:
+        """Whether other splits share connections with these keys (int64): bool (n,)."""
+        return np.isin(connections, np.array(sorted(self._split.shared), np.int64))
 
     def split_shared(self, connections: Any) -> tuple[Any, Any]:
         """Two tables of rows of connections: those that other splits share, and those that are complete."""

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from kafkatap.kernels.decorator import Array
+Array = np.ndarray[Any, Any]
 
 #: Seconds between two looks at the progress of workers.
 _LOOK = 0.1
@@ -97,8 +97,9 @@ class Workers:
                 looked = time.monotonic()
                 if watch(int(self._units.sum())):
                     raise Interrupted
-            for connection in ready:
-                assert isinstance(connection, Connection)
+            for connection in list(busy):
+                if connection not in ready:
+                    continue
                 result = self._received(connection)
                 idle.append(connection)
                 yield busy.pop(connection), result
