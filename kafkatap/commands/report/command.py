@@ -25,6 +25,7 @@ from ...selection import selection_of
 from ..console import advice_on, discard_output, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions
+from .jobs import JobsRun, choose_jobs, run_with_jobs
 
 if TYPE_CHECKING:
     from ...parquet.table_writer import TableWriter
@@ -51,20 +52,29 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
         _check_outputs(options)
     except (ValueError, OSError) as error:
         return refuse(error)
+    jobs = choose_jobs(options)
     by_topic, tables = options.by == "topic", bool(options.parquet)
     engine = engine_for(selection, by_topic or tables, options.port or (), definitions, tables, options.max_frame)
     counts = ReportCounts(by_topic=by_topic, interval=options.interval)
+    run: Run | JobsRun
     with interrupts() as stop, progress(options) as show:
         run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
         writer = _table_writer(options.parquet, run, files) if options.parquet else None
         try:
-            for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
-                counts.add(batch)
-                if writer is not None:
-                    writer.add(batch)
+            several = run_with_jobs(options, jobs, selection, definitions, run.watch) if jobs > 1 else None
+            if several is not None:
+                run, counts = several, several.counts
+            else:
+                for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
+                    counts.add(batch)
+                    if writer is not None:
+                        writer.add(batch)
         except OSError as error:
             complain(reason_of(error))
             return WRONG
+    if several is not None and run.interrupted:
+        complain("interrupted: there is no report, as --jobs makes it at the end")
+        return INTERRUPTED
     for file in run.damaged:
         if not (run.interrupted and is_pipe(file.path)):
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file)}")
