@@ -147,6 +147,11 @@ def shipped() -> Path | None:
     return SHIPPED if (SHIPPED / "made-for.json").exists() and _shipped_fit(_modules) else None
 
 
+def made_ahead() -> str | None:
+    """Return the folder of what was made with the package; None if there is none."""
+    return str(SHIPPED) if SHIPPED.is_dir() else None
+
+
 @cache
 def _shipped_fit(modules: tuple[str, ...]) -> bool:
     import llvmlite.binding as llvm

@@ -104,7 +104,10 @@ class Programs:
 
     def by_program_of(self, other: Programs) -> Array:
         """`same_as` for all programs of `other`: int32 by instruction, and -1 at the end for program -1."""
-        return self.same_as(other, np.append(np.arange(len(other.code)), -1))
+        found = np.full(len(other.code) + 1, -1, np.int32)
+        used = np.flatnonzero(other.index >= 0)
+        found[other.index[used]] = self.index[used]
+        return found
 
 
 def layouts_of(definitions: Definitions | None) -> Mapping[tuple[int, int], MessageLayout]:

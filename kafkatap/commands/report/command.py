@@ -6,7 +6,6 @@ import argparse
 import gc
 import os
 import sys
-from pathlib import Path
 
 from kafkatap.kernels import store
 from kafkatap.reports.batch import Batch, Context
@@ -69,7 +68,10 @@ def run(options: argparse.Namespace) -> int:
         complain(f"no request matches {selection.text}")
     try:
         _write(options, result)
-        _write_files(options, result)
+        if options.csv or options.plots:
+            from .files import write_files
+
+            write_files(options, result)
         if options.parquet:
             _write_parquet(options.parquet, kept, run, context)
     except OSError as error:
@@ -115,23 +117,10 @@ def _write(options: argparse.Namespace, result: Report) -> None:
         discard_output()
 
 
-def _write_files(options: argparse.Namespace, result: Report) -> None:
-    if options.csv:
-        from kafkatap.reports.rendering.csv_report import write_csv
-
-        _complain_written(write_csv(result, Path(options.csv)), options.csv)
-    if options.plots:
-        from kafkatap.reports.rendering.plots import write_plots
-
-        _complain_written(write_plots(result, Path(options.plots), options.utc), options.plots)
-
-
-def _complain_written(written: list[Path], folder: str) -> None:
-    names = ", ".join(p.name for p in written)
-    complain(f"wrote {names} to {folder}" if written else f"wrote no plot to {folder}: there is no data to plot")
-
-
 def _write_parquet(folder: str, kept: list[Batch], run: Run, context: Context) -> None:
-    from ...parquet import write_tables
+    from pathlib import Path
 
-    _complain_written(write_tables(Path(folder), kept, run, context), folder)
+    from ...parquet import write_tables
+    from .files import complain_written
+
+    complain_written(write_tables(Path(folder), kept, run, context), folder)
