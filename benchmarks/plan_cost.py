@@ -30,13 +30,13 @@ from kafkatap.captures.capture_reader import FileReport
 from kafkatap.captures.pack_reader import FileRead
 from kafkatap.captures.splits import Split
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA
-from kafkatap.spark.splits.decode import Outcome
-from kafkatap.spark.splits.flow_rows import FLOW_KEY, FLOW_ROW, STATE_ROW, FlowStates
-from kafkatap.spark.splits.located_split import LocatedSplit
-from kafkatap.spark.splits.plan import Corrections, Plan, make_plan
-from kafkatap.spark.splits.proof import compare
-from kafkatap.spark.splits.survey import SplitSurvey
-from kafkatap.spark.splits.task_rows import decode_inputs, dump, load
+from kafkatap.splits.decode import Outcome
+from kafkatap.splits.flow_rows import FLOW_KEY, FLOW_ROW, STATE_ROW, FlowStates
+from kafkatap.splits.located_split import LocatedSplit
+from kafkatap.splits.plan import Corrections, Plan, make_plan
+from kafkatap.splits.proof import compare
+from kafkatap.splits.survey import SplitSurvey
+from kafkatap.splits.task_rows import decode_inputs, dump, load
 
 #: Packets of a synthetic split, and its bytes.
 _PACKETS, _BYTES = 50_000, 64 << 20

@@ -32,7 +32,7 @@ from kafkatap.captures.splits import plan_splits
 from kafkatap.captures.storage import find
 from kafkatap.commands.values import parse_size
 from kafkatap.reassembly.dtypes import PACKET
-from kafkatap.spark.splits.seams import Seam
+from kafkatap.splits.seams import Seam
 
 Array = np.ndarray[Any, Any]
 SIZES = ("1m", "4m", "16m", "64m", "256m")
@@ -69,9 +69,9 @@ def measured(path: str, size: int) -> tuple[int, int, int, int]:
     """Cut a capture into splits of `size`. Return the numbers of splits and of flow-splits that continue another one,
     and the bytes of the seams, plain and compressed."""
     from kafkatap.captures.pack_reader import PackReader
-    from kafkatap.spark.splits.located_split import LocatedSplit
-    from kafkatap.spark.splits.plan import make_plan
-    from kafkatap.spark.splits.survey import survey_split
+    from kafkatap.splits.located_split import LocatedSplit
+    from kafkatap.splits.plan import make_plan
+    from kafkatap.splits.survey import survey_split
 
     splits = plan_splits(find(path), size)
     surveys, told, places = [], [], []

@@ -40,11 +40,11 @@ from kafkatap.captures.storage import find
 from kafkatap.commands.values import parse_size
 from kafkatap.spark.captures import ProvedPlan
 from kafkatap.spark.output.writing import CaptureIndex, TableWriter
-from kafkatap.spark.splits.located_split import LocatedSplit
-from kafkatap.spark.splits.plan import Corrections, make_plan
-from kafkatap.spark.splits.surveys import Surveys
-from kafkatap.spark.splits.task_rows import ReadOptions, SurveyInput, decode_inputs, dump, results_of
 from kafkatap.spark.tasks import DecodeTask, SurveyTask
+from kafkatap.splits.located_split import LocatedSplit
+from kafkatap.splits.plan import Corrections, make_plan
+from kafkatap.splits.surveys import Surveys
+from kafkatap.splits.task_rows import ReadOptions, SurveyInput, decode_inputs, dump, results_of
 
 GB, EXECUTOR = 1e9, 16
 #: The jobs that are simulated: (bytes, bytes of a split, connections in each split).

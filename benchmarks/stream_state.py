@@ -21,9 +21,9 @@ import numpy as np
 
 from kafkatap.captures.identity import capture_identity
 from kafkatap.spark.arrival_log import Arrival, ArrivalLog
-from kafkatap.spark.splits.task_rows import ReadOptions
 from kafkatap.spark.stream import StreamOptions, advance, finish_stream
 from kafkatap.spark.stream_state import StateFolder
+from kafkatap.splits.task_rows import ReadOptions
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.support.captures import PcapRecords

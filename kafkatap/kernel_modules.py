@@ -30,5 +30,5 @@ KERNEL_MODULES = (
     "kafkatap.reports.counting.count_table",
     "kafkatap.reports.counting.histogram",
     "kafkatap.reports.counting.tally",
-    "kafkatap.spark.splits.chains",
+    "kafkatap.splits.chains",
 )

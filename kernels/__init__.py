@@ -4,6 +4,8 @@ declarations  records, tuples of arrays, helpers, and the signature of a kernel
 decorator     `@kernel`: runs a kernel compiled, or as plain Python
 store         keeps compiled kernels as object code, and loads them without importing numba
 build         the child process that fills the store
+kernel_digest what a kernel's object code depends on
+kept_objects  object code by digests, so that only changed kernels are compiled again
 ship          compiles the kernels that a copy of the package brings along
 numba_bridge  the numba internals that `build` and the numba mode use
 readers       big-endian and little-endian reads

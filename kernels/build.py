@@ -1,7 +1,8 @@
-"""Fill a kernel store: `python -m kafkatap.kernels.build FOLDER MODULE ...` (`store` runs it as a child process).
+"""Fill a kernel store: `python -m kafkatap.kernels.build FOLDER OBJECTS MODULE ...` (`store` runs it as a child).
 
-Each kernel is a task, the longest first, for a pool of processes. They are forked from one that has imported numba and
-the modules.
+Kernels whose objects are in the folder OBJECTS ("": none) are copied. Each of the others is a task, the longest first,
+for a pool of processes. They are forked from one that has imported numba and the modules. What happens is printed on
+standard output.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import json
 import multiprocessing
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .declarations import Helper, KernelSource, machine_words
-from .store import object_digest
+from .declarations import KernelSource, machine_words
+from .kept_objects import CompiledObject, forget_old_objects, object_digest, read_object, write_object
+from .kernel_digest import kernel_digest, reached_functions, toolchain
 
 #: The most processes that compile at once.
 MOST = 4
@@ -29,33 +32,17 @@ def kernels_of(module: str) -> list[KernelSource]:
 
 def work(kernel: KernelSource) -> int:
     """Return how much there is to compile: the bytes of bytecode of a kernel and of all helpers that it reaches."""
-    seen = set()
-    open_ = [kernel.function]
-    while open_:
-        function = open_.pop()
-        if function in seen:
-            continue
-        seen.add(function)
-        values = (function.__globals__.get(name) for name in function.__code__.co_names)
-        open_ += [v.function for v in values if isinstance(v, Helper | KernelSource)]
-    return sum(len(function.__code__.co_code) for function in seen)
+    return sum(len(function.__code__.co_code) for function in reached_functions(kernel))
 
 
-def build_kernel(task: tuple[str, str, str]) -> tuple[str, dict[str, object]]:
-    """Compile one kernel, (folder, module, name), into the folder; return its index entry."""
+def compile_kernel(task: tuple[str, str]) -> tuple[str, CompiledObject]:
+    """Compile one kernel, (module, name); return its qualified name and its object."""
     from .numba_bridge import object_code
 
-    folder, module, name = task
+    module, name = task
     kernel: KernelSource = getattr(importlib.import_module(module), name)
     symbol, code = object_code(kernel)
-    file = f"{kernel.qualified_name}.o"
-    (Path(folder) / file).write_bytes(code)
-    return kernel.qualified_name, {
-        "file": file,
-        "digest": object_digest(code),
-        "symbol": symbol,
-        "arguments": machine_words(kernel.args),
-    }
+    return kernel.qualified_name, CompiledObject(symbol, machine_words(kernel.args), code)
 
 
 def _cores() -> int:
@@ -64,22 +51,54 @@ def _cores() -> int:
     return min(usable, MOST)
 
 
-def build(folder: Path, modules: list[str], processes: int | None = None) -> None:
-    """Compile all kernels of the modules and write the index last."""
+def compiled(kernels: Sequence[KernelSource], processes: int | None = None) -> Iterator[tuple[str, CompiledObject]]:
+    """Compile kernels; yield (qualified name, object) as they are finished."""
     from . import numba_bridge  # noqa: F401  # before the fork
 
-    kernels = sorted((k for m in modules for k in kernels_of(m)), key=work, reverse=True)
-    tasks = [(str(folder), k.__module__, k.__name__) for k in kernels]
+    tasks = [(k.__module__, k.__name__) for k in sorted(kernels, key=work, reverse=True)]
     gc.disable()  # the collector would walk numba's trees again and again: a fifth of the time
     gc.freeze()
     processes = min(processes or _cores(), len(tasks))
     if processes > 1:
         with multiprocessing.get_context("fork").Pool(processes) as pool:
-            entries = dict(pool.imap_unordered(build_kernel, tasks, chunksize=1))
+            yield from pool.imap_unordered(compile_kernel, tasks, chunksize=1)
     else:
-        entries = dict(map(build_kernel, tasks))
+        yield from map(compile_kernel, tasks)
+
+
+def build(folder: Path, objects: Path | None, modules: Sequence[str], processes: int | None = None) -> None:
+    """Write the objects of all kernels of the modules and the index last. Compile those that are not in `objects`."""
+    if objects is not None:
+        objects.mkdir(mode=0o700, exist_ok=True)
+    compiled_by = toolchain()
+    kernels = {k.qualified_name: k for m in modules for k in kernels_of(m)}
+    digests = {name: kernel_digest(k, compiled_by) for name, k in kernels.items()}
+    entries: dict[str, dict[str, object]] = {}
+
+    def add(name: str, made: CompiledObject) -> None:
+        file = f"{name}.o"
+        (folder / file).write_bytes(made.code)
+        digest = object_digest(made.code)
+        entries[name] = {"file": file, "digest": digest, "symbol": made.symbol, "arguments": made.arguments}
+
+    for name, digest in digests.items():
+        kept = None if objects is None else read_object(objects, digest)
+        if kept is not None:
+            add(name, kept)
+    missing = [kernel for name, kernel in kernels.items() if name not in entries]
+    if len(missing) == len(kernels):
+        print("compiling once for this machine (about ten seconds); later runs start at once", flush=True)
+    elif missing:
+        print(f"compiling {len(missing)} of {len(kernels)} kernels, which changed", flush=True)
+    if missing:
+        for name, made in compiled(missing, processes):
+            add(name, made)
+            if objects is not None:
+                write_object(objects, digests[name], made)
+    if objects is not None:
+        forget_old_objects(objects)
     (folder / "index.json").write_text(json.dumps(entries, indent=1, sort_keys=True))
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]), sys.argv[2:])
+    build(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2] else None, sys.argv[3:])

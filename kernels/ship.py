@@ -35,6 +35,7 @@ def ship(package: Path, modules: Sequence[str]) -> Path:
         shutil.copytree(kept, folder)
     else:
         folder.mkdir()
-        store.compile_into(folder, modules, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES=wanted)
+        for _ in store.compile_into(folder, modules, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES=wanted):
+            pass
     (folder / "made-for.json").write_text(json.dumps(store.made_for(modules, features)))
     return folder

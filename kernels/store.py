@@ -31,7 +31,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from . import kept_objects
 from .declarations import ArgType, KernelSource, is_array_tuple, kernel_mode, single_args, tuple_args
+from .kept_objects import object_digest
 
 #: Functions of numba's run-time that object code refers to but never calls: kernels raise and allocate nothing.
 _NEVER_CALLED = (
@@ -192,9 +194,11 @@ def open_folder(build: bool = True) -> Path | None:
         if came_with_it is not None:
             return came_with_it
         return _kept(key(), _modules, {}, build)
-    except (OSError, subprocess.SubprocessError) as error:
+    except subprocess.SubprocessError as error:
+        _note(f"the kernels cannot be compiled ahead ({error}); compiling in this process", always=True)
+    except OSError as error:
         _note(f"the kernel store cannot be used ({error}); compiling in this process")
-        return None
+    return None
 
 
 def built(modules: Sequence[str], **settings: str) -> Path | None:
@@ -221,11 +225,11 @@ def _kept(name: str, modules: Sequence[str], settings: dict[str, str], build: bo
 
 
 def _build(folder: Path, modules: Sequence[str], settings: dict[str, str]) -> None:
-    if not settings:
-        _note("compiling once for this machine (about ten seconds); later runs start at once", always=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
     try:
-        compile_into(new, modules, **settings)
+        for line in compile_into(new, modules, folder.parent / kept_objects.FOLDER, **settings):
+            if not settings:
+                _note(line, always=True)
         new.rename(folder)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
@@ -233,26 +237,36 @@ def _build(folder: Path, modules: Sequence[str], settings: dict[str, str]) -> No
     _forget_old(folder)
 
 
-def compile_into(folder: Path, modules: Sequence[str], **settings: str) -> None:
-    """Compile the kernels of some modules into a folder, in a child process. `settings`: numba's, NUMBA_CPU_NAME …"""
+def compile_into(folder: Path, modules: Sequence[str], objects: Path | None = None, **settings: str) -> Iterator[str]:
+    """Compile the kernels of some modules into a folder, in a child process; yield its lines of progress.
+
+    `objects`: a trusted folder of objects (`kept_objects`). `settings`: numba's, NUMBA_CPU_NAME …
+    """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
     environment["OPENBLAS_NUM_THREADS"] = "1"  # the child forks
     root = str(Path(__file__).absolute().parents[2])
     if Path(root).name not in ("site-packages", "dist-packages"):  # a checkout: the child compiles this one
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
-    subprocess.run(
-        [sys.executable, "-P", "-m", "kafkatap.kernels.build", str(folder), *modules],  # -P: not from this directory
-        check=True,
+    # -P: not from this directory
+    command = [sys.executable, "-P", "-m", "kafkatap.kernels.build", str(folder), str(objects or ""), *modules]
+    with subprocess.Popen(
+        command,
         env=environment | settings,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=None if verbose else subprocess.DEVNULL,
-    )
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        yield from map(str.rstrip, child.stdout)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command[:5])
 
 
 def _forget_old(folder: Path) -> None:
     """Keep this store and the three newest others, so that upgrades do not fill a home directory."""
-    others = [p for p in folder.parent.iterdir() if p.is_dir() and p != folder]
+    kept = (folder.name, kept_objects.FOLDER)
+    others = [p for p in folder.parent.iterdir() if p.is_dir() and p.name not in kept]
     for old in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True)[3:]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -289,11 +303,6 @@ class _Objects:
         function = prototype(tracker[entry["symbol"]])
         function.tracker = tracker  # type: ignore[attr-defined]  # keeps the code mapped
         return function
-
-
-def object_digest(code: bytes) -> str:
-    """Return the digest of an object for the index. Native code that was damaged on disk would crash the process."""
-    return hashlib.blake2b(code, digest_size=16).hexdigest()
 
 
 def load(kernel: KernelSource) -> Callable[..., int] | None:

@@ -8,11 +8,11 @@ reports                                                    the reports of `kafka
 read_captures                                              several tables of the same captures, surveyed once
 register                                                   the data source "kafkatap": the tables for SQL
 
-Rooms, each of which imports only those above it:
+`kafkatap.splits` has the work on one split and the plan for all of them. Rooms, each of which imports only those above
+it:
 
 cluster/   sessions, Java, executors; `checked`, `explain`, `interruptible`
-splits/    one split: survey, plan, decode, prove; no Spark in it
-output/    the rows of a split; tables and reports as files, published all at once
+output/    the rows of a split; tables as files, published all at once
 ./         tasks (what executors run), captures (the driver), job and stream (`kafkatap spark`), stream_batch and
            stream_state (one batch, and what it leaves), frames (the functions above), source and arrivals (data
            sources), arrival_log (which captures were read), pack (an archive for executors),

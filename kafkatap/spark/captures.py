@@ -21,22 +21,22 @@ from ..captures.packs import choose_split_size, pack_splits
 from ..captures.splits import plan_splits
 from ..captures.storage import File, absolute, find
 from ..partitions import to_microseconds
+from ..splits.checkpoint import Checkpoint
+from ..splits.decode import Ledger, sum_ledgers
+from ..splits.located_split import LocatedSplit
+from ..splits.merged_connections import merged_rows
+from ..splits.packed_rows import unpacked
+from ..splits.plan import Corrections, Plan, make_plan
+from ..splits.proof import prove
+from ..splits.summing import gather_rows, report_of
+from ..splits.survey import SplitSurvey
+from ..splits.surveys import Surveys
+from ..splits.task_rows import SCHEMA, ReadOptions, SurveyInput, decode_inputs, dump, results_of
 from . import tasks
 from .cluster.cores import cores_of
 from .cluster.executors import checked, setup_error
-from .output.merged_connections import merged_rows
-from .output.packed_rows import unpacked
 from .output.split_tables import SplitResult
-from .output.summing import gather_rows, report_of
 from .output.writing import CaptureIndex, TableWriter
-from .splits.checkpoint import Checkpoint
-from .splits.decode import Ledger, sum_ledgers
-from .splits.located_split import LocatedSplit
-from .splits.plan import Corrections, Plan, make_plan
-from .splits.proof import prove
-from .splits.survey import SplitSurvey
-from .splits.surveys import Surveys
-from .splits.task_rows import SCHEMA, ReadOptions, SurveyInput, decode_inputs, dump, results_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

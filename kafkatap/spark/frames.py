@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.reports.literals import read_moment
 
 from ..selection import Selection
+from ..splits.task_rows import ReadOptions
 from .captures import Captures
-from .splits.task_rows import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

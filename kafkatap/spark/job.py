@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from kafkatap.reports.tables import TABLES
 
 from ..captures.storage import absolute
+from ..splits.summing import report_of
+from ..splits.task_rows import ReadOptions
 from .captures import Captures, DamagedCaptureError
 from .cluster.job_stages import Stages
 from .cluster.shared_folders import shared_folders
@@ -20,8 +22,6 @@ from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
 from .output.publication import DELTA, Publication, open_publication
 from .output.report_files import write_report
 from .output.run_tables import files_rows, ledger_rows, replaced_captures
-from .output.summing import report_of
-from .splits.task_rows import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -33,8 +33,8 @@ from kafkatap.reports.literals import Moment, read_size
 from kafkatap.reports.tables import TABLES
 
 from ..selection import Selection
+from ..splits.task_rows import ReadOptions
 from .captures import Captures, spark_schema
-from .splits.task_rows import ReadOptions
 from .tasks import DecodeTask
 
 if TYPE_CHECKING:

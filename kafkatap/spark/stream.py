@@ -24,6 +24,10 @@ from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.tables import CONNECTIONS, TABLES, arrow_schema, ledger_table
 
 from ..captures.storage import absolute, exists
+from ..splits.checkpoint import Checkpoint
+from ..splits.decode import sum_ledgers
+from ..splits.summing import report_of, sum_rows
+from ..splits.task_rows import ReadOptions
 from .arrival_log import Arrival, ArrivalLog
 from .arrivals import BATCH_SIZE, ArrivedCaptures
 from .cluster.job_stages import figures_of
@@ -32,10 +36,6 @@ from .job_result import JobResult, has_kafka
 from .output.delta import read_table
 from .output.publication import open_publication
 from .output.report_files import write_report
-from .output.summing import report_of, sum_rows
-from .splits.checkpoint import Checkpoint
-from .splits.decode import sum_ledgers
-from .splits.task_rows import ReadOptions
 from .stream_batch import BatchOptions, read_batch
 from .stream_state import Commit, StateFolder, StreamState, batch_number, finished_number
 

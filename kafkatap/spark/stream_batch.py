@@ -18,17 +18,17 @@ from kafkatap.reports.counting.connection_rows import sum_connection_rows
 
 from ..captures.merge import SLACK_NS
 from ..captures.storage import File
+from ..splits.checkpoint import Checkpoint, Ledger, Span, Sums, added_spans, late_since, still_needed
+from ..splits.decode import sum_ledgers
+from ..splits.merged_connections import merged_rows
+from ..splits.summing import counts_of_connections, sum_rows
+from ..splits.surveys import Surveys
+from ..splits.task_rows import ReadOptions
 from .arrival_log import Arrival
 from .captures import Captures, ProvedPlan
-from .output.merged_connections import merged_rows
 from .output.publication import Publication
 from .output.run_tables import files_rows, ledger_rows
-from .output.summing import counts_of_connections, sum_rows
 from .output.writing import Written
-from .splits.checkpoint import Checkpoint, Ledger, Span, Sums, added_spans, late_since, still_needed
-from .splits.decode import sum_ledgers
-from .splits.surveys import Surveys
-from .splits.task_rows import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

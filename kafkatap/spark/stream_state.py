@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ..splits.checkpoint import Checkpoint
+from ..splits.task_rows import dump, load
 from .output.delta import transaction_version
 from .output.folders import Folder
-from .splits.checkpoint import Checkpoint
-from .splits.task_rows import dump, load
 
 if TYPE_CHECKING:
     from .output.writing import Written

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..splits.decode import SplitRun
+from ..splits.survey import survey_split
+from ..splits.task_rows import DecodeInput, ReadOptions, SurveyInput, load, numbers_of, result_batch, results_of
 from .output.split_tables import SplitTables
-from .splits.decode import SplitRun
-from .splits.survey import survey_split
-from .splits.task_rows import DecodeInput, ReadOptions, SurveyInput, load, numbers_of, result_batch, results_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

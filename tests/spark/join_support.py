@@ -29,13 +29,13 @@ from kafkatap.spark.captures import Captures, ProvedPlan
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.output.split_tables import SplitResult
 from kafkatap.spark.output.writing import CaptureIndex
-from kafkatap.spark.splits.decode import Ledger
-from kafkatap.spark.splits.located_split import LocatedSplit
-from kafkatap.spark.splits.plan import Corrections, Plan, make_plan
-from kafkatap.spark.splits.proof import prove
-from kafkatap.spark.splits.survey import SplitSurvey
-from kafkatap.spark.splits.surveys import Surveys
-from kafkatap.spark.splits.task_rows import ReadOptions, SurveyInput, decode_inputs, dump
+from kafkatap.splits.decode import Ledger
+from kafkatap.splits.located_split import LocatedSplit
+from kafkatap.splits.plan import Corrections, Plan, make_plan
+from kafkatap.splits.proof import prove
+from kafkatap.splits.survey import SplitSurvey
+from kafkatap.splits.surveys import Surveys
+from kafkatap.splits.task_rows import ReadOptions, SurveyInput, decode_inputs, dump
 from tests.support.captures import PcapRecords
 from tests.support.split_plans import planned_splits
 

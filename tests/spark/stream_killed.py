@@ -9,7 +9,7 @@ from typing import Any
 
 from kafkatap.spark import stream
 from kafkatap.spark.cluster.session import open_session
-from kafkatap.spark.splits.task_rows import ReadOptions
+from kafkatap.splits.task_rows import ReadOptions
 from tests.support.spark_clusters import SHORT_LIVED
 
 

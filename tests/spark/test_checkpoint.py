@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkatap.spark.splits.checkpoint import added_spans, late_since
+from kafkatap.splits.checkpoint import added_spans, late_since
 
 MS = 1_000_000
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check(spark: SparkSession, paths: list[str], split_size: int, out: Path) -> list[str]:
     """Compare the tables that a job writes, from splits of this size; return its notes."""
     from kafkatap.spark.job import run_job
-    from kafkatap.spark.splits.task_rows import ReadOptions
+    from kafkatap.splits.task_rows import ReadOptions
 
     result = run_job(spark, paths, str(out), split_size=split_size, options=ReadOptions(records=True))
     compare_tables(out, paths)
@@ -60,7 +60,7 @@ def test_hundreds_of_small_files(spark: SparkSession, samples: Path, tmp_path: P
     from kafkatap.captures.identity import capture_identity
     from kafkatap.spark.job import run_job
     from kafkatap.spark.output.delta import read_table
-    from kafkatap.spark.splits.task_rows import ReadOptions
+    from kafkatap.splits.task_rows import ReadOptions
 
     path, other, folder = tmp_path / "sample.pcap", tmp_path / "talk.pcap", tmp_path / "files"
     path.write_bytes(read_bytes(samples / "live-4.3.pcap.zst"))

@@ -17,9 +17,9 @@ from kafkatap.dissector.framing import tables
 from kafkatap.reassembly import dtypes as r
 from kafkatap.reassembly.connection_state import Handshake, Resumption
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
-from kafkatap.spark.splits.flow_state import History
-from kafkatap.spark.splits.seams import Seam, SeamPackets
-from kafkatap.spark.splits.split_engine import SplitEngine
+from kafkatap.splits.flow_state import History
+from kafkatap.splits.seams import Seam, SeamPackets
+from kafkatap.splits.split_engine import SplitEngine
 from tests.spark.join_talks import pipelined
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import Segment, encode, lose

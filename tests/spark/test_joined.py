@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from kafkatap.spark.splits.survey import SplitSurvey
+from kafkatap.splits.survey import SplitSurvey
 from tests.spark.join_support import (
     assert_same,
     check,

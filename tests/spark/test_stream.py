@@ -33,11 +33,11 @@ from kafkatap.spark.arrival_log import Arrival, ArrivalLog
 from kafkatap.spark.arrivals import Arrivals
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.output.late_names import NameTopics
-from kafkatap.spark.output.summing import sum_rows
-from kafkatap.spark.splits.task_rows import ReadOptions
 from kafkatap.spark.stream import StreamOptions, advance, finish_stream, run_stream, start_stream
 from kafkatap.spark.stream_batch import GROWN, LATE
 from kafkatap.spark.stream_state import StateFolder
+from kafkatap.splits.summing import sum_rows
+from kafkatap.splits.task_rows import ReadOptions
 from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate, unnumbered
 from tests.support.captures import PcapRecords, read_bytes
 

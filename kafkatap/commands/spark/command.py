@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ...spark.splits.task_rows import ReadOptions
+    from ...splits.task_rows import ReadOptions
 
 
 def run(options: argparse.Namespace) -> int:
@@ -154,7 +154,7 @@ def _job(
     watch: Watch,
 ) -> JobResult:
     from ...spark.job import run_job
-    from ...spark.splits.task_rows import ReadOptions
+    from ...splits.task_rows import ReadOptions
 
     reading = ReadOptions(tuple(options.port or ()), definitions, options.records, selection=selection)
     if options.checkpoint is not None:

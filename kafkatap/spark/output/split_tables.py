@@ -23,11 +23,11 @@ from kafkatap.reports.counting.count_rows import rows_of_counts
 from kafkatap.reports.counting.counts import ReportCounts
 
 from ...partitions import to_microseconds
-from ..splits.checkpoint import OpenFlow
-from ..splits.decode import Outcome, SplitRun
-from ..splits.open_flows import open_flows
-from ..splits.task_rows import ReadOptions
-from .packed_rows import packed
+from ...splits.checkpoint import OpenFlow
+from ...splits.decode import Outcome, SplitRun
+from ...splits.open_flows import open_flows
+from ...splits.packed_rows import packed
+from ...splits.task_rows import ReadOptions
 from .writing import CaptureIndex, TableWriter, Written, with_capture
 
 if TYPE_CHECKING:

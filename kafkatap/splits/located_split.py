@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...captures.pack_reader import PackReader
-from ...captures.packs import Pack
-from ...captures.splits import Split
+from ..captures.pack_reader import PackReader
+from ..captures.packs import Pack
+from ..captures.splits import Split
 from .seams import Seam
 from .survey import cut_flows
 

@@ -1,4 +1,4 @@
-"""One split of a capture: survey, plan, decode and prove. Nothing here knows Spark.
+"""Captures in splits, each read by a process of its own: survey, plan, decode and prove. Nothing here knows Spark.
 
 survey             first pass: the flows of a split and their heads
 surveys            the surveys of all splits, repeated until they fit together
@@ -14,5 +14,7 @@ open_flows         the flows that are open at the end of a split
 checkpoint         what the batches of a stream leave to the next one
 seams              packets of flows, cut out of a split
 located_split      a split and where it begins
-task_rows          the rows that splits exchange through Spark
+task_rows          the inputs and results of the work on a split
+summing            reports of the counts of all splits; packed_rows: counts as bytes
+merged_connections the rows of connections that splits share
 """

@@ -21,9 +21,9 @@ from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import CHUNK, FLOW, OPENING_SYN
 from kafkatap.reassembly.flows import KEY_BYTES
 
-from ...assembly import Assembled, Assembly
-from ...engine import programs_for
-from ...kernel_modules import KERNEL_MODULES
+from ..assembly import Assembled, Assembly
+from ..engine import programs_for
+from ..kernel_modules import KERNEL_MODULES
 from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, flow_bytes, histories, renumber_strings
 from .flow_state import History
 from .seams import Seam, cut_out, joined
@@ -32,7 +32,7 @@ from .split_engine import NOTHING, Packets, number_by_packet
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ...captures.pack_reader import FileRead, PackReader
+    from ..captures.pack_reader import FileRead, PackReader
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a frame that are kept if only its head is decoded.

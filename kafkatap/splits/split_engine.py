@@ -26,8 +26,8 @@ from kafkatap.reassembly.dtypes import ACK, CHUNK_START, LISTENER, OPENING_RESUM
 from kafkatap.reassembly.flows import KEY_BYTES, flow_keys
 from kafkatap.reports.batch import Batch
 
-from ...assembly import Assembled
-from ...engine import Engine
+from ..assembly import Assembled
+from ..engine import Engine
 from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, renumber_strings
 from .flow_state import FlowState, History
 

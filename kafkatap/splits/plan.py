@@ -19,7 +19,7 @@ import numpy as np
 from kafkatap.dissector.connection_state import ConnectionFacts
 from kafkatap.reassembly.dtypes import LISTENER
 
-from ...captures.pack_reader import NO_PACKETS
+from ..captures.pack_reader import NO_PACKETS
 from .chains import TASK_FLOW, FlowInSplit, Part, TaskFlows, plan_flows
 from .flow_rows import as_keys, flow_bytes, histories, history_rows
 from .flow_state import History

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.batch import FileInfo
 
-from ...captures.packs import TimedFile, repack
-from ...captures.split_checks import dropped, misinformed, misplaced, void
-from ...captures.storage import without_credentials
+from ..captures.packs import TimedFile, repack
+from ..captures.split_checks import dropped, misinformed, misplaced, void
+from ..captures.storage import without_credentials
 from .located_split import LocatedSplit
 from .survey import SplitSurvey
 
 if TYPE_CHECKING:
-    from ...captures.pack_reader import FileRead
-    from ...captures.splits import Split
+    from ..captures.pack_reader import FileRead
+    from ..captures.splits import Split
 
 
 @dataclass

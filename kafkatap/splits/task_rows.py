@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...selection import EVERYTHING, Selection
+from ..selection import EVERYTHING, Selection
 from .located_split import LocatedSplit
 from .plan import Plan, SplitTask
 from .seam_reader import SeamReader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...captures.pack_reader import PackReader
+from ..captures.pack_reader import PackReader
 from .located_split import LocatedSplit
 from .seams import Seam, SeamPackets, joined
 

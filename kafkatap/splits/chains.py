@@ -18,9 +18,9 @@ from kafkatap.kernels import kernel, store
 from kafkatap.kernels.arrays import joined, taken, untouched
 from kafkatap.kernels.decorator import helper, record_dtype
 
-from ...captures.merge import SLACK_NS
-from ...captures.pack_reader import numbered
-from ...kernel_modules import KERNEL_MODULES
+from ..captures.merge import SLACK_NS
+from ..captures.pack_reader import numbered
+from ..kernel_modules import KERNEL_MODULES
 from .flow_rows import FLOW_KEY, HISTORY_FIELDS, as_keys, flow_bytes, group_flows, history_rows, renumber_strings
 from .split_engine import NOTHING
 

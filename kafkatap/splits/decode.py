@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kafkatap.dissector.inspection import Inspector
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ...captures.pack_reader import PackReader
+    from ..captures.pack_reader import PackReader
 
 Array = np.ndarray[Any, Any]
 #: What an engine counts: by section and part.
