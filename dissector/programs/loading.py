@@ -10,7 +10,6 @@ Those of a folder of definitions are kept by a digest of its content.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -83,8 +82,9 @@ def _kept_or_compiled(name: str, definitions: Definitions | None) -> Programs:
     from .compiler import compile_programs
     from .profiles import PROFILES
 
-    compiled = compile_programs(layouts_of(definitions), PROFILES[name])
-    programs = replace(compiled, definitions=definitions, names={} if definitions is None else definitions.names)
+    programs = compile_programs(layouts_of(definitions), PROFILES[name])
+    if definitions is not None:
+        programs.definitions, programs.names = definitions, definitions.names
     if path is not None:
         keep_programs(path, programs)
     return programs

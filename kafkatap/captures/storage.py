@@ -11,9 +11,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 #: Files of a folder with these suffixes are no captures.
 _OTHER_SUFFIXES = (".txt", ".tsv", ".csv", ".json", ".md", ".log", ".html", ".parquet", ".sh", ".py", ".tmp", ".part")
@@ -35,8 +34,7 @@ class InputFile(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class File:
+class File(NamedTuple):
     """One file: its path or URI, its bytes, and the time of its last change (ns since the epoch)."""
 
     path: str
