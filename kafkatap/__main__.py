@@ -53,6 +53,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         discard_output()
         return DONE
+    except Exception as error:
+        from .kernels.library import KernelsMissingError
+
+        if not isinstance(error, KernelsMissingError):
+            raise
+        from .installation import install_command
+
+        print(f"kafkatap: its compiled kernels cannot be used: {error}", file=sys.stderr)
+        print(f"kafkatap: with numba it compiles them itself: {install_command('jit')}", file=sys.stderr)
+        return WRONG
 
 
 if __name__ == "__main__":

@@ -33,6 +33,13 @@ def write_source_list(path: str, files: list[str], package: str = PACKAGE, insta
         out.write("\n".join(lines) + "\n")
 
 
+def move_source_list(path: str, package: str) -> None:
+    """Write a list again for a copy of the package in another folder, where the files have other times."""
+    with open(path, encoding="utf-8") as file:
+        _, *lines = file.read().splitlines()
+    write_source_list(path, [os.path.join(package, line.split(" ", 2)[2]) for line in lines], package)
+
+
 def sources_fit(path: str, package: str = PACKAGE) -> bool:
     """Return whether all files of a list have the contents that they had when it was written."""
     try:
