@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
@@ -124,7 +124,7 @@ class Run:
     def context(self) -> Context:
         """Names, connections, files and the ledger: what reports and tables need beside the rows."""
         files = sorted(self.files, key=lambda f: f.first_packet)
-        return replace(self.engine.context([self._info(f) for f in files]), interrupted=self.interrupted)
+        return self.engine.context([self._info(f) for f in files])._replace(interrupted=self.interrupted)
 
     def _info(self, f: FileReport) -> FileInfo:
         duplicates = 0 if self._duplicates is None else self._duplicates.count(f)
