@@ -189,8 +189,8 @@ class Engine:
         if len(part.started):
             self._begin(part)
         dissector = self.dissector
-        if len(part.chunks):
-            for finished in dissector.feed(part.block, part.held, part.chunks, len(part.chunks), part.connections):
+        if part.count:
+            for finished in dissector.feed(part.block, part.held, part.table, part.count, part.connections):
                 yield from self._batches(finished)
         yield from self._batches(dissector.drain(part.block, part.held))
         if len(part.ended):

@@ -55,10 +55,11 @@ _LATEST = 1 << 62
 
 
 class Assembler:
-    """Packets in, chunks out. `feed` and `finish` yield how many rows of `chunks` are ready; read them before the next.
+    """Packets in, chunks out. `feed`, `read` and `finish` yield how many rows of `chunks` are ready.
 
-    The bytes of held segments lie in `pool`. `pools`: how many pools take turns, so that such bytes stay until
-    `end_block` was called that often. `keep_flows`: flows keep their numbers for the whole run.
+    The next chunks are written over these, or after `take_table` to another table. The bytes of held segments lie in
+    `pool`. `turns`: how many tables and pools take turns, so that chunks stay until `take_table` was called that often,
+    and held bytes until `end_block` was. `keep_flows`: flows keep their numbers for the whole run.
     `segment_filter`: what `feed` passes all segments through; None keeps all.
     """
 
@@ -66,7 +67,7 @@ class Assembler:
         self,
         connections: int = 256,
         chunks: int = 16_384,
-        pools: int = 1,
+        turns: int = 1,
         bounds: Bounds | None = None,
         keep_flows: bool = False,
         segment_filter: SegmentFilter | None = None,
@@ -81,8 +82,8 @@ class Assembler:
         self.segments = untouched(65_536, SEGMENT)
         self._connections = SlotTable(connections, connections=CONNECTION, directions=Column(DIRECTION, 2))
         self._held = SlotTable(256, held=HELD)
-        self._pools = [untouched(16 << 20, np.uint8) for _ in range(pools)]
-        self.chunks = untouched(chunks, CHUNK)
+        self._pools = [untouched(16 << 20, np.uint8) for _ in range(turns)]
+        self._tables_of_chunks = [untouched(chunks, CHUNK) for _ in range(turns)]
         self._listeners = ListenerTable()
         self._ended = np.zeros(4_096, np.int32)
 
@@ -158,7 +159,13 @@ class Assembler:
             if self._state["stopped"][0] == ASSEMBLED:
                 return
             if not made:
-                self.chunks = grown(self.chunks)
+                self._grow_chunks()
+
+    def take_table(self) -> Array:
+        """Return `chunks`. The next chunks are written to the table that was returned the longest time ago."""
+        taken = self.chunks
+        self._tables_of_chunks = [*self._tables_of_chunks[1:], self._tables_of_chunks[0]]
+        return taken
 
     def release(self, ended: Array) -> None:
         """Free the rows of ended connections. Their numbers are used again."""
@@ -200,6 +207,11 @@ class Assembler:
     def held(self) -> Array:
         """HELD rows, by the numbers in `DIRECTION.held` and `HELD.next`."""
         return self._held["held"]
+
+    @property
+    def chunks(self) -> Array:
+        """CHUNK rows."""
+        return self._tables_of_chunks[-1]
 
     @property
     def pool(self) -> Array:
@@ -337,7 +349,10 @@ class Assembler:
         elif stopped == FLOWS_FULL:
             self._grow_flows()
         elif stopped == CHUNKS_FULL and not self._state["chunks"][0]:
-            self.chunks = grown(self.chunks)
+            self._grow_chunks()
+
+    def _grow_chunks(self) -> None:
+        self._tables_of_chunks[-1] = grown(self.chunks)
 
     def _take_chunks(self) -> int:
         """Return how many chunks are ready. The next ones are written from the start of `chunks` on."""

@@ -114,6 +114,7 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
     row.used = ROW_OPEN
     row.reset_by = -1
     row.only_syn = 1  # as long as nothing else comes
+    row.is_quiet = 0
     flow.connection = c
     _reset_direction(t.directions[2 * c])
     _reset_direction(t.directions[2 * c + 1])

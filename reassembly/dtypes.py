@@ -96,6 +96,7 @@ CONNECTION = record_dtype(
     ("used", "u1"),  # ROW_FREE, ROW_OPEN, ROW_ENDED
     ("only_syn", "u1"),  # nothing but its SYN was captured
     ("reset_by", "i1"),  # the direction of the RST that closed it; -1: none did
+    ("is_quiet", "u1"),  # 1: the usual segment needs only a few steps (`streams.assemble_usual`)
 )
 
 #: One direction of a connection: direction 0 is sent by end a, 1 by end b; row = 2 * connection + direction.

@@ -16,7 +16,7 @@ from kafkatap.kernels.decorator import helper, inlined, record_dtype
 from kafkatap.kernels.readers import be16, be32, be64
 
 from .dtypes import PACKET, SEGMENT, Packet, Segment
-from .flows import Ends, FlowArrays, flow_number, flows_full
+from .flows import FlowArrays, flow_and_direction, flows_full
 
 #: The categories of packets. Every packet is counted in exactly one.
 TCP, NOT_IP, NOT_TCP, FRAGMENT, SHORT, BAD_HEADER, UNKNOWN_LINK = range(7)
@@ -61,13 +61,13 @@ LINK_NAMES = {
 @helper
 def network_layer(buf, at, end, link_type):  # type: ignore[no-untyped-def]
     """Return where the IP header starts, or -1 - category: what the packet is counted in."""
-    if link_type in (NULL, LOOP):
-        return at + 4
-    if link_type in (RAW, RAW_BSD, RAW_OPENBSD, RAW_IPV4, RAW_IPV6):
-        return np.int64(at)
     if link_type == ETHERNET:
         place = at + 12
         at += 14
+    elif link_type in (NULL, LOOP):
+        return at + 4
+    elif link_type in (RAW, RAW_BSD, RAW_OPENBSD, RAW_IPV4, RAW_IPV6):
+        return np.int64(at)
     elif link_type == SLL:
         place = at + 14
         at += 16
@@ -212,21 +212,13 @@ def read_segment(buf, packet, d, flows):  # type: ignore[no-untyped-def]
     """Read the TCP header of a datagram, whose packet counts as TCP. A new flow is added to `flows`, which has room."""
     at = d.at
     end = packet.at + packet.captured
-    source, target = be16(buf, at), be16(buf, at + 2)
-    swap = d.source_high > d.target_high or (
-        d.source_high == d.target_high
-        and (d.source_low > d.target_low or (d.source_low == d.target_low and source > target))
-    )
-    if swap:
-        ends = Ends(d.target_high, d.target_low, d.source_high, d.source_low, target, source)
-    else:
-        ends = Ends(d.source_high, d.source_low, d.target_high, d.target_low, source, target)
+    flow = flow_and_direction(d.source_high, d.source_low, d.target_high, d.target_low, be32(buf, at), flows)
     payload = at + _tcp_header(buf, d)
     wire = d.end - payload
     captured = max(np.int64(0), min(wire, end - payload))
     return Segment(
-        packet.ts, packet.number, payload, be32(buf, at + 4), be32(buf, at + 8), flow_number(ends, flows), captured,
-        wire, be16(buf, at + 14), np.int64(buf[np.uintp(at + 13)]), np.int64(1 if swap else 0),
+        packet.ts, packet.number, payload, be32(buf, at + 4), be32(buf, at + 8), flow >> 1, captured, wire,
+        be16(buf, at + 14), np.int64(buf[np.uintp(at + 13)]), flow & 1,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from .headers import HEADERS_STATE, TCP, packet_category, read_datagram, read_se
 from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_STATE, pcap_format, read_record
 from .pcapng import INTERFACE, SMALLEST_BLOCK, read_block
 from .stream_tables import ASSEMBLED, FLOWS_FULL, StreamTables, full_table
-from .streams import assemble_segment
+from .streams import assemble_segment, assemble_usual
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a cache line. The headers of a record and of its packet lie in this many lines.
@@ -48,11 +48,12 @@ def assemble_packet(buf, packet, t):  # type: ignore[no-untyped-def]
         if flows_full(t.flows):
             return FLOWS_FULL
         segment = read_segment(buf, packet, datagram, t.flows)
-        full = full_table(t.streams, segment.wire)
-        if full != ASSEMBLED:
-            return full
+        if not assemble_usual(t.streams, segment):
+            full = full_table(t.streams, segment.wire)
+            if full != ASSEMBLED:
+                return full
+            assemble_segment(t.streams, buf, segment)
         h.payload_bytes += segment.wire
-        assemble_segment(t.streams, buf, segment)
     h.packets[category] += 1
     h.read += 1
     h.first = min(h.first, packet.ts)
@@ -75,10 +76,8 @@ def assemble_records(buf, start, end, state, interfaces, t):  # type: ignore[no-
     stopped = ASSEMBLED
     last = min(end - (SMALLEST_BLOCK if is_pcapng else f.header), s.stop - 1)
     while at <= last:
-        if is_pcapng:
-            record = read_block(buf, at, end, s, interfaces)
-        else:
-            record = read_record(buf, at, end, f, s.next_number)
+        number = s.next_number
+        record = read_block(buf, at, end, s, interfaces) if is_pcapng else read_record(buf, at, end, f, number)
         if record.kind < A_PACKET:
             status = record.kind
             break

@@ -48,8 +48,8 @@ def read32(buf, at, swapped):  # type: ignore[no-untyped-def]
     return be32(buf, at) if swapped else le32(buf, at)
 
 
-#: What all records of a pcap have in common, as scalars (int64): fields as in SCAN_STATE, ns per unit of a fraction, and
-#: the magic of the file.
+#: What all records of a pcap have in common, as scalars (int64): fields as in SCAN_STATE, the ns in a unit of a
+#: fraction, and the magic of the file.
 PcapFormat = namedtuple("PcapFormat", "swapped unit link_type header magic")
 #: One record, as scalars (int64): what it is (SCAN_ENDED, …), where the next one begins, and its packet.
 Record = namedtuple("Record", "kind end packet")
