@@ -1,8 +1,9 @@
-"""Compile the kernels when the package is built: a hook of hatchling, for wheels and for editable installations.
+"""Compile the kernels, and the programs of messages, when the package is built: a hook of hatchling.
 
-A wheel gets `kafkatap/kernels/compiled/` and the tag of its platform; a checkout that is installed as editable gets
-`kernels/compiled/`. Where no library can be made, the folder has the reason, the wheel is for any platform, and the
-package needs its extra `jit`. `pip -v` shows what happens. Objects are kept between builds (`kept_objects`).
+It is for wheels and for editable installations. A wheel gets `kafkatap/kernels/compiled/` and the tag of its platform;
+a checkout that is installed as editable gets `kernels/compiled/`. Where no library can be made, the folder has the
+reason, the wheel is for any platform, and the package needs its extra `jit`. `pip -v` shows what happens. Objects are
+kept between builds (`kept_objects`), so that the second takes seconds.
 
 This module imports nothing of the package: what does, runs in a child process, over a folder of links that looks as the
 package does where it is installed.
@@ -32,8 +33,10 @@ _MAKE = """\
 import sys
 from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import make_library
+from kafkatap.dissector.programs import make_programs
+made = make_programs.main()
 sys.argv[1:] += KERNEL_MODULES
-sys.exit(make_library.main())
+sys.exit(made or make_library.main())
 """
 
 
@@ -60,7 +63,7 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
         self._folder = Path(tempfile.mkdtemp(prefix="kafkatap-build-"))
         is_editable = version == "editable"
         compiled = Path(self.root, COMPILED) if is_editable else self._folder / "compiled"
-        self._run(_MAKE, compiled, is_editable)
+        self._make(compiled, is_editable)
         if is_editable:
             return
         for path in compiled.iterdir():
@@ -73,19 +76,18 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
         """Remove what was made for the wheel."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _run(self, code: str, out: Path, is_editable: bool) -> None:
-        """Run code of the package with the arguments (--installed) OUT; print its lines."""
+    def _make(self, out: Path, is_editable: bool) -> None:
+        """Fill the folder `out` with what is made ahead; print what happens."""
         package = self._folder / "links" / "kafkatap"
-        if not package.exists():
-            package.mkdir(parents=True)
-            for part in PARTS:
-                (package / part).symlink_to(Path(self.root, part))
-            for path in Path(self.root, "kafkatap").iterdir():
-                if path.name not in PARTS:
-                    (package / path.name).symlink_to(path)
+        package.mkdir(parents=True)
+        for part in PARTS:
+            (package / part).symlink_to(Path(self.root, part))
+        for path in Path(self.root, "kafkatap").iterdir():
+            if path.name not in PARTS:
+                (package / path.name).symlink_to(path)
         paths = os.pathsep.join(filter(None, (str(package.parent), os.environ.get("PYTHONPATH"))))
         done = subprocess.run(
-            [sys.executable, "-P", "-c", code, *(["--installed"] if is_editable else []), str(out)],
+            [sys.executable, "-P", "-c", _MAKE, *(["--installed"] if is_editable else []), str(out)],
             env={k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")} | {"PYTHONPATH": paths},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
