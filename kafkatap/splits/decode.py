@@ -17,6 +17,7 @@ from kafkatap.reports.batch import Batch, Context
 
 from .flow_rows import FlowStates, flow_bytes
 from .flow_state import FlowState
+from .packet_ranges import meets
 from .plan import SplitTask
 from .seam_reader import SeamReader
 from .seams import Seam, SeamPackets, joined
@@ -116,14 +117,17 @@ class SplitRun:
     def _batches(self, reader: PackReader | None) -> Iterator[Batch]:
         split, task = self._split, self.task
         if self._primed:
-            with closing(self._seams.open(task.split, self._primed)) as before:
+            with closing(self._seams.open(task.split, self._primed, task.primed_ranges)) as before:
                 split.prime(before, self._primed)
         if reader is not None:
             self.outcome.claims = split.states(self._primed)
             self.outcome.claims.rows["split"] = task.split
         split.begin_split()
+        others = task.others_ranges
         while reader is not None and reader.fill():
             self._begin_file(reader.file)
+            numbers = reader.packets["number"]
+            split.filters = meets(others, int(numbers[reader.position]), int(numbers[reader.count - 1]))
             yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
             reader.position = reader.count
         yield from self._follow()
@@ -173,7 +177,7 @@ class SplitRun:
         for split, heads in self._follows.items():
             chained = {key: head for key, head in heads.items() if key not in merged}
             if chained:
-                with closing(self._seams.open(split, chained)) as reader:
+                with closing(self._seams.open(split, chained, self.task.followed_ranges(split))) as reader:
                     yield from split_engine.follow(reader, chained)
                     self.outcome.followed += reader.bytes_read
             for key, seam in self._seams.cut(split, {k: h for k, h in heads.items() if k in merged}).items():

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from ..captures.pack_reader import PackReader
 from .located_split import LocatedSplit
+from .packet_ranges import RangesReader
 from .seams import Seam, SeamPackets, joined
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True)
@@ -19,11 +25,11 @@ class SeamReader:
     bases: Mapping[int, Sequence[int]]
     left: Mapping[bytes, Seam]
 
-    def open(self, split: int, flows: Iterable[bytes]) -> PackReader | SeamPackets:
-        """A reader of the packets of a split. That of a split that is not in `places` has those of the checkpoint for
-        these flows."""
+    def open(self, split: int, flows: Iterable[bytes], ranges: Array) -> PackReader | RangesReader | SeamPackets:
+        """A reader of the packets of a split; it may leave out those outside of `ranges`. That of a split that is not
+        in `places` has those of the checkpoint for these flows."""
         if split in self.places:
-            return self.places[split].open(self.bases[split])
+            return self.places[split].open_ranges(self.bases[split], ranges)
         return SeamPackets(joined(self.left[key] for key in flows if key in self.left))
 
     def cut(self, split: int, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:

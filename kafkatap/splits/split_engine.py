@@ -132,6 +132,7 @@ class SplitEngine:
         self._heads = dict(heads or {})
         self._listeners: Array = np.zeros(0, LISTENER) if listeners is None else listeners
         self._began: dict[int, int] = {}  # the first packet's time of each resumed connection
+        self._filter: HeadFilter | None = None
         self._resumed: dict[int, History] = {}  # connections that started since `prime` began
         self.assembler.learn_listeners(self._listeners)
 
@@ -152,7 +153,8 @@ class SplitEngine:
     def begin_split(self) -> None:
         """The next packets belong to this split. Earlier ones do not count here."""
         assembler = self.assembler
-        assembler.segment_filter = HeadFilter(assembler, self._heads) if self._heads else None
+        self._filter = HeadFilter(assembler, self._heads) if self._heads else None
+        self.filters = True
         assembler.forget_listeners()
         assembler.learn_listeners(self._listeners)
         latest = assembler.flows["connection"]
@@ -162,6 +164,15 @@ class SplitEngine:
         assembler.detach(np.setdiff1d(opened, kept))
         self.shared.update(self.dissector.connections["key"][kept].tolist())
         self.engine.discount()
+
+    @property
+    def filters(self) -> bool:
+        """Whether packets up to the heads are left out: set it to False while there are none."""
+        return self.assembler.segment_filter is not None
+
+    @filters.setter
+    def filters(self, value: bool) -> None:
+        self.assembler.segment_filter = self._filter if value else None
 
     def take(self, buffer: Array, packets: Array, first: int, count: int) -> Iterator[Batch]:
         """Take packets[first:count]; yield finished rows."""
