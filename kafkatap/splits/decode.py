@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -218,4 +218,4 @@ class SplitRun:
 
     def context(self) -> Context:
         """Names, ledger and the other facts that the rows of this split refer to."""
-        return replace(self.engine.context(), ledger=self.outcome.ledger, not_captured=self.outcome.not_captured)
+        return self.engine.context()._replace(ledger=self.outcome.ledger, not_captured=self.outcome.not_captured)

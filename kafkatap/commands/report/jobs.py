@@ -72,6 +72,11 @@ class JobsRun:
         self._context = Context() if found is None else found.context
 
     @property
+    def is_cut_short(self) -> bool:
+        """Whether captures were not read to their end."""
+        return self.interrupted
+
+    @property
     def damaged(self) -> list[FileReport]:
         """The captures that could not be read completely."""
         return [file for file in self.files if file.damage]
