@@ -28,6 +28,7 @@ from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, flow_bytes, histories
 from .flow_state import History
 from .packet_ranges import BLOCK_START
 from .seams import Seam, cut_out, joined
+from .settled_flows import SettledFlows
 from .split_engine import NOTHING, Packets, number_by_packet
 
 if TYPE_CHECKING:
@@ -96,11 +97,13 @@ class SplitSurvey:
 
 class _FlowEngine:
     """Reassembly and framing of a split, which record its connections. Bodies are decoded only for the facts of
-    connections and the names of topics."""
+    connections and the names of topics. `light`: as of `survey_split`."""
 
-    def __init__(self, ports: tuple[int, ...], definitions: Definitions | None) -> None:
+    def __init__(self, ports: tuple[int, ...], definitions: Definitions | None, light: bool) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = Assembler(keep_flows=True)
+        self._settled = SettledFlows(self.assembler) if light else None
+        self.assembler.segment_filter = self._settled
         self._assembly = Assembly(self.assembler, ports)
         summary, results, head = (programs_for(name, definitions) for name in ("summary", "results", "head"))
         self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
@@ -110,13 +113,17 @@ class _FlowEngine:
     def take(self, reader: Packets) -> None:
         """Take the packets of a block."""
         self._run(self._assembly.feed(reader.buffer, reader.packets, reader.position, reader.count))
+        if self._settled is not None:
+            self._settled.settle(self.dissector.connections)
 
     def finish(self) -> tuple[Array, list[bytes]]:
         """End all connections. Return FLOW_ROW of each flow, and the strings of these rows."""
         self._run(self._assembly.end_all())
-        rows = _flow_rows(
+        rows, flows = _flow_rows(
             arrays.joined(self._ended, _CONNECTION), arrays.joined(self._started, CHUNK), self.assembler.flows
         )
+        if self._settled is not None:
+            self._settled.fill_last(rows, flows)
         return rows, renumber_strings(rows, self.dissector.strings)
 
     def _run(self, parts: Iterable[Assembled]) -> None:
@@ -140,11 +147,11 @@ class _FlowEngine:
         self._ended.append(rows)
 
 
-def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
-    """FLOW_ROW of each flow. `connections`: _CONNECTION rows of all connections; `starts`: their START chunks, `flows`:
-    FLOW rows by number."""
+def _flow_rows(connections: Array, starts: Array, flows: Array) -> tuple[Array, Array]:
+    """FLOW_ROW of each flow, and its number. `connections`: _CONNECTION rows of all connections; `starts`: their START
+    chunks, `flows`: FLOW rows by number."""
     if not len(connections):
-        return np.zeros(0, FLOW_ROW)
+        return np.zeros(0, FLOW_ROW), np.zeros(0, np.int64)
     connections = taken(connections, np.argsort(connections["serial"]))
     openings = starts["opening"][np.argsort(starts["packet"])]
     order = np.argsort(connections["flow"], kind="stable")
@@ -167,7 +174,7 @@ def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
         found = np.minimum.reduceat(np.where(connections[name] > 0, connections[name], NOTHING), first)
         rows[name] = np.where(found < NOTHING, found, 0)
     rows["opened"], rows["renewed"] = openings[first] == OPENING_SYN, last > first
-    return rows
+    return rows, numbers[first]
 
 
 class _NewListeners:
@@ -225,10 +232,19 @@ class _BlockStarts:
 
 
 def survey_split(
-    split: int, reader: PackReader, *, ports: tuple[int, ...] = (), definitions: Definitions | None = None
+    split: int,
+    reader: PackReader,
+    *,
+    ports: tuple[int, ...] = (),
+    definitions: Definitions | None = None,
+    light: bool = False,
 ) -> SplitSurvey:
-    """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count."""
-    engine = _FlowEngine(ports, definitions)
+    """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count.
+
+    `light`: follow a connection only until its head and its history are known. That is faster, but names of topics are
+    missed, and what a connection shows late, so that the plan may need a correction.
+    """
+    engine = _FlowEngine(ports, definitions, light)
     listeners = _NewListeners(engine.assembler)
     blocks = _BlockStarts(reader)
     while blocks.fill():
