@@ -57,6 +57,14 @@ class LocatedSplit:
         (base,) = bases
         return RangesReader(self.only, self.blocks, ranges - base, base)
 
+    def block_starts(self, bases: Sequence[int]) -> Array | None:
+        """`blocks` with packets numbered over the whole input."""
+        if self.blocks is None:
+            return None
+        starts = self.blocks.copy()
+        starts["packet"] += bases[0]
+        return starts
+
     def cut(self, heads: Mapping[bytes, int], bases: Sequence[int]) -> dict[bytes, Seam]:
         """The packets of some flows up to their heads. Both are numbered over the whole input."""
         reader = self.open(bases)

@@ -105,3 +105,20 @@ def _runs(split: Split, blocks: Array, ranges: Array) -> Iterator[tuple[Split, i
     for low, high in found.tolist():
         end = int(bytes_[high]) if high < len(blocks) else split.end
         yield replace(split, start=int(bytes_[low]), end=end), int(bytes_[low]), int(firsts[low])
+
+
+class ClearBytes:
+    """Tells whether bytes of a part of a file have packets of some ranges.
+
+    `ranges`: as of `union`, `blocks`: BLOCK_START of the part, both with the same numbers.
+    """
+
+    def __init__(self, ranges: Array, blocks: Array) -> None:
+        places = np.maximum(np.searchsorted(blocks["packet"], ranges[:, 0], "right") - 1, 0)
+        ends = np.searchsorted(blocks["packet"], ranges[:, 1], "right")
+        behind = np.append(blocks["byte"], np.iinfo(np.int64).max)
+        self._ranges = np.stack([behind[places], behind[ends] - 1], axis=1)
+
+    def are_clear(self, first: int, end: int) -> bool:
+        """Whether the records that begin in bytes first:end have no packets of the ranges."""
+        return not meets(self._ranges, first, end - 1)

@@ -32,6 +32,12 @@ class SeamReader:
             return self.places[split].open_ranges(self.bases[split], ranges)
         return SeamPackets(joined(self.left[key] for key in flows if key in self.left))
 
+    def block_starts(self, split: int) -> Array | None:
+        """BLOCK_START of a split, its packets numbered over the whole input. None if they are not known."""
+        if split not in self.places:
+            return None
+        return self.places[split].block_starts(self.bases[split])
+
     def cut(self, split: int, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
         """The packets of flows of a split, each up to a packet, as of `open`."""
         if not heads:

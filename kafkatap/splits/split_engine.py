@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from ..assembly import Assembled
 from ..engine import Engine
 from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, renumber_strings
 from .flow_state import FlowState, History
+
+if TYPE_CHECKING:
+    from ..captures.capture_reader import CaptureReader, FileReport
 
 Array = np.ndarray[Any, Any]
 #: A head beyond all packets: the split has nothing of the flow for itself.
@@ -177,6 +180,18 @@ class SplitEngine:
     def take(self, buffer: Array, packets: Array, first: int, count: int) -> Iterator[Batch]:
         """Take packets[first:count]; yield finished rows."""
         yield from self._dissected(self.engine.assembly.feed(buffer, packets, first, count))
+
+    def read(self, reader: CaptureReader) -> Iterator[Batch]:
+        """Take all packets in the buffer of a capture, in one pass; yield finished rows."""
+        parts = self.engine.assembly.read(reader.buffer, reader.assemble)
+        yield from self._dissected(self._counted(reader.report, parts))
+
+    @staticmethod
+    def _counted(report: FileReport, parts: Iterable[Assembled]) -> Iterator[Assembled]:
+        for part in parts:
+            if part.first is not None and part.last is not None:
+                report.add_packets(part.packets, part.first, part.last)
+            yield part
 
     def follow(self, reader: Packets, heads: Mapping[bytes, int] | None = None) -> Iterator[Batch]:
         """Take packets that other splits count as read, those of each flow up to a packet (None: all packets)."""
