@@ -56,8 +56,8 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
     counts = ReportCounts(by_topic=by_topic, interval=options.interval)
     with interrupts() as stop, progress(options) as show:
         run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
-        writer = _table_writer(options.parquet, run, files) if options.parquet else None
         try:
+            writer = _table_writer(options.parquet, run, files) if options.parquet else None
             for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
                 counts.add(batch)
                 if writer is not None:
