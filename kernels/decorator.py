@@ -12,7 +12,7 @@ row.field = value` means the same in every mode.
 
 The first call of a kernel decides how it runs (`kernel_mode`):
 
-* ``store``   object code that an earlier run kept, loaded without numba (`kafkatap.kernels.store`)
+* ``store``   compiled with the package or by an earlier run, loaded without numba (`kafkatap.kernels.store`)
 * ``numba``   compiled in this process: slower to start, used where the store cannot be
 * ``python``  the source as it is (``NUMBA_DISABLE_JIT=1``), for debugging, coverage and fuzzing
 """
@@ -20,6 +20,7 @@ The first call of a kernel decides how it runs (`kernel_mode`):
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,17 @@ class Kernel(KernelSource):
             run = self._run = self._bind()
         return run(*args)
 
+    def bound(self, *leading: Any) -> Callable[..., int]:
+        """Return a function that runs this kernel with these leading arguments and those that it is called with.
+
+        The leading arguments are checked once, which saves most of a call's time. They must not be resized meanwhile.
+        """
+        run = self._run
+        if run is None:
+            run = self._run = self._bind()
+        binds: Callable[..., Callable[..., int]] | None = getattr(run, "bound", None)
+        return partial(run, *leading) if binds is None else binds(*leading)
+
     def _bind(self) -> Callable[..., int]:
         mode = kernel_mode()
         if mode == "python":
@@ -61,8 +73,12 @@ class Kernel(KernelSource):
             loaded = store.load(self)
             if loaded is not None:
                 return loaded
-        from . import numba_bridge
+        try:
+            from . import numba_bridge
+        except ImportError as error:
+            from .library import KernelsMissingError, reason
 
+            raise KernelsMissingError(reason() or str(error)) from error
         return numba_bridge.compile_here(self)
 
     def _plain(self, *args: Any) -> int:

@@ -7,7 +7,6 @@ import gc
 import os
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkatap.kernels import store
@@ -25,6 +24,7 @@ from ...selection import selection_of
 from ..console import advice_on, discard_output, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions
+from .jobs import JobsRun, choose_jobs, run_with_jobs
 
 if TYPE_CHECKING:
     from ...parquet.table_writer import TableWriter
@@ -51,20 +51,29 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
         _check_outputs(options)
     except (ValueError, OSError) as error:
         return refuse(error)
+    jobs = choose_jobs(options)
     by_topic, tables = options.by == "topic", bool(options.parquet)
     engine = engine_for(selection, by_topic or tables, options.port or (), definitions, tables, options.max_frame)
     counts = ReportCounts(by_topic=by_topic, interval=options.interval)
+    run: Run | JobsRun
     with interrupts() as stop, progress(options) as show:
         run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
         try:
             writer = _table_writer(options.parquet, run, files) if options.parquet else None
-            for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
-                counts.add(batch)
-                if writer is not None:
-                    writer.add(batch)
+            several = run_with_jobs(options, jobs, selection, definitions, run.watch) if jobs > 1 else None
+            if several is not None:
+                run, counts = several, several.counts
+            else:
+                for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
+                    counts.add(batch)
+                    if writer is not None:
+                        writer.add(batch)
         except OSError as error:
             complain(reason_of(error))
             return WRONG
+    if several is not None and run.interrupted:
+        complain("interrupted: there is no report, as --jobs makes it at the end")
+        return INTERRUPTED
     for file in run.damaged:
         if not (run.interrupted and is_pipe(file.path)):
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file)}")
@@ -79,9 +88,14 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
         complain(f"no request matches {selection.text}")
     try:
         _write(options, result)
-        _write_files(options, result)
+        if options.csv or options.plots:
+            from .files import write_files
+
+            write_files(options, result)
         if writer is not None and not run.is_cut_short:
-            _complain_written(writer.publish(context), options.parquet)
+            from .files import complain_written
+
+            complain_written(writer.publish(context), options.parquet)
     except OSError as error:
         complain(reason_of(error))
         return WRONG
@@ -126,23 +140,9 @@ def _write(options: argparse.Namespace, result: Report) -> None:
         discard_output()
 
 
-def _write_files(options: argparse.Namespace, result: Report) -> None:
-    if options.csv:
-        from kafkatap.reports.rendering.csv_report import write_csv
-
-        _complain_written(write_csv(result, Path(options.csv)), options.csv)
-    if options.plots:
-        from kafkatap.reports.rendering.plots import write_plots
-
-        _complain_written(write_plots(result, Path(options.plots), options.utc), options.plots)
-
-
-def _complain_written(written: list[Path], folder: str) -> None:
-    names = ", ".join(p.name for p in written)
-    complain(f"wrote {names} to {folder}" if written else f"wrote no plot to {folder}: there is no data to plot")
-
-
 def _table_writer(folder: str, run: Run, files: ExitStack) -> TableWriter:
+    from pathlib import Path
+
     from ...parquet.table_writer import TableWriter
 
     # Its default keeps 40 MB more. It is read when pyarrow is imported.
