@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -83,7 +82,7 @@ class TableWriter:
     def context(self) -> Context:
         """The run's context, with counts of connections instead of their rows."""
         self._take_connections()
-        return replace(self._run.context(), counted=self._counted)
+        return self._run.context()._replace(counted=self._counted)
 
     def publish(self, context: Context) -> list[Path]:
         """Write the rest, and give the files their names. Return their paths. OSError if rows could not be written."""
