@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kafkatap.reports.batch import Context, FileInfo
@@ -197,7 +197,7 @@ class _LocalReading(TwoPasses):
             total.add(result)
         for topic_id, name in plan.topic_names.items():
             total.names.name_topic(topic_id, name)
-        files = [replace(info, duplicates=duplicates.get(info.path, 0)) for info in self.file_infos]
+        files = [info._replace(duplicates=duplicates.get(info.path, 0)) for info in self.file_infos]
         context = replace(
             context_of([result.outcome for result in ordered], files),
             strings=total.names.strings, addresses=total.names.addresses, topic_names=total.names.topic_names,
