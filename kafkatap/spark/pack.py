@@ -62,8 +62,12 @@ try:
 except NoLibraryError as error:
     sys.exit(f"kafkatap: the kernels cannot be compiled for the archive: {error}")
 """
-#: The engine compiles message layouts and keeps them beside the kernels.
-_KEEP_PROGRAMS = "from kafkatap.engine import Engine; Engine(all_results=True)"
+#: Message layouts are compiled, too.
+_MAKE_PROGRAMS = """\
+import pathlib, sys
+from kafkatap.dissector.programs.make_programs import make_programs
+make_programs(pathlib.Path(sys.argv[1], "kernels", "compiled"), installed=False)
+"""
 
 
 def _ignore(text: str) -> None:
@@ -98,8 +102,8 @@ def pack(
         else:
             watch("compiling kernels for any machine of this type (about 20 s)")
             _run_in(site, _COMPILE)
-        _set_times(site)  # compiled programs depend on the times of their sources
-        _run_in(site, _KEEP_PROGRAMS)
+        _run_in(site, _MAKE_PROGRAMS)
+        _set_times(site)
         python = folder / "bin" / "python"
         python.parent.mkdir()
         python.write_text(_PYTHON.format(version=python_version()))
