@@ -1,4 +1,4 @@
-"""The bodies of a drain: decoded onto the tape, then read into exchanges, results and topics."""
+"""The tables of a drain: what its kernel (`drain`) decodes bodies with, and reads them into."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import copied, grown, taken, untouched
+from kafkatap.kernels.arrays import copied, grown, untouched
 from kafkatap.kernels.table import SlotTable
 
+from .drain import DRAIN_STATE, NEEDS_PROBLEMS, NEEDS_RESULTS, NEEDS_ROOM, NEEDS_TAPE, DrainTables
 from .dtypes import RESULT
-from .exchanges import BODIES_STATE, NEEDED_BY_ALL, TOPIC_NAME, Bodies, collect_fields
+from .exchanges import BODIES_STATE, NEEDED_BY_ALL, TOPIC_NAME, Bodies
 from .framing.program_index import HEAD_ONLY
 from .framing.tables import Tables
-from .programs.machine import SCRATCH_SIZE, TAPE, decode_frames
+from .programs.machine import JOB, ROWS, SCRATCH_SIZE, TAPE
 from .programs.program import Programs
-from .results import CONTEXT, EXCHANGE_TOPIC, PRODUCE_PARTITION, RESULTS_STATE, Results, collect_results
+from .results import CONTEXT, EXCHANGE_TOPIC, PRODUCE_PARTITION, RESULTS_STATE, Results
 from .strings import StringTable
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 #: Malformed messages between two reservations of strings.
 _PROBLEMS_AT_ONCE = 4_096
+#: Places of counts in a RESULTS_STATE.
+_RESULTS, _TOPICS = range(2)
+_NO_RESULTS, _NO_TOPICS, _NO_PROGRAMS = np.zeros(0, RESULT), np.zeros(0, EXCHANGE_TOPIC), np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,12 @@ def choose_programs(
 
 
 class BodyDecoder:
-    """Runs the programs for bodies over all bodies of a drain, and those for details over responses with error codes;
-    or those for details over all bodies. `load_whole` loads the programs of the EVERYTHING profile, which name the
-    field of a malformed message. None: no field is named."""
+    """The tables and programs of a drain: those for bodies run over all bodies, and those for details over responses
+    with error codes; or those for details over all bodies.
+
+    `load_whole` loads the programs of the EVERYTHING profile, which name the field of a malformed message. None: no
+    field is named. After `make_room` the arrays are new ones.
+    """
 
     def __init__(self, chosen: ChosenPrograms, load_whole: Callable[[], Programs] | None, strings: StringTable) -> None:
         self.bodies, self.details = chosen.bodies, chosen.details
@@ -73,117 +80,107 @@ class BodyDecoder:
         self.scratch: Array = np.zeros(SCRATCH_SIZE, np.int64)
         self.partitions = SlotTable(1_024, partitions=PRODUCE_PARTITION)
         self._strings = strings
-        self._as_bodies, self._as_details = chosen.as_bodies, chosen.as_details
+        self._as_bodies = _NO_PROGRAMS if chosen.as_bodies is None else chosen.as_bodies
+        self._as_details = chosen.as_details
         self._topic_names: Array = np.zeros(1_024, TOPIC_NAME)
-        self._failed: Array = np.zeros(0, np.int32)
+        self._failed: Array = untouched(16, JOB)
         self._contexts: Array = np.zeros(1_024, CONTEXT)
         self._results: Array = np.zeros(1_024, RESULT)
         self._topics: Array = np.zeros(1_024, EXCHANGE_TOPIC)
         self._bodies_state: Array = np.zeros(1, BODIES_STATE)
         self._results_state: Array = np.zeros(1, RESULTS_STATE)
+        self._state: Array = np.zeros(1, DRAIN_STATE)
+        self._state[0].finds_problems = load_whole is not None
+        # numpy takes a microsecond for a field of a record, and a tenth of that for an item of an array.
+        self._made = self._state["made"]
+        self._counts = self._results_state.view(np.int64)
+        self._names_found = self._bodies_state["topic_names"]
 
-    def clear(self) -> None:
-        """Drop the results and topics of the drain before."""
-        self._results_state[0].results = 0
-        self._results_state[0].topics = 0
+    def tables(self, jobs: int, ends: Array, marks: Array) -> DrainTables:
+        """The arrays for drains of up to so many jobs."""
+        if len(self._failed) < jobs:
+            self._failed = untouched(jobs, JOB)
+        results = Results(
+            self._contexts, self.partitions["partitions"], self.partitions.free, self._results, self._topics,
+            self._results_state,
+        )  # fmt: skip
+        return DrainTables(
+            self.bodies.code, self.bodies.roles, self.details.code, self.details.roles, self._as_bodies,
+            self._as_details, self._topic_names, self._failed, self._bodies_state, results, ends, marks, self._state,
+        )  # fmt: skip
+
+    def set_mode(self, all_results: bool, is_inspected: bool) -> None:
+        """Set whether every body is decoded with its details, and whether inspectors see each drain."""
+        self._state[0].all_results = all_results
+        self._state[0].is_inspected = is_inspected
+
+    @property
+    def made(self) -> int:
+        """How many exchanges the last drain has finished."""
+        return int(self._made.item(0))
 
     @property
     def results(self) -> Array:
-        """A copy of the results of this drain."""
-        return copied(self._results[: self._results_state[0].results])
+        """A copy of the results of the last drain."""
+        count = self._counts.item(_RESULTS)
+        return copied(self._results[:count]) if count else _NO_RESULTS
 
     @property
     def topics(self) -> Array:
-        """A copy of the topics of this drain's requests."""
-        return copied(self._topics[: self._results_state[0].topics])
+        """A copy of the topics of the last drain's requests."""
+        count = self._counts.item(_TOPICS)
+        return copied(self._topics[:count]) if count else _NO_TOPICS
 
-    def decode(self, t: Tables, count: int, all_results: bool) -> None:
-        """Decode the bodies of t.jobs[:count]."""
-        programs = self.details if all_results else self.bodies
-        if all_results:
-            self._choose(self._as_details, t.jobs, count)
-        elif self._as_bodies is not None:
-            self._choose(self._as_bodies, t.jobs, count)
-        rows = self._run(programs, t, t.jobs, count)
-        if count > len(self._failed):
-            self._failed = np.zeros(len(t.jobs), np.int32)
-        self._reserve(t, t.jobs[:count], rows)
-        self._bodies_state[0].max_frame = t.state[0].max_frame
-        collect_fields(self._arrays(t, t.jobs, programs), count)
-        self._note_problems(t, programs, count)
-        names = self._topic_names[: self._bodies_state[0].topic_names]
-        if len(names):
+    def note_topic_names(self) -> None:
+        """Note the topic ids and names that the last drain has found."""
+        found = self._names_found.item(0)
+        if found:
+            names = self._topic_names[:found]
             self.topic_names.update(zip(names["topic_id"].tolist(), names["topic"].tolist(), strict=True))
-        if all_results:
-            self._collect_results(t, t.jobs, count, True)
-        elif failed := int(self._bodies_state[0].failed):
-            self._decode_failed(t, taken(t.jobs, self._failed[:failed]))
 
-    def _decode_failed(self, t: Tables, jobs: Array) -> None:
-        """Decode the responses with error codes once more, with their details."""
-        self._choose(self._as_details, jobs, len(jobs))
-        rows = self._run(self.details, t, jobs, len(jobs))
-        self._reserve(t, jobs, rows)
-        self._collect_results(t, jobs, len(jobs), False)
-
-    def _note_problems(self, t: Tables, programs: Programs, count: int) -> None:
-        """Note where the malformed messages of t.jobs[:count] are malformed."""
-        if self._problems is None:
-            return
-        from .problems import note_problems
-
-        failed = self._problems.failed_jobs(t.jobs[:count], programs)
-        for first in range(0, len(failed), _PROBLEMS_AT_ONCE):
-            some = failed[first : first + _PROBLEMS_AT_ONCE]
-            self._strings.reserve(len(some), len(some) * self._problems.templates.longest)
-            note_problems(self._arrays(t, some, programs), self._problems.arrays, len(some))
-
-    def _choose(self, programs: Array, jobs: Array, count: int) -> None:
-        """Point jobs at other programs for the same messages. A program that runs first keeps its place, so a job may
-        be pointed twice."""
-        jobs["program"][:count] = programs[jobs["program"][:count]]
-
-    def _run(self, programs: Programs, t: Tables, jobs: Array, count: int) -> int:
-        """Run the programs of jobs[:count]; return how many rows are on the tape."""
-        self.scratch[0] = 0
-        done = 0
-        while True:
-            done = decode_frames(programs.code, jobs, count, done, t.block, t.held, t.pool, self.tape, self.scratch)
-            if done == count:
-                return int(self.scratch[0])
+    def make_room(self, need: int, t: Tables, block: Array, held: Array) -> None:
+        """Do what a drain NEEDS_... before it goes on."""
+        if need == NEEDS_TAPE:
             self.tape = grown(self.tape)
+        elif need == NEEDS_ROOM:
+            self._reserve(t, block, held)
+        elif need == NEEDS_RESULTS:
+            self._results = grown(self._results)
+            self._topics = grown(self._topics)
+            self.partitions.grow()
+        elif need == NEEDS_PROBLEMS:
+            self._note_problems(t, block, held)
 
-    def _reserve(self, t: Tables, jobs: Array, rows: int) -> None:
-        """Make room for all that a tape of so many rows, from the bodies of these jobs, can name."""
+    def _reserve(self, t: Tables, block: Array, held: Array) -> None:
+        """Make room for all that the rows on the tape can name."""
+        state, rows = self._state[0], int(self.scratch[ROWS])
+        jobs = self._failed[: self._bodies_state[0].failed] if state.in_details else t.jobs[: t.state[0].jobs]
         if rows > len(self._topic_names):
             self._topic_names = np.zeros(2 * rows, TOPIC_NAME)
         if rows + 2 > len(self._contexts):
             self._contexts = np.zeros(2 * rows + 2, CONTEXT)
-        most = len(t.block) + len(t.held) + int(t.state[0].pool_top)
+        most = len(block) + len(held) + int(t.state[0].pool_top)
         is_ample = self._strings.text_left > most
         size = 0 if is_ample else min(int(np.sum(jobs["end"] - jobs["at"])), 65_536 * rows)
         self._strings.reserve(rows, size)
+        state.has_room = 1
 
-    def _collect_results(self, t: Tables, jobs: Array, count: int, all_codes: bool) -> None:
-        bodies = self._arrays(t, jobs, self.details)
-        done = 0
-        while True:
-            tables = Results(
-                self._contexts, self.partitions["partitions"], self.partitions.free, self._results, self._topics,
-                self._results_state,
+    def _note_problems(self, t: Tables, block: Array, held: Array) -> None:
+        """Note where the malformed messages of a drain are malformed."""
+        if self._problems is None:
+            return
+        from .problems import note_problems
+
+        programs = self.details if self._state[0].all_results else self.bodies
+        failed = self._problems.failed_jobs(t.jobs[: t.state[0].jobs], programs)
+        for first in range(0, len(failed), _PROBLEMS_AT_ONCE):
+            some = failed[first : first + _PROBLEMS_AT_ONCE]
+            self._strings.reserve(len(some), len(some) * self._problems.templates.longest)
+            bodies = Bodies(
+                block, held, t.pool, some, self.tape, programs.roles, t.exchanges, t.links, t.connections,
+                self._strings.arrays, self._topic_names, self._failed, self._bodies_state,
             )  # fmt: skip
-            done = collect_results(bodies, tables, done, count, int(all_codes))
-            if done == count:
-                return
-            self._results = grown(self._results)
-            self._topics = grown(self._topics)
-            self.partitions.grow()
-
-    def _arrays(self, t: Tables, jobs: Array, programs: Programs) -> Bodies:
-        return Bodies(
-            t.block, t.held, t.pool, jobs, self.tape, programs.roles, t.exchanges, t.links, t.connections,
-            self._strings.arrays, self._topic_names, self._failed, self._bodies_state,
-        )  # fmt: skip
+            note_problems(bodies, self._problems.arrays, len(some))
 
 
 def _problem_finder(load_whole: Callable[[], Programs]) -> ProblemFinder:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,9 @@ from kafkatap.kernels.writers import written
 
 from . import expiry
 from .decoding import BodyDecoder, choose_programs
+from .drain import DRAINED, NEEDS_INSPECTION, drain_frames
 from .dtypes import EXCHANGE, EXCHANGE_STRINGS, MAX_FRAME, RESULT
-from .framing.buffers import BufferPool
+from .framing.buffers import FREE_KEPT, BufferPool
 from .framing.chunks import read_chunks
 from .framing.connections import CONNECTION, STREAM
 from .framing.tables import (
@@ -46,8 +47,7 @@ from .inspection import Frames, Inspector
 from .programs.machine import JOB
 from .programs.program import Programs
 from .results import EXCHANGE_TOPIC
-from .strings import StringTable
-from .times import charge_times
+from .strings import Strings, StringTable
 
 if TYPE_CHECKING:
     from .connection_state import ConnectionFacts
@@ -57,6 +57,14 @@ Array = np.ndarray[Any, Any]
 METADATA_TOPIC, METADATA_TOPIC_ID = b"__cluster_metadata", bytes(15) + b"\1"
 #: `most_kept` of a dissector that keeps all of each frame.
 _KEEP_ALL = 2**62
+#: Places of counts in a FRAMING_STATE.
+_FULL, _JOBS, _FINISHED, _DEFERRED, _POOL_TOP, _FREE_LARGE_BYTES = (
+    FRAMING_STATE.names.index(name)  # type: ignore[union-attr]
+    for name in ("full", "jobs", "finished", "deferred", "pool_top", "free_large_bytes")
+)
+#: Connections for which there is room at first.
+_CONNECTIONS = 256
+_NO_BYTES, _NO_MARKS = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,6 @@ class Finished:
     exchanges: Array  # EXCHANGE
     results: Array  # RESULT
     topics: Array  # EXCHANGE_TOPIC
-    connections: Array  # int32, by exchange: the number of its connection
     marks: Array | None  # uint64, by exchange: bits that inspectors set; None without inspectors
     provisional: Array | None = None  # uint8, by exchange: 1 + the outcome of its provisional row, 0; None without any
 
@@ -79,6 +86,8 @@ class Dissector:
     message is malformed. `inspectors` see the messages of each drain. `apis`: of other APIs than these only `head` is
     decoded (in the first `head_kept` bytes of the frame), which suffices for right rows of these. `max_frame`: of a
     larger frame (with its size field) only the first 64 KiB are decoded; its status is then `too_large`.
+
+    The ends of connections mean nothing here: `ends` passes them on to exchanges.
 
     Large tables take memory only where they are used.
     """
@@ -96,30 +105,58 @@ class Dissector:
         head_kept: int = HEAD_KEPT,
     ) -> None:
         self.programs = programs
-        self.all_results = all_results
-        self.inspectors = tuple(inspectors)
         self.strings = StringTable()
         chosen = choose_programs(programs, details, None if apis is None else head, apis or frozenset())
         self._index = chosen.index
         self._decoder = BodyDecoder(chosen, load_whole, self.strings)
-        self._connections = Table(256, connections=CONNECTION, streams=Column(STREAM, 2))
+        self._connections = Table(
+            _CONNECTIONS, connections=CONNECTION, streams=Column(STREAM, 2), ends=Column(np.int32, 8)
+        )
         self._segments = SlotTable(4_096, segments=SEGMENT)
         self._exchanges = SlotTable(65_536, exchanges=EXCHANGE, links=LINK, marks=np.uint64)
         self._pool = BufferPool()
         self._jobs: Array = untouched(49_152, JOB)
         self._finished: Array = np.zeros(98_304, np.int32)
-        self._rows: Array = np.zeros(len(self._finished), np.int32)
-        self._numbers: Array = np.zeros(len(self._finished), np.int32)
         self._state: Array = np.zeros(1, FRAMING_STATE)
+        self._numbers: Array = self._state.view(np.int64)  # numpy takes a microsecond for a field of a record
         self._state[0].max_frame = max_frame
         self._state[0].head_kept = head_kept
         self._state[0].next_exchange = 1
         self._counts: Array = np.zeros(1, FRAME_COUNTS)
         self._has_provisional = False
+        self._bound: _BoundKernels | None = None
+        self._all_results, self._inspectors = all_results, tuple(inspectors)
+        self._decoder.set_mode(all_results, bool(inspectors))
         self.shed(None)
         self.name_topic(METADATA_TOPIC_ID, METADATA_TOPIC)
 
     # Tables. They are other arrays after a feed or a drain.
+
+    @property
+    def all_results(self) -> bool:
+        """Whether every body is decoded with its details, and not only responses with error codes."""
+        return self._all_results
+
+    @all_results.setter
+    def all_results(self, value: bool) -> None:
+        self._all_results = value
+        self._decoder.set_mode(value, bool(self._inspectors))
+
+    @property
+    def inspectors(self) -> tuple[Inspector, ...]:
+        """What sees the messages of each drain."""
+        return self._inspectors
+
+    @inspectors.setter
+    def inspectors(self, value: Sequence[Inspector]) -> None:
+        self._inspectors = tuple(value)
+        self._decoder.set_mode(self._all_results, bool(value))
+
+    @property
+    def ends(self) -> Array:
+        """The ends of connections, int32, eight for each: address number and port of the client, then of the broker,
+        if end a is the client; then if end b is. The caller writes them before the bytes of a connection come."""
+        return self._connections["ends"]
 
     @property
     def connections(self) -> Array:
@@ -154,7 +191,7 @@ class Dissector:
     @property
     def pool_used(self) -> int:
         """The bytes of the pool up to the last buffer in use."""
-        return int(self._state[0].pool_top)
+        return int(self._numbers.item(_POOL_TOP))
 
     @property
     def frame_counts(self) -> Any:
@@ -226,8 +263,7 @@ class Dissector:
         """All that later packets of each connection (int64 numbers) can depend on: bytes that can be compared."""
         from .connection_state import write_states
 
-        nothing = np.zeros(1, np.uint8)
-        tables = self._tables(nothing, nothing)
+        tables = self._tables()
         return written(lambda first, out, ends: write_states(tables, connections, first, out, ends), len(connections))
 
     def waiting(self, connection: int) -> Iterable[int]:
@@ -259,19 +295,20 @@ class Dissector:
 
     def reserve(self, connections: int) -> None:
         """Make room for connections numbered below `connections`."""
-        self._connections.reserve(connections)
+        if self._connections.reserve(connections):
+            self._bound = None
 
     def feed(self, block: Array, held: Array, chunks: Array, count: int, connections: int) -> Iterator[Finished]:
         """Read chunks[:count], of connections numbered below `connections`. Yield what has to be drained meanwhile."""
         self.reserve(connections)
-        state = self._state[0]
         done = 0
         while True:
-            done = read_chunks(self._tables(block, held), chunks, done, count)
+            done = self._kernels().read_chunks(block, held, chunks, done, count)
             if done == count:
                 return
-            full = int(state.full)
-            if state.jobs or state.finished or state.deferred:
+            numbers = self._numbers
+            full = numbers.item(_FULL)
+            if numbers.item(_JOBS) or numbers.item(_FINISHED) or numbers.item(_DEFERRED):
                 yield self.drain(block, held)
             elif full == FULL_JOBS:
                 self._jobs = grown(self._jobs)
@@ -293,30 +330,35 @@ class Dissector:
             self.strings.grow()
         elif full == FULL_TEXT:
             self.strings.grow_text()
+        self._bound = None
 
     def give_up(self, before: int, block: Array) -> Iterator[Finished]:
         """Finish the requests that came before a time (ns since the epoch) and still wait: nothing will answer them."""
         connection = 0
         while connection < len(self.connections):
-            connection = expiry.expire(self._tables(block, block), before, connection)
+            connection = expiry.expire(self._tables(), before, connection)
             yield self.drain(block, block)
 
     def provisional(self, before: int, closed: Array) -> Finished:
         """Provisional rows of requests that will most likely end without an answer (`expiry`): with acks=0 that came
         before a time, and all of `closed` connections (uint8, by number). Each comes once."""
         slots = []
-        nothing = np.zeros(1, np.uint8)
+        found: Array = np.zeros(4_096, np.int32)
         while True:
-            count = expiry.mark_provisional(self._tables(nothing, nothing), before, closed, self._rows)
-            slots.append(self._rows[:count].copy())
-            if count < len(self._rows):
+            count = expiry.mark_provisional(self._tables(), before, closed, found)
+            slots.append(found[:count].copy())
+            if count < len(found):
                 break
         chosen = np.concatenate(slots)
         rows = taken(self.exchanges, chosen)
         rows["outcome"] = self.links["provisional"][chosen] - 1
+        connections = self.links["connection"][chosen]
+        ends = self.ends.reshape(-1, 4)[2 * connections + (self.connections["client"][connections] == 1)]
+        for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
+            rows[name] = ends[:, column]
         self._has_provisional = self._has_provisional or len(chosen) > 0
         return Finished(
-            rows, np.zeros(0, RESULT), np.zeros(0, EXCHANGE_TOPIC), self.links["connection"][chosen],
+            rows, np.zeros(0, RESULT), np.zeros(0, EXCHANGE_TOPIC),
             self._exchanges["marks"][chosen] if self.inspectors else None,
         )  # fmt: skip
 
@@ -326,51 +368,69 @@ class Dissector:
 
     def drain(self, block: Array, held: Array) -> Finished:
         """Decode the frames so far, and return the finished exchanges."""
-        state, decoder = self._state[0], self._decoder
-        decoder.clear()
-        if jobs := int(state.jobs):
-            t = self._tables(block, held)
-            decoder.decode(t, jobs, self.all_results)
-            self._inspect(t, jobs)
-        count = int(state.finished)
-        if len(self._rows) < count:
-            self._rows, self._numbers = np.zeros(2 * count, np.int32), np.zeros(2 * count, np.int32)
-        made = charge_times(
-            self._finished, count, self.exchanges, self.links, self.connections, decoder.partitions["partitions"],
-            decoder.partitions.free, self._rows, self._numbers,
-        )  # fmt: skip
-        slots, finished = self._rows[:made], self._finished[:count]
-        marks = None
-        if self.inspectors:
-            marks = self._exchanges["marks"][slots]
-            self._exchanges["marks"][finished] = 0
-        provisional = self.links["provisional"][slots] if self._has_provisional else None
-        self._exchanges.release(finished)
-        state.finished = 0
-        state.jobs = 0
-        self._pool.release(self._state)
+        numbers, decoder = self._numbers, self._decoder
+        count, top = numbers.item(_FINISHED), numbers.item(_POOL_TOP)
+        rows: Array = np.empty(count, EXCHANGE)
+        marks: Array = np.empty(count, np.uint64) if self.inspectors else _NO_MARKS
+        provisional: Array = np.empty(count, np.uint8) if self._has_provisional else _NO_BYTES
+        while True:
+            need = self._kernels().drain_frames(block, held, rows, marks, provisional)
+            if need == DRAINED:
+                break
+            if need == NEEDS_INSPECTION:
+                self._inspect(block, held)
+            else:
+                decoder.make_room(need, self._tables(), block, held)
+                self._bound = None
+        decoder.note_topic_names()
+        if numbers.item(_FREE_LARGE_BYTES) >= FREE_KEPT:
+            self._pool.return_memory(self._state, top)
+        made = decoder.made
         return Finished(
-            taken(self.exchanges, slots),
+            rows[:made] if made < count else rows,
             decoder.results,
             decoder.topics,
-            self._numbers[:made].copy(),
-            marks,
-            provisional,
+            marks[:made] if self.inspectors else None,
+            provisional[:made] if self._has_provisional else None,
         )
 
-    def _inspect(self, t: Tables, count: int) -> None:
-        if not self.inspectors:
-            return
+    def _inspect(self, block: Array, held: Array) -> None:
+        t = self._tables()
         programs = self._decoder.details if self.all_results else self._decoder.bodies
-        buffers = (t.block, t.held, t.pool)
-        frames = Frames(t.jobs[:count], programs, t.exchanges, t.links, buffers, self._exchanges["marks"])
+        jobs = t.jobs[: self._numbers.item(_JOBS)]
+        if not len(jobs):
+            return
+        frames = Frames(jobs, programs, t.exchanges, t.links, (block, held, t.pool), self._exchanges["marks"])
         for inspector in self.inspectors:
             inspector.look(frames)
 
-    def _tables(self, block: Array, held: Array) -> Tables:
+    def _kernels(self) -> _BoundKernels:
+        """The kernels with the tables of now."""
+        bound = self._bound
+        if bound is None or bound.strings is not self.strings.arrays:
+            tables = self._tables()
+            drained = self._decoder.tables(len(self._jobs), self.ends, self._exchanges["marks"])
+            bound = self._bound = _BoundKernels(
+                read_chunks.bound(tables), drain_frames.bound(tables, drained), tables, tables.strings
+            )
+        return bound
+
+    def _tables(self) -> Tables:
+        bound, strings = self._bound, self.strings.arrays
+        if bound is not None and bound.strings is strings:
+            return bound.tables
         pool, decoder = self._pool, self._decoder
         return Tables(
-            block, held, pool.data, self.connections, self.streams, self.segments, self._segments.free, self.exchanges,
-            self.links, self._exchanges.free, self._finished, self._jobs, self.strings.arrays, self.programs.code,
+            pool.data, self.connections, self.streams, self.segments, self._segments.free, self.exchanges,
+            self.links, self._exchanges.free, self._finished, self._jobs, strings, self.programs.code,
             self._index, decoder.tape, decoder.scratch, pool.free, pool.deferred, self._state, self._counts,
         )  # fmt: skip
+
+
+class _BoundKernels(NamedTuple):
+    """Kernels with their tables, for as long as no table is replaced."""
+
+    read_chunks: Callable[..., int]
+    drain_frames: Callable[..., int]
+    tables: Tables
+    strings: Strings

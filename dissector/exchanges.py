@@ -1,7 +1,8 @@
 """From tape to exchanges: what reports need of the bodies.
 
-A drain decodes its bodies onto the tape. Then `collect_fields` reads the tape into their exchanges and connections, and
-`results.collect_results` makes one RESULT row for each error code of a response. `times.charge_times` comes last.
+A drain (`drain`) decodes its bodies onto the tape. Then `collect_fields` reads the tape into their exchanges and
+connections, and `results.collect_results` makes one RESULT row for each error code of a response.
+`times.charge_times` comes last.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be64
 
-from .dtypes import EXCHANGE, INCOMPLETE, TOO_LARGE
+from .dtypes import EXCHANGE, INCOMPLETE, MALFORMED, TOO_LARGE, TRAILING_BYTES
 from .framing.connections import CONNECTION
 from .framing.cursor import Cursor
 from .framing.tables import LINK, SOURCE_BLOCK, SOURCE_HELD
@@ -48,8 +48,9 @@ PRODUCE_219, FETCH_219 = 6, 8
 
 #: A topic's id and its name, as a Metadata or CreateTopics response has them.
 TOPIC_NAME = record_dtype(("topic_id", "i4"), ("topic", "i4"))
-#: How many rows `collect_fields` has made. `max_frame`: as in FRAMING_STATE.
-BODIES_STATE = record_dtype(("failed", "i8"), ("topic_names", "i8"), ("max_frame", "i8"))
+#: What is known of a drain's bodies. `failed` and `topic_names` are how many rows `collect_fields` has made, `problems`
+#: how many bodies are malformed or have trailing bytes. `max_frame`: as in FRAMING_STATE.
+BODIES_STATE = record_dtype(("failed", "i8"), ("topic_names", "i8"), ("problems", "i8"), ("max_frame", "i8"))
 
 
 class Bodies(NamedTuple):
@@ -66,7 +67,7 @@ class Bodies(NamedTuple):
     connections: Annotated[Array, CONNECTION]
     strings: Strings
     topic_names: Annotated[Array, TOPIC_NAME]
-    failed: Annotated[Array, np.int32]  # jobs whose response has an error code
+    failed: Annotated[Array, JOB]  # copies of the jobs whose response has an error code
     state: Annotated[Array, BODIES_STATE]
 
 
@@ -190,18 +191,21 @@ def _collect_response(b, j):  # type: ignore[no-untyped-def]
     if produce >= 0 and fetch >= 0:
         b.links[slot].answers_at_once = 1 if produce >= PRODUCE_219 and fetch >= FETCH_219 else 0
     if has_failed:
-        b.failed[b.state[0].failed] = j
+        b.failed[b.state[0].failed] = b.jobs[j]
         b.state[0].failed += 1
 
 
-@kernel(Bodies, int)
+@helper
 def collect_fields(b, count):  # type: ignore[no-untyped-def]
     """Read the tape of jobs[:count] into their exchanges, in order. The caller has made room for all rows."""
     b.state[0].failed = 0
     b.state[0].topic_names = 0
+    b.state[0].problems = 0
     for j in range(count):
-        if b.jobs[j].frame & 1 == 0:
-            _collect_request(b, b.jobs[j])
-        elif b.jobs[j].program >= 0:
+        job = b.jobs[j]
+        if job.status == MALFORMED or job.status == TRAILING_BYTES:
+            b.state[0].problems += 1
+        if job.frame & 1 == 0:
+            _collect_request(b, job)
+        elif job.program >= 0:
             _collect_response(b, j)
-    return 0

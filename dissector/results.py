@@ -10,10 +10,9 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be32
-from kafkatap.kernels.table import rows_left, take_row
+from kafkatap.kernels.table import release_row, rows_left, take_row
 
 from .dtypes import (
     KIND_GROUP,
@@ -25,7 +24,7 @@ from .dtypes import (
     NO_INT32,
     RESULT,
 )
-from .exchanges import PRODUCE, Bodies, body_of, intern_row, is_topic_id
+from .exchanges import PRODUCE, body_of, intern_row, is_topic_id
 from .programs.roles import (
     R_BASE_OFFSET,
     R_ENTITY_NAME,
@@ -247,6 +246,17 @@ def _set_produced(r, result, number):  # type: ignore[no-untyped-def]
 
 
 @helper
+def release_partitions(r, link):  # type: ignore[no-untyped-def]
+    """Release the partitions that were kept for a Produce response."""
+    number = np.int64(link.partitions)
+    while number >= 0:
+        following = np.int64(r.produce_partitions[number].next)
+        release_row(r.free_partitions, number)
+        number = following
+    link.partitions = -1
+
+
+@helper
 def _collect_response(b, r, job, all_codes):  # type: ignore[no-untyped-def]
     """Write a result for each error code of a response; zeros only with `all_codes`."""
     slot = job.frame >> 1
@@ -272,7 +282,7 @@ def _collect_response(b, r, job, all_codes):  # type: ignore[no-untyped-def]
             _set_produced(r, result, np.int64(link.partitions))
 
 
-@kernel(Bodies, Results, int, int, int)
+@helper
 def collect_results(b, r, first, count, all_codes):  # type: ignore[no-untyped-def]
     """Write the results and topics of jobs[first:count]. Return the first job for which a table has no room."""
     i = first

@@ -14,15 +14,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
-from kafkatap.kernels.table import release_row
 
-from .dtypes import ANSWERED, EXCHANGE, FETCHES, NO_TIME, WAITS
+from .dtypes import ANSWERED, FETCHES, NO_TIME, WAITS
 from .exchanges import FETCH, FETCH_219, PRODUCE, PRODUCE_219
-from .framing.connections import CONNECTION
-from .framing.tables import LINK
-from .results import PRODUCE_PARTITION
 
 #: A Fetch that came back this close to its max_wait_ms, or later, waited it out: brokers' timers tick in ms, and a Raft
 #: leader ends idle Fetches up to 2 % early.
@@ -124,43 +119,14 @@ def _set_times(x, connection):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _release_partitions(link, produce_partitions, free_partitions):  # type: ignore[no-untyped-def]
-    """Release the partitions that were kept for a Produce response."""
-    number = np.int64(link.partitions)
-    while number >= 0:
-        following = np.int64(produce_partitions[number].next)
-        release_row(free_partitions, number)
-        number = following
-    link.partitions = -1
-
-
-@kernel(np.int32, int, EXCHANGE, LINK, CONNECTION, PRODUCE_PARTITION, np.int32, np.int32, np.int32)
-def charge_times(  # type: ignore[no-untyped-def]
-    finished, count, exchanges, links, connections, produce_partitions, free_partitions, rows, numbers
-):  # fmt: skip
-    """Set the times of finished[:count], in order. rows[:n] are the exchanges among them (not bare tokens), numbers[:n]
-    their connections. Return n."""
-    made = 0
-    for i in range(count):
-        slot = finished[i]
-        link = links[slot]
-        x = exchanges[slot]
-        connection = connections[link.connection]
-        _release_partitions(link, produce_partitions, free_partitions)
-        if link.answers_at_once >= 0:
-            connection.answers_at_once = link.answers_at_once
-        if link.token:
-            continue
-        rows[made] = slot
-        numbers[made] = link.connection
-        made += 1
-        late = np.int64(0)
-        mute = np.int64(0)
-        if x.outcome == ANSWERED:
-            if x.request_first != NO_TIME and x.response_last != NO_TIME:
-                x.total_ns = max(np.int64(0), x.response_last - x.request_first)
-            if x.request_last != NO_TIME and x.response_first != NO_TIME:
-                late, mute = _set_times(x, connection)
-        if x.response_first != NO_TIME:
-            _note_ahead(connection, x, late, mute)
-    return made
+def charge_times(x, connection):  # type: ignore[no-untyped-def]
+    """Set the times of a finished exchange. Those of a connection come in order."""
+    late = np.int64(0)
+    mute = np.int64(0)
+    if x.outcome == ANSWERED:
+        if x.request_first != NO_TIME and x.response_last != NO_TIME:
+            x.total_ns = max(np.int64(0), x.response_last - x.request_first)
+        if x.request_last != NO_TIME and x.response_first != NO_TIME:
+            late, mute = _set_times(x, connection)
+    if x.response_first != NO_TIME:
+        _note_ahead(connection, x, late, mute)

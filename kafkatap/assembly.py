@@ -6,21 +6,30 @@ half, so that each half may run in a thread of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import copied, taken
+from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN, ROW_OPEN
+from kafkatap.reassembly.dtypes import (
+    CHUNK_START,
+    CONNECTION,
+    DIRECTION,
+    FLOW,
+    OPENING_HINT,
+    OPENING_UNKNOWN,
+    ROW_OPEN,
+)
 
 from .captures.readahead import AHEAD
 
 Array = np.ndarray[Any, Any]
 _NO_BYTES = np.zeros(1, np.uint8)
 _NO_CONNECTIONS = np.zeros(0, np.int64)
+_NO_FLOWS, _NO_ROWS, _NO_DIRECTIONS = np.zeros(0, FLOW), np.zeros(0, CONNECTION), np.zeros(0, DIRECTION)
 
 #: Blocks between two searches for connections that are over. This many changes of connections cause an earlier one.
 REAP_EVERY = 16
@@ -31,15 +40,15 @@ REAP_CHANGES = 32_768
 class Assembled:
     """The chunks of some packets, and the connections that began or ended with them.
 
-    `block` and `held` keep the bytes of the chunks until AHEAD more parts are made. All other arrays are copies.
+    `block`, `held` and `table` stay as they are until AHEAD more parts are made. All other arrays are copies.
     """
 
     block: Array  # uint8
     held: Array  # uint8
-    chunks: Array  # CHUNK
+    table: Array  # CHUNK
+    count: int  # of chunks in `table`
     connections: int  # rows in the table of connections
     started: Array  # numbers of the connections that began
-    started_serials: Array
     started_flows: Array  # FLOW, their ends
     ended: Array  # numbers of the connections that are over after these chunks
     ended_rows: Array  # CONNECTION
@@ -48,12 +57,17 @@ class Assembled:
     first: int | None = None  # ns since the epoch, of these packets
     last: int | None = None
 
+    @property
+    def chunks(self) -> Array:
+        return self.table[: self.count]
+
 
 class Assembly:
     """Reassembly of one sequence of packets. `ports`: brokers listen there, a hint for connections without a SYN."""
 
     def __init__(self, assembler: Assembler | None = None, ports: Sequence[int] = ()) -> None:
-        self.assembler = assembler or Assembler(pools=AHEAD)
+        self.assembler = assembler or Assembler(turns=AHEAD)
+        self._begun = 0  # connections that began in the parts so far
         self.latest = 0  # the latest time of all packets, ns since the epoch
         self._ports = np.array(ports, np.int32)
         self._blocks = 0
@@ -64,13 +78,34 @@ class Assembly:
         times = packets["ts"][first:count]
         low, high = int(times.min()), int(times.max())
         self.latest = max(self.latest, high)
-        assembler = self.assembler
         counted: tuple[int, int | None, int | None] = (count - first, low, high)
-        for chunks in assembler.feed(buffer, packets, first, count):
+        for chunks in self.assembler.feed(buffer, packets, first, count):
             yield self._part(buffer, chunks, _NO_CONNECTIONS, *counted)
             counted = (0, None, None)
         if counted[0]:  # packets without a chunk
             yield self._part(buffer, 0, _NO_CONNECTIONS, *counted)
+        yield from self._end_block(buffer)
+
+    def read(self, buffer: Array, read: Callable[[Assembler], Iterator[int]]) -> Iterator[Assembled]:
+        """Reassemble packets whose bytes are in `buffer`, in one pass: `read` runs `Assembler.read`."""
+        for chunks in read(self.assembler):
+            yield self._part(buffer, chunks, _NO_CONNECTIONS, *self._times())
+        counted = self._times()
+        if counted[0]:  # packets without a chunk
+            yield self._part(buffer, 0, _NO_CONNECTIONS, *counted)
+        yield from self._end_block(buffer)
+
+    def _times(self) -> tuple[int, int | None, int | None]:
+        """Return how many packets were read in one pass since the last call, and their first and last time."""
+        count, first, last = self.assembler.take_times()
+        if not count:
+            return 0, None, None
+        self.latest = max(self.latest, last)
+        return count, first, last
+
+    def _end_block(self, buffer: Array) -> Iterator[Assembled]:
+        """Free what the block needed, and end the connections that are over if there may be some."""
+        assembler = self.assembler
         assembler.end_block()
         self._blocks += 1
         changes = assembler.begun_and_closed
@@ -91,8 +126,8 @@ class Assembly:
         assembler = self.assembler
         rows, directions = assembler.detach(connections)
         return Assembled(
-            _NO_BYTES, assembler.pool, assembler.chunks[:0], len(assembler.connections), _NO_CONNECTIONS,
-            _NO_CONNECTIONS, assembler.flows[:0], connections, rows, directions,
+            _NO_BYTES, assembler.pool, assembler.chunks, 0, len(assembler.connections), _NO_CONNECTIONS, _NO_FLOWS,
+            connections, rows, directions,
         )  # fmt: skip
 
     def discount(self) -> Array:
@@ -126,17 +161,21 @@ class Assembly:
         last: int | None = None,
     ) -> Assembled:
         assembler = self.assembler
-        chunks = copied(assembler.chunks[:count])
-        started = np.flatnonzero(chunks["kind"] == CHUNK_START)
-        numbers = chunks["connection"][started].astype(np.int64)
-        flows = taken(assembler.flows, assembler.connections["flow"][numbers])
-        if len(self._ports) and len(started):
-            self._orient_by_port(chunks, started, flows)
-        both = (2 * ended[:, None] + (0, 1)).reshape(-1)
+        table = assembler.take_table()
+        started, flows = _NO_CONNECTIONS, _NO_FLOWS
+        if assembler.begun != self._begun:
+            self._begun = assembler.begun
+            places = np.flatnonzero(table["kind"][:count] == CHUNK_START)
+            started = table["connection"][places].astype(np.int64)
+            flows = taken(assembler.flows, assembler.connections["flow"][started])
+            if len(self._ports):
+                self._orient_by_port(table, places, flows)
+        rows, directions = _NO_ROWS, _NO_DIRECTIONS
+        if len(ended):
+            rows = taken(assembler.connections, ended)
+            directions = taken(assembler.directions, (2 * ended[:, None] + (0, 1)).reshape(-1))
         return Assembled(
-            block, assembler.pool, chunks, len(assembler.connections),
-            numbers, assembler.connections["serial"][numbers], flows,
-            ended, taken(assembler.connections, ended), taken(assembler.directions, both),
+            block, assembler.pool, table, count, len(assembler.connections), started, flows, ended, rows, directions,
             packets, first, last,
         )  # fmt: skip
 

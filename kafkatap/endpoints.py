@@ -6,35 +6,38 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.dissector.dissector import Dissector
 from kafkatap.kernels.arrays import new_numbers, taken
-from kafkatap.kernels.table import Column, Table
 
 Array = np.ndarray[Any, Any]
+#: Fewer addresses than this are looked up one by one.
+_FEW = 200
 
 
 class Endpoints:
-    """`addresses`: the text of each address by its number; IPv4-mapped addresses as IPv4."""
+    """`addresses`: the text of each address by its number; IPv4-mapped addresses as IPv4.
 
-    def __init__(self, connections: int) -> None:
+    The dissector keeps the ends of connections (`Dissector.ends`), as it writes them to exchanges.
+    """
+
+    def __init__(self, dissector: Dissector) -> None:
         self.addresses: list[str] = []
         self._numbers: dict[tuple[int, int], int] = {}
-        #: Row 2 * connection + (1 if end b is the client): address and port of the client, then of the broker.
-        self._table = Table(connections, ends=Column(np.int32, 8))
+        self._dissector = dissector
 
     def begin(self, connections: int, started: Array, flows: Array) -> None:
         """Add connections that began: their numbers and FLOW rows. `connections`: rows in the table of connections."""
-        self._table.reserve(connections)
-        ends = self._ends
-        for end, column in (("a", 0), ("b", 2)):
-            numbers = self._numbered(flows[f"{end}_high"], flows[f"{end}_low"])
-            for swapped in (0, 1):
-                at = (column + 2 * swapped) % 4
-                ends[2 * started + swapped, at] = numbers
-                ends[2 * started + swapped, at + 1] = flows[f"{end}_port"]
+        self._dissector.reserve(connections)
+        a = self._numbered(flows["a_high"], flows["a_low"])
+        b = self._numbered(flows["b_high"], flows["b_low"])
+        ends = self._dissector.ends.reshape(-1, 8)
+        for column, values in enumerate((a, flows["a_port"], b, flows["b_port"])):
+            ends[started, column] = ends[started, (column + 2) % 4 + 4] = values
 
     @property
     def _ends(self) -> Array:
-        return self._table["ends"].reshape(-1, 4)
+        """Row 2 * connection + (1 if end b is the client): address and port of the client, then of the broker."""
+        return self._dissector.ends.reshape(-1, 4)
 
     def of(self, connections: Array, swapped: Array) -> Array:
         """int32 (n, 4): address number and port of the client, then of the broker. `swapped`: end b is the client."""
@@ -60,6 +63,9 @@ class Endpoints:
 
     def _numbered(self, high: Array, low: Array) -> Array:
         """The numbers of addresses, int64 (n,), by their upper and lower 64 bits, int64 (n,) each. Adds new ones."""
+        if len(high) < _FEW:
+            addresses = zip(high.tolist(), low.tolist(), strict=True)
+            return np.array([self._number(*address) for address in addresses], np.int64)
         both = np.stack([high, low], axis=1)
         different, inverse = np.unique(both.view("V16").reshape(-1), return_inverse=True)
         first = different.view(np.int64).reshape(-1, 2).tolist()

@@ -32,7 +32,7 @@ from kafkatap.reassembly.dtypes import ROW_OPEN
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .assembly import Assembled, Assembly
-from .ended_connections import EndedConnections, set_ends
+from .ended_connections import EndedConnections
 from .endpoints import Endpoints
 from .kernel_modules import KERNEL_MODULES
 from .open_topics import OpenTopics
@@ -130,7 +130,7 @@ class Engine:
         self.dissector = Dissector(
             programs, details, load_whole, all_results, inspectors, apis, head, max_frame or MAX_FRAME
         )
-        self._endpoints = Endpoints(len(self.assembler.connections))
+        self._endpoints = Endpoints(self.dissector)
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)
         self.packets = 0
@@ -189,8 +189,8 @@ class Engine:
         if len(part.started):
             self._begin(part)
         dissector = self.dissector
-        if len(part.chunks):
-            for finished in dissector.feed(part.block, part.held, part.chunks, len(part.chunks), part.connections):
+        if part.count:
+            for finished in dissector.feed(part.block, part.held, part.table, part.count, part.connections):
                 yield from self._batches(finished)
         yield from self._batches(dissector.drain(part.block, part.held))
         if len(part.ended):
@@ -210,7 +210,6 @@ class Engine:
                 self._open_topics.add(finished.topics)
         if not len(rows):
             return
-        set_ends(rows, self.endpoints(finished.connections))
         topics = self._open_topics.take(rows["exchange"]) if wanted else None
         yield Batch(rows, finished.results, finished.marks, topics, finished.provisional)
 
@@ -285,7 +284,6 @@ class Engine:
         rows = found.exchanges
         if not len(rows):
             return None
-        set_ends(rows, self.endpoints(found.connections))
         topics = self._open_topics.look(rows["exchange"]) if self.dissector.all_results else None
         return Batch(rows, found.results, found.marks, topics)
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .assembly import Assembled
-from .captures.capture_reader import BLOCK_SIZE, FileReport
+from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport
 from .captures.duplicate_counter import DuplicateCounter
 from .captures.merge import merge_captures
+from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
 from .engine import Engine
 
@@ -40,6 +41,7 @@ class Run:
     interrupted: bool = False
     files: list[FileReport] = field(default_factory=list)
     _duplicates: DuplicateCounter | None = field(init=False, default=None)
+    _done: int = field(init=False, default=0)  # bytes of files read so far
 
     def __post_init__(self) -> None:
         if len(self.paths) > 1:
@@ -68,26 +70,51 @@ class Run:
 
     def _assembled(self) -> Generator[tuple[int, Assembled | None], None, None]:
         """Yield (bytes of files read so far, a part that reassembly made of them)."""
+        yield from self._one_capture(self.paths[0]) if len(self.paths) == 1 else self._merged_captures()
+        for part in self.engine.assembly.end_all():
+            yield self._done, part
+
+    def _one_capture(self, path: str) -> Iterator[tuple[int, Assembled | None]]:
+        """Yield the parts of one capture, read in one pass."""
+        assembly = self.engine.assembly
+        reader = CaptureReader(path, self.block_size)
+        report = reader.report
+        self.files.append(report)
+        try:
+            while reader.next_block() and not self.interrupted:
+                self._done = reader.progress
+                for part in assembly.read(reader.buffer, reader.assemble):
+                    if part.first is not None and part.last is not None:
+                        report.add_packets(part.packets, part.first, part.last)
+                    yield self._done, part
+                yield self._done, None
+        finally:
+            reader.close()
+
+    def _merged_captures(self) -> Iterator[tuple[int, Assembled | None]]:
+        """Yield the parts of several captures, merged in time order."""
         progress: dict[int, int] = {}
-        done = 0
         for reader, end in merge_captures(self.paths, self.block_size):
             number = id(reader.report)
             if number not in progress:
                 self.files.append(reader.report)
-            done += reader.progress - progress.get(number, 0)
+            self._done += reader.progress - progress.get(number, 0)
             progress[number] = reader.progress
             if end > reader.position:
                 if self._duplicates is not None:
                     self._duplicates.add(reader, end)
                 for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, end):
-                    yield done, part
+                    yield self._done, part
                 reader.position = end
             else:
-                yield done, None
+                yield self._done, None
             if self.interrupted:
                 break
-        for part in self.engine.assembly.end_all():
-            yield done, part
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether captures were not read to their end. To interrupt a pipe is the usual way to end it."""
+        return self.interrupted and not all(map(is_pipe, self.paths))
 
     @property
     def damaged(self) -> list[FileReport]:

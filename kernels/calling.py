@@ -7,7 +7,7 @@ int64. Arrays are recognised by identity, as numpy needs 1 to 17 µs for a point
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .declarations import ArgType, KernelSource, is_array_tuple, single_args, tuple_args
@@ -57,9 +57,9 @@ def caller(kernel: KernelSource, function: Callable[..., int]) -> Callable[..., 
             else:
                 raise TypeError(f"{name}: needs a {arg.__name__}, not a {type(value).__name__}")
 
-    def run(*args: Any) -> int:
+    def words(values: Iterable[Any], kinds: Sequence[Any]) -> list[int]:
         flat: list[int] = []
-        for value, kind in zip(unpacked(args, declared) if has_tuples else args, kinds, strict=True):
+        for value, kind in zip(values, kinds, strict=True):
             if kind is int:
                 flat.append(value)
                 continue
@@ -68,6 +68,22 @@ def caller(kernel: KernelSource, function: Callable[..., int]) -> Callable[..., 
                 flat += known.flat
             else:
                 flat += _pointer(value, kind, name)
-        return function(*flat)
+        return flat
 
+    def run(*args: Any) -> int:
+        return function(*words(unpacked(args, declared) if has_tuples else args, kinds))
+
+    def bound(*leading: Any) -> Callable[..., int]:
+        first = declared[: len(leading)]
+        others, following = declared[len(leading) :], kinds[len(list(single_args(first))) :]
+        known_words = words(unpacked(leading, first), kinds[: len(kinds) - len(following)])
+        unpacks = any(is_array_tuple(arg) for arg in others)
+
+        def run_bound(*args: Any) -> int:
+            return function(*known_words, *words(unpacked(args, others) if unpacks else args, following))
+
+        run_bound.arrays = leading  # type: ignore[attr-defined]  # keeps their memory
+        return run_bound
+
+    run.bound = bound  # type: ignore[attr-defined]
     return run

@@ -30,10 +30,12 @@ from .dtypes import (
 )
 from .flows import FlowTable, flow_keys
 from .listeners import ListenerTable
+from .one_pass import PacketTables
 from .stream_tables import (
     ASSEMBLED,
     CHUNKS_FULL,
     CONNECTIONS_FULL,
+    FLOWS_FULL,
     HELD_FULL,
     LISTENERS_FULL,
     POOL_FULL,
@@ -48,13 +50,16 @@ SegmentFilter = Callable[[Array], Iterator[Array]]
 _POOL_SLACK = 8 << 20
 #: How far the time of a packet may lie before that of the packet before it, ns.
 _DISORDER_NS = 1_000_000_000
+#: Later than the time of any packet, ns.
+_LATEST = 1 << 62
 
 
 class Assembler:
-    """Packets in, chunks out. `feed` and `finish` yield how many rows of `chunks` are ready; read them before the next.
+    """Packets in, chunks out. `feed`, `read` and `finish` yield how many rows of `chunks` are ready.
 
-    The bytes of held segments lie in `pool`. `pools`: how many pools take turns, so that such bytes stay until
-    `end_block` was called that often. `keep_flows`: flows keep their numbers for the whole run.
+    The next chunks are written over these, or after `take_table` to another table. The bytes of held segments lie in
+    `pool`. `turns`: how many tables and pools take turns, so that chunks stay until `take_table` was called that often,
+    and held bytes until `end_block` was. `keep_flows`: flows keep their numbers for the whole run.
     `segment_filter`: what `feed` passes all segments through; None keeps all.
     """
 
@@ -62,12 +67,13 @@ class Assembler:
         self,
         connections: int = 256,
         chunks: int = 16_384,
-        pools: int = 1,
+        turns: int = 1,
         bounds: Bounds | None = None,
         keep_flows: bool = False,
         segment_filter: SegmentFilter | None = None,
     ) -> None:
         self._headers = np.zeros(1, headers.HEADERS_STATE)
+        self.take_times()
         self._state = np.zeros(1, STREAMS_STATE)
         self._state["gaps_first"] = self._state["gaps_last"] = -1
         self.bound(bounds or Bounds())
@@ -76,8 +82,8 @@ class Assembler:
         self.segments = untouched(65_536, SEGMENT)
         self._connections = SlotTable(connections, connections=CONNECTION, directions=Column(DIRECTION, 2))
         self._held = SlotTable(256, held=HELD)
-        self._pools = [untouched(16 << 20, np.uint8) for _ in range(pools)]
-        self.chunks = untouched(chunks, CHUNK)
+        self._pools = [untouched(16 << 20, np.uint8) for _ in range(turns)]
+        self._tables_of_chunks = [untouched(chunks, CHUNK) for _ in range(turns)]
         self._listeners = ListenerTable()
         self._ended = np.zeros(4_096, np.int32)
 
@@ -116,18 +122,29 @@ class Assembler:
         while done < count:
             done = streams.assemble(block, segments, done, count, self._tables)
             stopped = int(state.stopped)
-            if stopped == HELD_FULL:
-                self._held.grow()
-            elif stopped == POOL_FULL:
-                self._pools[-1] = grown(self.pool, used=int(state.pool_used))
-            elif stopped == CONNECTIONS_FULL:
-                self._connections.grow()
-            elif stopped == LISTENERS_FULL:
-                self._listeners.grow()
-            elif stopped == CHUNKS_FULL and state.chunks == 0:
-                self.chunks = grown(self.chunks)
+            self._make_room(stopped)
             if state.chunks and (done == count or stopped == CHUNKS_FULL):
                 yield self._take_chunks()
+
+    def read(self, read: Callable[[PacketTables], int]) -> Iterator[int]:
+        """Turn packets into chunks in one pass; yield each time that chunks are ready.
+
+        `read` calls a kernel of `one_pass`. It returns ASSEMBLED when all is read, else which table is full.
+        """
+        while True:
+            stopped = read(PacketTables(self._headers, self._flows.arrays, self._tables))
+            self._make_room(stopped)
+            if stopped in (ASSEMBLED, CHUNKS_FULL) and self._state["chunks"][0]:
+                yield self._take_chunks()
+            if stopped == ASSEMBLED:
+                return
+
+    def take_times(self) -> tuple[int, int, int]:
+        """Return how many packets `read` has read since the last call, and their earliest and latest times (ns)."""
+        state = self._headers
+        taken = int(state["read"][0]), int(state["first"][0]), int(state["last"][0])
+        state["read"], state["first"], state["last"] = 0, _LATEST, -_LATEST
+        return taken
 
     def finish(self, now: int, everything: bool, idle: int = 0) -> Iterator[tuple[int, Array]]:
         """End the connections that are over, or silent for `idle` ns (0: however long), or all.
@@ -142,7 +159,13 @@ class Assembler:
             if self._state["stopped"][0] == ASSEMBLED:
                 return
             if not made:
-                self.chunks = grown(self.chunks)
+                self._grow_chunks()
+
+    def take_table(self) -> Array:
+        """Return `chunks`. The next chunks are written to the table that was returned the longest time ago."""
+        taken = self.chunks
+        self._tables_of_chunks = [*self._tables_of_chunks[1:], self._tables_of_chunks[0]]
+        return taken
 
     def release(self, ended: Array) -> None:
         """Free the rows of ended connections. Their numbers are used again."""
@@ -186,6 +209,11 @@ class Assembler:
         return self._held["held"]
 
     @property
+    def chunks(self) -> Array:
+        """CHUNK rows."""
+        return self._tables_of_chunks[-1]
+
+    @property
     def pool(self) -> Array:
         """The bytes of held segments (uint8)."""
         return self._pools[-1]
@@ -193,6 +221,11 @@ class Assembler:
     def flow_keys(self, first: int = 0) -> list[bytes]:
         """Return the bytes that identify each flow, from number `first` on."""
         return flow_keys(self.flows[first:])
+
+    @property
+    def begun(self) -> int:
+        """How many connections began so far."""
+        return int(self._state["next_serial"][0])
 
     @property
     def begun_and_closed(self) -> int:
@@ -302,6 +335,24 @@ class Assembler:
             listeners=self._listeners.arrays,
             chunks=self.chunks,
         )
+
+    def _make_room(self, stopped: int) -> None:
+        """Grow the table that is full."""
+        if stopped == HELD_FULL:
+            self._held.grow()
+        elif stopped == POOL_FULL:
+            self._pools[-1] = grown(self.pool, used=int(self._state["pool_used"][0]))
+        elif stopped == CONNECTIONS_FULL:
+            self._connections.grow()
+        elif stopped == LISTENERS_FULL:
+            self._listeners.grow()
+        elif stopped == FLOWS_FULL:
+            self._grow_flows()
+        elif stopped == CHUNKS_FULL and not self._state["chunks"][0]:
+            self._grow_chunks()
+
+    def _grow_chunks(self) -> None:
+        self._tables_of_chunks[-1] = grown(self.chunks)
 
     def _take_chunks(self) -> int:
         """Return how many chunks are ready. The next ones are written from the start of `chunks` on."""

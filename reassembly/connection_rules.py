@@ -104,7 +104,7 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
             close_connection(t, older, segment.ts)
     if segment.tcp_flags & SYN:
         opening = np.int64(OPENING_SYN)
-        client = np.int64(segment.direction)
+        client = segment.direction
         if segment.tcp_flags & ACK:
             client = 1 - client
     else:
@@ -114,6 +114,7 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
     row.used = ROW_OPEN
     row.reset_by = -1
     row.only_syn = 1  # as long as nothing else comes
+    row.is_quiet = 0
     flow.connection = c
     _reset_direction(t.directions[2 * c])
     _reset_direction(t.directions[2 * c + 1])
@@ -132,7 +133,7 @@ def _begins_connection(t, c, segment):  # type: ignore[no-untyped-def]
         return True
     if segment.tcp_flags & SYN == 0 or segment.tcp_flags & RST != 0:
         return False
-    stream = t.directions[2 * c + np.int64(segment.direction)]
+    stream = t.directions[2 * c + segment.direction]
     if stream.started:
         # A retransmitted SYN has the same number; data may have moved `next` on since.
         return (segment.seq + 1 - stream.base_seq) & 0xFFFFFFFF != 0
@@ -142,7 +143,7 @@ def _begins_connection(t, c, segment):  # type: ignore[no-untyped-def]
 @helper
 def _belongs_to_earlier(t, c, segment):  # type: ignore[no-untyped-def]
     """Return whether a segment with payload belongs to the connection that used the flow of `c` before."""
-    d = np.int64(segment.direction)
+    d = segment.direction
     stream = t.directions[2 * c + d]
     if stream.started and abs(distance(stream, segment.seq)) <= DOUBTFUL_DISTANCE:
         return False

@@ -107,6 +107,7 @@ def resume_connection(t: StreamTables, c: int, known: Resumption) -> None:
     and does not begin a new connection.
     """
     row = t.connections[c]
+    row.is_quiet = 0
     row.syn_at, row.syn_ack_at = known.handshake.syn_at, known.handshake.syn_ack_at
     if known.handshake.syn_at or known.handshake.syn_ack_at:
         row.client = known.handshake.client

@@ -7,6 +7,7 @@ the SYN (or from the first byte captured) and do not wrap.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from dataclasses import dataclass
 
 from kafkatap.kernels.decorator import record_dtype
@@ -37,6 +38,8 @@ PACKET = record_dtype(
     ("original", "i4"),
     ("link_type", "i4"),
 )
+#: The same as scalars (int64).
+Packet = namedtuple("Packet", "ts number at captured original link_type")
 
 #: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie in the block from `at` on.
 SEGMENT = record_dtype(
@@ -52,6 +55,8 @@ SEGMENT = record_dtype(
     ("tcp_flags", "u1"),
     ("direction", "u1"),
 )
+#: The same as scalars (int64).
+Segment = namedtuple("Segment", "ts packet at seq ack flow captured wire window tcp_flags direction")
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 
 #: One 4-tuple and the connection that uses it now (-1: none). The smaller (address, port) is end a; IPv4 addresses are
@@ -91,6 +96,7 @@ CONNECTION = record_dtype(
     ("used", "u1"),  # ROW_FREE, ROW_OPEN, ROW_ENDED
     ("only_syn", "u1"),  # nothing but its SYN was captured
     ("reset_by", "i1"),  # the direction of the RST that closed it; -1: none did
+    ("is_quiet", "u1"),  # 1: the usual segment needs only a few steps (`streams.assemble_usual`)
 )
 
 #: One direction of a connection: direction 0 is sent by end a, 1 by end b; row = 2 * connection + direction.

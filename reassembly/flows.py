@@ -13,7 +13,7 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.arrays import as_bytes, taken, untouched
-from kafkatap.kernels.decorator import helper, record_dtype
+from kafkatap.kernels.decorator import helper, inlined, record_dtype
 from kafkatap.kernels.hashing import add_to_key, finish_key, hash_start, mix, mix64, new_seed, spread, start_key
 
 from .dtypes import FLOW
@@ -24,6 +24,10 @@ Array = np.ndarray[Any, Any]
 Ends = namedtuple("Ends", "a_high a_low b_high b_low a_port b_port")
 #: One row: how many flows there are, and the seed of their hashes.
 FLOWS_STATE = record_dtype(("count", "i8"), ("seed", "i8"))
+#: One place of a small table of recent packets: the IPv4 addresses of source and target, and their ports below
+#: 2 * flow + direction + 1 (0: an empty place).
+RECENT_FLOW = record_dtype(("addresses", "i8"), ("ports", "i8"))
+RECENT = 4096
 #: Bytes of a FLOW record that identify the flow: the addresses and ports of its ends.
 KEY_BYTES = 40
 
@@ -34,6 +38,7 @@ class FlowArrays(NamedTuple):
     state: Annotated[Array, FLOWS_STATE]
     rows: Annotated[Array, FLOW]
     buckets: Annotated[Array, np.int32]
+    recent: Annotated[Array, RECENT_FLOW]
 
 
 @helper
@@ -89,6 +94,33 @@ def flow_number(ends, t):  # type: ignore[no-untyped-def]
     return number
 
 
+@inlined
+def flow_and_direction(source_high, source, target_high, target, ports, t):  # type: ignore[no-untyped-def]
+    """Return 2 * flow + direction of a segment. `ports`: of the source, above that of the target.
+
+    Most packets belong to flows that are in the table of recent ones: it needs one hash step, and no order of the ends.
+    """
+    is_ipv4 = source_high == 0 and target_high == 0 and source >> 32 == 0xFFFF and target >> 32 == 0xFFFF
+    addresses = (source << 32) | (target & 0xFFFFFFFF)
+    seed = t.state[0].seed
+    recent = t.recent[mix((source ^ target) & 0xFFFFFFFF, ports, seed) & (RECENT - 1)]
+    if is_ipv4 and recent.addresses == addresses and recent.ports & 0xFFFFFFFF == ports and recent.ports >> 32 > 0:
+        return (recent.ports >> 32) - 1
+    swap = source_high > target_high or (source_high == target_high and source > target)
+    source_port, target_port = ports >> 16, ports & 0xFFFF
+    if source_high == target_high and source == target:
+        swap = source_port > target_port
+    if swap:
+        ends = Ends(target_high, target, source_high, source, target_port, source_port)
+    else:
+        ends = Ends(source_high, source, target_high, target, source_port, target_port)
+    found = 2 * flow_number(ends, t) + (1 if swap else 0)
+    if is_ipv4:
+        recent.addresses = addresses
+        recent.ports = ((found + 1) << 32) | ports
+    return found
+
+
 @kernel(FlowArrays)
 def rehash_flows(t):  # type: ignore[no-untyped-def]
     """Enter all flows into zeroed buckets."""
@@ -126,6 +158,7 @@ class FlowTable:
         self._state["seed"] = new_seed()
         self.rows: Array = np.zeros(flows, FLOW)
         self.buckets: Array = np.zeros(2 * flows, np.int32)
+        self._recent: Array = np.zeros(RECENT, RECENT_FLOW)
 
     def __len__(self) -> int:
         return int(self._state["count"][0])
@@ -137,7 +170,7 @@ class FlowTable:
 
     @property
     def arrays(self) -> FlowArrays:
-        return FlowArrays(self._state, self.rows, self.buckets)
+        return FlowArrays(self._state, self.rows, self.buckets, self._recent)
 
     def grow(self) -> Array:
         """Drop the flows that no connection uses (unless `keep`), and make room for as many again as there are.
@@ -153,6 +186,7 @@ class FlowTable:
         self.rows = rows
         self._state["count"] = len(kept)
         self.buckets = untouched(2 * len(rows), np.int32)
+        self._recent = np.zeros(RECENT, RECENT_FLOW)
         rehash_flows(self.arrays)
         return numbers
 

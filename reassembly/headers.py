@@ -15,8 +15,8 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined, record_dtype
 from kafkatap.kernels.readers import be16, be32, be64
 
-from .dtypes import PACKET, SEGMENT
-from .flows import Ends, FlowArrays, flow_number, flows_full
+from .dtypes import PACKET, SEGMENT, Packet, Segment
+from .flows import FlowArrays, flow_and_direction, flows_full
 
 #: The categories of packets. Every packet is counted in exactly one.
 TCP, NOT_IP, NOT_TCP, FRAGMENT, SHORT, BAD_HEADER, UNKNOWN_LINK = range(7)
@@ -29,12 +29,16 @@ CATEGORIES = (
     "bad_header",
     "unknown_link_type",
 )
-#: One row: what `read_headers` counts, and what it made in its last run.
+#: One row: what is counted of packets, and what `read_headers` made in its last run. `read`, `first` and `last` are of
+#: the packets that `one_pass` read since the caller reset them.
 HEADERS_STATE = record_dtype(
     ("packets", "i8", len(CATEGORIES)),  # by category
     ("payload_bytes", "i8"),
     ("segments", "i8"),  # of the last run
     ("flows_full", "i8"),  # 1: the last run stopped because the table of flows is full
+    ("read", "i8"),
+    ("first", "i8"),  # the earliest and the latest time, ns
+    ("last", "i8"),
 )
 
 ETHERNET, NULL, RAW_BSD, RAW_OPENBSD, RAW, LOOP, SLL, RAW_IPV4, RAW_IPV6, SLL2, PPP = (
@@ -57,13 +61,13 @@ LINK_NAMES = {
 @helper
 def network_layer(buf, at, end, link_type):  # type: ignore[no-untyped-def]
     """Return where the IP header starts, or -1 - category: what the packet is counted in."""
-    if link_type in (NULL, LOOP):
-        return at + 4
-    if link_type in (RAW, RAW_BSD, RAW_OPENBSD, RAW_IPV4, RAW_IPV6):
-        return np.int64(at)
     if link_type == ETHERNET:
         place = at + 12
         at += 14
+    elif link_type in (NULL, LOOP):
+        return at + 4
+    elif link_type in (RAW, RAW_BSD, RAW_OPENBSD, RAW_IPV4, RAW_IPV6):
+        return np.int64(at)
     elif link_type == SLL:
         place = at + 14
         at += 16
@@ -168,17 +172,17 @@ def _ipv6(buf, at, end, wire_end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _datagram(buf, packet):  # type: ignore[no-untyped-def]
+def read_datagram(buf, packet):  # type: ignore[no-untyped-def]
     """Read the headers of a packet up to TCP's."""
     start = packet.at
-    end = start + np.int64(packet.captured)
-    at = network_layer(buf, start, end, np.int64(packet.link_type))
+    end = start + packet.captured
+    at = network_layer(buf, start, end, packet.link_type)
     if at < 0:
         return _other_packet(-1 - at)
     if at >= end:
         return _other_packet(SHORT)
-    wire_end = max(start + np.int64(packet.original), end)
-    version = buf[at] >> 4
+    wire_end = max(start + packet.original, end)
+    version = buf[np.uintp(at)] >> 4
     if version == 4:
         return _ipv4(buf, at, end, wire_end)
     if version == 6:
@@ -187,38 +191,59 @@ def _datagram(buf, packet):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _read_segment(buf, packet, d, flows, segment):  # type: ignore[no-untyped-def]
-    """Read the TCP header of a datagram into `segment`; return the packet's category."""
+def _tcp_header(buf, d):  # type: ignore[no-untyped-def]
+    """Return the length of a datagram's TCP header."""
+    return (np.int64(buf[np.uintp(d.at + 12)]) >> 4) * 4
+
+
+@inlined
+def packet_category(buf, packet, d):  # type: ignore[no-untyped-def]
+    """Return what a packet is counted in. `d`: its datagram."""
+    if d.category != TCP:
+        return d.category
+    if d.at + 16 > packet.at + packet.captured:
+        return np.int64(SHORT)
+    header = _tcp_header(buf, d)
+    return np.int64(BAD_HEADER if header < 20 or d.end - d.at - header < 0 else TCP)
+
+
+@inlined
+def read_segment(buf, packet, d, flows):  # type: ignore[no-untyped-def]
+    """Read the TCP header of a datagram, whose packet counts as TCP. A new flow is added to `flows`, which has room."""
     at = d.at
-    end = packet.at + np.int64(packet.captured)
-    if at + 16 > end:
-        return SHORT
-    header = (np.int64(buf[at + 12]) >> 4) * 4
-    wire = d.end - at - header
-    if header < 20 or wire < 0:
-        return BAD_HEADER
-    source, target = be16(buf, at), be16(buf, at + 2)
-    swap = d.source_high > d.target_high or (
-        d.source_high == d.target_high
-        and (d.source_low > d.target_low or (d.source_low == d.target_low and source > target))
-    )
-    if swap:
-        ends = Ends(d.target_high, d.target_low, d.source_high, d.source_low, target, source)
-    else:
-        ends = Ends(d.source_high, d.source_low, d.target_high, d.target_low, source, target)
-    payload = at + header
-    segment.ts = packet.ts
-    segment.packet = packet.number
-    segment.at = payload
-    segment.seq = be32(buf, at + 4)
-    segment.ack = be32(buf, at + 8)
-    segment.flow = flow_number(ends, flows)
-    segment.captured = max(np.int64(0), min(wire, end - payload))
-    segment.wire = wire
-    segment.window = be16(buf, at + 14)
-    segment.tcp_flags = buf[at + 13]
-    segment.direction = 1 if swap else 0
-    return TCP
+    end = packet.at + packet.captured
+    flow = flow_and_direction(d.source_high, d.source_low, d.target_high, d.target_low, be32(buf, at), flows)
+    payload = at + _tcp_header(buf, d)
+    wire = d.end - payload
+    captured = max(np.int64(0), min(wire, end - payload))
+    return Segment(
+        packet.ts, packet.number, payload, be32(buf, at + 4), be32(buf, at + 8), flow >> 1, captured, wire,
+        be16(buf, at + 14), np.int64(buf[np.uintp(at + 13)]), flow & 1,
+    )  # fmt: skip
+
+
+@inlined
+def _packet_of(row):  # type: ignore[no-untyped-def]
+    """Return a PACKET row as scalars."""
+    return Packet(
+        row.ts, row.number, row.at, np.int64(row.captured), np.int64(row.original), np.int64(row.link_type)
+    )  # fmt: skip
+
+
+@inlined
+def _write_segment(row, segment):  # type: ignore[no-untyped-def]
+    """Write a segment to a SEGMENT row."""
+    row.ts = segment.ts
+    row.packet = segment.packet
+    row.at = segment.at
+    row.seq = segment.seq
+    row.ack = segment.ack
+    row.flow = segment.flow
+    row.captured = segment.captured
+    row.wire = segment.wire
+    row.window = segment.window
+    row.tcp_flags = segment.tcp_flags
+    row.direction = segment.direction
 
 
 @kernel(np.uint8, PACKET, int, int, HEADERS_STATE, FlowArrays, SEGMENT)
@@ -235,15 +260,14 @@ def read_headers(buf, packets, first, count, state, flows, segments):  # type: i
         if flows_full(flows):
             s.flows_full = 1
             break
-        packet = packets[i]
-        datagram = _datagram(buf, packet)
-        category = datagram.category
+        packet = _packet_of(packets[i])
+        datagram = read_datagram(buf, packet)
+        category = packet_category(buf, packet, datagram)
         if category == TCP:
-            segment = segments[made]
-            category = np.int64(_read_segment(buf, packet, datagram, flows, segment))
-            if category == TCP:
-                s.payload_bytes += np.int64(segment.wire)
-                made += 1
+            segment = read_segment(buf, packet, datagram, flows)
+            _write_segment(segments[made], segment)
+            s.payload_bytes += segment.wire
+            made += 1
         s.packets[category] += 1
         i += 1
     s.segments = made

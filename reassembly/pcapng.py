@@ -13,8 +13,20 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be16, be32, le16
 
-from .dtypes import PACKET
-from .pcap import LONGEST_PACKET, SCAN_DAMAGED, SCAN_ENDED, SCAN_FULL, SCAN_STATE, read32
+from .dtypes import PACKET, Packet
+from .pcap import (
+    A_PACKET,
+    LONGEST_PACKET,
+    NO_PACKET,
+    SCAN_DAMAGED,
+    SCAN_ENDED,
+    SCAN_FULL,
+    SCAN_STATE,
+    Record,
+    other_record,
+    read32,
+    write_packet,
+)
 
 #: One interface of a capture.
 INTERFACE = record_dtype(
@@ -26,7 +38,7 @@ INTERFACE = record_dtype(
 
 SECTION_HEADER = 0x0A0D0D0A
 INTERFACE_DESCRIPTION, OBSOLETE_PACKET, SIMPLE_PACKET, INTERFACE_STATISTICS, ENHANCED_PACKET = 1, 2, 3, 5, 6
-LONGEST_BLOCK = 16 * 1024 * 1024
+SMALLEST_BLOCK, LONGEST_BLOCK = 12, 16 * 1024 * 1024
 
 
 @helper
@@ -89,7 +101,7 @@ def _byte_order(buf, at, swapped):  # type: ignore[no-untyped-def]
 def _block_length(buf, at, end, swapped):  # type: ignore[no-untyped-def]
     """Return the length of the block at `at`: 0 if it is not whole, -1 if it is damaged."""
     length = read32(buf, at + 4, swapped)
-    if length < 12 or length % 4 != 0 or length > LONGEST_BLOCK:
+    if length < SMALLEST_BLOCK or length % 4 != 0 or length > LONGEST_BLOCK:
         return np.int64(-1)
     if at + length > end:
         return np.int64(0)
@@ -140,8 +152,8 @@ def _holds_packet(kind, length):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _read_packet(buf, at, length, s, interfaces, packet):  # type: ignore[no-untyped-def]
-    """Read a block with a packet into `packet`; return whether it is one."""
+def _read_packet(buf, at, length, s, interfaces):  # type: ignore[no-untyped-def]
+    """Read a block with a packet."""
     swapped = s.swapped
     body = at + 8
     body_end = at + length - 4
@@ -162,16 +174,38 @@ def _read_packet(buf, at, length, s, interfaces, packet):  # type: ignore[no-unt
         data = body + 20
     number += s.first_interface
     if captured > LONGEST_PACKET or data + captured > body_end or number >= s.interfaces:
-        return False
+        return other_record(SCAN_DAMAGED, at)
     interface = interfaces[number]
-    packet.ts = _nanoseconds(high, low, interface.exponent, interface.offset)
-    packet.number = s.next_number
-    packet.at = data
-    packet.captured = captured
-    packet.original = min(original, 0x7FFFFFFF)
-    packet.link_type = interface.link_type
-    s.next_number += 1
-    return True
+    ts = _nanoseconds(high, low, interface.exponent, interface.offset)
+    original = min(original, np.int64(0x7FFFFFFF))
+    packet = Packet(ts, np.int64(s.next_number), data, captured, original, np.int64(interface.link_type))
+    return Record(np.int64(A_PACKET), at + length, packet)
+
+
+@helper
+def read_block(buf, at, end, s, interfaces):  # type: ignore[no-untyped-def]
+    """Read the block at `at`, whose first 12 bytes lie before `end`, as a record.
+
+    A new interface is added to `interfaces`. The caller counts packets in `s.next_number`.
+    """
+    swapped = _byte_order(buf, at, s.swapped)
+    length = _block_length(buf, at, end, swapped) if swapped >= 0 else np.int64(-1)
+    if length <= 0:
+        return other_record(SCAN_DAMAGED if length < 0 else SCAN_ENDED, at)
+    kind = read32(buf, at, swapped)
+    if _holds_packet(kind, length):
+        return _read_packet(buf, at, length, s, interfaces)
+    if kind == SECTION_HEADER:
+        s.swapped = swapped
+        s.first_interface = s.interfaces
+    elif kind == INTERFACE_DESCRIPTION and length >= 20:
+        if s.interfaces == interfaces.shape[0]:
+            return other_record(SCAN_FULL, at)
+        _read_interface(buf, at + 8, at + length - 4, swapped, interfaces[s.interfaces])
+        s.interfaces += 1
+    elif kind == INTERFACE_STATISTICS and length >= 24:
+        _read_statistics(buf, at + 8, at + length - 4, s, interfaces)
+    return other_record(NO_PACKET, at + length)
 
 
 @kernel(np.uint8, int, int, SCAN_STATE, INTERFACE, PACKET)
@@ -181,35 +215,20 @@ def scan_pcapng(buf, start, end, state, interfaces, packets):  # type: ignore[no
     at = start
     count = 0
     status = SCAN_ENDED
-    last = min(end - 12, s.stop - 1)
+    last = min(end - SMALLEST_BLOCK, s.stop - 1)
     while at <= last:
-        swapped = _byte_order(buf, at, s.swapped)
-        length = _block_length(buf, at, end, swapped) if swapped >= 0 else np.int64(-1)
-        if length <= 0:
-            if length < 0:
-                status = SCAN_DAMAGED
+        record = read_block(buf, at, end, s, interfaces)
+        if record.kind < A_PACKET:
+            status = record.kind
             break
-        kind = read32(buf, at, swapped)
-        if kind == SECTION_HEADER:
-            s.swapped = swapped
-            s.first_interface = s.interfaces
-        elif kind == INTERFACE_DESCRIPTION and length >= 20:
-            if s.interfaces == interfaces.shape[0]:
-                status = SCAN_FULL
-                break
-            _read_interface(buf, at + 8, at + length - 4, swapped, interfaces[s.interfaces])
-            s.interfaces += 1
-        elif kind == INTERFACE_STATISTICS and length >= 24:
-            _read_statistics(buf, at + 8, at + length - 4, s, interfaces)
-        elif _holds_packet(kind, length):
+        if record.kind == A_PACKET:
             if count == packets.shape[0]:
                 status = SCAN_FULL
                 break
-            if not _read_packet(buf, at, length, s, interfaces, packets[count]):
-                status = SCAN_DAMAGED
-                break
+            write_packet(packets[count], record.packet)
+            s.next_number += 1
             count += 1
-        at += length
+        at = record.end
     s.position = at
     s.status = status
     return count

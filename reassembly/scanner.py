@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kafkatap.kernels.arrays import untouched
 from kafkatap.kernels.table import Table
 
-from . import pcap, pcapng
+from . import one_pass, pcap, pcapng
 from .dtypes import PACKET
 from .errors import DamagedCapture, EmptyCapture, NotACapture
+from .stream_tables import ASSEMBLED
+
+if TYPE_CHECKING:
+    from .assembler import Assembler
 
 U8 = np.ndarray[Any, np.dtype[np.uint8]]
 Packets = np.ndarray[Any, np.dtype[Any]]
@@ -97,15 +102,44 @@ class Scanner:
                 )
             else:
                 count = pcap.scan_pcap(buffer, start, end, self._state, self.packets)
-            position = int(self._state["position"][0])
+            position = self.position
             status = int(self._state["status"][0])
             if count == 0 and status == pcap.SCAN_FULL:  # without a packet only the interfaces can be full
                 self._interfaces.grow()
                 start = position
                 continue
             if count == 0 and status == pcap.SCAN_DAMAGED:
-                raise DamagedCapture(f"damaged: there can be no {self.format.partition(' ')[0]} record", position)
+                raise self._damaged()
             return count, position
+
+    def assemble(self, buffer: U8, start: int, end: int, assembler: Assembler) -> Iterator[int]:
+        """Turn the packets in buffer[start:end] into chunks of `assembler`; yield each time that chunks are ready.
+
+        At the end `position` is the first byte that was not read. Raises DamagedCapture there, as `scan` does.
+        """
+        state = self._state[0]
+        state.position = start
+
+        def read(tables: one_pass.PacketTables) -> int:
+            while True:
+                interfaces = self._interfaces["interfaces"]
+                full = one_pass.assemble_records(buffer, self.position, end, self._state, interfaces, tables)
+                if full != ASSEMBLED or state.status != pcap.SCAN_FULL:
+                    return full
+                self._interfaces.grow()
+
+        state.stop = NOWHERE
+        yield from assembler.read(read)
+        if state.status == pcap.SCAN_DAMAGED:
+            raise self._damaged()
+
+    def _damaged(self) -> DamagedCapture:
+        return DamagedCapture(f"damaged: there can be no {self.format.partition(' ')[0]} record", self.position)
+
+    @property
+    def position(self) -> int:
+        """The first byte that the last scan did not read."""
+        return int(self._state["position"][0])
 
     @property
     def more(self) -> bool:

@@ -31,8 +31,8 @@ STREAMS_STATE = record_dtype(
     ("held_bytes_limit", "i8"),
     ("held_segments_limit", "i8"),
 )
-#: Why `assemble` and `finish` stopped: everything was read, or a table is full.
-ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL = range(6)
+#: Why a kernel stopped: everything was read, or a table is full.
+ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL, FLOWS_FULL = range(7)
 
 
 class StreamTables(NamedTuple):

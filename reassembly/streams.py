@@ -20,7 +20,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined
 
 from .connection_rules import CLOSED_NS, close_connection, connection_of, is_over
-from .dtypes import ACK, CHUNK_END, FIN, FROM_BLOCK, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN
+from .dtypes import ACK, CHUNK_END, FIN, FROM_BLOCK, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
 from .held_segments import (
     Payload,
     cut_front,
@@ -48,18 +48,21 @@ FAR = 1 << 30
 
 
 @inlined
-def _count_segment(t, c, stream, segment):  # type: ignore[no-untyped-def]
+def _count_segment(t, row, stream, segment):  # type: ignore[no-untyped-def]
     """Count a segment in the rows of its connection and direction."""
-    row = t.connections[c]
-    flags = segment.tcp_flags
-    if segment.ts > row.last:
-        row.last = segment.ts
+    row.last = max(row.last, segment.ts)
     row.last_serial = t.state[0].next_serial
-    if flags & (SYN | ACK | RST) != SYN or segment.wire > 0:
-        row.only_syn = 0
     row.packets += 1
     stream.packets += 1
     stream.bytes += segment.wire
+
+
+@inlined
+def _note_flags(row, stream, segment):  # type: ignore[no-untyped-def]
+    """Note what a segment shows beside its payload."""
+    flags = segment.tcp_flags
+    if flags & (SYN | ACK | RST) != SYN or segment.wire > 0:
+        row.only_syn = 0
     if segment.window == 0 and flags & (RST | SYN) == 0:
         stream.zero_windows += 1
 
@@ -91,11 +94,17 @@ def _acknowledge(t, c, number, segment):  # type: ignore[no-untyped-def]
         row.handshake_rtt_ns = max(np.int64(0), segment.ts - row.syn_at)
     other = t.directions[number ^ 1]
     if other.started:
-        acked = other.next + distance(other, segment.ack)
-        if acked > other.acked and acked - other.next < FAR:
-            other.acked = acked
+        _note_acked(other, segment)
         if segment.wire > 0 and other.held >= 0:
             skip_acked_gaps(t, number ^ 1, segment.ts)
+
+
+@inlined
+def _note_acked(other, segment):  # type: ignore[no-untyped-def]
+    """Note how far a segment acknowledges the other direction."""
+    acked = other.next + distance(other, segment.ack)
+    if acked > other.acked and acked - other.next < FAR:
+        other.acked = acked
 
 
 @inlined
@@ -109,7 +118,7 @@ def _add_payload(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
     """Emit the payload of a segment, hold it, or count it as retransmitted or stray."""
     stream = t.directions[number]
     row = t.connections[c]
-    wire = np.int64(segment.wire)
+    wire = segment.wire
     if not stream.started:  # a reset with payload, before anything else
         stream.stray_bytes += wire
         return
@@ -125,7 +134,7 @@ def _add_payload(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
         if wire > 1 or offset + 1 < stream.next:  # else a keep-alive
             stream.retransmitted_packets += 1
         return
-    payload = Payload(offset, segment.at, segment.ts, segment.packet, np.int64(segment.captured), wire)
+    payload = Payload(offset, segment.at, segment.ts, segment.packet, segment.captured, wire)
     if offset < stream.next:
         known = stream.next - offset
         stream.retransmitted_bytes += known
@@ -144,12 +153,80 @@ def _note_close(t, c, number, segment):  # type: ignore[no-untyped-def]
     stream = t.directions[number]
     flags = segment.tcp_flags
     if flags & FIN and stream.started:
-        stream.fin = stream.next + distance(stream, _payload_seq(segment)) + np.int64(segment.wire)
+        stream.fin = stream.next + distance(stream, _payload_seq(segment)) + segment.wire
     both_ended = stream.fin >= 0 and t.directions[number ^ 1].fin >= 0
     if row.closed_at == 0 and (flags & RST or both_ended):
         close_connection(t, c, segment.ts)
         if flags & RST:
             row.reset_by = segment.direction
+
+
+@inlined
+def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
+    """Add a segment to its connection. The caller has checked `full_table`."""
+    c = connection_of(t, segment)
+    number = 2 * c + segment.direction
+    row = t.connections[c]
+    stream = t.directions[number]
+    _count_segment(t, row, stream, segment)
+    _note_flags(row, stream, segment)
+    _note_start(t, c, stream, segment)
+    if segment.tcp_flags & (ACK | RST) == ACK:
+        _acknowledge(t, c, number, segment)
+    if segment.wire > 0:
+        _add_payload(t, buf, c, number, segment)
+    for waiting in range(2 * c, 2 * c + 2):
+        if t.directions[waiting].held >= 0:
+            skip_overdue_gaps(t, waiting, segment.ts)
+    skip_gaps_beyond_bounds(t, segment.ts)
+    _note_close(t, c, number, segment)
+    row.is_quiet = _is_quiet(t, c)
+
+
+@inlined
+def _is_quiet(t, c):  # type: ignore[no-untyped-def]
+    """Return whether `assemble_usual` may add segments to connection `c`: it is open, and its start is known."""
+    row = t.connections[c]
+    a, b = t.directions[2 * c], t.directions[2 * c + 1]
+    is_open = row.closed_at == 0 and (a.fin < 0 or b.fin < 0) and row.previous < 0
+    handshake_known = row.handshake_rtt_ns >= 0 or row.syn_at == 0 or row.syn_ack_at == 0
+    is_known = handshake_known and row.only_syn == 0 and a.started != 0 and b.started != 0
+    return np.int64(1 if is_open and is_known else 0)
+
+
+@inlined
+def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
+    """Add a segment of the usual kind to its connection; return whether it is of that kind.
+
+    It acknowledges, begins and ends nothing, and brings the next bytes or none, while nothing is held anywhere. Then
+    all other steps of `assemble_segment` would do nothing, so this one leaves them out.
+    """
+    state = t.state[0]
+    c = np.int64(t.flows[segment.flow].connection)
+    if c < 0 or state.gaps_first >= 0 or segment.tcp_flags & (ACK | SYN | FIN | RST) != ACK or segment.window == 0:
+        return False
+    row = t.connections[c]
+    if row.is_quiet == 0 or is_over(t, c) or state.chunks >= t.chunks.shape[0]:
+        return False
+    number = 2 * c + segment.direction
+    stream = t.directions[number]
+    if segment.wire > 0 and distance(stream, segment.seq) != 0:
+        return False
+    _count_segment(t, row, stream, segment)
+    _note_acked(t.directions[number ^ 1], segment)
+    if segment.wire > 0:
+        payload = Payload(stream.next, segment.at, segment.ts, segment.packet, segment.captured, segment.wire)
+        add_data(t, number, FROM_BLOCK, payload)
+    return True
+
+
+@inlined
+def _segment_of(row):  # type: ignore[no-untyped-def]
+    """Return a SEGMENT row as scalars."""
+    return Segment(
+        row.ts, row.packet, row.at, row.seq, row.ack, np.int64(row.flow), np.int64(row.captured), np.int64(row.wire),
+        np.int64(row.window), np.int64(row.tcp_flags), np.int64(row.direction),
+    )  # fmt: skip
 
 
 @kernel(np.uint8, SEGMENT, int, int, StreamTables)
@@ -158,25 +235,12 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
     stopped = ASSEMBLED
     i = first
     while i < count:
-        segment = segments[i]
-        stopped = full_table(t, np.int64(segment.wire))
+        segment = _segment_of(segments[i])
+        stopped = full_table(t, segment.wire)
         if stopped != ASSEMBLED:
             break
+        assemble_segment(t, buf, segment)
         i += 1
-        c = connection_of(t, segment)
-        number = 2 * c + np.int64(segment.direction)
-        stream = t.directions[number]
-        _count_segment(t, c, stream, segment)
-        _note_start(t, c, stream, segment)
-        if segment.tcp_flags & (ACK | RST) == ACK:
-            _acknowledge(t, c, number, segment)
-        if segment.wire > 0:
-            _add_payload(t, buf, c, number, segment)
-        for waiting in range(2 * c, 2 * c + 2):
-            if t.directions[waiting].held >= 0:
-                skip_overdue_gaps(t, waiting, segment.ts)
-        skip_gaps_beyond_bounds(t, segment.ts)
-        _note_close(t, c, number, segment)
     t.state[0].stopped = stopped
     return i
 

@@ -11,12 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels import kernel
 from kafkatap.kernels.arrays import drop_pages, moved, untouched
 from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.table import release_row, take_row
-
-from .tables import FRAMING_STATE
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +26,7 @@ LARGE_CLASS = 20
 #: Bytes of a new pool; only those that are used take memory.
 _POOL = 1 << 30
 #: Large free buffers may take this much memory.
-_FREE_KEPT = 16 << 20
+FREE_KEPT = 16 << 20
 
 
 @helper
@@ -90,7 +87,7 @@ def defer_buffer(t, stream):  # type: ignore[no-untyped-def]
     stream.used = 0
 
 
-@kernel(np.uint8, np.int64, np.int64, FRAMING_STATE)
+@helper
 def release_buffers(pool, free_buffers, deferred, state):  # type: ignore[no-untyped-def]
     """Free all deferred buffers. An empty pool starts again at its bottom."""
     row = state[0]
@@ -101,7 +98,6 @@ def release_buffers(pool, free_buffers, deferred, state):  # type: ignore[no-unt
         row.pool_top = 0
         for i in range(free_buffers.shape[0]):
             free_buffers[i] = 0
-    return 0
 
 
 @helper
@@ -186,15 +182,11 @@ class BufferPool:
         """Move the pool, whose first `used` bytes are in use, to one twice as large."""
         self.data = moved(self.data, used)
 
-    def release(self, state: Array) -> None:
-        """Free the deferred buffers, and return the memory of large free ones."""
-        top = int(state["pool_top"][0])
-        release_buffers(self.data, self.free, self.deferred, state)
-        if state["free_large_bytes"][0] < _FREE_KEPT:
-            return
+    def return_memory(self, state: Array, top: int) -> None:
+        """Return the memory of large free buffers. `top`: the pool's top before buffers were released."""
         state["free_large_bytes"] = 0
         if not state["live_buffers"][0]:
-            drop_pages(self.data, _FREE_KEPT, top)
+            drop_pages(self.data, FREE_KEPT, top)
             return
         for place in range(LARGE_CLASS - SMALLEST_CLASS, CLASSES):
             following = int(self.free[place])

@@ -12,6 +12,7 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined
+from kafkatap.kernels.hints import prefetch
 from kafkatap.kernels.table import release_row, rows_left
 
 from ..dtypes import NO_TIME
@@ -58,6 +59,8 @@ from .tables import (
 )
 from .waiting import give_up
 
+#: So many chunks ahead, bytes and rows are loaded into the cache.
+CHUNKS_AHEAD = 4
 #: Searches of a search buffer for one chunk, at most. Each search copies the bytes that are left.
 SEARCHES = 8
 #: TLS records that show that a connection without a SYN is TLS.
@@ -67,12 +70,12 @@ SEGMENTS_ROOM = 1_024
 
 
 @helper
-def _chunk_part(t, chunk):  # type: ignore[no-untyped-def]
+def _chunk_part(block, held, chunk):  # type: ignore[no-untyped-def]
     """All bytes of a chunk."""
     at = np.int64(chunk.at)
     is_gap = chunk.kind == CHUNK_GAP
     return ChunkPart(
-        t.block if chunk.source == SOURCE_BLOCK else t.held, at, at + np.int64(chunk.captured), np.int64(chunk.length),
+        block if chunk.source == SOURCE_BLOCK else held, at, at + np.int64(chunk.captured), np.int64(chunk.length),
         np.int64(NO_TIME) if is_gap else np.int64(chunk.ts), np.int64(chunk.packet), np.int64(chunk.seq),
         np.int64(chunk.source), np.int64(1), np.int64(1 if is_gap else 0),
     )  # fmt: skip
@@ -93,7 +96,7 @@ def _segment_part(t, segment, base):  # type: ignore[no-untyped-def]
 def _no_bytes(t):  # type: ignore[no-untyped-def]
     """A part without bytes."""
     zero = np.int64(0)
-    return ChunkPart(t.block, zero, zero, zero, np.int64(NO_TIME), zero, zero, zero, zero, zero)
+    return ChunkPart(t.pool, zero, zero, zero, np.int64(NO_TIME), zero, zero, zero, zero, zero)
 
 
 @inlined
@@ -285,12 +288,12 @@ def _count_unknown(connection, chunk):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _read_chunk(t, c, chunk):  # type: ignore[no-untyped-def]
-    """Read a DATA or GAP chunk."""
+def _read_chunk(t, block, held, c, chunk):  # type: ignore[no-untyped-def]
+    """Read a DATA or GAP chunk, whose bytes lie in the block or are held."""
     connection = t.connections[c]
     d = np.int64(chunk.direction)
     stream = t.streams[2 * c + d]
-    part = _chunk_part(t, chunk)
+    part = _chunk_part(block, held, chunk)
     is_gap = chunk.kind == CHUNK_GAP
     if _is_not_kafka(connection):
         if not is_gap:
@@ -362,15 +365,29 @@ def _missing_room(t, c, chunk):  # type: ignore[no-untyped-def]
     return FULL_NONE
 
 
-@kernel(Tables, CHUNK, int, int)
-def read_chunks(t, chunks, first, count):  # type: ignore[no-untyped-def]
-    """Read chunks[first:count]. Return the first one that was not read; `state.full` says what has to grow before."""
+@inlined
+def _prefetch_chunk(t, block, held, chunk):  # type: ignore[no-untyped-def]
+    """Start to load what `_read_chunk` touches first."""
+    c = np.int64(chunk.connection)
+    buf = block if chunk.source == SOURCE_BLOCK else held
+    prefetch(buf, np.int64(chunk.at))
+    prefetch(buf, np.int64(chunk.at) + 64)
+    prefetch(t.connections, c)
+    prefetch(t.streams, 2 * c + np.int64(chunk.direction))
+
+
+@kernel(Tables, np.uint8, np.uint8, CHUNK, int, int)
+def read_chunks(t, block, held, chunks, first, count):  # type: ignore[no-untyped-def]
+    """Read chunks[first:count], whose bytes lie in `block` and `held`. Return the first one that was not read;
+    `state.full` says what has to grow before."""
     state = t.state[0]
     state.full = FULL_NONE
     i = first
     while i < count:
         chunk = chunks[i]
         c = np.int64(chunk.connection)
+        if i + CHUNKS_AHEAD < count:
+            _prefetch_chunk(t, block, held, chunks[i + CHUNKS_AHEAD])
         if chunk.kind == CHUNK_START:
             _start_connection(t, c, chunk)
         else:
@@ -380,6 +397,6 @@ def read_chunks(t, chunks, first, count):  # type: ignore[no-untyped-def]
             if chunk.kind == CHUNK_END:
                 _end_connection(t, c)
             else:
-                _read_chunk(t, c, chunk)
+                _read_chunk(t, block, held, c, chunk)
         i += 1
     return i

@@ -108,11 +108,9 @@ FRAME_COUNTS = record_dtype(
 
 
 class Tables(NamedTuple):
-    """All that framing works on. Free lists are those of `kernels.table`; `free_buffers` and `deferred` are the pool's
-    (`buffers`)."""
+    """All that framing keeps from one block to the next. Free lists are those of `kernels.table`; `free_buffers` and
+    `deferred` are the pool's (`buffers`)."""
 
-    block: Annotated[Array, np.uint8]
-    held: Annotated[Array, np.uint8]
     pool: Annotated[Array, np.uint8]
     connections: Annotated[Array, CONNECTION]
     streams: Annotated[Array, STREAM]

@@ -18,7 +18,8 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.kernels import kernel
-from kafkatap.kernels.decorator import helper, record_dtype
+from kafkatap.kernels.decorator import helper, inlined, record_dtype
+from kafkatap.kernels.hints import prefetch
 from kafkatap.kernels.readers import be16, be32, be64, signed16, signed32
 
 from ..dtypes import INCOMPLETE, MALFORMED, NOT_DECODED, OK, TRAILING_BYTES
@@ -74,6 +75,9 @@ LEFT, BODY, SAVED, INDEX = range(4)
 #: COUNT: AMOUNT elements of at least DETAIL bytes do not fit. TAG: the AMOUNT bytes of tag DETAIL do not fit. OVER:
 #: AMOUNT bytes are left in a tag.
 E_SHORT, E_VARINT, E_LENGTH, E_COUNT, E_TAG, E_OVER = range(6)
+
+#: So many jobs ahead, bytes are loaded into the cache.
+JOBS_AHEAD = 6
 
 #: A run's status when the tape has no row left.
 TAPE_FULL = -1
@@ -365,8 +369,18 @@ def run_program(buf, at, end, limit, code, pc, tape, row, frame, scratch):  # ty
     return status
 
 
-@kernel(np.int32, JOB, int, int, np.uint8, np.uint8, np.uint8, TAPE, np.int64)
-def decode_frames(code, jobs, n_jobs, first_job, block, held, pool, tape, scratch):  # type: ignore[no-untyped-def]
+@inlined
+def _prefetch_body(job, block, held, pool):  # type: ignore[no-untyped-def]
+    """Start to load both ends of a body. Between them there are often records, which the machine skips."""
+    source = np.int64(job.source)
+    buf = block if source == 0 else (held if source == 1 else pool)
+    prefetch(buf, job.at)
+    prefetch(buf, job.at + 64)
+    prefetch(buf, job.end - 1)
+
+
+@helper
+def run_jobs(code, jobs, n_jobs, first_job, block, held, pool, tape, scratch):  # type: ignore[no-untyped-def]
     """Run jobs[first_job:n_jobs]; return the first job that was not run because the tape is full, else n_jobs.
 
     scratch[ROWS] is the first free row, before and after (0 for a new tape); `scratch` holds SCRATCH_SIZE or more.
@@ -374,6 +388,8 @@ def decode_frames(code, jobs, n_jobs, first_job, block, held, pool, tape, scratc
     row = scratch[ROWS]
     for j in range(first_job, n_jobs):
         job = jobs[j]
+        if j + JOBS_AHEAD < n_jobs:
+            _prefetch_body(jobs[j + JOBS_AHEAD], block, held, pool)
         job.tape_first = row
         job.tape_count = 0
         job.error_at = -1
@@ -399,3 +415,9 @@ def decode_frames(code, jobs, n_jobs, first_job, block, held, pool, tape, scratc
         job.status = status
     scratch[ROWS] = row
     return n_jobs
+
+
+@kernel(np.int32, JOB, int, int, np.uint8, np.uint8, np.uint8, TAPE, np.int64)
+def decode_frames(code, jobs, n_jobs, first_job, block, held, pool, tape, scratch):  # type: ignore[no-untyped-def]
+    """`run_jobs` by itself, for single messages."""
+    return run_jobs(code, jobs, n_jobs, first_job, block, held, pool, tape, scratch)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from kafkatap.kernels.arrays import untouched
+from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.errors import CaptureError, DamagedCapture, EmptyCapture, NotACapture, TruncatedCapture
 from kafkatap.reassembly.headers import LINK_NAMES
 from kafkatap.reassembly.scanner import HEADER_SIZE, NOWHERE, Scanner
@@ -38,6 +40,12 @@ class FileReport:
     drops: int | None = None
     damage: str | None = None
     fatal: bool = False
+
+    def add_packets(self, count: int, first: int, last: int) -> None:
+        """Count packets; `first`, `last`: their earliest and latest times."""
+        self.packets += count
+        self.first = first if self.first is None else min(first, self.first)
+        self.last = last if self.last is None else max(last, self.last)
 
 
 class CaptureReader:
@@ -135,29 +143,68 @@ class CaptureReader:
                 self._scan()
                 if self.count:
                     return
-            rest = self._end - self._at
-            self._next_buffer(rest)
-            self._base += self._at
-            self._at, self._end = 0, rest
-            room = min(len(self.buffer), max(self._block_size, rest + 1))
-            if rest >= self._block_size:
-                room = len(self.buffer)
-            count = self._source.readinto(memoryview(cast(Any, self.buffer))[rest:room])
-            if count == 0:
-                self._over = True
-                if rest:
-                    raise TruncatedCapture("cut short: the last packet is not whole", self._base)
-                return
-            self._end += count
-            self._scan()
-        except DamagedCapture as error:
-            self._fail(error)
-        except OSError as error:
-            self._fail(DamagedCapture(f"reading failed: {error.strerror or error}", self._base + self._end))
+            if self._read_more():
+                self._scan()
+        except (DamagedCapture, OSError) as error:
+            self._fail_while_reading(error)
         finally:
-            self.report.bytes = self._bytes_of_report()
-            self.report.drops = self._scanner.dropped
-            self.report.link_types = tuple(LINK_NAMES.get(t, f"link type {t}") for t in self._scanner.link_types)
+            self._update_report()
+
+    def next_block(self) -> bool:
+        """Read more bytes into `buffer`, for `assemble`; False at the end of the capture."""
+        try:
+            return not self._over and self._read_more()
+        except (DamagedCapture, OSError) as error:
+            self._fail_while_reading(error)
+            return False
+        finally:
+            self._update_report()
+
+    def assemble(self, assembler: Assembler) -> Iterator[int]:
+        """Turn the packets in `buffer` into chunks of `assembler`; yield each time that chunks are ready.
+
+        `next_block` and `assemble` are the usual way to read one capture. `fill` gives the packets themselves.
+        """
+        start = self._at
+        try:
+            yield from self._scanner.assemble(self.buffer, start, self._end, assembler)
+        except DamagedCapture as error:
+            self._fail_while_reading(DamagedCapture(error.message, self._base + error.offset))
+        finally:
+            self._at = self._scanner.position
+            self._is_used = self._at > start
+            self._update_report()
+
+    def _read_more(self) -> bool:
+        """Read the next bytes of the capture into the next buffer, behind those that are not scanned yet.
+
+        False at the end of the capture. Raises TruncatedCapture if it ends within a record.
+        """
+        rest = self._end - self._at
+        self._next_buffer(rest)
+        self._base += self._at
+        self._at, self._end = 0, rest
+        room = min(len(self.buffer), max(self._block_size, rest + 1))
+        if rest >= self._block_size:
+            room = len(self.buffer)
+        count = self._source.readinto(memoryview(cast(Any, self.buffer))[rest:room])
+        if count == 0:
+            self._over = True
+            if rest:
+                raise TruncatedCapture("cut short: the last packet is not whole", self._base)
+            return False
+        self._end += count
+        return True
+
+    def _fail_while_reading(self, error: DamagedCapture | OSError) -> None:
+        if isinstance(error, OSError):
+            error = DamagedCapture(f"reading failed: {error.strerror or error}", self._base + self._end)
+        self._fail(error)
+
+    def _update_report(self) -> None:
+        self.report.bytes = self._bytes_of_report()
+        self.report.drops = self._scanner.dropped
+        self.report.link_types = tuple(LINK_NAMES.get(t, f"link type {t}") for t in self._scanner.link_types)
 
     def _bytes_of_report(self) -> int:
         return self._source.bytes_read
@@ -186,9 +233,7 @@ class CaptureReader:
             self._is_used = True
             times = self.packets["ts"][: self.count]
             first, last = int(times.min()), int(times.max())
-            self.report.packets += self.count
-            self.report.first = first if self.report.first is None else min(first, self.report.first)
-            self.report.last = last if self.report.last is None else max(last, self.report.last)
+            self.report.add_packets(self.count, first, last)
 
     def end_of_run(self, limit: int | None) -> int:
         """The index of the first packet from `position` on that is later than `limit`; `count` where none is."""

@@ -13,6 +13,7 @@ from kafkatap.dissector.exchanges import BODIES_STATE, TOPIC_NAME, Bodies
 from kafkatap.dissector.framing.connections import CONNECTION
 from kafkatap.dissector.framing.tables import LINK
 from kafkatap.dissector.problems import ProblemFinder, note_problems
+from kafkatap.dissector.programs.machine import JOB
 from kafkatap.dissector.strings import StringTable
 from kafkatap.engine import Engine
 from kafkatap.kernels.decorator import kernel_mode
@@ -56,7 +57,7 @@ def noted(bodies: list[Body], done: Run) -> list[tuple[str | None, int]]:
     note_problems(
         Bodies(
             done.buffer, none, none, failed, done.tape, done.programs.roles, exchanges, np.zeros(0, LINK),
-            np.zeros(0, CONNECTION), strings.arrays, np.zeros(0, TOPIC_NAME), np.zeros(0, np.int32),
+            np.zeros(0, CONNECTION), strings.arrays, np.zeros(0, TOPIC_NAME), np.zeros(0, JOB),
             np.zeros(1, BODIES_STATE),
         ),
         finder.arrays, len(failed),

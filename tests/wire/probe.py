@@ -14,8 +14,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from kafkatap.dissector.framing import buffers
-from kafkatap.dissector.framing.tables import FRAMING_STATE
+from kafkatap.dissector.strings import STRING, enter_strings
 from kafkatap.reassembly.errors import CaptureError
 from tests.support.captures import PcapRecords
 from tests.wire import mutations
@@ -40,11 +39,8 @@ def digests(samples: list[str], packets: int) -> dict[str, str]:
 
 
 def _bounds_are_checked() -> bool:
-    state = np.zeros(1, FRAMING_STATE)
-    state["deferred"] = 1
-    free = np.zeros(buffers.CLASSES, np.int64)
     try:
-        buffers.release_buffers(np.zeros(64, np.uint8), free, np.array([10_000 * 64 + 6], np.int64), state)
+        enter_strings(np.zeros(1, STRING), 10_000, np.zeros(8, np.int32))
     except IndexError:
         return True
     return False

@@ -1,0 +1,95 @@
+"""Packets to chunks in one pass: each packet goes from its record's header to its chunk while it is in the cache.
+
+The usual way to read one capture. Several captures in time order, and runs that select segments, need the rows in
+between: packets (`scanner`), segments (`headers`), then chunks (`streams`). Both ways use the same helpers, so that
+they make the same chunks.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from kafkatap.kernels import kernel
+from kafkatap.kernels.decorator import inlined
+from kafkatap.kernels.hints import prefetch
+
+from .flows import FlowArrays, flows_full
+from .headers import HEADERS_STATE, TCP, packet_category, read_datagram, read_segment
+from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_STATE, pcap_format, read_record
+from .pcapng import INTERFACE, SMALLEST_BLOCK, read_block
+from .stream_tables import ASSEMBLED, FLOWS_FULL, StreamTables, full_table
+from .streams import assemble_segment, assemble_usual
+
+Array = np.ndarray[Any, Any]
+#: Bytes of a cache line. The headers of a record and of its packet lie in this many lines.
+_LINE = 64
+
+
+class PacketTables(NamedTuple):
+    """All that turns packets into chunks."""
+
+    headers: Annotated[Array, HEADERS_STATE]
+    flows: FlowArrays
+    streams: StreamTables
+
+
+@inlined
+def assemble_packet(buf, packet, t):  # type: ignore[no-untyped-def]
+    """Count a packet (`Packet`), whose bytes lie in `buf`, and add its payload to its stream.
+
+    Returns ASSEMBLED, or which table of `t` is full: then the packet was not read.
+    """
+    h = t.headers[0]
+    datagram = read_datagram(buf, packet)
+    category = packet_category(buf, packet, datagram)
+    if category == TCP:
+        if flows_full(t.flows):
+            return FLOWS_FULL
+        segment = read_segment(buf, packet, datagram, t.flows)
+        if not assemble_usual(t.streams, segment):
+            full = full_table(t.streams, segment.wire)
+            if full != ASSEMBLED:
+                return full
+            assemble_segment(t.streams, buf, segment)
+        h.payload_bytes += segment.wire
+    h.packets[category] += 1
+    h.read += 1
+    h.first = min(h.first, packet.ts)
+    h.last = max(h.last, packet.ts)
+    return ASSEMBLED
+
+
+@kernel(np.uint8, int, int, SCAN_STATE, INTERFACE, PacketTables)
+def assemble_records(buf, start, end, state, interfaces, t):  # type: ignore[no-untyped-def]
+    """Turn the packets of the records in buf[start:end] into chunks; return ASSEMBLED, or which table is full.
+
+    `state.position` is the first record that was not read, and `state.status` says why: SCAN_FULL if a table is full,
+    or `interfaces` (then ASSEMBLED is returned).
+    """
+    s = state[0]
+    f = pcap_format(s)
+    is_pcapng = f.header == 0
+    at = start
+    status = SCAN_ENDED
+    stopped = ASSEMBLED
+    last = min(end - (SMALLEST_BLOCK if is_pcapng else f.header), s.stop - 1)
+    while at <= last:
+        number = s.next_number
+        record = read_block(buf, at, end, s, interfaces) if is_pcapng else read_record(buf, at, end, f, number)
+        if record.kind < A_PACKET:
+            status = record.kind
+            break
+        if record.kind == A_PACKET:
+            prefetch(buf, record.end)
+            prefetch(buf, record.end + _LINE)
+            stopped = assemble_packet(buf, record.packet, t)
+            if stopped != ASSEMBLED:
+                status = SCAN_FULL
+                break
+            s.next_number += 1
+        at = record.end
+    s.position = at
+    s.status = status
+    return stopped
