@@ -198,8 +198,7 @@ class _LocalReading(TwoPasses):
         for topic_id, name in plan.topic_names.items():
             total.names.name_topic(topic_id, name)
         files = [info._replace(duplicates=duplicates.get(info.path, 0)) for info in self.file_infos]
-        context = replace(
-            context_of([result.outcome for result in ordered], files),
+        context = context_of([result.outcome for result in ordered], files)._replace(
             strings=total.names.strings, addresses=total.names.addresses, topic_names=total.names.topic_names,
             known_versions=programs_for("summary", options.definitions).known_versions, counted=total.connections(),
         )  # fmt: skip
