@@ -31,8 +31,8 @@ def path_of(name: str, digest: str | None = None) -> Path | None:
 
 def _folder() -> Path | None:
     try:
-        root = cache.trusted_root()
-        if root is None:
+        root = cache.open_root()
+        if not cache.trusted(root):
             return None
         folder = root / "programs"
         folder.mkdir(exist_ok=True)
