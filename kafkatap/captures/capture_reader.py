@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +20,6 @@ Array = np.ndarray[Any, Any]
 BLOCK_SIZE = 4 * 1024 * 1024
 
 
-@dataclass(slots=True)
 class FileReport:
     """The description of one capture, completed as it is read.
 
@@ -29,17 +27,31 @@ class FileReport:
     one sentence, or None. `fatal`: nothing of the capture could be read.
     """
 
-    path: str
-    kind: str = ""
-    first_packet: int = 1
-    packets: int = 0
-    bytes: int = 0
-    link_types: tuple[str, ...] = ()
-    first: int | None = None
-    last: int | None = None
-    drops: int | None = None
-    damage: str | None = None
-    fatal: bool = False
+    def __init__(
+        self,
+        path: str,
+        kind: str = "",
+        first_packet: int = 1,
+        packets: int = 0,
+        bytes: int = 0,
+        link_types: tuple[str, ...] = (),
+        first: int | None = None,
+        last: int | None = None,
+        drops: int | None = None,
+        damage: str | None = None,
+        fatal: bool = False,
+    ) -> None:
+        self.path = path
+        self.kind = kind
+        self.first_packet = first_packet
+        self.packets = packets
+        self.bytes = bytes
+        self.link_types = link_types
+        self.first = first
+        self.last = last
+        self.drops = drops
+        self.damage = damage
+        self.fatal = fatal
 
     def add_packets(self, count: int, first: int, last: int) -> None:
         """Count packets; `first`, `last`: their earliest and latest times."""
