@@ -1,7 +1,7 @@
 """`ReportCounts`: the counts of a run, from which all reports are made.
 
-`add` takes batches. `merge` adds two counts: the result does not depend on how the rows were split. The interval of the timeline grows only when the
-timeline becomes too large (`INTERVALS`, `TIMELINE_LIMIT`).
+`add` takes batches. `merge` adds two counts: the result does not depend on how the rows were split. The interval of the
+timeline grows only when the timeline becomes too large (`INTERVALS`, `TIMELINE_LIMIT`).
 """
 
 from __future__ import annotations
@@ -98,17 +98,18 @@ class ReportCounts:
         )  # fmt: skip
 
     def _bind(self) -> Callable[..., int]:
-        tables = (
+        groups, topics, timeline, errors = (
             tally.Counted(
                 table.keys, table.values, table.slots, table.used,
                 *((_NOTHING[:0], _NOTHING) if counts is None else (counts.noted, counts.used)),
             )
             for table, counts in self._counted()
         )  # fmt: skip
-        others = (
-            self._stamps, self._memo, self._group_of, self._interval_of, self._places, self._probe, self._state,
+        tables = tally.TallyTables(
+            groups, topics, timeline, errors, self._stamps, self._memo, self._group_of, self._interval_of,
+            self._places, self._probe, self._state,
         )  # fmt: skip
-        bound = self._add_batch = tally.add_batch.bound(tally.TallyTables(*tables, *others))
+        bound = self._add_batch = tally.add_batch.bound(tables)
         return bound
 
     def finish(self) -> None:
