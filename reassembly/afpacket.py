@@ -42,7 +42,7 @@ NOT_IP_LINK = -1
 #: Bytes of a cache line, and how many lines hold a packet's headers, Kafka's included.
 LINE, HEADER_LINES = 64, 4
 #: Blocks ahead of the one that is read whose headers are prefetched.
-LANES = 4
+LANES = 8
 #: One row: how far a ring was read.
 RING_STATE = record_dtype(
     ("read", "i8"),  # blocks that were read so far; modulo the number of blocks, the one that is read next
@@ -136,6 +136,7 @@ def _fetch_header(ring, lane):  # type: ignore[no-untyped-def]
     step = le32(ring, at)
     lane.position = at + step if step > 0 else np.int64(0)
     prefetch(ring, at + step)
+    prefetch(ring, at + step + LINE)
 
 
 @helper
