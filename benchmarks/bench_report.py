@@ -9,6 +9,9 @@ child's maximum resident size as the kernel counts it (wait4). Contenders:
 
 * `kafkatap report FILE`, after one run that is not counted and fills the kernel store
 * the same for the file's first packets: start-up, imports and printing. The difference is the analysis
+* with --first, the same again with an empty home directory in each round, as after an installation
+* with --parquet, `kafkatap report --parquet DIR FILE`
+* with --jobs N, `kafkatap report --jobs N FILE`. Peak memory is that of the largest of its processes
 * tshark with `-T fields -e kafka.api_key -e kafka.correlation_id`, which dissects every Kafka message and prints two
   columns. tshark needs the ports (`-d tcp.port==N,kafka`); kafkatap does not. TSHARK names other binaries, separated by
   `;`. For one in a chroot, the capture is linked or copied into its /tmp
@@ -32,7 +35,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,12 +53,12 @@ class Contender:
     peak_bytes: int = 0
 
 
-def run_child(command: list[str]) -> tuple[float, int]:
+def run_child(command: list[str], environment: Mapping[str, str] = os.environ) -> tuple[float, int]:
     """Wall seconds and peak resident bytes of a command. Its output is discarded; a failure ends the benchmark."""
     with open(os.devnull, "r+b") as null, tempfile.TemporaryFile() as errors:
         actions = [(os.POSIX_SPAWN_DUP2, f, n) for n, f in enumerate((null.fileno(), null.fileno(), errors.fileno()))]
         started = time.perf_counter()
-        child = os.posix_spawnp(command[0], command, os.environ, file_actions=actions)
+        child = os.posix_spawnp(command[0], command, environment, file_actions=actions)
         _, status, usage = os.wait4(child, 0)
         seconds = time.perf_counter() - started
         code = os.waitstatus_to_exitcode(status)
@@ -64,6 +67,16 @@ def run_child(command: list[str]) -> tuple[float, int]:
             text = errors.read().decode(errors="replace")[-2000:]
             raise SystemExit(f"{shlex.join(command)} ended with {code}:\n{text}")
     return seconds, usage.ru_maxrss * 1024
+
+
+def run_in_empty_home(command: list[str], folder: Path) -> tuple[float, int]:
+    """`run_child` with a home directory in which nothing is."""
+    home = Path(tempfile.mkdtemp(prefix="home-", dir=folder))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    try:
+        return run_child(command, {**kept, "HOME": str(home)})
+    finally:
+        shutil.rmtree(home)
 
 
 def run_rounds(contenders: Sequence[Contender], rounds: int) -> None:
@@ -172,6 +185,17 @@ def measure(path: Path, folder: Path, options: argparse.Namespace) -> str:
         Contender("kafkatap report", lambda: run_child([*ours, str(path)])),
         Contender("kafkatap report, first 50 packets", lambda: run_child([*ours, str(head)])),
     ]
+    if options.first:
+        name = "kafkatap report, first 50 packets, empty home"
+        contenders.append(Contender(name, lambda: run_in_empty_home([*ours, str(head)], folder)))
+    if options.parquet:
+        tables = str(folder / "tables")
+        contenders.append(
+            Contender("kafkatap report --parquet", lambda: run_child([*ours, "--parquet", tables, str(path)]))
+        )
+    if options.jobs:
+        jobs = ["--jobs", options.jobs]
+        contenders.append(Contender(f"kafkatap report {' '.join(jobs)}", lambda: run_child([*ours, *jobs, str(path)])))
     left_over: list[Path] = []
     try:
         for text in os.environ.get("TSHARK", "tshark").split(";"):
@@ -181,11 +205,11 @@ def measure(path: Path, folder: Path, options: argparse.Namespace) -> str:
                 continue
             name, copy = path_for(tshark, path)
             left_over += [copy] if copy else []
-            jobs = {"": ["-T", "fields", "-e", "kafka.api_key", "-e", "kafka.correlation_id"]}
+            outputs = {"": ["-T", "fields", "-e", "kafka.api_key", "-e", "kafka.correlation_id"]}
             if options.count:
-                jobs[", counting only"] = ["-q", "-z", "io,stat,0,kafka"]
-            for what, job in jobs.items():
-                command = [*tshark, "-n", "-r", name, *decode_as, *job]
+                outputs[", counting only"] = ["-q", "-z", "io,stat,0,kafka"]
+            for what, output in outputs.items():
+                command = [*tshark, "-n", "-r", name, *decode_as, *output]
                 run = (lambda c: lambda: run_child(c))(command)
                 contenders.append(Contender(f"tshark {tshark_version(tshark)}{what}", run))
         contenders.append(Contender("plain sequential read", lambda: read_plainly(path)))
@@ -205,6 +229,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--copies", type=int, default=1, help="join this many copies first")
     parser.add_argument("--count", action="store_true", help="also time a tshark that only counts")
+    parser.add_argument("--first", action="store_true", help="also time a first run")
+    parser.add_argument("--parquet", action="store_true", help="also time --parquet")
+    parser.add_argument("--jobs", metavar="N", help="also time --jobs N")
     parser.add_argument("--kafkatap", default=f"{shlex.quote(sys.executable)} -m kafkatap", help="the command to time")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as folder:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.model import Report
 
+    from .parquet.row_groups import RowGroup
     from .passes.message import Message
     from .run import Run
     from .show.viewing import Known
@@ -185,7 +186,7 @@ class Analysis:
     def context(self) -> Context:
         """Names, connections, files and ledger: all that does not need the bodies of messages."""
         if "_whole" in self.__dict__:
-            whole: Context = self._whole[2]
+            whole: Context = self._whole[1]
             return whole
         run = self._run(all_results=False)
         for _ in run.batches():
@@ -213,29 +214,19 @@ class Analysis:
         return build_report(counts, run.context(), by=by, selected=selection.text)
 
     @cached_property
-    def _whole(self) -> tuple[Any, Any, Context]:
-        from kafkatap.dissector.dtypes import EXCHANGE, RESULT
-        from kafkatap.kernels.arrays import joined
-        from kafkatap.reports.batch import as_results
+    def _whole(self) -> tuple[RowGroup, Context]:
+        from .parquet.row_groups import RowGroup
 
         run = self._run(all_results=True, selection=self.selection)
-        exchanges, results = [], []
-        for batch in self.selection.apply(run.batches(), run.engine):
-            exchanges.append(batch.exchanges)
-            results.append(batch.results)
+        rows = RowGroup.of(list(self.selection.apply(run.batches(), run.engine)))
         self._check(run)
-        rows = joined(results, RESULT)
-        return joined(exchanges, EXCHANGE), (rows, joined([as_results(run.engine.topics), rows], RESULT)), run.context()
+        return rows, run.context()
 
     @cached_property
     def _decoded(self) -> tuple[pa.Table, pa.Table]:
-        from kafkatap.reports.batch import error_counts
-        from kafkatap.reports.tables import exchanges_table, results_table
-
-        exchanges, (results, topics), context = self._whole
+        rows, context = self._whole
         self.__dict__.setdefault("context", context)  # so that no other table reads the captures again
-        made = exchanges_table(exchanges, error_counts(results), topics, context)
-        return made, results_table(results, exchanges, context)
+        return rows.exchanges_table(context), rows.results_table(context)
 
     def _engine(self, **options: Any) -> Any:
         from .engine import Engine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
@@ -12,6 +12,7 @@ from .assembly import Assembled
 from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport
 from .captures.duplicate_counter import DuplicateCounter
 from .captures.merge import merge_captures
+from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
 from .engine import Engine
 
@@ -111,6 +112,11 @@ class Run:
                 break
 
     @property
+    def is_cut_short(self) -> bool:
+        """Whether captures were not read to their end. To interrupt a pipe is the usual way to end it."""
+        return self.interrupted and not all(map(is_pipe, self.paths))
+
+    @property
     def damaged(self) -> list[FileReport]:
         """The captures that could not be read completely."""
         return [f for f in self.files if f.damage]
@@ -118,7 +124,7 @@ class Run:
     def context(self) -> Context:
         """Names, connections, files and the ledger: what reports and tables need beside the rows."""
         files = sorted(self.files, key=lambda f: f.first_packet)
-        return replace(self.engine.context([self._info(f) for f in files]), interrupted=self.interrupted)
+        return self.engine.context([self._info(f) for f in files])._replace(interrupted=self.interrupted)
 
     def _info(self, f: FileReport) -> FileInfo:
         duplicates = 0 if self._duplicates is None else self._duplicates.count(f)

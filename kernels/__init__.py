@@ -2,11 +2,15 @@
 
 declarations  records, tuples of arrays, helpers, and the signature of a kernel
 decorator     `@kernel`: runs a kernel compiled, or as plain Python
-store         keeps compiled kernels as object code, and loads them without importing numba
-build         the child process that fills the store
-kernel_digest what a kernel's object code depends on
+store         finds compiled kernels: in the library, or in the user's cache
+library       the kernels that were compiled with the package
+source_list   whether what was made ahead still fits its sources
+cache         kernels compiled on this machine, as object code in the user's cache folder
 kept_objects  object code by digests, so that only changed kernels are compiled again
-ship          compiles the kernels that a copy of the package brings along
+calling       calls of compiled kernels
+build         the child process that compiles
+make_library  compiles and links the library, when the package is built
+kernel_digest what a kernel's object code depends on
 numba_bridge  the numba internals that `build` and the numba mode use
 readers       big-endian and little-endian reads
 writers       writes of values that are to be digested

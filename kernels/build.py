@@ -1,12 +1,15 @@
-"""Fill a kernel store: `python -m kafkatap.kernels.build FOLDER OBJECTS MODULE ...` (`store` runs it as a child).
+"""Compile kernels to object files: `python -m kafkatap.kernels.build [OPTIONS] FOLDER MODULE ...` (a child process).
 
-Kernels whose objects are in the folder OBJECTS ("": none) are copied. Each of the others is a task, the longest first,
-for a pool of processes. They are forked from one that has imported numba and the modules. What happens is printed on
-standard output.
+Kernels whose objects were kept are copied. Each of the others is a task, the longest first, for a pool of processes.
+They are forked from one that has imported numba and the modules. What happens is printed on standard output.
+
+FOLDER gets the objects, and the index last: the object's file of each kernel (none if the kernel is as in the library
+of the package), the kernels' digests, and the sources that were imported.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import importlib
 import json
@@ -16,9 +19,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .declarations import KernelSource, machine_words
-from .kept_objects import CompiledObject, forget_old_objects, object_digest, read_object, write_object
-from .kernel_digest import kernel_digest, reached_functions, toolchain
+from . import library
+from .cache import NO_COMPILER
+from .declarations import KernelSource
+from .kept_objects import forget_old_objects, object_digest, read_object, write_object
+from .kernel_digest import compiler_sources, kernel_digest, reached_functions, toolchain
+from .source_list import PACKAGE
 
 #: The most processes that compile at once.
 MOST = 4
@@ -35,14 +41,13 @@ def work(kernel: KernelSource) -> int:
     return sum(len(function.__code__.co_code) for function in reached_functions(kernel))
 
 
-def compile_kernel(task: tuple[str, str]) -> tuple[str, CompiledObject]:
-    """Compile one kernel, (module, name); return its qualified name and its object."""
+def compile_kernel(task: tuple[str, str]) -> tuple[str, bytes]:
+    """Compile one kernel, (module, name); return its qualified name and its object code."""
     from .numba_bridge import object_code
 
     module, name = task
     kernel: KernelSource = getattr(importlib.import_module(module), name)
-    symbol, code = object_code(kernel)
-    return kernel.qualified_name, CompiledObject(symbol, machine_words(kernel.args), code)
+    return kernel.qualified_name, object_code(kernel)
 
 
 def _cores() -> int:
@@ -51,8 +56,8 @@ def _cores() -> int:
     return min(usable, MOST)
 
 
-def compiled(kernels: Sequence[KernelSource], processes: int | None = None) -> Iterator[tuple[str, CompiledObject]]:
-    """Compile kernels; yield (qualified name, object) as they are finished."""
+def compiled(kernels: Sequence[KernelSource], processes: int | None = None) -> Iterator[tuple[str, bytes]]:
+    """Compile kernels; yield (qualified name, object code) as they are finished."""
     from . import numba_bridge  # noqa: F401  # before the fork
 
     tasks = [(k.__module__, k.__name__) for k in sorted(kernels, key=work, reverse=True)]
@@ -66,39 +71,87 @@ def compiled(kernels: Sequence[KernelSource], processes: int | None = None) -> I
         yield from map(compile_kernel, tasks)
 
 
-def build(folder: Path, objects: Path | None, modules: Sequence[str], processes: int | None = None) -> None:
-    """Write the objects of all kernels of the modules and the index last. Compile those that are not in `objects`."""
+def as_in_library(digests: dict[str, str]) -> set[str]:
+    """Return the kernels that the library of the package has as they are now. `digests`: without a toolchain."""
+    if library.open_library(even_if_sources_changed=True) is None:
+        return set()
+    try:
+        kept = json.loads(Path(library.FOLDER, library.DIGESTS).read_text())
+    except (OSError, ValueError):
+        return set()
+    return {name for name, digest in digests.items() if kept.get(name) == digest}
+
+
+def build(
+    folder: Path,
+    objects: Path | None,
+    modules: Sequence[str],
+    processes: int | None = None,
+    use_library: bool = False,
+) -> None:
+    """Write the objects of all kernels of the modules, and the index. Compile those that are not in `objects`.
+
+    `use_library`: neither compile nor write kernels that are in the library of the package.
+    """
     if objects is not None:
         objects.mkdir(mode=0o700, exist_ok=True)
-    compiled_by = toolchain()
     kernels = {k.qualified_name: k for m in modules for k in kernels_of(m)}
-    digests = {name: kernel_digest(k, compiled_by) for name, k in kernels.items()}
-    entries: dict[str, dict[str, object]] = {}
+    compiled_by = compiler_sources()
+    plain = {name: kernel_digest(k, compiled_by) for name, k in kernels.items()}
+    done = as_in_library(plain) if use_library else set()
+    entries: dict[str, dict[str, str | None]] = {name: {"file": None} for name in done}
 
-    def add(name: str, made: CompiledObject) -> None:
+    def add(name: str, code: bytes) -> None:
         file = f"{name}.o"
-        (folder / file).write_bytes(made.code)
-        digest = object_digest(made.code)
-        entries[name] = {"file": file, "digest": digest, "symbol": made.symbol, "arguments": made.arguments}
+        (folder / file).write_bytes(code)
+        entries[name] = {"file": file, "digest": object_digest(code)}
 
-    for name, digest in digests.items():
-        kept = None if objects is None else read_object(objects, digest)
-        if kept is not None:
-            add(name, kept)
-    missing = [kernel for name, kernel in kernels.items() if name not in entries]
-    if len(missing) == len(kernels):
-        print("compiling once for this machine (about ten seconds); later runs start at once", flush=True)
-    elif missing:
-        print(f"compiling {len(missing)} of {len(kernels)} kernels, which changed", flush=True)
-    if missing:
-        for name, made in compiled(missing, processes):
-            add(name, made)
+    if len(done) < len(kernels):
+        compiled_by = toolchain()
+        digests = {name: kernel_digest(k, compiled_by) for name, k in kernels.items() if name not in done}
+        for name, digest in digests.items():
+            code = None if objects is None else read_object(objects, digest)
+            if code is not None:
+                add(name, code)
+        missing = [kernel for name, kernel in kernels.items() if name not in entries]
+        if missing and len(missing) == len(kernels):
+            print("compiling once for this machine (about ten seconds); later runs start at once", flush=True)
+        elif missing:
+            print(f"compiling {len(missing)} of {len(kernels)} kernels, which changed", flush=True)
+        for name, code in compiled(missing, processes) if missing else ():
+            add(name, code)
             if objects is not None:
-                write_object(objects, digests[name], made)
+                write_object(objects, digests[name], code)
     if objects is not None:
         forget_old_objects(objects)
-    (folder / "index.json").write_text(json.dumps(entries, indent=1, sort_keys=True))
+    index = {"kernels": entries, "digests": plain, "sources": _imported_sources()}
+    (folder / "index.json").write_text(json.dumps(index, indent=1, sort_keys=True))
+
+
+def _imported_sources() -> list[str]:
+    """Return the files of the package's modules that were imported, by their paths in the package."""
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    inside = (os.path.relpath(file, PACKAGE) for file in files if file and file.startswith(PACKAGE + os.sep))
+    return sorted(inside)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m kafkatap.kernels.build")
+    parser.add_argument("--objects", type=Path, help="the folder of kept objects")
+    parser.add_argument("--library", help="the folder of a library: kernels that it has are not compiled")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("modules", nargs="+")
+    options = parser.parse_args()
+    if options.library:
+        library.FOLDER = options.library
+    try:
+        build(options.folder, options.objects, options.modules, use_library=bool(options.library))
+    except ModuleNotFoundError as error:
+        if error.name not in ("numba", "llvmlite"):
+            raise
+        return NO_COMPILER
+    return 0
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2] else None, sys.argv[3:])
+    sys.exit(main())

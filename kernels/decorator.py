@@ -12,7 +12,7 @@ row.field = value` means the same in every mode.
 
 The first call of a kernel decides how it runs (`kernel_mode`):
 
-* ``store``   object code that an earlier run kept, loaded without numba (`kafkatap.kernels.store`)
+* ``store``   compiled with the package or by an earlier run, loaded without numba (`kafkatap.kernels.store`)
 * ``numba``   compiled in this process: slower to start, used where the store cannot be
 * ``python``  the source as it is (``NUMBA_DISABLE_JIT=1``), for debugging, coverage and fuzzing
 """
@@ -73,8 +73,12 @@ class Kernel(KernelSource):
             loaded = store.load(self)
             if loaded is not None:
                 return loaded
-        from . import numba_bridge
+        try:
+            from . import numba_bridge
+        except ImportError as error:
+            from .library import KernelsMissingError, reason
 
+            raise KernelsMissingError(reason() or str(error)) from error
         return numba_bridge.compile_here(self)
 
     def _plain(self, *args: Any) -> int:

@@ -1,17 +1,15 @@
 """Compiled objects by the digests of their kernels, kept beside the stores: a changed helper compiles only its kernels.
 
-An object is a file: a line of JSON (its own digest, its symbol, its number of arguments), then the object code. The
-folder lies in the store's root, so it is trusted as the stores are. The objects used last are kept, up to `MOST_BYTES`.
+An object is a file: a line with a digest of the object code, then the object code. The folder lies in the store's
+root, so it is trusted as the stores are. The objects used last are kept, up to `MOST_BYTES`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 #: The name of the folder in the store's root.
 FOLDER = "objects"
@@ -19,41 +17,31 @@ FOLDER = "objects"
 MOST_BYTES = 128 << 20
 
 
-class CompiledObject(NamedTuple):
-    """The object code of a kernel, as a C function."""
-
-    symbol: str
-    arguments: int  # 64-bit words
-    code: bytes
-
-
 def object_digest(code: bytes) -> str:
     """Return the digest of an object for an index. Native code that was damaged on disk would crash the process."""
     return hashlib.blake2b(code, digest_size=16).hexdigest()
 
 
-def read_object(folder: Path, digest: str) -> CompiledObject | None:
-    """Return the kept object of a kernel's digest, or None if there is none or it is damaged."""
+def read_object(folder: Path, digest: str) -> bytes | None:
+    """Return the kept object code of a kernel's digest, or None if there is none or it is damaged."""
     path = folder / digest
     try:
         head, _, code = path.read_bytes().partition(b"\n")
-        entry = json.loads(head)
-        if entry["digest"] != object_digest(code):
+        if head.decode() != object_digest(code):
             return None
         os.utime(path)
-        return CompiledObject(entry["symbol"], entry["arguments"], code)
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError):
         return None
+    return code
 
 
-def write_object(folder: Path, digest: str, compiled: CompiledObject) -> None:
-    """Keep an object: written whole under another name, then renamed. Without room on the disk it is not kept."""
-    entry = {"digest": object_digest(compiled.code), "symbol": compiled.symbol, "arguments": compiled.arguments}
+def write_object(folder: Path, digest: str, code: bytes) -> None:
+    """Keep object code: written whole under another name, then renamed. Without room on the disk it is not kept."""
     try:
         handle, temporary = tempfile.mkstemp(dir=folder, prefix="new-")
         try:
             with open(handle, "wb") as file:
-                file.write(json.dumps(entry).encode() + b"\n" + compiled.code)
+                file.write(object_digest(code).encode() + b"\n" + code)
             os.replace(temporary, folder / digest)
         except BaseException:
             os.unlink(temporary)

@@ -33,7 +33,7 @@ def toolchain() -> str:
         spec = importlib.util.find_spec(name)
         for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
             words.append((Path(folder) / "_version.py").read_text())
-    words += [(Path(__file__).parent / name).read_text() for name in _COMPILED_BY]
+    words.append(compiler_sources())
     words.append(os.environ.get("KAFKATAP_BOUNDSCHECK", ""))
     words.append(os.uname().machine)
     words.append(os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name())
@@ -42,8 +42,13 @@ def toolchain() -> str:
     return _digest(words)
 
 
+def compiler_sources() -> str:
+    """Return the sources of this package that decide how a kernel is compiled."""
+    return "\0".join((Path(__file__).parent / name).read_text() for name in _COMPILED_BY)
+
+
 def kernel_digest(kernel: KernelSource, compiled_by: str) -> str:
-    """Return the digest of a kernel's object code if `compiled_by` (a `toolchain`) compiles it.
+    """Return the digest of a kernel's object code if `compiled_by` (a `toolchain`, or `compiler_sources`) compiles it.
 
     TypeError if a function that the kernel reaches uses a global whose value has no description here.
     """

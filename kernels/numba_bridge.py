@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
+import llvmlite.binding as llvm
 import numba
 import numpy as np
 from llvmlite import ir
@@ -97,10 +98,22 @@ def numba_type(arg: ArgType) -> Any:
 
 
 @contextmanager
-def _inner_functions_only(outer: str) -> Iterator[None]:
-    """Translate only the function named `outer` to machine code; leave those that it calls as modules to be linked."""
+def _inner_functions_only(outer: str, finish: Callable[[Any], None] | None = None) -> Iterator[None]:
+    """Translate only the function named `outer` to machine code; leave those that it calls as modules to be linked.
+
+    `finish` gets the library of `outer` with its module optimised, and makes what it wants of it. Then the function
+    cannot be called in this process. Without it, it can.
+    """
     with _one_at_a_time:
-        yield from _inner_only(outer)
+        yield from _inner_only(outer, finish)
+
+
+def _link_inner_modules(library: Any) -> None:
+    linked: set[Any] = set()
+    for other in library._linking_libraries:
+        if other not in linked:
+            linked.add(other)
+            library._final_module.link_in(other._get_module_for_linking(), preserve=True)
 
 
 def _hide_linked_functions(library: Any) -> None:
@@ -120,26 +133,24 @@ def _hide_linked_functions(library: Any) -> None:
     library._optimize_final_module = optimize_hidden
 
 
-def _inner_only(outer: str) -> Iterator[None]:
-    library = codegen.CPUCodeLibrary
+def _inner_only(outer: str, finish: Callable[[Any], None] | None) -> Iterator[None]:
+    code = codegen.JITCodeLibrary
     context = cpu.CPUContext
-    finalize, get_executable = library.finalize, context.get_executable
+    finalize, get_pointer, get_executable = code.finalize, code.get_pointer_to_function, context.get_executable
 
     def finalize_some(self: Any) -> None:
-        if self.name == outer:
+        if self.name == outer and finish is None:
             _hide_linked_functions(self)
             finalize(self)
             return
-        linked: set[Any] = set()
-        for other in self._linking_libraries:
-            if other not in linked:
-                linked.add(other)
-                self._final_module.link_in(other._get_module_for_linking(), preserve=True)
+        _link_inner_modules(self)
         self._finalize_dynamic_globals()
         self._finalized = True
+        if self.name == outer and finish is not None:
+            finish(self)
 
     def get_executable_some(self: Any, library: Any, fndesc: Any, env: Any) -> Any:
-        if library.name == outer:
+        if library.name == outer and finish is None:
             return get_executable(self, library, fndesc, env)
         library._ensure_finalized()
         never_called: list[Any] = []
@@ -147,11 +158,20 @@ def _inner_only(outer: str) -> Iterator[None]:
             never_called.append
         )  # numba identifies an inner function by its entry, a builtin: any object of its own will do
 
-    library.finalize, context.get_executable = finalize_some, get_executable_some
+    def get_some_pointer(self: Any, name: str) -> int:
+        if finish is None:
+            return int(get_pointer(self, name))
+        self._ensure_finalized()
+        return 0
+
+    code.finalize, code.get_pointer_to_function = finalize_some, get_some_pointer
+    context.get_executable = get_executable_some
     try:
         yield
     finally:
-        library.finalize, context.get_executable = finalize, get_executable
+        if "finalize" in vars(code):
+            del code.finalize  # it is inherited
+        code.get_pointer_to_function, context.get_executable = get_pointer, get_executable
 
 
 def _outer_name(kernel: KernelSource) -> str:
@@ -174,8 +194,63 @@ def compile_here(kernel: KernelSource) -> Callable[..., int]:
     return run
 
 
-def object_code(kernel: KernelSource) -> tuple[str, bytes]:
-    """Compile a kernel as a C function; return its symbol and its object file.
+#: Functions that objects may refer to: they are in the C library of every process.
+_OF_THE_C_LIBRARY = {"memcpy", "memmove", "memset", "memcmp"}
+#: Functions for reference counts. The arrays of kernels own nothing, so there is nothing to count.
+_NOTHING_TO_DO = {"NRT_incref", "NRT_decref"}
+#: How names begin of functions and globals of Python and of numba's run-time, which kernels, as they raise and allocate
+#: nothing, never use.
+_NEVER_USED = ("NRT_", "numba_", "Py", "_Py")
+
+
+def _complete(library: Any, entry: str, symbol: str) -> None:
+    """Make a kernel's module complete in itself, with `entry` as its only symbol, and call that `symbol`.
+
+    Numba's run-time and Python are replaced by functions that do nothing or end the process.
+    """
+    module = library._final_module
+    for function in list(module.functions):
+        if function.is_declaration and function.name.startswith(_NEVER_USED):
+            body = "ret void" if function.name in _NOTHING_TO_DO else "call void @llvm.trap() unreachable"
+            header = str(function).strip().replace("declare ", "define ", 1)
+            header = header[: header.rindex(")") + 1]
+            module.link_in(_module(f"{header} {{ {body} }}\ndeclare void @llvm.trap()", module))
+    for variable in list(module.global_variables):
+        if variable.is_declaration and variable.name.startswith(_NEVER_USED):
+            module.link_in(_module(f"@{variable.name} = global ptr null", module))
+    for value in (*module.functions, *module.global_variables):
+        if not value.is_declaration and value.name != entry:
+            value.linkage = "internal"
+    module.get_function(entry).name = symbol
+
+
+def _module(text: str, like: Any) -> Any:
+    """Parse LLVM assembly for the same target as another module."""
+    parsed = llvm.parse_assembly(text)
+    parsed.triple, parsed.data_layout = like.triple, like.data_layout
+    return parsed
+
+
+def _object_of(library: Any) -> bytes:
+    """Return a module as an object file that a linker can put into a shared library. ValueError if it needs others."""
+    module = library._final_module
+    others = {v.name for v in (*module.functions, *module.global_variables) if v.is_declaration}
+    needed = {name for name in others if not name.startswith("llvm.")} - _OF_THE_C_LIBRARY
+    if needed:
+        raise ValueError(f"kernels can only use what is compiled with them, not {', '.join(sorted(needed))}")
+    machine = llvm.Target.from_triple(module.triple).create_target_machine(
+        cpu=library._codegen._get_host_cpu_name(),
+        features=library._codegen._tm_features,
+        opt=3,
+        reloc="pic",
+        codemodel="small",
+    )
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+def object_code(kernel: KernelSource) -> bytes:
+    """Compile a kernel as a C function named by its qualified name; return the object file, which needs no other.
 
     The C function has (pointer, length) for each array and an int64 for each scalar as parameters. It returns an int64.
     """
@@ -200,8 +275,13 @@ def object_code(kernel: KernelSource) -> tuple[str, bytes]:
     call = [expression(arg) for arg in kernel.args]
     name = _outer_name(kernel)
     exec(f"def {name}({', '.join(parameters)}):\n    return kernel({', '.join(call)})\n", namespace)
+    made: list[Any] = []
     options = _OPTIONS | {"nopython": True, "_nrt": True}  # carray needs it
-    with _inner_functions_only(name):
+    with _inner_functions_only(name, made.append):
         compiled: Any = CFunc(namespace[name], (tuple(ctypes_args), types.int64), locals={}, options=options)
         compiled.compile()
-    return compiled.native_name, compiled._library._get_compiled_object()
+        (library,) = made
+        _complete(library, compiled.native_name, kernel.qualified_name)
+        library._optimize_final_module()
+        library._final_module.verify()
+        return _object_of(library)

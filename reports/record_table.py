@@ -16,6 +16,7 @@ from kafkatap.dissector.records import batches as b
 from kafkatap.dissector.records.codecs import CODECS
 from kafkatap.dissector.records.record_inspector import Chunk, Topic
 
+from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
 from .batch import Array, uuid_text
 from .tables import RECORDS, TIME_MS, arrow_schema, arrow_type, masked, words
 
@@ -58,9 +59,9 @@ def numbered_table(chunk: Chunk) -> Any:
         "direction": words(DIRECTIONS, part["fetch"]),
         "message_first": masked(part["message_first"], "timestamp[ns, UTC]", part["message_first"] == r.NO_TIME),
         "packet": masked(part["packet"], "int64"),
-        _CLIENT: pa.array(np.ascontiguousarray(part["client_id"]), pa.int32()),
-        _TOPIC: pa.array(np.ascontiguousarray(part["topic"]), pa.int32()),
-        _TOPIC_ID: pa.array(np.ascontiguousarray(part["topic"]), pa.int32()),
+        _CLIENT: arrow_numbers(part["client_id"], pa.int32()),
+        _TOPIC: arrow_numbers(part["topic"], pa.int32()),
+        _TOPIC_ID: arrow_numbers(part["topic"], pa.int32()),
         "partition": masked(part["partition"], "int32", part["partition"] == r.NO_INT32),
         "batch": masked(batch["number"], "int32"),
         "magic": masked(magic, "int8", ~has_magic),
@@ -102,7 +103,7 @@ def with_names(table: Any, topics: Sequence[Topic], names: Mapping[bytes, str], 
         if values is None:  # decode only the strings that are used
             index, used = _renumbered(index)
             values = [None if (raw := strings[n]) is None else raw.decode("utf-8", "replace") for n in used]
-        columns[at] = _taken(pa.array(values, pa.string()), index)
+        columns[at] = _taken(arrow_texts(values), index)
         wanted[at] = pa.field(wanted[at].name, pa.string())
     return pa.Table.from_arrays(columns, schema=pa.schema(wanted))
 
@@ -124,10 +125,8 @@ def _renumbered(index: Any) -> tuple[Any, list[int]]:
 
 
 def _indices(numbers: Any) -> Any:
-    import pyarrow as pa
-
     plain = numbers.to_numpy(zero_copy_only=False).astype(np.int64)
-    return pa.array(plain, mask=plain < 0)
+    return arrow_indices(plain, plain < 0)
 
 
 def _taken(values: Any, index: Any) -> Any:
@@ -137,11 +136,8 @@ def _taken(values: Any, index: Any) -> Any:
 
 
 def _times(values: Array, magic: Array) -> Any:
-    import pyarrow as pa
-
     missing = (magic < 1) | (values < _FIRST_MS) | (values > _LAST_MS) | (values == -1)
-    contiguous = np.ascontiguousarray(values)
-    return pa.array(contiguous.astype("datetime64[ms]"), mask=missing).cast(arrow_type(TIME_MS))
+    return masked(values, TIME_MS, missing)
 
 
 def _codecs(codecs: Array, missing: Array) -> Any:
@@ -185,7 +181,9 @@ def _headers(chunk: Chunk) -> Any:
     keys = _strings(_binary(chunk.arena, h["key_at"], h["key_length"]))
     values = _binary(chunk.arena, h["value_at"], h["value_length"])
     fields = [kind.value_type.field(i) for i in range(2)]
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays([keys, values], fields=fields), kind)
+    return pa.ListArray.from_arrays(
+        arrow_numbers(offsets, pa.int32()), pa.StructArray.from_arrays([keys, values], fields=fields), kind
+    )
 
 
 def _strings(raw: Any) -> Any:
@@ -195,4 +193,4 @@ def _strings(raw: Any) -> Any:
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([value.decode("utf-8", "replace") for value in raw.to_pylist()], pa.string())
+        return arrow_texts([value.decode("utf-8", "replace") for value in raw.to_pylist()])

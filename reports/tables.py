@@ -16,6 +16,7 @@ import numpy as np
 from kafkatap.dissector import dtypes as r
 from kafkatap.kernels.arrays import taken
 
+from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
 from .batch import PROTOCOLS, Array, Context, rows_of, uuid_text
 
 TIME = "timestamp[ns, UTC]"
@@ -212,11 +213,8 @@ class Texts:
     """The strings, addresses and topic names of a Context as Arrow arrays, decoded once."""
 
     def __init__(self, context: Context) -> None:
-        import pyarrow as pa
-
-        values = [None if s is None else s.decode("utf-8", "replace") for s in context.strings]
-        self.strings = pa.array(values, pa.string())
-        self.addresses = pa.array(context.addresses, pa.string())
+        self.strings = arrow_texts([None if s is None else s.decode("utf-8", "replace") for s in context.strings])
+        self._addresses = arrow_texts([*context.addresses, ""])
         self._raw = context.strings
         known = context.topic_names
         self._topic_of_id: Array = np.full(len(context.strings) + 1, -1, np.int64)  # the last entry is for -1
@@ -229,17 +227,14 @@ class Texts:
 
     def address(self, numbers: Array) -> Any:
         """The addresses of numbers, "" for -1, because the column is never null."""
-        import pyarrow.compute as pc
-
-        return pc.fill_null(_taken(self.addresses, numbers), "")
+        last = len(self._addresses) - 1
+        return self._addresses.take(arrow_indices(np.where(numbers < 0, last, numbers)))
 
     def topic_id(self, numbers: Array) -> Any:
         """Topic ids in Kafka's 22-character form, null for -1."""
-        import pyarrow as pa
-
         distinct, inverse = np.unique(numbers, return_inverse=True)
         texts = [uuid_text(self._raw[n]) if n >= 0 else None for n in distinct.tolist()]
-        return pa.array(texts, pa.string()).take(pa.array(inverse))
+        return arrow_texts(texts).take(arrow_indices(inverse))
 
     def topic(self, topic: Array, topic_id: Array) -> Any:
         """The names of topics, or else the text of their ids, or else null."""
@@ -255,26 +250,17 @@ class Texts:
 
 
 def _taken(values: Any, numbers: Array) -> Any:
-    import pyarrow as pa
-
-    return values.take(pa.array(np.asarray(numbers, np.int64), mask=np.asarray(numbers) < 0))
+    return values.take(arrow_indices(numbers, numbers < 0))
 
 
 def masked(values: Array, kind: str, missing: Array | None = None) -> Any:
     """Values as an Arrow array of a declared type, null where `missing` is true."""
-    import pyarrow as pa
-
-    contiguous = np.ascontiguousarray(values)
-    if kind == TIME:
-        return pa.array(contiguous.astype("datetime64[ns]"), mask=missing).cast(arrow_type(TIME))
-    return pa.array(contiguous, arrow_type(kind), mask=missing)
+    return arrow_numbers(values, arrow_type(kind), missing)
 
 
 def words(names: Sequence[str], numbers: Array, missing: Array | None = None) -> Any:
     """The names of numbers as an Arrow array of strings, null where `missing` is true."""
-    import pyarrow as pa
-
-    return pa.array(names, pa.string()).take(pa.array(numbers.astype(np.int64), mask=missing))
+    return arrow_texts(names).take(arrow_indices(numbers, missing))
 
 
 def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Context) -> Any:
@@ -352,11 +338,13 @@ def _error_lists(exchange: Array, errors: Array) -> Any:
     order, offsets = _offsets(exchange, errors["exchange"])
     kind = arrow_type(LIST_ERRORS)
     values = [
-        pa.array(np.ascontiguousarray(errors["code"][order]), pa.int16()),
-        pa.array(np.ascontiguousarray(errors["count"][order]), pa.int32()),
+        arrow_numbers(errors["code"][order], pa.int16()),
+        arrow_numbers(errors["count"][order], pa.int32()),
     ]
     fields = [kind.value_type.field(i) for i in range(2)]
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(values, fields=fields), type=kind)
+    return pa.ListArray.from_arrays(
+        arrow_numbers(offsets, pa.int32()), pa.StructArray.from_arrays(values, fields=fields), type=kind
+    )
 
 
 def _topic_lists(exchange: Array, results: Array, texts: Texts) -> Any:
@@ -371,7 +359,7 @@ def _topic_lists(exchange: Array, results: Array, texts: Texts) -> Any:
     named = taken(named, np.sort(same[first]))
     order, offsets = _offsets(exchange, named["exchange"])
     names = texts.topic(named["topic"][order], named["topic_id"][order])
-    return pa.ListArray.from_arrays(pa.array(offsets), names, type=arrow_type(LIST_STRING))
+    return pa.ListArray.from_arrays(arrow_numbers(offsets, pa.int32()), names, type=arrow_type(LIST_STRING))
 
 
 def results_table(results: Array, exchanges: Array, context: Context) -> Any:
@@ -419,20 +407,28 @@ def files_table(context: Context) -> Any:
     """The table `files`."""
     import pyarrow as pa
 
-    rows = [
-        {c.name: list(f.link_types) if c.name == "link_types" else getattr(f, c.name) for c in FILES}
-        for f in context.files
-    ]
-    return pa.Table.from_pylist(rows, schema=arrow_schema(FILES))
+    made = {}
+    for column in FILES:
+        values = [getattr(f, column.name) for f in context.files]
+        if column.type == LIST_STRING:
+            offsets = np.cumsum([0, *map(len, values)])
+            texts = arrow_texts([text for texts in values for text in texts])
+            kind = arrow_type(LIST_STRING)
+            made[column.name] = pa.ListArray.from_arrays(arrow_numbers(offsets, pa.int32()), texts, type=kind)
+        elif column.type == "string":
+            made[column.name] = arrow_texts(values)
+        else:
+            numbers = np.array([0 if value is None else value for value in values], np.int64)
+            missing = np.array([value is None for value in values], bool)
+            made[column.name] = masked(numbers, column.type, missing)
+    return pa.Table.from_arrays([made[c.name] for c in FILES], schema=arrow_schema(FILES))
 
 
 def ledger_table(context: Context) -> Any:
     """The table `ledger`: one row for each part, including the totals."""
     import pyarrow as pa
 
-    rows = [
-        {"section": section, "part": part, "count": count}
-        for section, parts in context.ledger.items()
-        for part, count in parts.items()
-    ]
-    return pa.Table.from_pylist(rows, schema=arrow_schema(LEDGER))
+    rows = [(section, part, n) for section, parts in context.ledger.items() for part, n in parts.items()]
+    sections, names, counts = zip(*rows, strict=True) if rows else ((), (), ())
+    columns = [arrow_texts(sections), arrow_texts(names), masked(np.array(counts, np.int64), "int64")]
+    return pa.Table.from_arrays(columns, schema=arrow_schema(LEDGER))

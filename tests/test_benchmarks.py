@@ -40,6 +40,7 @@ def test_copies_have_their_own_addresses_and_follow_each_other(capture: Path, tm
 
 def test_table_names_every_contender(capture: Path) -> None:
     command = [sys.executable, "benchmarks/bench_report.py", str(capture), "--runs", "1", "--kafkatap", "true"]
+    command += ["--first", "--parquet", "--jobs", "2"]
     done = subprocess.run(
         command,
         cwd=Path(__file__).parents[1],
@@ -49,7 +50,8 @@ def test_table_names_every_contender(capture: Path) -> None:
         check=True,
         env={"PATH": "/usr/bin:/bin", "TSHARK": "no-such-tshark"},
     )
-    assert "| kafkatap report |" in done.stdout
+    for options in ("", ", first 50 packets", ", first 50 packets, empty home", " --parquet", " --jobs 2"):
+        assert f"| kafkatap report{options} |" in done.stdout
     assert "| plain sequential read |" in done.stdout
     assert "no no-such-tshark here" in done.stderr
 

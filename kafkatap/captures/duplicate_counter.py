@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kafkatap.kernels.hashing import new_seed
 from kafkatap.reassembly import duplicates
 
 from .capture_reader import CaptureReader, FileReport
+from .merge import merge_captures
 
 
 class DuplicateCounter:
@@ -35,3 +38,17 @@ class DuplicateCounter:
         """How many packets of a capture are duplicates."""
         number = self._numbers.get(id(report))
         return 0 if number is None else int(self._counts[number])
+
+
+def count_duplicates(paths: Sequence[str]) -> list[int]:
+    """Read captures in time order; return how many packets of each are duplicates."""
+    counter = DuplicateCounter(len(paths))
+    reports: list[FileReport] = []
+    for reader, end in merge_captures(paths):
+        if end > reader.position:
+            counter.add(reader, end)
+            reader.position = end
+        else:
+            reports.append(reader.report)
+    found = {report.path: counter.count(report) for report in reports}
+    return [found.get(path, 0) for path in paths]

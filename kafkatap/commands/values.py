@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
 
+#: The most processes of --jobs.
+MOST_JOBS = 1024
+
+
 def parse_duration(text: str) -> int:
     """`500ms`, `10 s`, `1.5m`, `3m 24s`; a bare number is seconds. Nanoseconds, above zero."""
     from kafkatap.reports.literals import read_duration
@@ -69,6 +73,17 @@ def parse_size(text: str) -> int:
     if size <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size above zero (such as 64m, 512k, 1g)")
     return size
+
+
+def parse_jobs(text: str) -> int:
+    """A number of processes: `4`, or `auto`: one for each usable core."""
+    if text.strip().lower() == "auto":
+        from ..usable_cores import usable_cores
+
+        return usable_cores()
+    if not text.strip().isdecimal() or not 1 <= int(text) <= MOST_JOBS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes (1 to {MOST_JOBS}, or auto)")
+    return int(text)
 
 
 def parse_split_size(text: str) -> int:

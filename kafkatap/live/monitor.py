@@ -340,7 +340,7 @@ class Monitor:
             section: {part: count - base.ledger.get(section, {}).get(part, 0) for part, count in parts.items()}
             for section, parts in context.ledger.items()
         }
-        return replace(context, ledger=ledger, packets=packets)
+        return context._replace(ledger=ledger, packets=packets)
 
     def _counts(self) -> ReportCounts:
         return ReportCounts(by_topic=self.governor.topics)

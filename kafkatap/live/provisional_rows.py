@@ -7,7 +7,6 @@ and the counts of its provisional row are subtracted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -57,4 +56,4 @@ def revoked_rows(batch: Batch, first: int) -> Iterator[Batch]:
     rows["outcome"] = batch.provisional[wrong] - 1
     for name, value in _NO_RESPONSE.items():
         rows[name] = value
-    yield replace(found, results=np.zeros(0, RESULT))
+    yield found._replace(results=np.zeros(0, RESULT))

@@ -5,33 +5,31 @@ All work goes through DataFrames and functions of Arrow batches, so that it runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkatap.reports.batch import Context, FileInfo
+from kafkatap.reports.batch import Context
 from kafkatap.reports.counting.count_rows import COLUMNS
 from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
 
 from ..analysis import UnreadableCaptureError
-from ..captures.packs import choose_split_size, pack_splits
-from ..captures.splits import plan_splits
+from ..captures.packs import choose_split_size
 from ..captures.storage import File, absolute, find
 from ..partitions import to_microseconds
 from ..splits.checkpoint import Checkpoint
 from ..splits.decode import Ledger, sum_ledgers
-from ..splits.located_split import LocatedSplit
 from ..splits.merged_connections import merged_rows
 from ..splits.packed_rows import unpacked
-from ..splits.plan import Corrections, Plan, make_plan
-from ..splits.proof import prove
+from ..splits.plan import Plan
 from ..splits.summing import gather_rows, report_of
 from ..splits.survey import SplitSurvey
 from ..splits.surveys import Surveys
 from ..splits.task_rows import SCHEMA, ReadOptions, SurveyInput, decode_inputs, dump, results_of
+from ..splits.two_passes import Begin, TwoPasses, context_of, quiet
 from . import tasks
 from .cluster.cores import cores_of
 from .cluster.executors import checked, setup_error
@@ -45,20 +43,13 @@ if TYPE_CHECKING:
 
     from .cluster.shared_folders import SharedFolders
 
-#: Called before a stage with its name and the bytes that each task reads; returns a function to call at its end.
-Begin = Callable[[str, Sequence[int]], Callable[[], None]]
-
 
 class DamagedCaptureError(Exception):
     """A capture is damaged, and the caller wants none of those (`strict`). The message names the capture."""
 
 
-def _quiet(stage: str, sizes: Sequence[int]) -> Callable[[], None]:
-    return lambda: None
-
-
 @dataclass
-class Captures:
+class Captures(TwoPasses):
     """Captures (paths, folders, globs, URIs) on `spark`. Nothing is read before a table is needed.
 
     `split_size`: bytes of a split (None: of the total size and the number of cores; 0: whole files). `strict`: raise
@@ -73,7 +64,7 @@ class Captures:
     split_size: int | None = None
     options: ReadOptions = field(default_factory=ReadOptions)
     strict: bool = False
-    begin: Begin = _quiet
+    begin: Begin = quiet
     checkpoint: Checkpoint | None = None
     keep_open: bool = False
     listed: Sequence[File] | None = None
@@ -91,28 +82,22 @@ class Captures:
     def paths(self) -> list[str]:
         return [file.path for file in self.files]
 
-    # ------------------------------------------------------------ survey
+    # ------------------------------------------------------------ tasks
 
-    @cached_property
-    def _surveyed(self) -> Surveys:
-        size = self.split_size
-        if size is None:
-            size = choose_split_size(
-                sum(file.size for file in self.files), None if self.spark is None else cores_of(self.spark)
-            )
-        packs = pack_splits(plan_splits(self.files, size), size)
-        found = Surveys([LocatedSplit(pack) for pack in packs], size)
-        done = self.begin("survey", [place.length for place in found.places])
-        found.run(lambda splits: self._survey(found, splits))
-        done()
+    def _choose_size(self) -> int:
+        if self.split_size is not None:
+            return self.split_size
+        cores = None if self.spark is None else cores_of(self.spark)
+        return choose_split_size(sum(file.size for file in self.files), cores)
+
+    def _check(self, found: Surveys) -> None:
         damaged = [f"{info.path}: {info.damage}" for info in found.files() if info.damage]
         if self.strict and damaged:
             raise DamagedCaptureError(damaged[0])
         if self.checkpoint is not None:
-            return found
+            return
         if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
-        return found
 
     def _survey(self, found: Surveys, splits: list[int]) -> dict[int, SplitSurvey]:
         inputs = tuple(dump(SurveyInput(i, found.places[i])) for i in splits)
@@ -138,21 +123,6 @@ class Captures:
         return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(function, schema)
 
     @property
-    def resolved(self) -> ReadOptions:
-        """The options with absolute times: relative ones count from the first packet of all captures."""
-        if self.options.selection.is_resolved:
-            return self.options
-        first = self._surveyed.first
-        if self.checkpoint is not None and self.checkpoint.sums.first is not None:
-            first = self.checkpoint.sums.first
-        return replace(self.options, selection=self.options.selection.at(first or 0))
-
-    @cached_property
-    def file_infos(self) -> list[FileInfo]:
-        """The files, in order."""
-        return self._surveyed.files(self.checkpoint.packets if self.checkpoint is not None else 0)
-
-    @property
     def _capture_index(self) -> CaptureIndex:
         """The captures in which rows can begin."""
         earlier = self.checkpoint.captures if self.checkpoint is not None else ()
@@ -171,24 +141,13 @@ class Captures:
         `writer`: write the rows of all tables with it. `counting`, `by_topic`: count for reports, also by topic.
         """
         options = replace(self.resolved, by_topic=by_topic)
-        surveys = self._surveyed
         captures = self._capture_index
-        rounds = 0
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
-            nonlocal rounds
-            rounds += 1
             task = self._task(plan, splits, options, writer=writer, captures=captures, counting=counting)
             return self._results(task)
 
-        def plan(corrections: Corrections) -> Plan:
-            return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
-
-        sizes = [place.length for place, s in zip(self.places, surveys.surveys, strict=True) if s.packets]
-        finished = self.begin("decode", [*sizes, 0] if self.checkpoint is not None else sizes)
-        made, results = prove(plan, decode, lambda result: result.outcome)
-        finished()
-        return ProvedPlan(made, results, rounds)
+        return ProvedPlan(*self._prove(decode, lambda result: result.outcome))
 
     def _task(self, plan: Plan, splits: Container[int], options: ReadOptions, **purpose: Any) -> tasks.DecodeTask:
         """The task that decodes these splits."""
@@ -234,34 +193,12 @@ class Captures:
 
     def context_of(self, planned: ProvedPlan) -> Context:
         """`context` of a proved plan: these captures, without those of the checkpoint."""
-        done = list(planned.results.values())
-        ledger = sum_ledgers(d.outcome.ledger for d in done)
-        payload = ledger.get("payload bytes", {})
-        total = payload.get("total", 0)
-        return Context(
-            files=self.file_infos,
-            ledger=ledger,
-            first=min((d.first for d in done if d.first is not None), default=None),
-            last=max((d.last for d in done if d.last is not None), default=None),
-            packets=ledger.get("packets", {}).get("total", 0),
-            encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
-            not_captured=sum(d.outcome.not_captured for d in done),
-        )
+        return context_of([result.outcome for result in planned.results.values()], self.file_infos)
 
     @property
     def notes(self) -> list[str]:
         """Sentences about these captures."""
         return self._planned.notes
-
-    @property
-    def surveys(self) -> Surveys:
-        """The surveys of all splits."""
-        return self._surveyed
-
-    @property
-    def places(self) -> list[LocatedSplit]:
-        """All splits."""
-        return self._surveyed.places
 
     @property
     def bytes_read(self) -> int:
@@ -308,7 +245,7 @@ class ProvedPlan:
     @property
     def bytes_followed(self) -> int:
         """Bytes of packets that splits read from the starts of later splits."""
-        return sum(result.followed for result in self.results.values())
+        return sum(result.outcome.followed for result in self.results.values())
 
     @property
     def notes(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Pack one archive for executors without this package: `python -m kafkatap.spark.pack kafkatap.tar.gz`.
 
-The archive has `site/`: the package and its dependencies, as installed for the Python that packs. Its kernels are
-compiled for any server of that machine type, so executors need no compiler. `bin/python` is a script that starts the
+The archive has `site/`: the package and its dependencies, as installed for the Python that packs. Its kernels are those
+that were compiled with the package, so executors need no compiler. `bin/python` is a script that starts the
 executor's own Python, of the same version, with these packages. The archive works wherever it is unpacked.
 """
 
@@ -22,13 +22,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from kafkatap.kernels import store
+from kafkatap.kernels.source_list import move_source_list
 from kafkatap.reports.units import size
 
 from ..complaints import complain
 from .cluster.package import package_files, python_version
 
-#: The archive makes a compiler unnecessary.
-LEFT_OUT = ("numba",)
 _NOT_NEEDED = {"__pycache__", "tests", "include"}
 _NOT_NEEDED_KINDS = {".a", ".h", ".hpp", ".c", ".cc", ".pyx", ".pxd", ".pxi", ".pyi", ".pyc"}
 #: The time of all files, so that packing twice gives the same bytes. Not 1970, which tar warns about.
@@ -51,11 +51,16 @@ echo "kafkatap: this archive is for Python {version}, and $(uname -n) has none; 
 exit 127
 """
 
+#: Run where kernels have changed since they were compiled with the package: compile them for the archive.
 _COMPILE = """\
 import pathlib, sys
 from kafkatap.kernel_modules import KERNEL_MODULES
-from kafkatap.kernels.ship import ship
-ship(pathlib.Path(sys.argv[1]), KERNEL_MODULES)
+from kafkatap.kernels.make_library import NoLibraryError, make_library
+try:
+    for line in make_library(pathlib.Path(sys.argv[1], "kernels", "compiled"), KERNEL_MODULES, installed=False):
+        pass
+except NoLibraryError as error:
+    sys.exit(f"kafkatap: the kernels cannot be compiled for the archive: {error}")
 """
 #: The engine compiles message layouts and keeps them beside the kernels.
 _KEEP_PROGRAMS = "from kafkatap.engine import Engine; Engine(all_results=True)"
@@ -74,7 +79,7 @@ def pack(
     OSError if it cannot be written, subprocess.SubprocessError if the kernels cannot be compiled.
     """
     out = Path(out)
-    left_out = {_canonical(name) for name in (*LEFT_OUT, *without)}
+    left_out = {_canonical(name) for name in without}
     with tempfile.TemporaryDirectory(prefix="kafkatap-pack-") as name:
         folder = Path(name)
         site = folder / "site"
@@ -84,8 +89,15 @@ def pack(
             _copy(_files_of(distribution), site)
         _copy(package_files().items(), site)
         _write_metadata(own, site)
-        watch("compiling kernels for any machine of this type (about 20 s)")
-        _run_in(site, _COMPILE)
+        made_ahead = store.made_ahead()
+        if made_ahead is not None:
+            copy = site / "kafkatap" / "kernels" / "compiled"
+            shutil.copytree(made_ahead, copy)
+            for path in copy.glob("*.txt"):
+                move_source_list(str(path), str(site / "kafkatap"))
+        else:
+            watch("compiling kernels for any machine of this type (about 20 s)")
+            _run_in(site, _COMPILE)
         _set_times(site)  # compiled programs depend on the times of their sources
         _run_in(site, _KEEP_PROGRAMS)
         python = folder / "bin" / "python"

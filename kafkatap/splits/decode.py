@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +38,8 @@ class Outcome:
     """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
     them. `names`: topic names by id that this split found. `unnamed`: topic ids in its rows whose names it was not
     given. `ledgers`: by the identity of the capture that was read when something was counted; 0 if the split has
-    none."""
+    none. `first`, `last`: times of its own packets, ns since the epoch. `followed`: bytes of later splits that it
+    read."""
 
     split: int
     claims: FlowStates = field(default_factory=FlowStates)
@@ -47,6 +48,9 @@ class Outcome:
     unnamed: set[bytes] = field(default_factory=set)
     ledgers: dict[int, Ledger] = field(default_factory=dict)
     not_captured: int = 0
+    first: int | None = None
+    last: int | None = None
+    followed: int = 0
 
     @property
     def ledger(self) -> Ledger:
@@ -79,6 +83,7 @@ class SplitRun:
         ports: Sequence[int] = (),
         definitions: Definitions | None = None,
         apis: frozenset[int] | None = None,
+        **engine_options: Any,
     ) -> None:
         self.task = task
         self._primed, self._next, self._follows, self._merged = task.primed, task.next, task.follows, task.merged
@@ -86,12 +91,10 @@ class SplitRun:
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
         self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
         self._seams = seams
-        #: Bytes of later splits that this split read.
-        self.bytes_followed = 0
         self._names = topic_names
         self._split = SplitEngine(
             task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors, ports=ports,
-            definitions=definitions, apis=apis,
+            definitions=definitions, apis=apis, **engine_options,
         )  # fmt: skip
         self.engine = self._split.engine
         for topic_id, name in topic_names.items():
@@ -172,7 +175,7 @@ class SplitRun:
             if chained:
                 with closing(self._seams.open(split, chained)) as reader:
                     yield from split_engine.follow(reader, chained)
-                    self.bytes_followed += reader.bytes_read
+                    self.outcome.followed += reader.bytes_read
             for key, seam in self._seams.cut(split, {k: h for k, h in heads.items() if k in merged}).items():
                 merged[key].append(seam)
         for seams in merged.values():
@@ -183,6 +186,7 @@ class SplitRun:
         dissector = engine.dissector
         self._count_file()
         outcome.not_captured = engine.not_captured
+        outcome.first, outcome.last = engine.first, engine.last
         found = {dissector.string(number) for number in self._topic_ids - {-1}}
         outcome.unnamed = found - self._names.keys()
         for number, name in engine.topic_names.items():
@@ -195,6 +199,10 @@ class SplitRun:
         """Topic names by id, of all splits."""
         return self._names
 
+    def are_shared(self, connections: Array) -> Array:
+        """Whether other splits share connections with these keys (int64): bool (n,)."""
+        return np.isin(connections, np.array(sorted(self._split.shared), np.int64))
+
     def split_shared(self, connections: Any) -> tuple[Any, Any]:
         """Two tables of rows of connections: those that other splits share, and those that are complete."""
         import pyarrow as pa
@@ -206,4 +214,4 @@ class SplitRun:
 
     def context(self) -> Context:
         """Names, ledger and the other facts that the rows of this split refer to."""
-        return replace(self.engine.context(), ledger=self.outcome.ledger, not_captured=self.outcome.not_captured)
+        return self.engine.context()._replace(ledger=self.outcome.ledger, not_captured=self.outcome.not_captured)

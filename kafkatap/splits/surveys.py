@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.batch import FileInfo
 
+from ..captures.capture_reader import FileReport
 from ..captures.packs import TimedFile, repack
 from ..captures.split_checks import dropped, misinformed, misplaced, void
 from ..captures.storage import without_credentials
@@ -58,6 +59,16 @@ class Surveys:
 
     def files(self, base: int = 0) -> list[FileInfo]:
         """The rows of the table `files`. `base`: packets before all of them."""
+        return [
+            FileInfo(
+                without_credentials(report.path), report.kind, report.first_packet, report.packets, report.bytes,
+                report.link_types, report.first, report.last, report.drops, report.damage, capture=capture,
+            )
+            for report, capture in self.reports(base)
+        ]  # fmt: skip
+
+    def reports(self, base: int = 0) -> list[tuple[FileReport, int]]:
+        """A report on each file, in order, and its identity. `base`: packets before all of them."""
         parts: dict[int, list[FileRead]] = {}
         drops: dict[int, list[dict[int, int]]] = {}
         for place, survey in zip(self.places, self.surveys, strict=True):
@@ -65,12 +76,14 @@ class Surveys:
                 parts.setdefault(number, []).append(read)
                 drops.setdefault(number, []).append(survey.drops)
         heads = {number: _head_time(reads) for number, reads in parts.items()}
-        files = []
+        found = []
         for number in sorted(parts, key=lambda n: (heads[n] is not None, heads[n] or 0, n)):
-            packets = sum(read.report.packets for read in parts[number])
-            files.append(_file_info(parts[number], drops[number], base + 1 if packets else 1, packets))
+            reads = parts[number]
+            packets = sum(read.report.packets for read in reads)
+            report = _whole_report([read.report for read in reads], drops[number], base + 1 if packets else 1)
+            found.append((report, reads[0].capture))
             base += packets
-        return files
+        return found
 
     def _corrected(self) -> list[int]:
         """Correct the splits that have to be surveyed again; return their numbers."""
@@ -131,14 +144,14 @@ def _head_time(reads: Sequence[FileRead]) -> int | None:
     return next((read.head_time for read in reads if read.head_time is not None), None)
 
 
-def _file_info(reads: Sequence[FileRead], drops: Sequence[dict[int, int]], first_packet: int, packets: int) -> FileInfo:
-    reports = [read.report for read in reads]
-    firsts = [r.first for r in reports if r.first is not None]
-    lasts = [r.last for r in reports if r.last is not None]
-    links = dict.fromkeys(link for r in reports for link in r.link_types)
-    return FileInfo(
-        without_credentials(reports[0].path), reports[0].kind, first_packet, packets,
-        sum(r.bytes for r in reports), tuple(links),
-        min(firsts, default=None), max(lasts, default=None), reports[0].drops if len(reads) == 1 else dropped(drops),
-        next((r.damage for r in reports if r.damage), None), capture=reads[0].capture,
+def _whole_report(parts: Sequence[FileReport], drops: Sequence[dict[int, int]], first_packet: int) -> FileReport:
+    """The report on a file, of those on its parts."""
+    whole = parts[0]
+    firsts = [part.first for part in parts if part.first is not None]
+    lasts = [part.last for part in parts if part.last is not None]
+    return FileReport(
+        whole.path, whole.kind, first_packet, sum(part.packets for part in parts), sum(part.bytes for part in parts),
+        tuple(dict.fromkeys(link for part in parts for link in part.link_types)),
+        min(firsts, default=None), max(lasts, default=None), whole.drops if len(parts) == 1 else dropped(drops),
+        next((part.damage for part in parts if part.damage), None), whole.fatal,
     )  # fmt: skip

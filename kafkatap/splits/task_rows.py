@@ -31,13 +31,14 @@ SCHEMA = "split int not null, result binary not null"
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How captures are read. `records`: decode records too. `by_topic`: count by topic for reports. `selection`: the
-    exchanges that become rows and counts; tasks need absolute times in it."""
+    exchanges that become rows and counts; tasks need absolute times in it. `max_frame`: as of `Engine`."""
 
     ports: tuple[int, ...] = ()
     definitions: Definitions | None = None
     records: bool = False
     by_topic: bool = False
     selection: Selection = EVERYTHING
+    max_frame: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..batch import ConnectionTotals, Context
+from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, ConnectionTotals, Context
 from .count_table import MAX, SUM, Array, CountTable
 from .histogram import OWNER_SHIFT, P50, Histograms, buckets, percentiles
 
@@ -49,6 +49,25 @@ class ConnectionCounts:
         owners = self.table.find(keys[seen])
         found, counts = np.unique((owners << OWNER_SHIFT) | buckets(rows["handshake_rtt_ns"][seen]), return_counts=True)
         self.rtts.add(found, counts)
+
+    def names_used(self) -> tuple[Array, Array]:
+        """The numbers of strings and of addresses in the keys, ascending: int64 (n,) each."""
+        keys = self.table.key_rows()
+        strings, addresses = (
+            np.unique(keys[:, [i for i, name in enumerate(KEY) if name in names]])
+            for names in (STRING_COLUMNS, ADDRESS_COLUMNS)
+        )
+        return strings[strings >= 0], addresses[addresses >= 0]
+
+    def merge(self, other: ConnectionCounts, strings: Array, addresses: Array) -> None:
+        """Add other counts. `strings`, `addresses`: int64, the number here of each number there."""
+        keys = other.table.key_rows().copy()
+        for column, name in enumerate(KEY):
+            if name in STRING_COLUMNS or name in ADDRESS_COLUMNS:
+                keys[:, column] = np.append(strings if name in STRING_COLUMNS else addresses, -1)[keys[:, column]]
+        self.table.add(keys, other.table.value_rows())
+        owner, bucket, times = other.rtts.of(0)
+        self.rtts.add((self.table.find(keys)[owner] << OWNER_SHIFT) | bucket, times)
 
     def total(self, value: str) -> int:
         """The sum of a value over all connections."""

@@ -61,6 +61,14 @@ def test_connections_are_given_back(end: list[str], base: int, tmp_path: Path) -
     assert peak(path) - base < (140 if end else 370)
 
 
+def test_tables_are_written_as_they_come(base: int, tmp_path: Path) -> None:
+    """600,000 exchanges and 300,000 connections, of which the rows alone are 190 MB."""
+    path = make(tmp_path / "long.pcap", "connections", "--count", "1000", "--requests", "600")
+    assert peak(path, "--parquet", str(tmp_path / "tables")) - base < 150
+    path = make(tmp_path / "many.pcap", "connections", "--count", "300000", "--hosts", "16", "--fin")
+    assert peak(path, "--parquet", str(tmp_path / "tables")) - base < 230
+
+
 def test_lone_syns_are_given_back(base: int, tmp_path: Path) -> None:
     path = make(tmp_path / "syns.pcap", "syns", "--count", "400000", "--hosts", "16")
     assert peak(path) - base < 150

@@ -12,7 +12,7 @@ from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import kept_objects
 from kafkatap.kernels.build import build, kernels_of
 from kafkatap.kernels.declarations import KernelSource
-from kafkatap.kernels.kept_objects import CompiledObject, read_object, write_object
+from kafkatap.kernels.kept_objects import read_object, write_object
 from kafkatap.kernels.kernel_digest import kernel_digest, toolchain
 
 SOURCE = '''
@@ -137,9 +137,9 @@ def test_only_the_kernels_that_a_change_reaches_are_compiled_again(
 ) -> None:
     asked: list[str] = []
 
-    def compiled(kernels: list[KernelSource], processes: int | None) -> list[tuple[str, CompiledObject]]:
+    def compiled(kernels: list[KernelSource], processes: int | None) -> list[tuple[str, bytes]]:
         asked.extend(k.__name__ for k in kernels)
-        return [(k.qualified_name, CompiledObject("symbol", 1, k.__name__.encode())) for k in kernels]
+        return [(k.qualified_name, k.__name__.encode()) for k in kernels]
 
     monkeypatch.setattr("kafkatap.kernels.build.compiled", compiled)
     objects = tmp_path / "objects"
@@ -160,7 +160,7 @@ def test_only_the_kernels_that_a_change_reaches_are_compiled_again(
 
 
 def test_kept_objects_are_checked_and_the_oldest_are_removed(tmp_path: Path) -> None:
-    made = CompiledObject("symbol", 3, b"\x7fELF\n\0code")
+    made = b"\x7fELF\n\0code"
     for name in "abc":
         write_object(tmp_path, name, made)
     assert read_object(tmp_path, "a") == made  # used last now

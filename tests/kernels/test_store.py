@@ -13,16 +13,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkatap.kernels import kept_objects, store
+from kafkatap.kernels import cache as cache_module
+from kafkatap.kernels import calling, kept_objects
 from kafkatap.kernels.build import kernels_of, work
-from kafkatap.kernels.ship import ship
+from kafkatap.kernels.calling import caller
 
 from . import small
 
 SCRIPT = """
-import json, os, pathlib, sys
-from kafkatap.kernels import store
-store.SHIPPED = pathlib.Path(os.environ.get("SHIPPED") or store.SHIPPED)
+import json, os, sys
+from kafkatap.kernels import library, store
+library.FOLDER = os.environ.get("LIBRARY", "/nowhere")
 store.use(["tests.kernels.small"])
 store.verbose = True
 from tests.kernels import small
@@ -48,7 +49,8 @@ def result_of(process: subprocess.Popen[str]) -> tuple[object, bool, str]:
     out, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     given, numba = json.loads(out)
-    return given, numba, errors
+    lines = (line for line in errors.splitlines() if "the kernels of the package cannot be used" not in line)
+    return given, numba, "\n".join(lines)
 
 
 def expected() -> object:
@@ -67,16 +69,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store") / "cache"
     assert "compiling once" in result_of(start(folder))[2]
     return folder
-
-
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small kernels, compiled for a copy of the package."""
-    package = tmp_path_factory.mktemp("copy")
-    (package / "kernels").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(HERE))
-        return ship(package, ["tests.kernels.small"])
 
 
 def store_in(cache: Path) -> Path:
@@ -151,43 +143,12 @@ def test_the_key_changes_with_a_source(tmp_path: Path, monkeypatch: pytest.Monke
     source = tmp_path / "kernels_of_a_test.py"
     source.write_text("A = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    store._key.cache_clear()
-    before = store._key(("kernels_of_a_test",), "")
-    assert store._key(("kernels_of_a_test",), "1") != before
-    source.write_text("A = 2\n")
-    store._key.cache_clear()
-    assert store._key(("kernels_of_a_test",), "") != before
-
-
-def test_kernels_that_came_with_the_package_need_no_cache_and_no_numba(shipped: Path, tmp_path: Path) -> None:
-    given = result_of(start(tmp_path / "cache", SHIPPED=str(shipped)))
-    assert given == (expected(), False, "")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("other", [{"sources": "0"}, {"machine": "pdp11"}, {"features": ["no-such-feature"]}, None])
-def test_kernels_that_came_for_another_machine_or_source_are_not_run(
-    shipped: Path, cache: Path, tmp_path: Path, other: dict[str, object] | None
-) -> None:
-    folder = tmp_path / "compiled"
-    shutil.copytree(shipped, folder)
-    made = json.loads((folder / "made-for.json").read_text())
-    (folder / "made-for.json").write_text("{" if other is None else json.dumps(made | other))
-    given, _, errors = result_of(start(cache, SHIPPED=str(folder)))
-    assert given == expected()
-    assert "are of other sources, or for another CPU" in errors
-
-
-def test_damaged_kernels_that_came_with_the_package_give_way_to_the_user_s(
-    shipped: Path, cache: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "compiled"
-    shutil.copytree(shipped, folder)
-    code = folder / "tests.kernels.small.spread.o"
-    code.write_bytes(code.read_bytes()[:-1] + b"?")
-    given, _, errors = result_of(start(cache, SHIPPED=str(folder)))
-    assert given == expected()
-    assert "is damaged" in errors
+    cache_module._key.cache_clear()
+    before = cache_module._key(("kernels_of_a_test",), "")
+    assert cache_module._key(("kernels_of_a_test",), "1") != before
+    source.write_text("A = 2\nB = 3\n")
+    cache_module._key.cache_clear()
+    assert cache_module._key(("kernels_of_a_test",), "") != before
 
 
 def test_without_a_home_the_store_is_among_temporary_files(cache: Path, tmp_path: Path) -> None:
@@ -204,7 +165,7 @@ def test_old_stores_are_forgotten(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"s{number}").mkdir()
         os.utime(tmp_path / f"s{number}", (number, number))
-    store._forget_old(tmp_path / "s0")
+    cache_module.forget_old(tmp_path / "s0")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["s0", "s3", "s4", "s5"]
 
 
@@ -214,29 +175,29 @@ def test_the_longest_kernel_is_told_by_all_that_it_reaches() -> None:
 
 
 def test_arrays_of_another_kind_are_refused() -> None:
-    caller = store._caller(small.spread, lambda *flat: len(flat))
+    call = caller(small.spread, lambda *flat: len(flat))
     pairs, out = np.zeros(4, small.PAIR), np.zeros(4, np.int64)
     limits = small.Limits(np.zeros(1, np.int32))
-    assert caller(10, small.Pairs(pairs, limits, out)) == 7
+    assert call(10, small.Pairs(pairs, limits, out)) == 7
     for wrong in (out.astype(np.int32), out[::2], out.reshape(2, 2)):
         with pytest.raises(TypeError, match="spread: needs a contiguous 1-D array"):
-            caller(10, small.Pairs(pairs, limits, wrong))
+            call(10, small.Pairs(pairs, limits, wrong))
     with pytest.raises(TypeError, match="spread: needs a Pairs, not a tuple"):
-        caller(10, (pairs, out))
+        call(10, (pairs, out))
     with pytest.raises(ValueError, match="argument"):
-        caller(10)
+        call(10)
 
 
 def test_pointers_are_forgotten_with_their_arrays() -> None:
-    caller = store._caller(small.spread, lambda *flat: flat[1])
-    before = len(store._known)
+    call = caller(small.spread, lambda *flat: flat[1])
+    before = len(calling._known)
     pairs, out = np.zeros(4, small.PAIR), np.zeros(4, np.int64)
     limits = small.Limits(np.zeros(1, np.int32))
     both = small.Pairs(pairs, limits, out)
-    assert caller(10, both) == pairs.ctypes.data == caller(10, both)
-    assert len(store._known) == before + 3
+    assert call(10, both) == pairs.ctypes.data == call(10, both)
+    assert len(calling._known) == before + 3
     del pairs, out, limits, both
-    assert len(store._known) == before
+    assert len(calling._known) == before
 
 
 def test_all_kernels_of_the_product_belong_to_its_store() -> None:

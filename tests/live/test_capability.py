@@ -67,7 +67,7 @@ def cache_of(user: str) -> Iterator[str]:
     """A copy of the compiled kernels that belongs to a user; its folder."""
     Engine()  # names the kernels
     store.prepare()
-    compiled = store.open_folder() if kernel_mode() == "store" else None
+    compiled = store.open_folder() if kernel_mode() == "store" and store.made_ahead() is None else None
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         if compiled is not None:

@@ -31,12 +31,12 @@ def where() -> Callable[[Iterator[Any]], Iterator[Any]]:
         import pyarrow
 
         from kafkatap.analysis import Analysis
-        from kafkatap.kernels import store
+        from kafkatap.kernels import library, store
 
         for batch in batches:
             rows = Analysis(batch["path"].to_pylist()).exchanges.num_rows
-            folder = store.open_folder()
-            values = (rows, os.path.realpath(sys.executable), sys.prefix, str(folder), str(store.SHIPPED))
+            folder = store.made_ahead()
+            values = (rows, os.path.realpath(sys.executable), sys.prefix, str(folder), library.FOLDER)
             names = ("rows", "python", "prefix", "kernels", "shipped")
             row = {name: [value] for name, value in zip(names, values, strict=True)}
             yield pyarrow.RecordBatch.from_pydict({**row, "numba": ["numba" in sys.modules]})

@@ -219,7 +219,7 @@ def join(
         name: pa.concat_tables(found) if found else arrow_schema(TABLES[name]).empty_table()
         for name, found in parts.items()
     }
-    followed = sum(result.followed for result in done.values())
+    followed = sum(result.outcome.followed for result in done.values())
     return Joined(
         tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed, finished,
         proved.ledgers(),

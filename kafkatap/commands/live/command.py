@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
@@ -243,7 +242,7 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
         sys.stdout.flush()
         engine = monitor.engine  # of the whole run: the counts may have been started anew
         if (options.json or options.report) and not any(engine.ledger()["requests"].values()):
-            complain(no_kafka(replace(context, packets=engine.packets)))
+            complain(no_kafka(context._replace(packets=engine.packets)))
         if monitor.unread:
             complain(f"{monitor.unread:,} packets that waited at the end were not read in time; they count as dropped")
         if monitor.forgotten:

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         with interrupts() as stop, progress(options) as drawn:
             reader = _reader(options, watch=lambda done: drawn(done) or bool(stop))
             tables = _first_rows(reader.tables(), options.number)
-            written = _write_lines(tables, options) if target is None else _write_parquet(tables, target)
+            written = _write_lines(tables, options) if target is None else _write_parquet(tables, target, reader)
         return _finish(reader, options, written, target)
     except BrokenPipeError:
         raise
@@ -125,24 +125,25 @@ def parquet_path(text: str) -> Path:
     return path / "records.parquet"
 
 
-def _write_parquet(tables: Iterable[Any], target: Path) -> int:
+def _write_parquet(tables: Iterable[Any], target: Path, reader: RecordReader) -> int:
     """Write the table piece by piece; the file is whole or not there. Return its rows."""
-    import pyarrow.parquet as pq
+    from kafkatap.reports.record_table import empty_table
 
-    from kafkatap.reports.tables import RECORDS, arrow_schema
+    from ...parquet.parquet_files import ParquetFiles
 
-    part = target.with_name(f".{target.name}.part")
     written = 0
-    try:
-        with pq.ParquetWriter(part, arrow_schema(RECORDS), compression="zstd") as writer:
-            for table in tables:
-                writer.write_table(table)
-                written += table.num_rows
-        part.replace(target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with ParquetFiles(target.parent) as files:
+        files.write(target.stem, empty_table())
+        for table in tables:
+            files.write(target.stem, table)
+            written += table.num_rows
+        if not _is_cut_short(reader):
+            files.publish()
     return written
+
+
+def _is_cut_short(reader: RecordReader) -> bool:
+    return reader.run is not None and reader.run.is_cut_short
 
 
 def _finish(reader: RecordReader, options: argparse.Namespace, written: int, target: Path | None) -> int:
@@ -155,7 +156,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
         complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'shown')}")
     if run.files and all(file.fatal for file in run.files):
         return WRONG
-    if target is not None:
+    if target is not None and not run.is_cut_short:
         complain(f"wrote {written:,} rows to {target}")
     unread = _unread(tally.batches)
     if tally.wrong_crc:
@@ -163,7 +164,10 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
     if unread:
         complain(f"not all could be read: {unread}")
     if run.interrupted:
-        complain("interrupted: these are the records of what was read until then")
+        if target is not None and run.is_cut_short:
+            complain("interrupted: no table was written")
+        else:
+            complain("interrupted: these are the records of what was read until then")
         return INTERRUPTED
     context = run.context()
     found = any(context.ledger["requests"].values())

@@ -16,7 +16,7 @@ from ..shared_options import (
     add_selection,
     add_verbose,
 )
-from ..values import parse_count, parse_duration
+from ..values import parse_count, parse_duration, parse_jobs
 
 DESCRIPTION = "Report latency, throttling, error codes, clients and a timeline of one or more captures."
 EXAMPLES = (
@@ -25,6 +25,7 @@ examples:
   kafkatap report capture.pcap
   kafkatap report --by client --api Fetch,Produce broker1.pcapng
   kafkatap report --from +30s --to +60s --client 'billing-*' ring/*.pcap.gz
+  kafkatap report --jobs 8 huge.pcap
   kafkatap report --utc --from 15:10:39.5 --topic orders capture.pcap
   tcpdump -w - port 9092 | kafkatap report -
   kafkatap report --json capture.pcap | jq '.reports.errors'
@@ -45,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       "(default: the timeline fits a screen)")  # fmt: skip
     add_reading(what)
     add_max_frame(what)
+    what.add_argument("--jobs", type=parse_jobs, metavar="N",
+                      help="read with N processes, which share large files and many files; auto: one for each "
+                      "usable core (default: auto for more than 4 GiB on more than two cores, else 1)")  # fmt: skip
     how = parser.add_argument_group("output")
     how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
     add_appearance(how)

@@ -6,10 +6,10 @@ import argparse
 import gc
 import os
 import sys
-from pathlib import Path
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from kafkatap.kernels import store
-from kafkatap.reports.batch import Batch, Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
@@ -24,12 +24,22 @@ from ...selection import selection_of
 from ..console import advice_on, discard_output, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions
+from .jobs import JobsRun, choose_jobs, run_with_jobs
+
+if TYPE_CHECKING:
+    from ...parquet.table_writer import TableWriter
 
 HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
+    with ExitStack() as files:
+        return _run(options, files)
+
+
+def _run(options: argparse.Namespace, files: ExitStack) -> int:
+    """The same. `files`: closes output files."""
     if not gc.isenabled():  # `kafkatap.__main__` turned it off while modules were imported
         gc.freeze()
         gc.enable()
@@ -41,26 +51,35 @@ def run(options: argparse.Namespace) -> int:
         _check_outputs(options)
     except (ValueError, OSError) as error:
         return refuse(error)
+    jobs = choose_jobs(options)
     by_topic, tables = options.by == "topic", bool(options.parquet)
     engine = engine_for(selection, by_topic or tables, options.port or (), definitions, tables, options.max_frame)
     counts = ReportCounts(by_topic=by_topic, interval=options.interval)
-    kept: list[Batch] = []
+    run: Run | JobsRun
     with interrupts() as stop, progress(options) as show:
         run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
+        writer = _table_writer(options.parquet, run, files) if options.parquet else None
         try:
-            for batch in selection.apply(run.batches(), engine):
-                counts.add(batch)
-                if options.parquet:
-                    kept.append(batch)
+            several = run_with_jobs(options, jobs, selection, definitions, run.watch) if jobs > 1 else None
+            if several is not None:
+                run, counts = several, several.counts
+            else:
+                for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
+                    counts.add(batch)
+                    if writer is not None:
+                        writer.add(batch)
         except OSError as error:
             complain(reason_of(error))
             return WRONG
+    if several is not None and run.interrupted:
+        complain("interrupted: there is no report, as --jobs makes it at the end")
+        return INTERRUPTED
     for file in run.damaged:
         if not (run.interrupted and is_pipe(file.path)):
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file)}")
     if run.files and all(f.fatal for f in run.files):
         return INTERRUPTED if run.interrupted else WRONG
-    context = run.context()
+    context = run.context() if writer is None else writer.context()
     result = build_report(counts, context, by=options.by, curves=bool(options.plots), selected=selection.text)
     found = any(context.ledger["requests"].values())
     if not found:
@@ -69,9 +88,14 @@ def run(options: argparse.Namespace) -> int:
         complain(f"no request matches {selection.text}")
     try:
         _write(options, result)
-        _write_files(options, result)
-        if options.parquet:
-            _write_parquet(options.parquet, kept, run, context)
+        if options.csv or options.plots:
+            from .files import write_files
+
+            write_files(options, result)
+        if writer is not None and not run.is_cut_short:
+            from .files import complain_written
+
+            complain_written(writer.publish(context), options.parquet)
     except OSError as error:
         complain(reason_of(error))
         return WRONG
@@ -79,7 +103,8 @@ def run(options: argparse.Namespace) -> int:
         complain("interrupted: not all files were written")
         return INTERRUPTED
     if run.interrupted:
-        complain("interrupted: the report covers only what was read before")
+        unwritten = "; no tables were written" if writer is not None and run.is_cut_short else ""
+        complain(f"interrupted: the report covers only what was read before{unwritten}")
         return INTERRUPTED
     return DONE if found and not run.damaged else DAMAGED
 
@@ -115,23 +140,11 @@ def _write(options: argparse.Namespace, result: Report) -> None:
         discard_output()
 
 
-def _write_files(options: argparse.Namespace, result: Report) -> None:
-    if options.csv:
-        from kafkatap.reports.rendering.csv_report import write_csv
+def _table_writer(folder: str, run: Run, files: ExitStack) -> TableWriter:
+    from pathlib import Path
 
-        _complain_written(write_csv(result, Path(options.csv)), options.csv)
-    if options.plots:
-        from kafkatap.reports.rendering.plots import write_plots
+    from ...parquet.table_writer import TableWriter
 
-        _complain_written(write_plots(result, Path(options.plots), options.utc), options.plots)
-
-
-def _complain_written(written: list[Path], folder: str) -> None:
-    names = ", ".join(p.name for p in written)
-    complain(f"wrote {names} to {folder}" if written else f"wrote no plot to {folder}: there is no data to plot")
-
-
-def _write_parquet(folder: str, kept: list[Batch], run: Run, context: Context) -> None:
-    from ...parquet import write_tables
-
-    _complain_written(write_tables(Path(folder), kept, run, context), folder)
+    # Its default keeps 40 MB more. It is read when pyarrow is imported.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    return files.enter_context(TableWriter(Path(folder), run))

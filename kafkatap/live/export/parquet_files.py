@@ -15,29 +15,21 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE, RESULT
-from kafkatap.kernels.arrays import joined, new_numbers
+from kafkatap.kernels.arrays import joined
 from kafkatap.reports import tables
-from kafkatap.reports.batch import (
-    ADDRESS_COLUMNS,
-    CONNECTION_ROW,
-    STRING_COLUMNS,
-    Array,
-    Batch,
-    Context,
-    as_results,
-    error_counts,
-)
+from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results, error_counts
 
+from ...parquet.parquet_files import repeating_columns
+from ...parquet.row_names import named
 from ...partitions import to_microseconds
 from ..sink import Sink
 
@@ -205,8 +197,9 @@ class _Part:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self._hidden, "wb")  # noqa: SIM115
         try:
-            words = [path for field in schema for path in _repeating(field.name, field.type)]
-            self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", use_dictionary=words)
+            self._writer = pq.ParquetWriter(
+                self._file, schema, compression="zstd", use_dictionary=repeating_columns(schema)
+            )
         except BaseException:
             self._file.close()
             raise
@@ -225,56 +218,6 @@ class _Part:
         for step in (self._writer.close, self._file.close, self._hidden.unlink):
             with suppress(OSError):  # the reason for this call may persist
                 step()
-
-
-def _repeating(path: str, kind: Any) -> Iterator[str]:
-    """The columns of a Parquet file with repeating values: all but int64 and times."""
-    if pa.types.is_list(kind):
-        yield from _repeating(f"{path}.list.element", kind.value_type)
-    elif pa.types.is_struct(kind):
-        for field in kind:
-            yield from _repeating(f"{path}.{field.name}", field.type)
-    elif not (pa.types.is_int64(kind) or pa.types.is_timestamp(kind)):
-        yield path
-
-
-def named(arrays: Sequence[Array], engine: Engine) -> Context:
-    """The names that rows refer to, and no others. The rows get the new numbers of these names."""
-    strings = _used(arrays, STRING_COLUMNS, len(engine.strings))
-    known = {n: engine.topic_names[n] for n in np.flatnonzero(strings).tolist() if n in engine.topic_names}
-    strings[list(known.values())] = True
-    place = _renumber(arrays, STRING_COLUMNS, strings)
-    addresses = _used(arrays, ADDRESS_COLUMNS, len(engine.addresses))
-    _renumber(arrays, ADDRESS_COLUMNS, addresses)
-    return Context(
-        strings=[engine.strings[n] for n in np.flatnonzero(strings).tolist()],
-        addresses=[engine.addresses[n] for n in np.flatnonzero(addresses).tolist()],
-        topic_names={int(place[number]): int(place[name]) for number, name in known.items()},
-    )
-
-
-def _columns(arrays: Sequence[Array], names: Collection[str]) -> Iterator[tuple[Array, str]]:
-    for rows in arrays:
-        for name in names:
-            if name in (rows.dtype.names or ()):
-                yield rows, name
-
-
-def _used(arrays: Sequence[Array], names: Collection[str], count: int) -> Array:
-    """Which of `count` numbers occur in these columns: bool (count + 1,). The last element, for -1, is False."""
-    used = np.zeros(count + 1, bool)
-    for rows, name in _columns(arrays, names):
-        used[rows[name]] = True
-    used[-1] = False
-    return used
-
-
-def _renumber(arrays: Sequence[Array], names: Collection[str], used: Array) -> Array:
-    """Replace the numbers in these columns by dense ones. Return the new number by the old one, -1 for -1."""
-    place = new_numbers(used)
-    for rows, name in _columns(arrays, names):
-        rows[name] = place[rows[name]]
-    return place
 
 
 def _claim_run(folder: Path) -> tuple[str, BinaryIO]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from kafkatap.kernels import store
+from kafkatap.kernels import cache
 
 from .java import Java
 
@@ -40,8 +40,8 @@ def archive_options(java: Java) -> str:
 
 def archive_path(java: Java) -> Path | None:
     """Where the archive for this Java and pyspark lies; None if the folder is not this user's alone."""
-    root = store.open_root()
-    if not store.trusted(root):
+    root = cache.open_root()
+    if not cache.trusted(root):
         return None
     import pyspark
 

@@ -44,20 +44,16 @@ GATHER = 50_000
 class SplitResult:
     """The result of decoding a split.
 
-    `first`, `last`: times of its own packets. `written`: its files. `connections`: rows of its connections, and
-    `shared`: rows of those that other splits share. `counts`: rows of counts, `packed`.
-    `open_flows`: the flows that stay open at its end. `followed`: bytes of packets of later splits that it read.
+    `written`: its files. `connections`: rows of its connections, and `shared`: rows of those that other splits share.
+    `counts`: rows of counts, `packed`. `open_flows`: the flows that stay open at its end.
     """
 
     outcome: Outcome
-    first: int | None = None
-    last: int | None = None
     written: list[Written] = field(default_factory=list)
     connections: pa.Table | None = None
     shared: pa.Table | None = None
     counts: bytes | None = None
     open_flows: dict[bytes, OpenFlow] = field(default_factory=dict)
-    followed: int = 0
     unnamed: set[bytes] = field(default_factory=set)
 
 
@@ -105,7 +101,7 @@ class SplitTables:
         result.written, result.unnamed = files.written, self._unnamed
         result.counts = packed(rows_of_counts(counts, run.engine))
         result.open_flows = _open_flows(run)
-        return self._filled(result, run)
+        return result
 
     def count(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
         """Count for reports."""
@@ -127,12 +123,7 @@ class SplitTables:
         context = run.context()
         rows = tables.connections_table(context.connections, context)
         shared, own = run.split_shared(rows)
-        return SplitTables._filled(SplitResult(run.outcome, connections=own, shared=shared), run)
-
-    @staticmethod
-    def _filled(result: SplitResult, run: SplitRun) -> SplitResult:
-        result.first, result.last, result.followed = run.engine.first, run.engine.last, run.bytes_followed
-        return result
+        return SplitResult(run.outcome, connections=own, shared=shared)
 
     # ------------------------------------------------------------
 

@@ -1,0 +1,119 @@
+"""`kafkatap report --jobs`: how many processes read the captures, and the run with several."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kafkatap.reports.batch import Context
+from kafkatap.reports.counting.counts import ReportCounts
+
+from ...captures.pipes import is_pipe
+from ...captures.storage import is_uri
+from ...complaints import complain, name_of
+from ...usable_cores import usable_cores
+
+if TYPE_CHECKING:
+    from kafkatap.dissector.layouts.overlay import Definitions
+
+    from ...captures.capture_reader import FileReport
+    from ...selection import Selection
+    from ...splits.local_report import Counted
+
+#: Without --jobs, several processes read captures of more bytes than this, if more than so many cores are usable.
+LARGE, FEW_CORES = 4 << 30, 2
+
+
+def choose_jobs(options: argparse.Namespace) -> int:
+    """The number of processes for a run. It says why if there is only one, though more were asked for."""
+    if options.jobs == 1:
+        return 1
+    total = sum(0 if is_pipe(path) or is_uri(path) else os.stat(path).st_size for path in options.captures)
+    jobs: int = options.jobs or usable_cores()
+    if options.jobs is None and (total <= LARGE or jobs <= FEW_CORES):
+        return 1
+    why = _only_one(options)
+    if why is None:
+        return jobs
+    _explain(options, why)
+    return 1
+
+
+def _only_one(options: argparse.Namespace) -> str | None:
+    """Why only one process can read the captures; None if several can."""
+    from ...captures.splits import Split, cut
+
+    if options.parquet:
+        return "--parquet writes the rows of one process"
+    for path in options.captures:
+        if is_uri(path):
+            return f"{path} is in a store; `kafkatap spark` reads stores with many"
+        if is_pipe(path):
+            return f"{name_of(path)} can be read only once; save it to a file first"
+    if len(options.captures) > 1:
+        return None
+    path = options.captures[0]
+    size = os.stat(path).st_size
+    if len(cut(Split(path, size=size), max(size // 2, 1))) > 1:
+        return None
+    return f"{path} cannot be cut; only uncompressed pcap and pcapng files can"
+
+
+class JobsRun:
+    """The counts of captures that several processes have read: as a `Run` that is over. Nothing is counted if the user
+    `interrupted` it."""
+
+    def __init__(self, found: Counted | None) -> None:
+        self.interrupted = found is None
+        self.counts = ReportCounts() if found is None else found.counts
+        self.files: Sequence[FileReport] = () if found is None else found.files
+        self._context = Context() if found is None else found.context
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether captures were not read to their end."""
+        return self.interrupted
+
+    @property
+    def damaged(self) -> list[FileReport]:
+        """The captures that could not be read completely."""
+        return [file for file in self.files if file.damage]
+
+    def context(self) -> Context:
+        """What reports need beside the counts."""
+        return self._context
+
+
+def run_with_jobs(
+    options: argparse.Namespace,
+    jobs: int,
+    selection: Selection,
+    definitions: Definitions | None,
+    watch: Callable[[int], bool],
+) -> JobsRun | None:
+    """Read the captures with `jobs` processes. None if one process has to read them. OSError if it is not possible."""
+    from ...splits.local_report import CapturedTwice, count_with_jobs
+    from ...splits.task_rows import ReadOptions
+    from ...splits.workers import Interrupted, WorkerEnded
+
+    reading = ReadOptions(
+        tuple(options.port or ()), definitions, by_topic=options.by == "topic", selection=selection,
+        max_frame=options.max_frame,
+    )  # fmt: skip
+    try:
+        return JobsRun(count_with_jobs(options.captures, jobs, reading, interval=options.interval, watch=watch))
+    except Interrupted:
+        return JobsRun(None)
+    except CapturedTwice as error:
+        _explain(options, str(error))
+        return None
+    except WorkerEnded as error:
+        raise OSError(f"one of {jobs} processes {error}; try again with --jobs {max(jobs // 2, 1)}") from None
+
+
+def _explain(options: argparse.Namespace, why: str) -> None:
+    """Say why one process reads the captures, if the user would wonder."""
+    if options.jobs is not None or options.verbose:
+        complain(f"one process reads this input: {why}")

@@ -1,0 +1,153 @@
+"""`ParquetFiles`: Parquet files that appear in a folder together, when all of them are complete.
+
+A file has the hidden name `.NAME.parquet.part` until then. A run locks its hidden files, so that two runs cannot write
+the same one. A run that was killed leaves them. The next run overwrites them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A row group ends with this many rows, or with this many bytes of them in memory.
+GROUP_ROWS, GROUP_BYTES = 1 << 18, 12 << 20
+
+
+class ParquetFiles:
+    """The files of one run, NAME.parquet in `folder`. As a context manager it removes what `publish` has not completed.
+
+    OSErrors name the file. Earlier files of the same names stay until `publish`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._parts: dict[str, _Part] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.discard()
+
+    def write(self, name: str, table: pa.Table) -> None:
+        """Add the rows of a table to a file. The first table begins the file, even one without rows."""
+        part = self._parts.get(name)
+        if part is None:
+            part = self._parts[name] = _Part(self._folder / f"{name}.parquet", table.schema)
+        part.write(table)
+
+    def publish(self) -> list[Path]:
+        """Complete all files and give them their names; return their paths in the order in which they began."""
+        for part in self._parts.values():
+            part.close()
+        written = [part.publish() for part in self._parts.values()]
+        self._parts.clear()
+        return written
+
+    def discard(self) -> None:
+        """Remove the files that have no names yet."""
+        for part in self._parts.values():
+            part.discard()
+        self._parts.clear()
+
+
+class _Part:
+    """One file while it is written. Its rows gather to row groups, so that they can come in small tables."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        self._path = path
+        self._hidden = path.with_name(f".{path.name}.part")
+        self._rows: list[pa.Table] = []
+        self._count = self._bytes = 0
+        with _naming(path):
+            self._file = _opened(self._hidden)
+            self._writer = pq.ParquetWriter(
+                self._file, schema, compression="zstd", use_dictionary=repeating_columns(schema)
+            )
+
+    def write(self, table: pa.Table) -> None:
+        self._rows.append(table)
+        self._count += table.num_rows
+        self._bytes += table.nbytes
+        if self._count >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._end_group()
+
+    def _end_group(self) -> None:
+        import pyarrow as pa
+
+        if self._count:
+            with _naming(self._path):
+                self._writer.write_table(pa.concat_tables(self._rows))
+        self._rows.clear()
+        self._count = self._bytes = 0
+
+    def close(self) -> None:
+        self._end_group()
+        with _naming(self._path):
+            self._writer.close()
+            self._file.flush()
+
+    def publish(self) -> Path:
+        with _naming(self._path):
+            os.replace(self._hidden, self._path)
+            self._file.close()
+        return self._path
+
+    def discard(self) -> None:
+        self._rows.clear()
+        for end in (self._writer.close, self._hidden.unlink, self._file.close):
+            with suppress(OSError):  # such as the one that is the reason for this call
+                end()
+
+
+def _opened(path: Path) -> Any:
+    """Open a file for writing, locked. OSError if another run writes it."""
+    file = open(path, "ab")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.truncate(0)
+    except BlockingIOError:
+        file.close()
+        raise BlockingIOError("another run of kafkatap writes this file") from None
+    return file
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Raise OSErrors with a path, as those of pyarrow and of open files name none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise OSError(f"{path}: {error}") from error
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+
+
+def repeating_columns(schema: pa.Schema) -> list[str]:
+    """The columns of a Parquet file with repeating values: all but int64 and times. For others a dictionary takes more
+    space and time than the values."""
+    return [path for field in schema for path in _repeating(field.name, field.type)]
+
+
+def _repeating(path: str, kind: Any) -> Iterator[str]:
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        yield from _repeating(f"{path}.list.element", kind.value_type)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _repeating(f"{path}.{field.name}", field.type)
+    elif not (pa.types.is_int64(kind) or pa.types.is_timestamp(kind)):
+        yield path

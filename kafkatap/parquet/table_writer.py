@@ -1,0 +1,156 @@
+"""`TableWriter`: the tables of a run as Parquet files, written while the run goes on, in bounded memory.
+
+Rows gather to row groups. A thread makes tables of a group and writes them, while the run reads on. A topic id can get
+its name later, from a Metadata response further on. A group with an id that has no name yet waits in a temporary file,
+and with it all groups behind it, so that rows keep their order. At the end all groups are written.
+
+Rows of connections leave the engine as connections end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from kafkatap.kernels.arrays import joined
+from kafkatap.reports import tables
+from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context
+from kafkatap.reports.counting.connection_counts import ConnectionCounts
+
+from .parquet_files import ParquetFiles
+from .row_groups import RowGroup, RowGroupQueue
+from .row_names import named
+
+if TYPE_CHECKING:
+    from ..run import Run
+
+#: Rows gather to this many bytes before they become Arrow tables.
+GATHERED_BYTES = 2 << 20
+
+
+class TableWriter:
+    """Writes exchanges, results, connections, files and ledger of one run to `folder`.
+
+    As a context manager it removes unfinished files. After an OSError it drops further rows, and `publish` raises it.
+    """
+
+    def __init__(self, folder: Path, run: Run, gathered_bytes: int = GATHERED_BYTES) -> None:
+        self._run = run
+        self._gathered_bytes = gathered_bytes
+        self._files = ParquetFiles(folder)
+        self._queue = RowGroupQueue(folder)
+        self._batches: list[Batch] = []
+        self._batch_bytes = 0
+        self._connections: list[Array] = []
+        self._connection_bytes = 0
+        self._counted = ConnectionCounts()
+        self._thread = ThreadPoolExecutor(1, "kafkatap-tables")
+        self._written: Future[None] | None = None
+        self._failure: OSError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._thread.shutdown(cancel_futures=True)
+        self._queue.close()
+        self._files.discard()
+
+    def batches(self) -> Iterator[Batch]:
+        """The batches of the run. Between them, the rows of ended connections move from the engine to files."""
+        for batches in self._run.steps():
+            yield from batches
+            self._take_connections()
+
+    def add(self, batch: Batch) -> None:
+        """Add exchanges and their results."""
+        if self._failure is not None:
+            return
+        self._batches.append(batch)
+        arrays = (batch.exchanges, batch.results, batch.topics)
+        self._batch_bytes += sum(rows.nbytes for rows in arrays if rows is not None)
+        if self._batch_bytes >= self._gathered_bytes:
+            self._try(self._end_group)
+
+    def context(self) -> Context:
+        """The run's context, with counts of connections instead of their rows."""
+        self._take_connections()
+        return self._run.context()._replace(counted=self._counted)
+
+    def publish(self, context: Context) -> list[Path]:
+        """Write the rest, and give the files their names. Return their paths. OSError if rows could not be written."""
+        self._try(lambda: self._finish(context))
+        if self._failure is not None:
+            raise self._failure
+        return self._files.publish()
+
+    def _finish(self, context: Context) -> None:
+        self._end_group()
+        while self._queue:
+            self._write(self._queue.take())
+        self._write_connections()
+        self._wait()
+        self._files.write("files", tables.files_table(context))
+        self._files.write("ledger", tables.ledger_table(context))
+
+    def _try(self, step: Callable[[], None]) -> None:
+        """Note an OSError, unless an earlier one is noted."""
+        if self._failure is None:
+            try:
+                step()
+            except OSError as error:
+                self._failure = error
+
+    def _end_group(self) -> None:
+        """Write the rows in memory as a row group, or let it wait. Write groups that have waited for names."""
+        group, names = RowGroup.of(self._batches), self._run.engine.topic_names
+        self._batches.clear()
+        self._batch_bytes = 0
+        while self._queue.is_first_named(names):
+            self._write(self._queue.take())
+        unnamed = group.topics_without_names(names)
+        if self._queue or unnamed:
+            self._queue.put(group, unnamed)
+        else:
+            self._write(group)
+
+    def _write(self, group: RowGroup) -> None:
+        context = named(group.arrays, self._run.engine)
+        self._start(lambda: self._write_group(group, context))
+
+    def _write_group(self, group: RowGroup, context: Context) -> None:
+        self._files.write("exchanges", group.exchanges_table(context))
+        self._files.write("results", group.results_table(context))
+
+    def _take_connections(self) -> None:
+        rows = self._run.engine.take_connections()
+        if not len(rows):
+            return
+        self._counted.add(rows)
+        if self._failure is None:
+            self._connections.append(rows)
+            self._connection_bytes += rows.nbytes
+            if self._connection_bytes >= self._gathered_bytes:
+                self._try(self._write_connections)
+
+    def _write_connections(self) -> None:
+        rows = joined(self._connections, CONNECTION_ROW)
+        self._connections.clear()
+        self._connection_bytes = 0
+        context = named([rows], self._run.engine)
+        self._start(lambda: self._files.write("connections", tables.connections_table(rows, context)))
+
+    def _start(self, write: Callable[[], None]) -> None:
+        """Let the thread write, once it has written what it got before."""
+        self._wait()
+        self._written = self._thread.submit(write)
+
+    def _wait(self) -> None:
+        if self._written is not None:
+            self._written.result()
+            self._written = None

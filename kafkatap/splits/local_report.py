@@ -1,0 +1,217 @@
+"""`count_with_jobs`: the counts of captures for a report, by several processes of this machine.
+
+Each process takes splits of the captures. The counts are those of one process that reads everything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafkatap.reports.batch import Context, FileInfo
+from kafkatap.reports.counting.counts import ReportCounts
+
+from ..captures.capture_reader import FileReport
+from ..captures.duplicate_counter import count_duplicates
+from ..captures.storage import File
+from ..engine import Engine, programs_for
+from .decode import SplitRun
+from .plan import Plan
+from .split_counts import SplitCounts, TotalCounts, count_split
+from .survey import SplitSurvey, survey_split
+from .surveys import Surveys
+from .task_rows import DecodeInput, ReadOptions, SurveyInput, decode_inputs
+from .two_passes import Begin, TwoPasses, context_of, quiet
+from .workers import Progress, Workers
+
+#: The least bytes of a split.
+_SMALLEST = 16 << 20
+#: Splits for each process.
+SPLITS_A_JOB = 1
+#: Of the time for a byte, the part that its survey takes.
+_SURVEY_PART = 0.2
+
+
+class CapturedTwice(Exception):
+    """Connections were captured at both ends. One process puts their packets in order while it reads all captures, and
+    splits cannot do the same. The message says how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The counts of a run, the facts that its report needs beside them, and reports on the captures. `rounds`: how
+    often splits were decoded."""
+
+    counts: ReportCounts
+    context: Context
+    files: Sequence[FileReport]
+    rounds: int
+
+
+def count_with_jobs(
+    paths: Sequence[str],
+    jobs: int,
+    options: ReadOptions,
+    *,
+    interval: int | None = None,
+    watch: Callable[[int], bool] = lambda done: False,
+    split_size: int | None = None,
+) -> Counted:
+    """Count the selected exchanges of files with `jobs` processes.
+
+    `interval`: ns of the timeline's intervals, if one is set. `watch` gets the bytes read so far; True ends the run
+    (`workers.Interrupted`). `split_size`: bytes of a split (None: as many splits as fit the jobs). WorkerEnded if a
+    process ends before its work is done; OSError if a file cannot be read; CapturedTwice.
+    """
+    files = [File(path, _size(path), 0) for path in paths]
+    size = split_size or max(-(-sum(file.size for file in files) // (jobs * SPLITS_A_JOB)), _SMALLEST)
+    Engine(definitions=options.definitions)  # loads kernels and programs, which the workers inherit
+    with Workers(jobs, _Task(options, interval)) as workers:
+        return _LocalReading(files, size, options, workers, watch).counted(interval)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        raise
+    except OSError:  # its reader reports it
+        return 0
+
+
+# ---------------------------------------------------------------- in a worker
+
+
+@dataclass(frozen=True, slots=True)
+class _Duplicates:
+    """Captures whose duplicates are to be counted."""
+
+    paths: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decode:
+    """A split to decode. `options`: with absolute times."""
+
+    split: DecodeInput
+    options: ReadOptions
+    topic_names: dict[bytes, bytes]
+
+
+class _Task:
+    """The work of a worker."""
+
+    def __init__(self, options: ReadOptions, interval: int | None) -> None:
+        self._options = options
+        self._interval = interval
+
+    def __call__(self, mine: SurveyInput | _Decode | _Duplicates, progress: Progress) -> Any:
+        if isinstance(mine, SurveyInput):
+            return self._survey(mine, progress)
+        return count_duplicates(mine.paths) if isinstance(mine, _Duplicates) else self._count(mine, progress)
+
+    def _survey(self, mine: SurveyInput, progress: Progress) -> SplitSurvey:
+        reader = mine.source.open()
+        try:
+            options = self._options
+            found = survey_split(mine.split, reader, ports=options.ports, definitions=options.definitions)
+        finally:
+            reader.close()
+        progress.add(int(_SURVEY_PART * mine.source.length))
+        return found
+
+    def _count(self, mine: _Decode, progress: Progress) -> SplitCounts:
+        options, source = mine.options, mine.split.source
+        assert source is not None, "there is no checkpoint"
+        needed = options.selection.engine_options
+        run = SplitRun(
+            mine.split.task, mine.split.seams, mine.topic_names,
+            all_results=options.by_topic or needed.all_results, inspectors=needed.inspectors, ports=options.ports,
+            definitions=options.definitions, apis=needed.apis, problems=needed.problems, max_frame=options.max_frame,
+        )  # fmt: skip
+        reader = source.open(mine.split.task.bases)
+        done = 0
+
+        def watch() -> None:
+            nonlocal done
+            progress.add(int((1 - _SURVEY_PART) * (reader.bytes_read - done)))
+            done = reader.bytes_read
+
+        try:
+            return count_split(run, reader, options, self._interval, watch)
+        finally:
+            reader.close()
+
+
+# ---------------------------------------------------------------- in the process that started them
+
+
+@dataclass
+class _LocalReading(TwoPasses):
+    """Files, read by workers."""
+
+    listed: Sequence[File]
+    split_size: int
+    options: ReadOptions
+    workers: Workers
+    watch: Callable[[int], bool]
+    begin: Begin = quiet
+    checkpoint: None = None
+    keep_open: bool = False
+
+    @property
+    def files(self) -> Sequence[File]:
+        return self.listed
+
+    def _choose_size(self) -> int:
+        return self.split_size
+
+    def _survey(self, found: Surveys, splits: list[int]) -> dict[int, SplitSurvey]:
+        inputs = [SurveyInput(i, found.places[i]) for i in splits]
+        return {splits[i]: survey for i, survey in self.workers.run(inputs, self.watch)}
+
+    def counted(self, interval: int | None) -> Counted:
+        """Survey, decode and count."""
+        options = self.resolved
+        duplicates = dict.fromkeys(_overlapping(self.file_infos), -1)
+
+        def decode(plan: Plan, splits: set[int]) -> dict[int, SplitCounts]:
+            if plan.both_ends:
+                count = len(plan.both_ends)
+                many = "1 connection was" if count == 1 else f"{count:,} connections were"
+                raise CapturedTwice(f"{many} captured at both ends")
+            uncounted = [path for path, count in duplicates.items() if count < 0]
+            first = [_Duplicates(uncounted)] if uncounted else []
+            chosen = [_Decode(mine, options, plan.topic_names) for mine in decode_inputs(plan, splits, self.places)]
+            found = dict(self.workers.run([*first, *chosen], self.watch))
+            if first:
+                duplicates.update(zip(uncounted, found[0], strict=True))
+            return {mine.split.task.split: found[i] for i, mine in enumerate(chosen, len(first))}
+
+        plan, results, rounds = self._prove(decode, lambda result: result.outcome)
+        ordered = [results[task.split] for task in plan.tasks]
+        total = TotalCounts(options.by_topic, interval)
+        for result in ordered:
+            total.add(result)
+        for topic_id, name in plan.topic_names.items():
+            total.names.name_topic(topic_id, name)
+        files = [info._replace(duplicates=duplicates.get(info.path, 0)) for info in self.file_infos]
+        context = context_of([result.outcome for result in ordered], files)._replace(
+            strings=total.names.strings, addresses=total.names.addresses, topic_names=total.names.topic_names,
+            known_versions=programs_for("summary", options.definitions).known_versions, counted=total.connections(),
+        )  # fmt: skip
+        return Counted(total.counts, context, [report for report, _ in self.surveys.reports()], rounds)
+
+
+def _overlapping(files: Iterable[FileInfo]) -> list[str]:
+    """The captures with packets of the time of another one."""
+    found: dict[str, None] = {}
+    latest: tuple[int, str] | None = None
+    for first, last, path in sorted((f.first, f.last or 0, f.path) for f in files if f.first is not None):
+        if latest is not None and first <= latest[0]:
+            found.update(dict.fromkeys((latest[1], path)))
+        if latest is None or last > latest[0]:
+            latest = last, path
+    return list(found)

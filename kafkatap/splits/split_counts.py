@@ -1,0 +1,119 @@
+"""The counts of one split for a report, and their sum over all splits.
+
+    found = count_split(run, reader, options, interval, watch)      # in a process of its own
+    total.add(found)                                                # in the order of the splits
+
+Numbers of strings and addresses differ from process to process, so a split's counts come with the names in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from kafkatap.kernels.arrays import joined
+from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS, Array, Context
+from kafkatap.reports.counting.connection_counts import ConnectionCounts
+from kafkatap.reports.counting.count_rows import NameTable
+from kafkatap.reports.counting.counts import ReportCounts
+
+from .decode import Outcome, SplitRun
+from .task_rows import ReadOptions
+
+if TYPE_CHECKING:
+    from ..captures.pack_reader import PackReader
+
+Name = TypeVar("Name")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCounts:
+    """`connections`: counts of those that no other split has; `shared`: CONNECTION_ROW of the others. `strings`,
+    `addresses`: those in the counts and rows, by their numbers there."""
+
+    outcome: Outcome
+    counts: ReportCounts
+    connections: ConnectionCounts
+    shared: Array
+    strings: dict[int, bytes | None]
+    addresses: dict[int, str]
+
+
+def count_split(
+    run: SplitRun, reader: PackReader, options: ReadOptions, interval: int | None, watch: Callable[[], None]
+) -> SplitCounts:
+    """Decode a split and count its exchanges. `interval`: as of `ReportCounts`. `watch` is called once a batch."""
+    counts = ReportCounts(by_topic=options.by_topic, interval=interval)
+    for batch in options.selection.apply(run.batches(reader), run.engine):
+        counts.add(batch)
+        watch()
+    counts.seal()
+    engine = run.engine
+    rows = engine.connections
+    is_shared = run.are_shared(rows["connection"])
+    connections, shared = ConnectionCounts(), rows[is_shared]
+    connections.add(rows[~is_shared])
+    used = zip(counts.names_used(), connections.names_used(), strict=True)
+    strings, addresses = (
+        _distinct([*numbers, *_columns(shared, names)])
+        for numbers, names in zip(used, (STRING_COLUMNS, ADDRESS_COLUMNS), strict=True)
+    )
+    return SplitCounts(
+        run.outcome, counts, connections, shared,
+        {number: engine.strings[number] for number in strings},
+        {number: engine.addresses[number] for number in addresses},
+    )  # fmt: skip
+
+
+def _columns(rows: Array, names: frozenset[str]) -> list[Array]:
+    return [rows[name] for name in rows.dtype.names or () if name in names]
+
+
+def _distinct(numbers: Iterable[Array]) -> list[int]:
+    return [number for number in np.unique(np.concatenate(list(numbers))).tolist() if number >= 0]
+
+
+class TotalCounts:
+    """The sum of the counts of splits. `names`: the meaning of the numbers in it."""
+
+    def __init__(self, by_topic: bool, interval: int | None) -> None:
+        self.counts = ReportCounts(by_topic=by_topic, interval=interval)
+        self.names = NameTable()
+        self._connections = ConnectionCounts()
+        self._shared: list[Array] = []
+
+    def add(self, found: SplitCounts) -> None:
+        """Add the counts of the next split."""
+        strings = _numbers(found.strings, self.names.string)
+        addresses = _numbers(found.addresses, self.names.address)
+        self.counts.merge(found.counts.renumber(strings, addresses))
+        self._connections.merge(found.connections, strings, addresses)
+        for names, numbers in ((STRING_COLUMNS, strings), (ADDRESS_COLUMNS, addresses)):
+            for column in _columns(found.shared, names):
+                column[:] = np.append(numbers, -1)[column]
+        self._shared.append(found.shared)
+
+    def connections(self) -> ConnectionCounts:
+        """The counts of all connections. One that splits share counts once. Call it after the last `add`."""
+        rows = joined(self._shared, CONNECTION_ROW)
+        self._shared = []
+        if len(rows):
+            from kafkatap.reports.tables import connections_table
+
+            from .merged_connections import merged_rows
+            from .summing import connection_rows
+
+            known = Context(strings=self.names.strings, addresses=self.names.addresses)
+            self._connections.add(connection_rows(merged_rows([connections_table(rows, known)]), self.names))
+        return self._connections
+
+
+def _numbers(names: dict[int, Name], number_of: Callable[[Name], int]) -> Array:
+    """The numbers here of names, by their numbers in a split."""
+    found = np.full(max(names, default=-1) + 1, -1, np.int64)
+    for old, name in names.items():
+        found[old] = number_of(name)
+    return found

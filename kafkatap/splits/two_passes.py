@@ -1,0 +1,141 @@
+"""`TwoPasses`: captures in splits, surveyed and then decoded. Whoever inherits from it runs the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from kafkatap.reports.batch import Context, FileInfo
+
+from ..captures.packs import pack_splits
+from ..captures.splits import plan_splits
+from .decode import sum_ledgers
+from .located_split import LocatedSplit
+from .plan import Corrections, Plan, make_plan
+from .proof import prove
+from .surveys import Surveys
+
+if TYPE_CHECKING:
+    from ..captures.storage import File
+    from .checkpoint import Checkpoint
+    from .decode import Outcome
+    from .survey import SplitSurvey
+    from .task_rows import ReadOptions
+
+#: Called before a pass with its name and the bytes that each task reads; returns a function to call at its end.
+Begin = Callable[[str, Sequence[int]], Callable[[], None]]
+#: The result of decoding a split.
+Result = TypeVar("Result")
+
+
+def quiet(stage: str, sizes: Sequence[int]) -> Callable[[], None]:
+    """A `Begin` that shows nothing."""
+    return lambda: None
+
+
+class TwoPasses:
+    """Captures in splits, surveyed when a property needs it.
+
+    An heir has `files`, `options` and `begin`; `checkpoint` and `keep_open` if the captures are a batch of a stream. It
+    has three methods: `_choose_size`, `_survey` and `_check`.
+    """
+
+    options: ReadOptions
+    begin: Begin
+    checkpoint: Checkpoint | None
+    keep_open: bool
+
+    @property
+    def files(self) -> Sequence[File]:
+        """The captures."""
+        raise NotImplementedError
+
+    def _choose_size(self) -> int:
+        """Bytes of a split, 0 for whole files."""
+        raise NotImplementedError
+
+    def _survey(self, found: Surveys, splits: list[int]) -> dict[int, SplitSurvey]:
+        """The surveys of some splits."""
+        raise NotImplementedError
+
+    def _check(self, found: Surveys) -> None:
+        """Raise an exception if the captures cannot be used."""
+
+    @cached_property
+    def _surveyed(self) -> Surveys:
+        size = self._choose_size()
+        packs = pack_splits(plan_splits(self.files, size), size)
+        found = Surveys([LocatedSplit(pack) for pack in packs], size)
+        done = self.begin("survey", [place.length for place in found.places])
+        found.run(lambda splits: self._survey(found, splits))
+        done()
+        self._check(found)
+        return found
+
+    @property
+    def surveys(self) -> Surveys:
+        """The surveys of all splits."""
+        return self._surveyed
+
+    @property
+    def places(self) -> list[LocatedSplit]:
+        """All splits."""
+        return self._surveyed.places
+
+    @cached_property
+    def file_infos(self) -> list[FileInfo]:
+        """The files, in order."""
+        return self._surveyed.files(self.checkpoint.packets if self.checkpoint is not None else 0)
+
+    @property
+    def resolved(self) -> ReadOptions:
+        """The options with absolute times: relative ones count from the first packet of all captures."""
+        if self.options.selection.is_resolved:
+            return self.options
+        first = self._surveyed.first
+        if self.checkpoint is not None and self.checkpoint.sums.first is not None:
+            first = self.checkpoint.sums.first
+        return replace(self.options, selection=self.options.selection.at(first or 0))
+
+    def _prove(
+        self,
+        decode: Callable[[Plan, set[int]], Mapping[int, Result]],
+        outcome_of: Callable[[Result], Outcome],
+    ) -> tuple[Plan, dict[int, Result], int]:
+        """Decode until all claims of the plan hold. Splits that no correction touches are decoded once.
+
+        Return the plan, the result of each split, and how often splits were decoded.
+        """
+        surveys, rounds = self._surveyed, 0
+
+        def counted(plan: Plan, splits: set[int]) -> Mapping[int, Result]:
+            nonlocal rounds
+            rounds += 1
+            return decode(plan, splits)
+
+        def plan(corrections: Corrections) -> Plan:
+            return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
+
+        sizes = [place.length for place, s in zip(self.places, surveys.surveys, strict=True) if s.packets]
+        finished = self.begin("decode", [*sizes, 0] if self.checkpoint is not None else sizes)
+        made, results = prove(plan, counted, outcome_of)
+        finished()
+        return made, results, rounds
+
+
+def context_of(outcomes: Sequence[Outcome], files: Sequence[FileInfo]) -> Context:
+    """Files, ledger and the sums over splits: what reports need beside names, connections and counts."""
+    ledger = sum_ledgers(outcome.ledger for outcome in outcomes)
+    payload = ledger.get("payload bytes", {})
+    total = payload.get("total", 0)
+    return Context(
+        files=files,
+        ledger=ledger,
+        first=min((o.first for o in outcomes if o.first is not None), default=None),
+        last=max((o.last for o in outcomes if o.last is not None), default=None),
+        packets=ledger.get("packets", {}).get("total", 0),
+        encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
+        not_captured=sum(outcome.not_captured for outcome in outcomes),
+    )
