@@ -210,7 +210,7 @@ def release_blocks(ring, size, state):  # type: ignore[no-untyped-def]
 
 @kernel(np.uint8, int, int, RING_STATE, LANE, PacketTables, int)
 def assemble_blocks(ring, size, link_type, state, lanes, t, most):  # type: ignore[no-untyped-def]
-    """Turn the packets of our blocks into chunks, until `most` blocks are held. Return ASSEMBLED, or which table is full.
+    """Turn the packets of our blocks into chunks, until `most` blocks are held. Return ASSEMBLED or the full table.
 
     `state` then has what waited before.
     """

@@ -243,12 +243,12 @@ class Assembler:
     @property
     def begun(self) -> int:
         """How many connections began so far."""
-        return self._numbers.item(_NEXT_SERIAL)
+        return int(self._numbers.item(_NEXT_SERIAL))
 
     @property
     def begun_and_closed(self) -> int:
         """How many connections began so far, plus how many were closed: grows with what there is to end."""
-        return self._numbers.item(_NEXT_SERIAL) + self._numbers.item(_CLOSED)
+        return int(self._numbers.item(_NEXT_SERIAL) + self._numbers.item(_CLOSED))
 
     @property
     def packet_counts(self) -> dict[str, int]:

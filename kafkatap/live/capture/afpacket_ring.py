@@ -38,7 +38,9 @@ RETIRE_MS = 60
 BLOCKS_AT_ONCE, PACKETS_AT_ONCE = 4, 32_768
 
 #: Places of fields among the int64s of RING_STATE.
-_WAITING_BYTES, _WAITING_PACKETS = map(afpacket.RING_STATE.names.index, ("waiting_bytes", "waiting_packets"))
+_WAITING_BYTES, _WAITING_PACKETS = map(
+    list(afpacket.RING_STATE.fields or ()).index, ("waiting_bytes", "waiting_packets")
+)
 
 # <linux/if_packet.h>, <asm-generic/socket.h>: constants that the module socket lacks.
 _SOL_PACKET = 263
@@ -112,7 +114,7 @@ class Ring:
     def backlog(self) -> float:
         """The part of the ring's bytes that wait, 0 to 1. (More blocks may be ours, with few bytes in them.)"""
         self._waiting()
-        return self._numbers.item(_WAITING_BYTES) / self.buffer.size
+        return float(self._numbers.item(_WAITING_BYTES) / self.buffer.size)
 
     def _waiting(self) -> int:
         """Count the blocks that are ours and were not read to their end."""
@@ -155,7 +157,7 @@ class Ring:
     def unread(self) -> int:
         """Packets that are there and were not read. The number is final RETIRE_MS after `stop`."""
         self._waiting()
-        return self._numbers.item(_WAITING_PACKETS)
+        return int(self._numbers.item(_WAITING_PACKETS))
 
     def error(self) -> str | None:
         """The error of the socket, if any: the interface went down, for example."""
