@@ -58,8 +58,8 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
     run: Run | JobsRun
     with interrupts() as stop, progress(options) as show:
         run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
-        writer = _table_writer(options.parquet, run, files) if options.parquet else None
         try:
+            writer = _table_writer(options.parquet, run, files) if options.parquet else None
             several = run_with_jobs(options, jobs, selection, definitions, run.watch) if jobs > 1 else None
             if several is not None:
                 run, counts = several, several.counts

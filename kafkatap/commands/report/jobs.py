@@ -31,8 +31,10 @@ def choose_jobs(options: argparse.Namespace) -> int:
     if options.jobs == 1:
         return 1
     total = sum(0 if is_pipe(path) or is_uri(path) else os.stat(path).st_size for path in options.captures)
+    if options.jobs is None and total <= LARGE:
+        return 1
     jobs: int = options.jobs or usable_cores()
-    if options.jobs is None and (total <= LARGE or jobs <= FEW_CORES):
+    if options.jobs is None and jobs <= FEW_CORES:
         return 1
     why = _only_one(options)
     if why is None:
