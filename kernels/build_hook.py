@@ -12,6 +12,7 @@ package does where it is installed.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -42,7 +43,7 @@ sys.exit(made or make_library.main())
 
 def _has_library() -> bool:
     """Whether there can be a library for this machine and this Python."""
-    machine = sys.platform == "linux" and os.uname().machine == "x86_64" and sys.maxsize > 2**32
+    machine = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 2**32
     return machine and PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]
 
 

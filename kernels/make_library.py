@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -97,7 +98,7 @@ def make_library(out: Path, modules: Sequence[str], installed: bool) -> Iterator
 
     `installed`: the sources are used where they are now. NoLibraryError if there cannot be a library here.
     """
-    machine = os.uname().machine
+    machine = platform.machine()
     if sys.platform != "linux" or machine not in MACHINES:
         raise NoLibraryError(f"they are not compiled ahead for {sys.platform} on {machine}")
     command = linker()
@@ -109,7 +110,7 @@ def make_library(out: Path, modules: Sequence[str], installed: bool) -> Iterator
         made = Path(folder)
         settings = {"NUMBA_CPU_NAME": library.PROCESSOR, "NUMBA_CPU_FEATURES": ""}
         try:
-            yield from compile_into(made, modules, objects, settings=settings)
+            yield from compile_into(made, modules, objects, settings=settings, verbose=True)
         except subprocess.CalledProcessError as error:
             if error.returncode == NO_COMPILER:
                 raise NoLibraryError("numba, which compiles them, was not installed when they were to be") from error
