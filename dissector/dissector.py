@@ -45,7 +45,6 @@ from .framing.tables import (
 from .inspection import Frames, Inspector
 from .programs.machine import JOB
 from .programs.program import Programs
-from .results import EXCHANGE_TOPIC
 from .strings import Strings, StringTable
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Finished(NamedTuple):
 
     exchanges: Array  # EXCHANGE
     results: Array  # RESULT
-    topics: Array  # EXCHANGE_TOPIC
+    topics: Array  # EXCHANGE_TOPIC; empty if not every body is decoded with its details
     marks: Array | None  # uint64, by exchange: bits that inspectors set; None without inspectors
     provisional: Array | None = None  # uint8, by exchange: 1 + the outcome of its provisional row, 0; None without any
 
@@ -229,12 +228,13 @@ class Dissector:
         count = len(self.strings)
         topic_names = np.array(list(self.topic_names.items()), np.int64).reshape(-1, 2)
         is_open = self._exchanges.taken_rows()
-        everywhere = slice(None)
+        everywhere, open_topics = slice(None), self._decoder.open_topics
         columns: list[tuple[Array, str, Any]] = [
             *((self.connections, name, everywhere) for name in NAMES),
             *((self.exchanges, name, is_open) for name in EXCHANGE_STRINGS),
             (self.links, "name", is_open),
             *((self._decoder.partitions["partitions"], name, everywhere) for name in ("topic", "topic_id")),
+            *((open_topics["topics"], name, open_topics.taken_rows()) for name in ("topic", "topic_id")),
         ]
         needed = np.zeros(count + 1, bool)  # the last stands for -1
         needed[kept] = True
@@ -356,7 +356,7 @@ class Dissector:
             rows[name] = ends[:, column]
         self._has_provisional = self._has_provisional or len(chosen) > 0
         return Finished(
-            rows, np.zeros(0, RESULT), np.zeros(0, EXCHANGE_TOPIC),
+            rows, np.zeros(0, RESULT), self._decoder.topics_of(rows["exchange"], self.links["topics"][chosen]),
             self._exchanges["marks"][chosen] if self.inspectors else None,
         )  # fmt: skip
 

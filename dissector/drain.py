@@ -19,7 +19,7 @@ from .exchanges import BODIES_STATE, TOPIC_NAME, Bodies, collect_fields
 from .framing.buffers import release_buffers
 from .framing.tables import Tables
 from .programs.machine import JOB, ROWS, run_jobs
-from .results import Results, collect_results, release_partitions
+from .results import Results, collect_results, release_partitions, write_topics
 from .times import charge_times
 
 Array = np.ndarray[Any, Any]
@@ -112,11 +112,14 @@ def _begin_details(t, d):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _has_room(t, d, block, held):  # type: ignore[no-untyped-def]
-    """Whether there is room for all that the rows on the tape can name."""
+def _has_room(t, d, jobs, count, most_text):  # type: ignore[no-untyped-def]
+    """Whether there is room for all that the rows on the tape can name. `most_text`: the bytes of all buffers."""
     rows = np.int64(t.scratch[ROWS])
     strings = t.strings.state[0]
-    most_text = block.shape[0] + held.shape[0] + np.int64(t.state[0].pool_top)
+    if strings.text_used + most_text >= t.strings.text.shape[0]:  # as for a block of a large ring
+        most_text = np.int64(0)
+        for i in range(count):
+            most_text += jobs[i].end - jobs[i].at
     return (
         rows <= d.topic_names.shape[0]
         and rows + 2 <= d.results.contexts.shape[0]
@@ -138,12 +141,19 @@ def _set_ends(x, ends, connection, client):  # type: ignore[no-untyped-def]
 
 @helper
 def _finish_exchanges(t, d, rows, marks, provisional):  # type: ignore[no-untyped-def]
-    """Set the times of the finished exchanges and copy them to `rows`, but for bare tokens; then free their slots."""
+    """Set the times of the finished exchanges and copy them to `rows`, but for bare tokens; then free their slots.
+
+    Return whether all are finished: if not, there is no room for their topics.
+    """
     state = t.state[0]
-    made = np.int64(0)
-    for i in range(state.finished):
+    made = d.state[0].made
+    for i in range(d.state[0].done, state.finished):
         slot = np.int64(t.finished[i])
         link = t.links[slot]
+        if link.topics >= 0 and not write_topics(d.results, link, t.exchanges[slot].exchange, d.state[0].all_results):
+            d.state[0].done = i
+            d.state[0].made = made
+            return False
         connection = t.connections[link.connection]
         release_partitions(d.results, link)
         if link.answers_at_once >= 0:
@@ -162,7 +172,8 @@ def _finish_exchanges(t, d, rows, marks, provisional):  # type: ignore[no-untype
             d.marks[slot] = 0
         release_row(t.free_exchanges, slot)
     state.finished = 0
-    return made
+    d.state[0].made = made
+    return True
 
 
 @kernel(Tables, DrainTables, np.uint8, np.uint8, EXCHANGE, np.uint64, np.uint8)
@@ -190,7 +201,8 @@ def drain_frames(t, d, block, held, rows, marks, provisional):  # type: ignore[n
                 return NEEDS_TAPE
             state.step = STEP_COLLECT
         if state.step == STEP_COLLECT:
-            if state.has_room == 0 and not _has_room(t, d, block, held):
+            most_text = block.shape[0] + held.shape[0] + np.int64(t.state[0].pool_top)
+            if state.has_room == 0 and not _has_room(t, d, jobs, count, most_text):
                 return NEEDS_ROOM
             state.done = 0
             state.step = STEP_RESULTS
@@ -207,10 +219,12 @@ def drain_frames(t, d, block, held, rows, marks, provisional):  # type: ignore[n
             if not with_details and d.bodies_state[0].failed > 0:
                 _begin_details(t, d)
     if state.step == STEP_INSPECT:
+        state.done = 0
         state.step = STEP_FINISH
         if state.is_inspected:
             return NEEDS_INSPECTION
-    state.made = _finish_exchanges(t, d, rows, marks, provisional)
+    if not _finish_exchanges(t, d, rows, marks, provisional):
+        return NEEDS_RESULTS
     t.state[0].jobs = 0
     release_buffers(t.pool, t.free_buffers, t.deferred, t.state)
     state.step = STEP_BEGIN

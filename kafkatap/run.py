@@ -93,13 +93,16 @@ class Run:
         report = reader.report
         self.files.append(report)
         try:
-            while reader.next_block() and not self.interrupted:
+            while not self.interrupted and reader.next_block():
                 self._done = reader.progress
+                made = False
                 for part in assembly.read(reader.buffer, reader.assemble):
                     if part.first is not None and part.last is not None:
                         report.add_packets(part.packets, part.first, part.last)
+                    made = True
                     yield self._done, part
-                yield self._done, None
+                if not made:
+                    yield self._done, None
             yield self._done, None  # `watch` is asked once more: was the end of a pipe an interruption?
         finally:
             reader.close()

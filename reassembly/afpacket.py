@@ -42,7 +42,7 @@ NOT_IP_LINK = -1
 #: Bytes of a cache line, and how many lines hold a packet's headers, Kafka's included.
 LINE, HEADER_LINES = 64, 4
 #: Blocks ahead of the one that is read whose headers are prefetched.
-LANES = 4
+LANES = 8
 #: One row: how far a ring was read.
 RING_STATE = record_dtype(
     ("read", "i8"),  # blocks that were read so far; modulo the number of blocks, the one that is read next
@@ -56,7 +56,7 @@ RING_STATE = record_dtype(
 #: The next headers to prefetch, one row for each block ahead (by its number modulo LANES).
 LANE = record_dtype(("block", "i8"), ("position", "i8"))
 
-#: A packet of a ring, as scalars (int64): whether it is a copy that is skipped, and where the next one begins (0: none).
+#: A packet of a ring, as scalars (int64): whether it is a skipped copy, and where the next one begins (0: none).
 RingPacket = namedtuple("RingPacket", "is_copy following packet")
 
 
@@ -136,6 +136,7 @@ def _fetch_header(ring, lane):  # type: ignore[no-untyped-def]
     step = le32(ring, at)
     lane.position = at + step if step > 0 else np.int64(0)
     prefetch(ring, at + step)
+    prefetch(ring, at + step + LINE)
 
 
 @helper
@@ -172,10 +173,9 @@ def _is_inside(at, start, end):  # type: ignore[no-untyped-def]
     return at >= start and at + HEADER + ADDRESS <= end
 
 
-@kernel(np.uint8, int, RING_STATE)
-def count_waiting(ring, size, state):  # type: ignore[no-untyped-def]
-    """Count what is ours and was not read: bytes and packets in `state`; return the number of blocks."""
-    s = state[0]
+@helper
+def _count_waiting(ring, size, s):  # type: ignore[no-untyped-def]
+    """Count what is ours and was not read: bytes and packets in `s`; return the number of blocks."""
     blocks = ring.shape[0] // size
     s.waiting_bytes = 0
     s.waiting_packets = 0
@@ -191,6 +191,12 @@ def count_waiting(ring, size, state):  # type: ignore[no-untyped-def]
 
 
 @kernel(np.uint8, int, RING_STATE)
+def count_waiting(ring, size, state):  # type: ignore[no-untyped-def]
+    """Count what is ours and was not read: bytes and packets in `state`; return the number of blocks."""
+    return _count_waiting(ring, size, state[0])
+
+
+@kernel(np.uint8, int, RING_STATE)
 def release_blocks(ring, size, state):  # type: ignore[no-untyped-def]
     """Pass the blocks that were read back to Linux; return their number."""
     s = state[0]
@@ -202,16 +208,17 @@ def release_blocks(ring, size, state):  # type: ignore[no-untyped-def]
     return released
 
 
-@kernel(np.uint8, int, int, int, int, RING_STATE, LANE, PacketTables)
-def assemble_blocks(ring, size, link_type, most, ready, state, lanes, t):  # type: ignore[no-untyped-def]
-    """Turn packets into chunks, until `most` blocks are held; return ASSEMBLED, or which table is full.
+@kernel(np.uint8, int, int, RING_STATE, LANE, PacketTables, int)
+def assemble_blocks(ring, size, link_type, state, lanes, t, most):  # type: ignore[no-untyped-def]
+    """Turn the packets of our blocks into chunks, until `most` blocks are held. Return ASSEMBLED or the full table.
 
-    `ready`: how many blocks are ours, with those that are held; at least `most`.
+    `state` then has what waited before.
     """
     s = state[0]
+    ready = s.held + _count_waiting(ring, size, s)
     stopped = ASSEMBLED
     turn = np.int64(0)
-    while s.held < most and stopped == ASSEMBLED:
+    while s.held < min(most, ready) and stopped == ASSEMBLED:
         start = _begin_block(ring, size, s, ready, lanes)
         end = start + size
         while s.left > 0 and _is_inside(s.position, start, end):
@@ -232,14 +239,14 @@ def assemble_blocks(ring, size, link_type, most, ready, state, lanes, t):  # typ
     return stopped
 
 
-@kernel(np.uint8, int, int, int, int, RING_STATE, LANE, PACKET)
-def scan_blocks(ring, size, link_type, most, ready, state, lanes, packets):  # type: ignore[no-untyped-def]
-    """Write packets to `packets`, until it is full or `most` blocks are held; return how many. Else as
-    `assemble_blocks`."""
+@kernel(np.uint8, int, int, RING_STATE, LANE, PACKET, int)
+def scan_blocks(ring, size, link_type, state, lanes, packets, most):  # type: ignore[no-untyped-def]
+    """Write the packets of our blocks to `packets`, until it is full or `most` blocks are held. Return how many."""
     s = state[0]
+    ready = s.held + _count_waiting(ring, size, s)
     made = 0
     turn = np.int64(0)
-    while s.held < most:
+    while s.held < min(most, ready):
         start = _begin_block(ring, size, s, ready, lanes)
         end = start + size
         while s.left > 0 and _is_inside(s.position, start, end):

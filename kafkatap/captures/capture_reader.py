@@ -177,15 +177,36 @@ class CaptureReader:
 
         `next_block` and `assemble` are the usual way to read one capture. `fill` gives the packets themselves.
         """
-        start = self._at
+        start, stop = self._at, self._stop - self._base
         try:
-            yield from self._scanner.assemble(self.buffer, start, self._end, assembler)
+            yield from self._scanner.assemble(self.buffer, start, self._end, assembler, stop)
         except DamagedCapture as error:
             self._fail_while_reading(DamagedCapture(error.message, self._base + error.offset))
         finally:
             self._at = self._scanner.position
+            self._over |= self._at >= stop
             self._is_used = self._at > start
             self._update_report()
+
+    def scan_block(self) -> None:
+        """Find the packets in `buffer` after `next_block`; `fill` goes on from there."""
+        self.position = self.count = 0
+        try:
+            self._scan()
+        except DamagedCapture as error:
+            self._fail(error)
+        finally:
+            self._update_report()
+
+    @property
+    def is_between_blocks(self) -> bool:
+        """Whether all packets in `buffer` were read, so that `next_block` may follow."""
+        return self.position == self.count and not (self._end > self._at and self._scanner.more and not self._over)
+
+    @property
+    def block_end(self) -> int:
+        """The byte of the (decompressed) capture at which the bytes in `buffer` end."""
+        return self._base + self._end
 
     def _read_more(self) -> bool:
         """Read the next bytes of the capture into the next buffer, behind those that are not scanned yet.

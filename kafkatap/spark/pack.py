@@ -51,22 +51,19 @@ echo "kafkatap: this archive is for Python {version}, and $(uname -n) has none; 
 exit 127
 """
 
-#: Run where kernels have changed since they were compiled with the package: compile them for the archive.
+#: Run where kernels have changed since they were compiled with the package: make for the archive what comes with it.
 _COMPILE = """\
 import pathlib, sys
+from kafkatap.dissector.programs.make_programs import make_programs
 from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels.make_library import NoLibraryError, make_library
+folder = pathlib.Path(sys.argv[1], "kernels", "compiled")
+make_programs(folder, installed=False)
 try:
-    for line in make_library(pathlib.Path(sys.argv[1], "kernels", "compiled"), KERNEL_MODULES, installed=False):
+    for line in make_library(folder, KERNEL_MODULES, installed=False):
         pass
 except NoLibraryError as error:
     sys.exit(f"kafkatap: the kernels cannot be compiled for the archive: {error}")
-"""
-#: Message layouts are compiled, too.
-_MAKE_PROGRAMS = """\
-import pathlib, sys
-from kafkatap.dissector.programs.make_programs import make_programs
-make_programs(pathlib.Path(sys.argv[1], "kernels", "compiled"), installed=False)
 """
 
 
@@ -102,7 +99,6 @@ def pack(
         else:
             watch("compiling kernels for any machine of this type (about 20 s)")
             _run_in(site, _COMPILE)
-        _run_in(site, _MAKE_PROGRAMS)
         _set_times(site)
         python = folder / "bin" / "python"
         python.parent.mkdir()

@@ -15,6 +15,7 @@ from kafkatap.reassembly import afpacket as ring
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.reassembly.headers import ETHERNET
+from kafkatap.reassembly.one_pass import PacketTables
 from tests.support.tcp import ACK, START_NS, Segment, on_link, tcp_packet
 
 BLOCK = 4_096
@@ -43,9 +44,9 @@ def scanned(memory: np.ndarray[Any, Any], most: int, room: int) -> list[bytes]:
     rows, state = np.zeros(room, PACKET), np.zeros(1, ring.RING_STATE)
     lanes = np.zeros(ring.LANES, ring.LANE)
     found: list[bytes] = []
-    while ready := ring.count_waiting(memory, BLOCK, state):
+    while ring.count_waiting(memory, BLOCK, state):
         waiting = int(state["waiting_packets"][0])
-        made = ring.scan_blocks(memory, BLOCK, ETHERNET, min(most, ready), ready, state, lanes, rows)
+        made = ring.scan_blocks(memory, BLOCK, ETHERNET, state, lanes, rows, most)
         found += [bytes(memory[row["at"] : row["at"] + row["captured"]]) for row in rows[:made]]
         ring.release_blocks(memory, BLOCK, state)
         ring.count_waiting(memory, BLOCK, state)
@@ -69,7 +70,7 @@ def test_reading_ends_whatever_stands_there(pattern: bytes, most: int) -> None:
     state, lanes = np.zeros(1, ring.RING_STATE), np.zeros(ring.LANES, ring.LANE)
     rows = np.zeros(1_000, PACKET)
     assert ring.count_waiting(array, BLOCK, state) == 2
-    made = ring.scan_blocks(array, BLOCK, ETHERNET, most, 2, state, lanes, rows)
+    made = ring.scan_blocks(array, BLOCK, ETHERNET, state, lanes, rows, most)
     assert 0 <= made <= len(rows)
     assert (rows["at"][:made] >= 0).all()
 
@@ -88,10 +89,14 @@ def test_a_packet_whose_table_was_full_is_read_again_with_its_tag() -> None:
     rows = np.zeros(1, PACKET)
     for _ in range(2):
         state, lanes = np.zeros(1, ring.RING_STATE), np.zeros(ring.LANES, ring.LANE)
-        assert ring.scan_blocks(memory, BLOCK, ETHERNET, 1, 1, state, lanes, rows) == 1
+        assert ring.scan_blocks(memory, BLOCK, ETHERNET, state, lanes, rows, 1) == 1
         at = int(rows[0]["at"])
         assert bytes(memory[at : at + int(rows[0]["captured"])]) == packet[:12] + b"\x81\0\0\5" + packet[12:]
         assert rows[0]["original"] == len(packet) + 1 + ring.TAG  # block_of adds one
+
+
+def _assemble(memory: Any, state: Any, lanes: Any, most: int, tables: PacketTables) -> int:
+    return ring.assemble_blocks(memory, BLOCK, ETHERNET, state, lanes, tables, most)
 
 
 def test_one_pass_makes_the_same_chunks_as_rows() -> None:
@@ -103,7 +108,7 @@ def test_one_pass_makes_the_same_chunks_as_rows() -> None:
     blocks = [packets[n : n + 20] for n in range(0, 100, 20)]
     rows, state, lanes = np.zeros(200, PACKET), np.zeros(1, ring.RING_STATE), np.zeros(ring.LANES, ring.LANE)
     memory = ring_of(blocks)
-    made = ring.scan_blocks(memory, BLOCK, ETHERNET, 5, 5, state, lanes, rows)
+    made = ring.scan_blocks(memory, BLOCK, ETHERNET, state, lanes, rows, 5)
     by_rows = Assembler(connections=2, chunks=8)
     wanted = [by_rows.chunks[:count].copy() for count in by_rows.feed(memory, rows, 0, made)]
     rows["number"] = 0
@@ -113,13 +118,8 @@ def test_one_pass_makes_the_same_chunks_as_rows() -> None:
         one_pass = Assembler(connections=2, chunks=8)
         got = []
         while ready := ring.count_waiting(memory, BLOCK, state):
-            limit = min(most, ready)
-            got += [
-                one_pass.chunks[:count].copy()
-                for count in one_pass.read(
-                    partial(ring.assemble_blocks, memory, BLOCK, ETHERNET, limit, ready, state, lanes)
-                )
-            ]
-            assert ring.release_blocks(memory, BLOCK, state) == limit
+            read = partial(_assemble, memory, state, lanes, most)
+            got += [one_pass.chunks[:count].copy() for count in one_pass.read(read)]
+            assert ring.release_blocks(memory, BLOCK, state) == min(most, ready)
         assert np.array_equal(np.concatenate(got), np.concatenate(wanted))
         assert one_pass.packet_counts == by_rows.packet_counts

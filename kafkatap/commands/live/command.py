@@ -17,6 +17,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.kernels import store
+from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
 
@@ -179,7 +180,11 @@ def _engine(options: argparse.Namespace, selections: list[Selection], definition
     needed = [selection.engine_options for selection in selections]
     options.topics |= any(each.all_results for each in needed)
     probes = [inspector for each in needed for inspector in each.inspectors]
-    return Engine(options.topics, options.port or (), probes, definitions, max_frame=options.max_frame)
+    problems = bool(options.write_parquet) or any(each.problems for each in needed)
+    return Engine(
+        options.topics, options.port or (), probes, definitions, assembler=Assembler(), max_frame=options.max_frame,
+        problems=problems,
+    )  # fmt: skip
 
 
 def _outputs(

@@ -47,16 +47,16 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
     run: Run | JobsRun
     with interrupts() as stop, progress(options) as show:
         run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
-        writer = _table_writer(options.parquet, run, files) if options.parquet else None
-        if jobs == 1:
-            run.start()  # it reads the first block while the rest is imported
-        from .reporting import ReportCounts, build_report, has_requests, print_report
-
-        if not gc.isenabled():  # `kafkatap.__main__` turned it off while modules were imported
-            gc.freeze()
-            gc.enable()
-        counts = ReportCounts(by_topic=by_topic, interval=options.interval)
         try:
+            writer = _table_writer(options.parquet, run, files) if options.parquet else None
+            if jobs == 1:
+                run.start()  # it reads the first block while the rest is imported
+            from .reporting import ReportCounts, build_report, has_requests, print_report
+
+            if not gc.isenabled():  # `kafkatap.__main__` turned it off while modules were imported
+                gc.freeze()
+                gc.enable()
+            counts = ReportCounts(by_topic=by_topic, interval=options.interval)
             several = run_with_jobs(options, jobs, selection, definitions, run.watch) if jobs > 1 else None
             if several is not None:
                 run, counts = several, several.counts or counts

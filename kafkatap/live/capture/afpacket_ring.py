@@ -12,7 +12,7 @@ import mmap
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -24,6 +24,7 @@ from kafkatap.reassembly import afpacket
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.reassembly.headers import ETHERNET
+from kafkatap.reassembly.one_pass import PacketTables
 
 from . import capture_filter
 from .interfaces import Interface, revived
@@ -35,6 +36,11 @@ BLOCK = 1 << 20
 RETIRE_MS = 60
 #: Blocks per `assemble` or `scan`, and packets per `scan`: so many stay in the processor's caches.
 BLOCKS_AT_ONCE, PACKETS_AT_ONCE = 4, 32_768
+
+#: Places of fields among the int64s of RING_STATE.
+_WAITING_BYTES, _WAITING_PACKETS = map(
+    list(afpacket.RING_STATE.fields or ()).index, ("waiting_bytes", "waiting_packets")
+)
 
 # <linux/if_packet.h>, <asm-generic/socket.h>: constants that the module socket lacks.
 _SOL_PACKET = 263
@@ -63,7 +69,12 @@ class Ring:
         self.packets: Array = untouched(PACKETS_AT_ONCE, PACKET)
         self._state = np.zeros(1, afpacket.RING_STATE)
         self._state["next_number"] = 1
+        self._numbers: Array = self._state.view(np.int64)
         self._lanes = np.zeros(afpacket.LANES, afpacket.LANE)
+        self._tables: PacketTables | None = None  # those of `_assemble_blocks`
+        self._assemble_blocks: Callable[..., int]
+        self._count_waiting = afpacket.count_waiting.bound(self.buffer, BLOCK, self._state)
+        self._release_blocks = afpacket.release_blocks.bound(self.buffer, BLOCK, self._state)
         self._seen = self._dropped = 0
 
     def _set_up(self, program: bytes, promiscuous: bool) -> None:
@@ -103,36 +114,34 @@ class Ring:
     def backlog(self) -> float:
         """The part of the ring's bytes that wait, 0 to 1. (More blocks may be ours, with few bytes in them.)"""
         self._waiting()
-        return int(self._state["waiting_bytes"][0]) / self.buffer.size
+        return float(self._numbers.item(_WAITING_BYTES) / self.buffer.size)
 
     def _waiting(self) -> int:
         """Count the blocks that are ours and were not read to their end."""
-        return afpacket.count_waiting(self.buffer, BLOCK, self._state)
+        return self._count_waiting()
 
     def assemble(self, assembler: Assembler) -> Iterator[int]:
         """Turn packets that wait into chunks, as `Assembler.read`. Their bytes are valid until `release`."""
-        state, lanes = self._state, self._lanes
-        ready = self._waiting() + int(state["held"][0])
-        most = min(ready, BLOCKS_AT_ONCE)
-        return assembler.read(
-            lambda tables: afpacket.assemble_blocks(
-                self.buffer, BLOCK, self.interface.link_type, most, ready, state, lanes, tables
+        return assembler.read(self._assemble)
+
+    def _assemble(self, tables: PacketTables) -> int:
+        if tables is not self._tables:  # few tables grow after the first seconds
+            self._tables = tables
+            self._assemble_blocks = afpacket.assemble_blocks.bound(
+                self.buffer, BLOCK, self.interface.link_type, self._state, self._lanes, tables
             )
-        )
+        return self._assemble_blocks(BLOCKS_AT_ONCE)
 
     def scan(self, number: int) -> int:
         """Fill `packets`, numbered from `number` on. Return the count. Their bytes are valid until `release`."""
-        state = self._state
-        state["next_number"] = number
-        ready = self._waiting() + int(state["held"][0])
-        most = min(ready, BLOCKS_AT_ONCE)
+        self._state["next_number"] = number
         return afpacket.scan_blocks(
-            self.buffer, BLOCK, self.interface.link_type, most, ready, state, self._lanes, self.packets
+            self.buffer, BLOCK, self.interface.link_type, self._state, self._lanes, self.packets, BLOCKS_AT_ONCE
         )
 
     def release(self) -> None:
         """Pass the blocks that were read back to the kernel."""
-        afpacket.release_blocks(self.buffer, BLOCK, self._state)
+        self._release_blocks()
 
     def counters(self) -> tuple[int, int]:
         """Packets that passed the filter (including dropped ones), and dropped packets, since the start."""
@@ -148,7 +157,7 @@ class Ring:
     def unread(self) -> int:
         """Packets that are there and were not read. The number is final RETIRE_MS after `stop`."""
         self._waiting()
-        return int(self._state["waiting_packets"][0])
+        return int(self._numbers.item(_WAITING_PACKETS))
 
     def error(self) -> str | None:
         """The error of the socket, if any: the interface went down, for example."""
