@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.assembly import Assembled, Assembly
 from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.engine import Engine
 from kafkatap.live.governor import Governor
@@ -66,6 +67,10 @@ class Again:
     backlog = 0.0
 
     def wait(self, seconds: float) -> None: ...
+
+    def parts(self, assembly: Assembly) -> Iterator[Assembled]:
+        for buffer, packets, count in self.blocks():
+            yield from assembly.feed(buffer, packets, 0, count)
 
     def blocks(self) -> Iterator[tuple[Array, Array, int]]:
         buffer, rows = self._blocks[self._place]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,16 +32,15 @@ _RESULTS, _TOPICS = range(2)
 _NO_RESULTS, _NO_TOPICS, _NO_PROGRAMS = np.zeros(0, RESULT), np.zeros(0, EXCHANGE_TOPIC), np.zeros(0, np.int32)
 
 
-@dataclass(frozen=True)
-class ChosenPrograms:
+class ChosenPrograms(NamedTuple):
     """The programs of a dissector: `framed` for framing, `bodies` for all bodies, `details` for responses with error
-    codes or for all bodies. `index`: that of `framed`, with HEAD_ONLY. `as_bodies`, `as_details`: the programs by those
-    of `framed` (None: they are the same)."""
+    codes or for all bodies. `framed_index`: that of `framed`, with HEAD_ONLY. `as_bodies`, `as_details`: the programs
+    by those of `framed` (None: they are the same)."""
 
     framed: Programs
     bodies: Programs
     details: Programs
-    index: Array
+    framed_index: Array
     as_bodies: Array | None
     as_details: Array
 

@@ -11,7 +11,6 @@ runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -66,8 +65,7 @@ _CONNECTIONS = 256
 _NO_BYTES, _NO_MARKS = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """The result of one drain. The arrays are the receiver's own."""
 
     exchanges: Array  # EXCHANGE
@@ -106,7 +104,7 @@ class Dissector:
         self.programs = programs
         self.strings = StringTable()
         chosen = choose_programs(programs, details, None if apis is None else head, apis or frozenset())
-        self._index = chosen.index
+        self._index = chosen.framed_index
         self._decoder = BodyDecoder(chosen, load_whole, self.strings)
         self._connections = Table(
             _CONNECTIONS, connections=CONNECTION, streams=Column(STREAM, 2), ends=Column(np.int32, 8)

@@ -112,11 +112,14 @@ def _begin_details(t, d):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _has_room(t, d, block, held):  # type: ignore[no-untyped-def]
-    """Whether there is room for all that the rows on the tape can name."""
+def _has_room(t, d, jobs, count, most_text):  # type: ignore[no-untyped-def]
+    """Whether there is room for all that the rows on the tape can name. `most_text`: the bytes of all buffers."""
     rows = np.int64(t.scratch[ROWS])
     strings = t.strings.state[0]
-    most_text = block.shape[0] + held.shape[0] + np.int64(t.state[0].pool_top)
+    if strings.text_used + most_text >= t.strings.text.shape[0]:  # as for a block of a large ring
+        most_text = np.int64(0)
+        for i in range(count):
+            most_text += jobs[i].end - jobs[i].at
     return (
         rows <= d.topic_names.shape[0]
         and rows + 2 <= d.results.contexts.shape[0]
@@ -198,7 +201,8 @@ def drain_frames(t, d, block, held, rows, marks, provisional):  # type: ignore[n
                 return NEEDS_TAPE
             state.step = STEP_COLLECT
         if state.step == STEP_COLLECT:
-            if state.has_room == 0 and not _has_room(t, d, block, held):
+            most_text = block.shape[0] + held.shape[0] + np.int64(t.state[0].pool_top)
+            if state.has_room == 0 and not _has_room(t, d, jobs, count, most_text):
                 return NEEDS_ROOM
             state.done = 0
             state.step = STEP_RESULTS

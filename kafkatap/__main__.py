@@ -34,14 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code (see `kafkatap --help`)."""
     # numpy's linear algebra, which nothing here uses, would start its threads at import: 50 ms.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from .commands.command_parser import COMMANDS, build_parser
+    from .commands.command_parser import build_parser, parse
     from .commands.exit_codes import DONE, INTERRUPTED, WRONG
 
-    words = sys.argv[1:] if arguments is None else arguments
-    parser = build_parser(words[0] if words and words[0] in COMMANDS else None)
-    options = parser.parse_args(words)
+    options = parse(sys.argv[1:] if arguments is None else arguments)
     if options.command is None:
-        parser.print_help()
+        build_parser().print_help()
         sys.stdout.flush()
         return WRONG
     try:

@@ -74,9 +74,15 @@ class Endpoints:
     def _number(self, high: int, low: int) -> int:
         number = self._numbers.get((high, low))
         if number is None:
-            import ipaddress
-
-            address = ipaddress.IPv6Address((high & (1 << 64) - 1) << 64 | (low & (1 << 64) - 1))
             number = self._numbers[high, low] = len(self.addresses)
-            self.addresses.append(str(address.ipv4_mapped or address))
+            self.addresses.append(_text(high & (1 << 64) - 1, low & (1 << 64) - 1))
         return number
+
+
+def _text(high: int, low: int) -> str:
+    """The text of an address by its upper and lower 64 bits."""
+    if not high and low >> 32 == 0xFFFF:  # IPv4
+        return ".".join(map(str, (low & 0xFFFFFFFF).to_bytes(4, "big")))
+    from ipaddress import IPv6Address  # takes 1 ms to import
+
+    return str(IPv6Address(high << 64 | low))

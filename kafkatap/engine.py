@@ -184,8 +184,8 @@ class Engine:
         if len(part.started):
             self._begin(part)
         dissector = self.dissector
-        if part.count:
-            for finished in dissector.feed(part.block, part.held, part.table, part.count, part.connections):
+        if part.chunk_count:
+            for finished in dissector.feed(part.block, part.held, part.table, part.chunk_count, part.connections):
                 yield from self._batches(finished)
         yield from self._batches(dissector.drain(part.block, part.held))
         if len(part.ended):

@@ -29,4 +29,5 @@ KERNEL_MODULES = (
     "kafkatap.reports.counting.histogram",
     "kafkatap.reports.counting.tally",
     "kafkatap.splits.chains",
+    "kafkatap.splits.settled_flows",
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
@@ -25,7 +24,6 @@ def never(_: int) -> bool:
     return False
 
 
-@dataclass
 class Run:
     """One pass over captures: `batches()` yields the rows, and `context()` then says what their numbers mean.
 
@@ -33,19 +31,23 @@ class Run:
     ahead of dissection. `interrupted`: `watch` ended the run.
     """
 
-    paths: Sequence[str]
-    engine: Engine
-    watch: Watch = never
-    block_size: int = BLOCK_SIZE
-    threaded: bool = True
-    interrupted: bool = False
-    files: list[FileReport] = field(default_factory=list)
-    _duplicates: DuplicateCounter | None = field(init=False, default=None)
-    _done: int = field(init=False, default=0)  # bytes of files read so far
-
-    def __post_init__(self) -> None:
-        if len(self.paths) > 1:
-            self._duplicates = DuplicateCounter(len(self.paths))
+    def __init__(
+        self,
+        paths: Sequence[str],
+        engine: Engine,
+        watch: Watch = never,
+        block_size: int = BLOCK_SIZE,
+        threaded: bool = True,
+    ) -> None:
+        self.paths = paths
+        self.engine = engine
+        self.watch = watch
+        self.block_size = block_size
+        self.threaded = threaded
+        self.interrupted = False
+        self.files: list[FileReport] = []
+        self._duplicates = DuplicateCounter(len(paths)) if len(paths) > 1 else None
+        self._done = 0  # bytes of files read so far
 
     def batches(self) -> Iterator[Batch]:
         """Read all captures in time order; yield finished rows."""
@@ -81,15 +83,19 @@ class Run:
         report = reader.report
         self.files.append(report)
         try:
-            while reader.next_block() and not self.interrupted:
+            while not self.interrupted and reader.next_block():
                 self._done = reader.progress
+                made = False
                 for part in assembly.read(reader.buffer, reader.assemble):
                     if part.first is not None and part.last is not None:
                         report.add_packets(part.packets, part.first, part.last)
+                    made = True
                     yield self._done, part
-                yield self._done, None
+                if not made:
+                    yield self._done, None
         finally:
             reader.close()
+        yield self._done, None  # the caller may have been interrupted while the last bytes were awaited
 
     def _merged_captures(self) -> Iterator[tuple[int, Assembled | None]]:
         """Yield the parts of several captures, merged in time order."""
@@ -124,7 +130,7 @@ class Run:
     def context(self) -> Context:
         """Names, connections, files and the ledger: what reports and tables need beside the rows."""
         files = sorted(self.files, key=lambda f: f.first_packet)
-        return replace(self.engine.context([self._info(f) for f in files]), interrupted=self.interrupted)
+        return self.engine.context([self._info(f) for f in files])._replace(interrupted=self.interrupted)
 
     def _info(self, f: FileReport) -> FileInfo:
         duplicates = 0 if self._duplicates is None else self._duplicates.count(f)

@@ -17,8 +17,7 @@ import argparse
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -47,8 +46,7 @@ class RunNames(Names, Protocol):
     def first(self) -> int | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class TimeWindow:
+class TimeWindow(NamedTuple):
     """Exchanges that begin at `start` or later, and before `end`. None: no limit."""
 
     start: Moment | None = None
@@ -65,8 +63,7 @@ class TimeWindow:
         return start, LATEST if self.end is None else self.end.at(first)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
+class EngineOptions(NamedTuple):
     """What a selection needs of the engine; each is an argument of `Engine`."""
 
     all_results: bool
@@ -75,8 +72,7 @@ class EngineOptions:
     problems: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """Which exchanges are selected: those in the `window` for which the `expression` holds. None: any.
 
     `text`: the options as the user wrote them. `bits_before`: bits of the exchanges' marks that another selection of
@@ -144,12 +140,12 @@ class Selection:
         from kafkatap.reports.literals import Moment
 
         window = None if self.window is None else TimeWindow(*map(Moment, self.window.span(first)))
-        return replace(self, expression=expression, window=window)
+        return self._replace(expression=expression, window=window)
 
     def beside(self, other: Selection) -> Selection:
         """The same for an engine that also runs with the inspectors of `other`."""
         condition = other.condition()
-        return self if condition is None else replace(self, bits_before=condition.marks)
+        return self if condition is None else self._replace(bits_before=condition.marks)
 
     def condition(self) -> Condition | None:
         """A new `Condition` of the expression; None where there is none."""

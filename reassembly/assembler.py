@@ -52,6 +52,13 @@ _POOL_SLACK = 8 << 20
 _DISORDER_NS = 1_000_000_000
 #: Later than the time of any packet, ns.
 _LATEST = 1 << 62
+#: Places of fields among the int64s of HEADERS_STATE and of STREAMS_STATE. numpy takes a microsecond for a field of a
+#: record, and `read` comes a hundred times a second in live capture.
+_READ, _FIRST, _LAST = (headers.HEADERS_STATE.fields[name][1] // 8 for name in ("read", "first", "last"))  # type: ignore[index]
+_CHUNKS, _NEXT_SERIAL, _CLOSED, _POOL_USED, _HELD_BYTES = (
+    STREAMS_STATE.fields[name][1] // 8  # type: ignore[index]
+    for name in ("chunks", "next_serial", "closed", "pool_used", "held_bytes")
+)
 
 
 class Assembler:
@@ -73,8 +80,11 @@ class Assembler:
         segment_filter: SegmentFilter | None = None,
     ) -> None:
         self._headers = np.zeros(1, headers.HEADERS_STATE)
+        self._headers_numbers: Array = self._headers.view(np.int64)
         self.take_times()
         self._state = np.zeros(1, STREAMS_STATE)
+        self._numbers: Array = self._state.view(np.int64)
+        self._packet_tables: PacketTables | None = None  # those of the last `read`, unless they changed since
         self._state["gaps_first"] = self._state["gaps_last"] = -1
         self.bound(bounds or Bounds())
         self._flows = FlowTable(2 * connections, keep_flows)
@@ -132,18 +142,22 @@ class Assembler:
         `read` calls a kernel of `one_pass`. It returns ASSEMBLED when all is read, else which table is full.
         """
         while True:
-            stopped = read(PacketTables(self._headers, self._flows.arrays, self._tables))
-            self._make_room(stopped)
-            if stopped in (ASSEMBLED, CHUNKS_FULL) and self._state["chunks"][0]:
+            tables = self._packet_tables
+            if tables is None:
+                tables = self._packet_tables = PacketTables(self._headers, self._flows.arrays, self._tables)
+            stopped = read(tables)
+            if stopped != ASSEMBLED:
+                self._make_room(stopped)
+            if stopped in (ASSEMBLED, CHUNKS_FULL) and self._numbers.item(_CHUNKS):
                 yield self._take_chunks()
             if stopped == ASSEMBLED:
                 return
 
     def take_times(self) -> tuple[int, int, int]:
         """Return how many packets `read` has read since the last call, and their earliest and latest times (ns)."""
-        state = self._headers
-        taken = int(state["read"][0]), int(state["first"][0]), int(state["last"][0])
-        state["read"], state["first"], state["last"] = 0, _LATEST, -_LATEST
+        numbers = self._headers_numbers
+        taken = numbers.item(_READ), numbers.item(_FIRST), numbers.item(_LAST)
+        numbers[_READ], numbers[_FIRST], numbers[_LAST] = 0, _LATEST, -_LATEST
         return taken
 
     def finish(self, now: int, everything: bool, idle: int = 0) -> Iterator[tuple[int, Array]]:
@@ -164,7 +178,9 @@ class Assembler:
     def take_table(self) -> Array:
         """Return `chunks`. The next chunks are written to the table that was returned the longest time ago."""
         taken = self.chunks
-        self._tables_of_chunks = [*self._tables_of_chunks[1:], self._tables_of_chunks[0]]
+        if len(self._tables_of_chunks) > 1:
+            self._tables_of_chunks = [*self._tables_of_chunks[1:], self._tables_of_chunks[0]]
+            self._packet_tables = None
         return taken
 
     def release(self, ended: Array) -> None:
@@ -174,17 +190,19 @@ class Assembler:
 
     def end_block(self) -> None:
         """Free the pool's bytes that are not held any more. Call it when all chunks of a block were read."""
-        state = self._state[0]
+        used = self._numbers.item(_POOL_USED)
+        if used == 0:
+            return
+        held_bytes = self._numbers.item(_HELD_BYTES)
         if self._held.in_use == 0:
-            if state.pool_used:
-                self._next_pool()
-            state.pool_used = 0
-        elif state.pool_used > 2 * state.held_bytes + _POOL_SLACK:
+            self._next_pool()
+            self._numbers[_POOL_USED] = 0
+        elif used > 2 * held_bytes + _POOL_SLACK:
             tables = self._tables
             self._next_pool()
-            if len(self.pool) < state.held_bytes:
+            if len(self.pool) < held_bytes:
                 self._pools[-1] = untouched(len(tables.pool), np.uint8)
-            state.pool_used = held_segments.move_held_bytes(tables, self.pool)
+            self._numbers[_POOL_USED] = held_segments.move_held_bytes(tables, self.pool)
 
     # What is known so far.
 
@@ -225,12 +243,12 @@ class Assembler:
     @property
     def begun(self) -> int:
         """How many connections began so far."""
-        return int(self._state["next_serial"][0])
+        return int(self._numbers.item(_NEXT_SERIAL))
 
     @property
     def begun_and_closed(self) -> int:
         """How many connections began so far, plus how many were closed: grows with what there is to end."""
-        return int(self._state["next_serial"][0] + self._state["closed"][0])
+        return int(self._numbers.item(_NEXT_SERIAL) + self._numbers.item(_CLOSED))
 
     @property
     def packet_counts(self) -> dict[str, int]:
@@ -305,6 +323,7 @@ class Assembler:
 
     def learn_listeners(self, ends: Array) -> None:
         """Add ends (LISTENER rows) that answer connections."""
+        self._packet_tables = None
         self._listeners.add(ends)
 
     def learn_answers(self, segments: Array) -> None:
@@ -313,10 +332,12 @@ class Assembler:
         ends = np.zeros(len(segments), LISTENER)
         for name in ("high", "low", "port"):
             ends[name] = np.where(sent_by_b, flows[f"b_{name}"], flows[f"a_{name}"])
+        self._packet_tables = None
         self._listeners.add(ends)
 
     def forget_listeners(self) -> None:
         """Remove all listeners."""
+        self._packet_tables = None
         self._listeners.clear()
 
     # Tables.
@@ -338,6 +359,7 @@ class Assembler:
 
     def _make_room(self, stopped: int) -> None:
         """Grow the table that is full."""
+        self._packet_tables = None
         if stopped == HELD_FULL:
             self._held.grow()
         elif stopped == POOL_FULL:
@@ -353,18 +375,21 @@ class Assembler:
 
     def _grow_chunks(self) -> None:
         self._tables_of_chunks[-1] = grown(self.chunks)
+        self._packet_tables = None
 
     def _take_chunks(self) -> int:
         """Return how many chunks are ready. The next ones are written from the start of `chunks` on."""
-        made = int(self._state["chunks"][0])
-        self._state["chunks"] = 0
+        made: int = self._numbers.item(_CHUNKS)
+        self._numbers[_CHUNKS] = 0
         return made
 
     def _next_pool(self) -> None:
         self._pools = [*self._pools[1:], self._pools[0]]
+        self._packet_tables = None
         drop_pages(self.pool, _POOL_SLACK, len(self.pool))
 
     def _grow_flows(self) -> None:
+        self._packet_tables = None
         numbers = self._flows.grow()
         used = self.connections["used"] == ROW_OPEN
         self.connections["flow"][used] = numbers[self.connections["flow"][used]]

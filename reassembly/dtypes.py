@@ -8,13 +8,12 @@ the SYN (or from the first byte captured) and do not wrap.
 from __future__ import annotations
 
 from collections import namedtuple
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafkatap.kernels.decorator import record_dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """How much reassembly keeps at most.
 
     `closed`, `syns`, `idle`: how many other connections may begin (or close) after a connection was closed, after a SYN

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -61,8 +61,7 @@ CONNECTION_ROW = record_dtype(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Finished EXCHANGE and RESULT records.
 
     `results`: a result's exchange is in the same batch, and the results of an exchange are adjacent. Without topics,
@@ -132,8 +131,7 @@ class Names(Protocol):
 LIVE = "live"
 
 
-@dataclass(frozen=True, slots=True)
-class FileInfo:
+class FileInfo(NamedTuple):
     """One capture file. `first_packet` is the number of its first packet, counted over all files. `capture`: its
     `captures.identity`, 0 if nobody needs it."""
 
@@ -164,8 +162,7 @@ class ConnectionTotals(Protocol):
     def median_rtts(self, groups: Array, count: int) -> list[int | None]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """Facts about a run besides its counts: names, connections, files and the ledger.
 
     `ledger` has a section for packets, payload bytes, requests and responses. The parts of a section, without "total",
@@ -176,10 +173,10 @@ class Context:
 
     strings: Sequence[bytes | None] = ()
     addresses: Sequence[str] = ()
-    topic_names: Mapping[int, int] = field(default_factory=dict)
-    connections: Array = field(default_factory=lambda: np.zeros(0, CONNECTION_ROW))
+    topic_names: Mapping[int, int] = MappingProxyType({})
+    connections: Array = np.zeros(0, CONNECTION_ROW)
     files: Sequence[FileInfo] = ()
-    ledger: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    ledger: Mapping[str, Mapping[str, int]] = MappingProxyType({})
     first: int | None = None  # ns since the epoch
     last: int | None = None
     packets: int = 0
@@ -187,12 +184,11 @@ class Context:
     known_versions: Mapping[int, tuple[int, int]] | None = None
     not_captured: int = 0  # bytes of TCP payload that the snap length cut off
     interrupted: bool = False  # the user interrupted the reading
+    counted: ConnectionTotals | None = None
 
     def __repr__(self) -> str:
         files = f"{len(self.files):,} file{'' if len(self.files) == 1 else 's'}"
         return f"<Context of {files}, {self.packets:,} packets, {len(self.strings):,} strings>"
-
-    counted: ConnectionTotals | None = None
 
     def text(self, number: int) -> str | None:
         """A string from the wire by its number, unescaped. None for null."""

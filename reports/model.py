@@ -7,7 +7,7 @@ columns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 #: An API's name, and versions of it, ascending.
 Versions = tuple[str, tuple[int, ...]]
@@ -26,8 +26,7 @@ def as_number(value: Value) -> int | float:
     return value if isinstance(value, int | float) else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """`name` is for programs. `title` is for people and may contain a line break. `note` explains the column.
 
     `rank`: columns of rank 0 are always shown. On a narrow terminal, high ranks go first. Rank 9 is for programs only.
@@ -40,8 +39,7 @@ class Column:
     rank: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReportTable:
+class ReportTable(NamedTuple):
     """One table of a report.
 
     `notes`: sentences below the table. `column_notes`: (column name, sentence), shown only with that column.
@@ -66,8 +64,7 @@ class ReportTable:
         return f"<ReportTable {self.name}: {rows} of {len(self.columns)} columns>"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """A whole report. `warnings`: sentences on what was lost, damaged or not decoded."""
 
     heading: ReportTable
@@ -87,8 +84,7 @@ class Report:
         return f"<Report of {', '.join(f'{t.name} ({len(t.rows):,})' for t in (*self.tables, self.ledger))}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Curves:
+class Curves(NamedTuple):
     """Data for plots: a curve for each row of the latency table, the most frequent first."""
 
     latency: tuple[Curve, ...] = ()

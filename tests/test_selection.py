@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ ROWS = batch([
     exchange(2, at=2 * MS, client_id=made.BILLING, client_ip=2, broker_ip=2, broker_port=9092, api_key=1),
     exchange(3, at=3 * MS, client_id=-1, client_ip=2, broker_ip=1, broker_port=9092, api_key=3),
 ])  # fmt: skip
-NAMES = replace(context(), first=START)
+NAMES = context()._replace(first=START)
 
 
 def selected(selection: Selection, names: Context = NAMES) -> list[int]:
@@ -57,7 +56,7 @@ def test_options_select(options: dict[str, Any], wanted: list[int]) -> None:
     assert selected(pickle.loads(pickle.dumps(selection))) == wanted
     resolved = selection.at(START)
     assert resolved.is_resolved
-    assert selected(pickle.loads(pickle.dumps(resolved)), replace(NAMES, first=None)) == wanted
+    assert selected(pickle.loads(pickle.dumps(resolved)), NAMES._replace(first=None)) == wanted
 
 
 def test_nothing_is_left_out_and_nothing_is_needed() -> None:
@@ -94,7 +93,7 @@ def test_an_exchange_is_selected_with_all_its_rows() -> None:
 def test_a_topic_whose_name_comes_later_waits_for_it() -> None:
     """A Fetch names its topic by id; the name comes in a later Metadata response."""
     known: dict[int, int] = {}
-    names = replace(NAMES, topic_names=known)
+    names = NAMES._replace(topic_names=known)
     first = batch([exchange(0), exchange(1)], [
         result(0, 6, topic=-1, topic_id=made.ORDERS_ID), result(0, 6, topic=made.BILLING), result(1, 5),
     ])  # fmt: skip

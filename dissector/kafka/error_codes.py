@@ -5,17 +5,17 @@ The table is error_codes.tsv: code, name, retriable; codes -1 to 133 as of Kafka
 
 from __future__ import annotations
 
+import os
 from functools import cache
-from pathlib import Path
 
-_TABLE = Path(__file__).with_name("error_codes.tsv")
+_TABLE = os.path.join(os.path.dirname(__file__), "error_codes.tsv")
 
 
 @cache
 def error_codes() -> dict[int, tuple[str, bool]]:
     """(name, retriable) by code."""
-    lines = _TABLE.read_text(encoding="ascii").splitlines()[1:]
-    rows = (line.split("\t") for line in lines)
+    with open(_TABLE, encoding="ascii") as file:
+        rows = [line.split("\t") for line in file.read().splitlines()[1:]]
     return {int(code): (name, retriable == "yes") for code, name, retriable in rows}
 
 

@@ -6,9 +6,9 @@ A release supports a version if its client classes have it as a stable one. Requ
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 
 #: All releases that the table counts from, ascending.
 RELEASES = (
@@ -17,14 +17,16 @@ RELEASES = (
     "4.3",
 )  # fmt: skip
 
-_TABLE = Path(__file__).with_name("releases.tsv")
+_TABLE = os.path.join(os.path.dirname(__file__), "releases.tsv")
 
 
 @cache
 def _known() -> dict[tuple[int, int], tuple[str, str]]:
     """(since, removed in or "") by (api_key, version)."""
+    with open(_TABLE, encoding="ascii") as file:
+        lines = file.read().splitlines()[1:]
     known: dict[tuple[int, int], tuple[str, str]] = {}
-    for line in _TABLE.read_text(encoding="ascii").splitlines()[1:]:
+    for line in lines:
         api_key, first, last, since, removed = line.split("\t")
         for version in range(int(first), int(last) + 1):
             known[int(api_key), version] = (since, removed)

@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .schema import MessageLayout
 
-MESSAGES_FOLDER = Path(__file__).parent.parent / "messages"
+MESSAGES_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "messages")
 _SUFFIX = ".kmsg"
 
 
@@ -61,7 +60,8 @@ def load_api(api_key: int) -> tuple[MessageLayout, ...]:
     from .notation import parse_api  # names alone do not need it
 
     name = f"{api_key:03}_{built_in_names()[api_key]}{_SUFFIX}"
-    return parse_api((MESSAGES_FOLDER / name).read_text(encoding="utf-8"), name)
+    with open(os.path.join(MESSAGES_FOLDER, name), encoding="utf-8") as file:
+        return parse_api(file.read(), name)
 
 
 def load_messages() -> dict[tuple[int, int], MessageLayout]:

@@ -5,7 +5,8 @@ roles        the meanings of fields that reports need
 profiles     which fields reach the tape
 compiler     layouts to programs
 program      programs as arrays, and their index by API, version and direction
-loading      programs by profile: kept beside the kernels, or compiled
+loading      programs by profile: read from a file (`program_files`) that was made with the package (`make_programs`)
+             or kept by an earlier run (`kept_programs`), or else compiled
 disassembly  programs as text
 machine      the kernel that decodes bodies
 tape         running it: over many bodies, or over one

@@ -8,7 +8,6 @@ flexible message begins with the header's tag section.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,19 +24,28 @@ Array = np.ndarray[Any, Any]
 KEYS, VERSIONS = 128, 32
 
 
-@dataclass(frozen=True, eq=False)
 class Programs:
     """The programs of a profile: `code` int32; `index[(direction * KEYS + key) * VERSIONS + version]` int32, the first
     instruction, or -1 for an unknown message; `roles` uint8 by field id (`roles.ROLE_NAMES`). `names`: names of APIs
     that only `definitions` have."""
 
-    code: Array
-    index: Array
-    roles: Array
-    profile: str
-    table: FieldTable | None = field(default=None, repr=False)
-    definitions: Definitions | None = field(default=None, repr=False)
-    names: Mapping[int, str] = field(default_factory=dict)
+    def __init__(
+        self,
+        code: Array,
+        index: Array,
+        roles: Array,
+        profile: str,
+        table: FieldTable | None = None,
+        definitions: Definitions | None = None,
+        names: Mapping[int, str] | None = None,
+    ) -> None:
+        self.code = code
+        self.index = index
+        self.roles = roles
+        self.profile = profile
+        self.table = table
+        self.definitions = definitions
+        self.names = names or {}
 
     def find(self, api_key: int, version: int, direction: int) -> int:
         """The first instruction of a message's program, or -1."""
@@ -68,7 +76,8 @@ class Programs:
         of_others[:, [key for key in api_keys if 0 <= key < KEYS]] = False
         known = of_others.reshape(-1) & (others.index >= 0)
         index = np.where(known, others.index + len(self.code), self.index).astype(np.int32)
-        return replace(self, code=np.concatenate((self.code, others.code)), index=index)
+        code = np.concatenate((self.code, others.code))
+        return Programs(code, index, self.roles, self.profile, self.table, self.definitions, self.names)
 
     def short_heads(self) -> Array:
         """Whether a program decodes only a header and some small fields behind it: bool by place in `index`."""
@@ -104,7 +113,10 @@ class Programs:
 
     def by_program_of(self, other: Programs) -> Array:
         """`same_as` for all programs of `other`: int32 by instruction, and -1 at the end for program -1."""
-        return self.same_as(other, np.append(np.arange(len(other.code)), -1))
+        found = np.full(len(other.code) + 1, -1, np.int32)
+        used = np.flatnonzero(other.index >= 0)
+        found[other.index[used]] = self.index[used]
+        return found
 
 
 def layouts_of(definitions: Definitions | None) -> Mapping[tuple[int, int], MessageLayout]:

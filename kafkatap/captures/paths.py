@@ -16,7 +16,7 @@ from .pipes import STANDARD_INPUT
 from .storage import expand, is_uri, open_input
 
 #: Files of a folder with these names are captures, whatever they hold. Other files are, if they begin as captures do.
-_CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.gz|\.zst)?$", re.IGNORECASE)
+_CAPTURE_NAME = r"(?i)\.(pcap|pcapng|cap|dmp)\d*(\.gz|\.zst)?$"
 
 
 def find_captures(named: Iterable[str]) -> list[str]:
@@ -50,7 +50,7 @@ def _files_below(path: str) -> list[str]:
 
 def _is_capture(path: str) -> bool:
     """Whether a file of a folder is a capture, by its name or by its first bytes."""
-    if _CAPTURE_NAME.search(path):
+    if re.search(_CAPTURE_NAME, path):
         return True
     try:
         opened: io.BufferedReader = io.BufferedReader(cast(io.RawIOBase, open_input(path)))

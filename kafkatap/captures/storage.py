@@ -11,16 +11,16 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 #: Files of a folder with these suffixes are no captures.
 _OTHER_SUFFIXES = (".txt", ".tsv", ".csv", ".json", ".md", ".log", ".html", ".parquet", ".sh", ".py", ".tmp", ".part")
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/?]*)/?(.*)", re.DOTALL)
-_CREDENTIALS = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]+://)[^/@\s]+@")
-_OPTIONS = re.compile(r"\?(?=\w+=)")
-_WILD = re.compile(r"[*?[]")
+#: Expressions. `re` compiles them at their first use: a run on local files needs none.
+_URI = r"(?s)([A-Za-z][A-Za-z0-9+.-]+)://([^/?]*)/?(.*)"
+_CREDENTIALS = r"(\b[A-Za-z][A-Za-z0-9+.-]+://)[^/@\s]+@"
+_OPTIONS = r"\?(?=\w+=)"
+_WILD = r"[*?[]"
 #: Hadoop's names of stores, and pyarrow's names of the same stores.
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
@@ -34,8 +34,7 @@ class InputFile(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class File:
+class File(NamedTuple):
     """One file: its path or URI, its bytes, and the time of its last change (ns since the epoch)."""
 
     path: str
@@ -44,12 +43,12 @@ class File:
 
 
 def is_uri(path: str) -> bool:
-    return _URI.match(path) is not None
+    return "://" in path and re.match(_URI, path) is not None
 
 
 def without_credentials(text: str) -> str:
     """A path, or a text with paths, without user names and passwords in URIs."""
-    return _CREDENTIALS.sub(r"\1", text)
+    return re.sub(_CREDENTIALS, r"\1", text)
 
 
 def absolute(path: str) -> str:
@@ -73,7 +72,7 @@ def find(patterns: str | Sequence[str]) -> list[File]:
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         files = list(_Store(pattern).files() if is_uri(pattern) else _local(pattern))
         if not files:
-            wild = _WILD.search(_key(pattern) if is_uri(pattern) else pattern)
+            wild = re.search(_WILD, _key(pattern) if is_uri(pattern) else pattern)
             what = "there is no such file or folder"
             if wild:
                 what = "no file matches"
@@ -155,7 +154,7 @@ def _local(pattern: str) -> Iterator[File]:
 
     if os.path.isdir(pattern):
         names = [os.path.join(pattern, name) for name in os.listdir(pattern) if _is_capture(name)]
-    elif os.path.exists(pattern) or not _WILD.search(pattern):
+    elif os.path.exists(pattern) or not re.search(_WILD, pattern):
         names = [pattern]
     else:
         names = [name for name in glob.glob(pattern, recursive=True) if _is_visible(name, pattern)]
@@ -170,7 +169,7 @@ def _local(pattern: str) -> Iterator[File]:
 
 def _is_visible(path: str, pattern: str) -> bool:
     """Whether no folder or file that a wildcard matched is hidden."""
-    fixed = len(_WILD.split(pattern, maxsplit=1)[0].rpartition("/")[0])
+    fixed = len(re.split(_WILD, pattern, maxsplit=1)[0].rpartition("/")[0])
     named = {part[0] for part in pattern.split("/") if part}
     return not any(part[0] in "._" and part[0] not in named for part in path[fixed:].split("/") if part)
 
@@ -200,7 +199,7 @@ class _Store:
     """The store and the key of a URI. A key is the path within the store, without its options."""
 
     def __init__(self, uri: str) -> None:
-        parts = _URI.match(uri)
+        parts = re.match(_URI, uri)
         assert parts is not None, uri
         key = _key(uri)
         self._options = parts[3][len(key) :]
@@ -226,7 +225,7 @@ class _Store:
         [info] = self.system.get_file_info([self.at(self.key)])
         if info.is_file:
             yield from self.described([info.path])
-        elif not _WILD.search(self.key):
+        elif not re.search(_WILD, self.key):
             selector = fs.FileSelector(self.at(self.key), allow_not_found=True)
             for file in self.described(selector):
                 if _is_capture(_key(file.path).rpartition("/")[2]):
@@ -237,7 +236,7 @@ class _Store:
     def _matching(self) -> Iterator[File]:
         from pyarrow import fs
 
-        fixed = _WILD.split(self.key, maxsplit=1)[0].rpartition("/")[0]
+        fixed = re.split(_WILD, self.key, maxsplit=1)[0].rpartition("/")[0]
         wild = self.key[len(fixed) :].lstrip("/")
         matches = re.compile(_expression(wild), re.DOTALL)
         selector = fs.FileSelector(self.at(fixed), recursive="/" in wild or "**" in wild, allow_not_found=True)
@@ -248,9 +247,9 @@ class _Store:
 
 
 def _key(uri: str) -> str:
-    parts = _URI.match(uri)
+    parts = re.match(_URI, uri)
     assert parts is not None, uri
-    return _OPTIONS.split(parts[3], maxsplit=1)[0]
+    return re.split(_OPTIONS, parts[3], maxsplit=1)[0]
 
 
 def _expression(pattern: str) -> str:

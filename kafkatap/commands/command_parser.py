@@ -1,8 +1,10 @@
-"""The parser of the command line: `COMMANDS`, each with its options."""
+"""Parse the command line: `COMMANDS`, each with its options."""
 
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -48,7 +50,7 @@ class Command(argparse.ArgumentParser):
             from difflib import get_close_matches
 
             name = text.partition("=")[0]
-            near = get_close_matches(name, self._option_string_actions, 2, 0.7)
+            near = get_close_matches(name, self._option_string_actions, 2, 0.75)
             self.error(f"there is no option {name}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
         return found, unknown
 
@@ -61,26 +63,56 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of `kafkatap`. After parsing, `command` is one of COMMANDS, or None.
+class HelpText(argparse.RawDescriptionHelpFormatter):
+    """Help as it is written, as wide as the terminal. argparse makes a formatter with every parser, and by itself would
+    import shutil for the width: 2 ms."""
 
-    `only`: the command that will be parsed; the others get no options then.
-    """
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_terminal_width() - 2)
+
+
+def _terminal_width() -> int:
+    """As `shutil.get_terminal_size`."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line; `command` is one of COMMANDS, or None. Only the parser of the named command is
+    built."""
+    if not words or words[0] not in COMMANDS:
+        return build_parser().parse_args(words)
+    parser = Command(prog=f"kafkatap {words[0]}", **_texts(words[0]))
+    _arguments(words[0]).add_arguments(parser)
+    return parser.parse_args(words[1:], argparse.Namespace(command=words[0]))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="kafkatap",
         description="Report latency, throttling, error codes and clients of Kafka traffic, from packet captures.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Command)
     for name, line in COMMANDS.items():
-        if only in (None, name):
-            arguments = import_module(f".{name}.arguments", __package__)
-            arguments.add_arguments(commands.add_parser(
-                name, help=line, description=arguments.DESCRIPTION, epilog=arguments.EXAMPLES,
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-            ))  # fmt: skip
-        else:
-            commands.add_parser(name, help=line)
+        _arguments(name).add_arguments(commands.add_parser(name, help=line, **_texts(name)))
     return parser
+
+
+def _arguments(name: str) -> Any:
+    """The module with the options of a command."""
+    return import_module(f".{name}.arguments", __package__)
+
+
+def _texts(name: str) -> dict[str, Any]:
+    """What the parser of a command shows with its help."""
+    arguments = _arguments(name)
+    return {"description": arguments.DESCRIPTION, "epilog": arguments.EXAMPLES, "formatter_class": HelpText}

@@ -17,6 +17,7 @@ from kafkatap.kernels.arrays import joined
 from kafkatap.reports.batch import CONNECTION_ROW, LIVE, Array, Batch, Context, FileInfo
 from kafkatap.reports.counting.counts import ReportCounts
 
+from ..assembly import Assembled, Assembly
 from ..engine import Engine
 from ..selection import EVERYTHING, Selection, Selector
 from .broker_health import BrokerHealth, added
@@ -45,8 +46,12 @@ class Source(Protocol):
     def wait(self, seconds: float) -> None:
         """Wait until packets arrive, at most so long."""
 
+    def parts(self, assembly: Assembly) -> Iterator[Assembled]:
+        """What reassembly makes of the packets that are there. A part's bytes are valid until the next part."""
+
     def blocks(self) -> Iterator[tuple[Array, Array, int]]:
-        """(buffer, PACKET rows, count) of the packets that are there. The bytes are valid until the next block."""
+        """Instead of `parts`: (buffer, PACKET rows, count) of the packets that are there. The bytes are valid until the
+        next block."""
 
     def counters(self) -> tuple[int, int]:
         """Packets that passed the filter, and how many of them the kernel dropped, since the start."""
@@ -138,17 +143,26 @@ class Monitor:
         with self.lock:
             if self._reset_asked:
                 self._reset()
-            for buffer, packets, count in self.source.blocks():
-                for sink in self.sinks:
-                    sink.add_packets(buffer, packets, count)
-                self._add(self.engine.take(buffer, packets, 0, count))
-                taken += count
+            for part in self._parts():
+                self._add(self.engine.dissect(part))
+                taken += part.packets
             now = self._clock()
             if self.governor.check_backlog(now, self.source.backlog):
                 self._apply_level()
             if now // SECOND != self._second:
                 self._end_second(now)
         return taken
+
+    def _parts(self) -> Iterator[Assembled]:
+        """What reassembly makes of the packets that are there, after the sinks that read packets have seen them."""
+        readers = [sink for sink in self.sinks if sink.reads_packets]
+        if not readers:
+            yield from self.source.parts(self.engine.assembly)
+            return
+        for buffer, packets, count in self.source.blocks():
+            for sink in readers:
+                sink.add_packets(buffer, packets, count)
+            yield from self.engine.assembly.feed(buffer, packets, 0, count)
 
     def _add(self, batches: Iterable[Batch]) -> None:
         for whole in batches:
@@ -326,7 +340,7 @@ class Monitor:
             section: {part: count - base.ledger.get(section, {}).get(part, 0) for part, count in parts.items()}
             for section, parts in context.ledger.items()
         }
-        return replace(context, ledger=ledger, packets=packets)
+        return context._replace(ledger=ledger, packets=packets)
 
     def _counts(self) -> ReportCounts:
         return ReportCounts(by_topic=self.governor.topics)

@@ -7,7 +7,6 @@ and the counts of its provisional row are subtracted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -33,14 +32,21 @@ def confirmed(batch: Batch) -> Array:
 
 def without_confirmed(batch: Batch) -> Batch:
     """A batch without the exchanges that confirm their provisional rows."""
+    if not _has_provisional(batch):
+        return batch
     counted = confirmed(batch)
     return batch if not counted.any() else batch.picked(~counted)
+
+
+def _has_provisional(batch: Batch) -> bool:
+    """Whether some exchanges have provisional rows. Most batches have none."""
+    return batch.provisional is not None and bool(batch.provisional.any())
 
 
 def revoked_rows(batch: Batch, first: int) -> Iterator[Batch]:
     """The provisional rows of exchanges that ended otherwise, of those numbered from `first` on. Empty if there are
     none."""
-    if batch.provisional is None:
+    if batch.provisional is None or not batch.provisional.any():
         return
     wrong = (batch.provisional != 0) & ~confirmed(batch) & (batch.exchanges["exchange"] >= first)
     if not wrong.any():
@@ -50,4 +56,4 @@ def revoked_rows(batch: Batch, first: int) -> Iterator[Batch]:
     rows["outcome"] = batch.provisional[wrong] - 1
     for name, value in _NO_RESPONSE.items():
         rows[name] = value
-    yield replace(found, results=np.zeros(0, RESULT))
+    yield found._replace(results=np.zeros(0, RESULT))

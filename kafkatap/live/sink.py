@@ -20,6 +20,9 @@ class Sink:
     Rows contain numbers of strings and addresses of `engine`. They are valid until `resolve_names` is called.
     """
 
+    #: Whether `add_packets` is called. Without it, packets become chunks in one pass.
+    reads_packets = False
+
     def add_packets(self, buffer: Array, packets: Array, count: int) -> None:
         """Read packets[:count] (PACKET rows). Their bytes are in `buffer` (uint8) during this call only."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -28,6 +27,7 @@ from .row_names import named
 if TYPE_CHECKING:
     from ..run import Run
 
+TABLES = ("exchanges", "results", "connections", "files", "ledger")
 #: Rows gather to this many bytes before they become Arrow tables.
 GATHERED_BYTES = 2 << 20
 
@@ -35,13 +35,14 @@ GATHERED_BYTES = 2 << 20
 class TableWriter:
     """Writes exchanges, results, connections, files and ledger of one run to `folder`.
 
-    As a context manager it removes unfinished files. After an OSError it drops further rows, and `publish` raises it.
+    As a context manager it removes unfinished files. OSError if they cannot be created. After a later OSError it drops
+    further rows, and `publish` raises it.
     """
 
     def __init__(self, folder: Path, run: Run, gathered_bytes: int = GATHERED_BYTES) -> None:
         self._run = run
         self._gathered_bytes = gathered_bytes
-        self._files = ParquetFiles(folder)
+        self._files = ParquetFiles(folder, TABLES)
         self._queue = RowGroupQueue(folder)
         self._batches: list[Batch] = []
         self._batch_bytes = 0
@@ -81,7 +82,7 @@ class TableWriter:
     def context(self) -> Context:
         """The run's context, with counts of connections instead of their rows."""
         self._take_connections()
-        return replace(self._run.context(), counted=self._counted)
+        return self._run.context()._replace(counted=self._counted)
 
     def publish(self, context: Context) -> list[Path]:
         """Write the rest, and give the files their names. Return their paths. OSError if rows could not be written."""

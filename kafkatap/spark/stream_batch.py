@@ -91,7 +91,7 @@ def read_batch(
         too_late = captures([a for a in arrivals if a.path in late], alone, False)
         batch = _with_late(batch, _decoded(too_late, replace(publication, run=f"{publication.run}-late")))
     identities = {a.path: a.capture for a in arrivals}  # also of captures that are gone
-    files = [replace(info, capture=identities[info.path]) for info in batch.files]
+    files = [info._replace(capture=identities[info.path]) for info in batch.files]
     files += [FileInfo(a.path, "", 1, 0, 0, damage=GROWN, capture=a.capture) for a in grown]
     written = [*publication.write("files", files_rows(files)), *publication.write("ledger", ledger_rows(batch.ledgers))]
     return replace(batch, files=files, written=batch.written + written)
@@ -176,7 +176,7 @@ def _with_late(batch: ReadBatch, late: ReadBatch) -> ReadBatch:
     after = replace(
         late.checkpoint, flows=kept.flows, spans=kept.spans, captures=kept.captures, connections=kept.connections
     )
-    files = [replace(info, damage=LATE if info.damage is None else f"{info.damage}; {LATE}") for info in late.files]
+    files = [info._replace(damage=LATE if info.damage is None else f"{info.damage}; {LATE}") for info in late.files]
     ledgers = {
         capture: sum_ledgers(some.ledgers[capture] for some in (batch, late) if capture in some.ledgers)
         for capture in batch.ledgers.keys() | late.ledgers.keys()

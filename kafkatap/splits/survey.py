@@ -26,7 +26,9 @@ from ..engine import programs_for
 from ..kernel_modules import KERNEL_MODULES
 from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, flow_bytes, histories, renumber_strings
 from .flow_state import History
+from .packet_ranges import BLOCK_START
 from .seams import Seam, cut_out, joined
+from .settled_flows import SettledFlows
 from .split_engine import NOTHING, Packets, number_by_packet
 
 if TYPE_CHECKING:
@@ -63,14 +65,15 @@ class FlowSeen:
 @dataclass
 class SplitSurvey:
     """The survey of one split. `files`: as they were read, in order. `listeners`: by file, the ends that answered a SYN
-    there first. `begins` and `ends`: bytes of the file, for a part of a file. `rows`: FLOW_ROW of its flows; `strings`
-    belong to them."""
+    there first. For a part of a file: `begins` and `ends`, bytes of the file; `blocks`: where blocks begin, if some of
+    them can be read alone. `rows`: FLOW_ROW of its flows; `strings` belong to them."""
 
     split: int
     files: list[FileRead] = field(default_factory=list)
     is_in_order: bool = True
     begins: int | None = None
     ends: int | None = None
+    blocks: Array | None = None
     interfaces: bytes = b""
     drops: dict[int, int] = field(default_factory=dict)
     rows: Array = field(default_factory=lambda: np.zeros(0, FLOW_ROW))
@@ -94,11 +97,13 @@ class SplitSurvey:
 
 class _FlowEngine:
     """Reassembly and framing of a split, which record its connections. Bodies are decoded only for the facts of
-    connections and the names of topics."""
+    connections and the names of topics. `light`: as of `survey_split`."""
 
-    def __init__(self, ports: tuple[int, ...], definitions: Definitions | None) -> None:
+    def __init__(self, ports: tuple[int, ...], definitions: Definitions | None, light: bool) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = Assembler(keep_flows=True)
+        self._settled = SettledFlows(self.assembler) if light else None
+        self.assembler.segment_filter = self._settled
         self._assembly = Assembly(self.assembler, ports)
         summary, results, head = (programs_for(name, definitions) for name in ("summary", "results", "head"))
         self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
@@ -108,13 +113,17 @@ class _FlowEngine:
     def take(self, reader: Packets) -> None:
         """Take the packets of a block."""
         self._run(self._assembly.feed(reader.buffer, reader.packets, reader.position, reader.count))
+        if self._settled is not None:
+            self._settled.settle(self.dissector.connections)
 
     def finish(self) -> tuple[Array, list[bytes]]:
         """End all connections. Return FLOW_ROW of each flow, and the strings of these rows."""
         self._run(self._assembly.end_all())
-        rows = _flow_rows(
+        rows, flows = _flow_rows(
             arrays.joined(self._ended, _CONNECTION), arrays.joined(self._started, CHUNK), self.assembler.flows
         )
+        if self._settled is not None:
+            self._settled.fill_last(rows, flows)
         return rows, renumber_strings(rows, self.dissector.strings)
 
     def _run(self, parts: Iterable[Assembled]) -> None:
@@ -138,11 +147,11 @@ class _FlowEngine:
         self._ended.append(rows)
 
 
-def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
-    """FLOW_ROW of each flow. `connections`: _CONNECTION rows of all connections; `starts`: their START chunks, `flows`:
-    FLOW rows by number."""
+def _flow_rows(connections: Array, starts: Array, flows: Array) -> tuple[Array, Array]:
+    """FLOW_ROW of each flow, and its number. `connections`: _CONNECTION rows of all connections; `starts`: their START
+    chunks, `flows`: FLOW rows by number."""
     if not len(connections):
-        return np.zeros(0, FLOW_ROW)
+        return np.zeros(0, FLOW_ROW), np.zeros(0, np.int64)
     connections = taken(connections, np.argsort(connections["serial"]))
     openings = starts["opening"][np.argsort(starts["packet"])]
     order = np.argsort(connections["flow"], kind="stable")
@@ -157,13 +166,15 @@ def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
     keys = as_bytes(taken(flows, numbers[first])).reshape(-1, FLOW.itemsize)[:, :KEY_BYTES]
     rows["flow"] = np.ascontiguousarray(keys).view(FLOW_KEY)[:, 0]
     rows["began"] = connections["first"][last]
+    rows["first_packet"] = np.minimum.reduceat(connections["serial"], first)
+    rows["last_packet"] = NOTHING
     rows["first"] = np.minimum.reduceat(connections["first"], first)
     rows["last"] = np.maximum.reduceat(connections["last"], first)
     for name in ("head", "settled"):
         found = np.minimum.reduceat(np.where(connections[name] > 0, connections[name], NOTHING), first)
         rows[name] = np.where(found < NOTHING, found, 0)
     rows["opened"], rows["renewed"] = openings[first] == OPENING_SYN, last > first
-    return rows
+    return rows, numbers[first]
 
 
 class _NewListeners:
@@ -192,13 +203,51 @@ class _NewListeners:
             self._by_file[self._file] = sorted(new)
 
 
+class _BlockStarts:
+    """Notes where the blocks of a part of a file begin while it is read."""
+
+    def __init__(self, reader: PackReader) -> None:
+        self._reader = reader
+        self._starts: list[tuple[int, int]] = []
+        self._next: tuple[int, int] | None = None
+
+    def fill(self) -> bool:
+        """`PackReader.fill`."""
+        reader = self._reader
+        if not reader.fill():
+            return False
+        part = reader.part
+        if part is not None and part.begins is not None:
+            self._starts.append(self._next or (1, part.begins))
+            self._next = 1 + part.report.packets, part.reached
+        return True
+
+    @property
+    def found(self) -> Array | None:
+        """BLOCK_START of each block. None if the blocks cannot be read one by one: interfaces are described among them,
+        or it is not a part of a file."""
+        if self._reader.interfaces_read or self._reader.part is None or not self._reader.part.split.head:
+            return None
+        return np.array(self._starts, BLOCK_START)
+
+
 def survey_split(
-    split: int, reader: PackReader, *, ports: tuple[int, ...] = (), definitions: Definitions | None = None
+    split: int,
+    reader: PackReader,
+    *,
+    ports: tuple[int, ...] = (),
+    definitions: Definitions | None = None,
+    light: bool = False,
 ) -> SplitSurvey:
-    """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count."""
-    engine = _FlowEngine(ports, definitions)
+    """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count.
+
+    `light`: follow a connection only until its head and its history are known. That is faster, but names of topics are
+    missed, and what a connection shows late, so that the plan may need a correction.
+    """
+    engine = _FlowEngine(ports, definitions, light)
     listeners = _NewListeners(engine.assembler)
-    while reader.fill():
+    blocks = _BlockStarts(reader)
+    while blocks.fill():
         if reader.is_in_order:
             listeners.begin_file(reader.file)
             engine.take(reader)
@@ -207,7 +256,7 @@ def survey_split(
     found.rows, found.strings = engine.finish()
     found.listeners = listeners.of_files(len(reader.files))
     found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
-    found.drops = reader.drops
+    found.drops, found.blocks = reader.drops, blocks.found
     strings = engine.dissector.strings
     found.topic_names = {strings[number]: strings[name] for number, name in engine.dissector.topic_names.items()}
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,23 @@ from .histogram import P50, P90, P99, P999, Histograms, percentiles
 PARTS = (P50, P90, P99, P999)
 
 
-@dataclass(frozen=True, slots=True)
 class Rolled:
     """The rows of a rollup. `keys`: the label of each row. `values`: int64 (rows,) by name of the value column.
 
     `row_of`: int64 (groups,), the row of each group, or -1 for a group that was left out.
     """
 
-    keys: list[tuple[int | str | None, ...]]
-    values: Mapping[str, Array]
-    row_of: Array
-    histograms: Histograms
+    def __init__(
+        self,
+        keys: list[tuple[int | str | None, ...]],
+        values: Mapping[str, Array],
+        row_of: Array,
+        histograms: Histograms,
+    ) -> None:
+        self.keys = keys
+        self.values = values
+        self.row_of = row_of
+        self.histograms = histograms
 
     def __len__(self) -> int:
         return len(self.keys)

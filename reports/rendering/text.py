@@ -287,10 +287,12 @@ def write_lines(
     if color if color is not None else terminal:
         _write_rich(render, file, width, forced=bool(color) and not terminal)
         return
-    if width is None:
+    if width is None and terminal:
         from shutil import get_terminal_size
 
-        width = get_terminal_size((PLAIN_WIDTH, 24)).columns if terminal else PLAIN_WIDTH
+        width = get_terminal_size((PLAIN_WIDTH, 24)).columns
+    if width is None:
+        width = PLAIN_WIDTH
     encoding = file.encoding or "utf-8"
     for line in render(width):
         text = "".join(t for t, _ in line).rstrip() + "\n"

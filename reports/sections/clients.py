@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -96,16 +96,16 @@ Software = tuple[str | None, str | None]
 Who = tuple[str | None, str | None, str | None, str | None]  #: client_id, client_ip, software, software_version
 
 
-@dataclass(slots=True)
 class _Traffic:
     """Sums over the connections of one client."""
 
-    connections: int = 0
-    rtt: int | None = None
-    bytes: int = 0
-    retransmitted_bytes: int = 0
-    retransmitted_packets: int = 0
-    zero_windows: int = 0
+    def __init__(self, rtt: int | None = None) -> None:
+        self.connections = 0
+        self.rtt = rtt
+        self.bytes = 0
+        self.retransmitted_bytes = 0
+        self.retransmitted_packets = 0
+        self.zero_windows = 0
 
 
 def clients(counts: ReportCounts, context: Context) -> ReportTable:
@@ -168,12 +168,11 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
     return ReportTable("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(NamedTuple):
     """Parts of the total time of answered exchanges, ns. A head-of-line wait counts as the cause that delayed the
     request ahead. It does not count if that request waited for data or for other members of a group."""
 
-    count: int = 0
+    answered: int = 0
     broker: int = 0
     throttle: int = 0
     transfer: int = 0
@@ -194,7 +193,7 @@ def _spent(rolled: Rolled, row: int) -> Spent:
         )
     )
     return Spent(
-        count=int(rolled.values["answered"][row]),
+        answered=int(rolled.values["answered"][row]),
         broker=broker + hol - hol_throttle - hol_poll,
         throttle=throttle + hol_throttle,
         transfer=total - broker - hol - throttle,
@@ -205,7 +204,7 @@ def verdict(traffic: _Traffic, p99: int | None, prompt: Spent, fetches: Spent) -
     """Apply the rules of the module docstring. `prompt`: exchanges that do not wait for data or members."""
     throttle, transfer = prompt.throttle + fetches.throttle, prompt.transfer + fetches.transfer
     broker = prompt.broker
-    slow_fetches = fetches.throttle + fetches.transfer >= SLOW_NS * max(fetches.count, 1)
+    slow_fetches = fetches.throttle + fetches.transfer >= SLOW_NS * max(fetches.answered, 1)
     slow = (p99 is not None and p99 >= SLOW_NS) or slow_fetches
     if slow and throttle > broker + transfer:
         return "throttled"

@@ -69,13 +69,13 @@ def test_long_hostile_bodies_end() -> None:
 
 
 _NO_OVER_READ = """
-import dataclasses
 import numpy as np
+from kafkatap.dissector.programs.program import Programs
 import tests.dissector.test_machine as t
 from tests.dissector import machine_support
 
 whole = t.programs()
-machine_support.programs = lambda name: dataclasses.replace(whole, code=np.zeros(0, np.int32))
+machine_support.programs = lambda name: Programs(np.zeros(0, np.int32), whole.index, whole.roles, whole.profile)
 try:
     t.run(t.bodies(0, 100))
 except IndexError:

@@ -52,7 +52,7 @@ def test_rendering_is_the_inverse_of_parsing() -> None:
     assert render_api(parse_api(EXAMPLE)) == EXAMPLE
 
 
-@pytest.mark.parametrize("path", sorted(MESSAGES_FOLDER.glob("*.kmsg")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(Path(MESSAGES_FOLDER).glob("*.kmsg")), ids=lambda path: path.stem)
 def test_each_file_is_as_it_would_be_rendered(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     messages = parse_api(text, path.name)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.assembly import Assembled, Assembly
 from kafkatap.captures.capture_reader import CaptureReader
 
 SECOND = 1_000_000_000
@@ -35,6 +36,10 @@ class FileSource:
 
     def wait(self, seconds: float) -> None:
         self.now += self._step
+
+    def parts(self, assembly: Assembly) -> Iterator[Assembled]:
+        for buffer, packets, count in self.blocks():
+            yield from assembly.feed(buffer, packets, 0, count)
 
     def blocks(self) -> Iterator[tuple[Any, Any, int]]:
         reader = self._reader

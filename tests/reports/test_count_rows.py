@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -67,8 +67,7 @@ def in_numbers_of(context: Context, names: NameTable) -> Context:
         connections[column] = [names.string(context.strings[n] if n >= 0 else None) for n in numbers]
     for column in ("client_ip", "broker_ip"):
         connections[column] = [names.address(context.address(n)) for n in connections[column].tolist()]
-    return replace(
-        context,
+    return context._replace(
         strings=names.strings,
         addresses=names.addresses,
         topic_names=names.topic_names,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -159,7 +158,7 @@ def test_counts_with_other_names_are_renumbered() -> None:
     order = np.array([3, 1, 2, 0, *range(4, len(made.STRINGS))], np.int64)
     strings = [made.STRINGS[i] for i in order]
     turned = mine.renumber(np.argsort(order), np.array([2, 1, 0]))
-    other: Context = replace(context(), strings=strings, addresses=made.ADDRESSES[::-1])
+    other: Context = context()._replace(strings=strings, addresses=made.ADDRESSES[::-1])
     wanted, got = build_report(mine, context()), build_report(turned, other)
     for name in ("latency", "throttle", "errors", "timeline"):
         assert got.table(name) == wanted.table(name)

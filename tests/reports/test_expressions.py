@@ -160,16 +160,13 @@ def test_a_condition_serves_one_run_after_the_other() -> None:
 
 
 def test_topics_that_requests_ask_for_count() -> None:
-    import dataclasses
 
     import numpy as np
 
     from kafkatap.dissector.results import EXCHANGE_TOPIC
 
     asked = np.array([(LOST, ORDERS, -1)], EXCHANGE_TOPIC)
-    mask = Condition(parse_expression("topic == orders")).select(
-        dataclasses.replace(HAND_MADE, topics=asked), context()
-    )
+    mask = Condition(parse_expression("topic == orders")).select(HAND_MADE._replace(topics=asked), context())
     assert mask.tolist() == [True, True, True, True, False]
 
 

@@ -117,7 +117,7 @@ NOT_STATE = {
     },
     "held": {"next", "at"},
     "tcp": {
-        "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
+        "is_quiet", "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
         "closed_number", "last_serial", "only_syn",  # what bounds go by: each split counts its own connections
         "syn_at", "syn_ack_at", "client",  # of a handshake that is under way: tested below
     },

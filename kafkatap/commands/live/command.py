@@ -11,13 +11,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.kernels import store
+from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
 
@@ -180,7 +180,11 @@ def _engine(options: argparse.Namespace, selections: list[Selection], definition
     needed = [selection.engine_options for selection in selections]
     options.topics |= any(each.all_results for each in needed)
     probes = [inspector for each in needed for inspector in each.inspectors]
-    return Engine(options.topics, options.port or (), probes, definitions, max_frame=options.max_frame)
+    problems = bool(options.write_parquet) or any(each.problems for each in needed)
+    return Engine(
+        options.topics, options.port or (), probes, definitions, assembler=Assembler(), max_frame=options.max_frame,
+        problems=problems,
+    )  # fmt: skip
 
 
 def _outputs(
@@ -238,7 +242,7 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
         sys.stdout.flush()
         engine = monitor.engine  # of the whole run: the counts may have been started anew
         if (options.json or options.report) and not any(engine.ledger()["requests"].values()):
-            complain(no_kafka(replace(context, packets=engine.packets)))
+            complain(no_kafka(context._replace(packets=engine.packets)))
         if monitor.unread:
             complain(f"{monitor.unread:,} packets that waited at the end were not read in time; they count as dropped")
         if monitor.forgotten:

@@ -1,1 +1,1 @@
-"""`kafkatap report`: its options in `arguments`, its run in `command`."""
+"""`kafkatap report`: its options in `arguments`, its run in `command`, CSV and plots in `files`."""

@@ -7,7 +7,6 @@ import gc
 import os
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkatap.kernels import store
@@ -59,8 +58,8 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
     run: Run | JobsRun
     with interrupts() as stop, progress(options) as show:
         run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
-        writer = _table_writer(options.parquet, run, files) if options.parquet else None
         try:
+            writer = _table_writer(options.parquet, run, files) if options.parquet else None
             several = run_with_jobs(options, jobs, selection, definitions, run.watch) if jobs > 1 else None
             if several is not None:
                 run, counts = several, several.counts
@@ -89,9 +88,14 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
         complain(f"no request matches {selection.text}")
     try:
         _write(options, result)
-        _write_files(options, result)
+        if options.csv or options.plots:
+            from .files import write_files
+
+            write_files(options, result)
         if writer is not None and not run.is_cut_short:
-            _complain_written(writer.publish(context), options.parquet)
+            from .files import complain_written
+
+            complain_written(writer.publish(context), options.parquet)
     except OSError as error:
         complain(reason_of(error))
         return WRONG
@@ -136,23 +140,9 @@ def _write(options: argparse.Namespace, result: Report) -> None:
         discard_output()
 
 
-def _write_files(options: argparse.Namespace, result: Report) -> None:
-    if options.csv:
-        from kafkatap.reports.rendering.csv_report import write_csv
-
-        _complain_written(write_csv(result, Path(options.csv)), options.csv)
-    if options.plots:
-        from kafkatap.reports.rendering.plots import write_plots
-
-        _complain_written(write_plots(result, Path(options.plots), options.utc), options.plots)
-
-
-def _complain_written(written: list[Path], folder: str) -> None:
-    names = ", ".join(p.name for p in written)
-    complain(f"wrote {names} to {folder}" if written else f"wrote no plot to {folder}: there is no data to plot")
-
-
 def _table_writer(folder: str, run: Run, files: ExitStack) -> TableWriter:
+    from pathlib import Path
+
     from ...parquet.table_writer import TableWriter
 
     # Its default keeps 40 MB more. It is read when pyarrow is imported.

@@ -1,7 +1,8 @@
 """A memory-mapped ring of AF_PACKET (TPACKET_V3): the kernel writes packets, the engine reads them in place.
 
 The ring is one array of bytes, in blocks. The kernel passes a block to us when it is full, or some time after its first
-packet. `scan` returns the packets of our blocks, and `release` passes these blocks back. It needs only CAP_NET_RAW.
+packet. `assemble` turns the packets of our blocks into chunks, `scan` into PACKET rows. `release` passes these blocks
+back. It needs only CAP_NET_RAW.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ import mmap
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from kafkatap.kernels.arrays import untouched
-from kafkatap.reassembly import afpacket as blocks
+from kafkatap.reassembly import afpacket
+from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.reassembly.headers import ETHERNET
+from kafkatap.reassembly.one_pass import PacketTables
 
 from . import capture_filter
 from .interfaces import Interface, revived
@@ -32,8 +34,13 @@ Array = np.ndarray[Any, Any]
 BLOCK = 1 << 20
 #: How long the kernel holds back a block that is not full, ms.
 RETIRE_MS = 60
-#: Packets and blocks per `scan`: so many stay in the processor's caches.
-PACKETS_AT_ONCE, BLOCKS_AT_ONCE = 32_768, 4
+#: Blocks per `assemble` or `scan`, and packets per `scan`: so many stay in the processor's caches.
+BLOCKS_AT_ONCE, PACKETS_AT_ONCE = 4, 32_768
+
+#: Places of fields among the int64s of RING_STATE.
+_WAITING_BYTES, _WAITING_PACKETS = map(
+    list(afpacket.RING_STATE.fields or ()).index, ("waiting_bytes", "waiting_packets")
+)
 
 # <linux/if_packet.h>, <asm-generic/socket.h>: constants that the module socket lacks.
 _SOL_PACKET = 263
@@ -59,15 +66,15 @@ class Ring:
             self._socket.close()
             raise
         self.buffer: Array = np.frombuffer(self._memory, np.uint8)
-        self._status = self.buffer.view(np.uint32)[blocks.STATUS // 4 :: BLOCK // 4]
-        self._counts = self.buffer.view(np.uint32)[blocks.COUNT // 4 :: BLOCK // 4]
-        self._lengths = self.buffer.view(np.uint32)[blocks.LENGTH // 4 :: BLOCK // 4]
         self.packets: Array = untouched(PACKETS_AT_ONCE, PACKET)
-        self._state = np.zeros(1, blocks.RING_STATE)
+        self._state = np.zeros(1, afpacket.RING_STATE)
         self._state["next_number"] = 1
-        self._places = np.zeros(BLOCKS_AT_ONCE, np.int64)
-        self._next = 0  # the block that the kernel passes next
-        self._held = 0  # blocks before it that are not released
+        self._numbers: Array = self._state.view(np.int64)
+        self._lanes = np.zeros(afpacket.LANES, afpacket.LANE)
+        self._tables: PacketTables | None = None  # those of `_assemble_blocks`
+        self._assemble_blocks: Callable[..., int]
+        self._count_waiting = afpacket.count_waiting.bound(self.buffer, BLOCK, self._state)
+        self._release_blocks = afpacket.release_blocks.bound(self.buffer, BLOCK, self._state)
         self._seen = self._dropped = 0
 
     def _set_up(self, program: bytes, promiscuous: bool) -> None:
@@ -101,52 +108,40 @@ class Ring:
     @property
     def ready(self) -> bool:
         """Whether packets wait."""
-        return bool(self._state["position"][0]) or bool(self._status[self._next] & blocks.OURS)
+        return self._waiting() > 0
 
     @property
     def backlog(self) -> float:
         """The part of the ring's bytes that wait, 0 to 1. (More blocks may be ours, with few bytes in them.)"""
-        return sum(int(self._lengths[block]) for block in self._waiting()) / self.buffer.size
+        self._waiting()
+        return float(self._numbers.item(_WAITING_BYTES) / self.buffer.size)
 
-    def _waiting(self) -> Iterator[int]:
-        """Our blocks that were not scanned, in the order in which they were filled."""
-        for number in range(self._next, self._next + self._count - self._held):
-            block = number % self._count
-            if not self._status[block] & blocks.OURS:
-                return
-            yield block
+    def _waiting(self) -> int:
+        """Count the blocks that are ours and were not read to their end."""
+        return self._count_waiting()
+
+    def assemble(self, assembler: Assembler) -> Iterator[int]:
+        """Turn packets that wait into chunks, as `Assembler.read`. Their bytes are valid until `release`."""
+        return assembler.read(self._assemble)
+
+    def _assemble(self, tables: PacketTables) -> int:
+        if tables is not self._tables:  # few tables grow after the first seconds
+            self._tables = tables
+            self._assemble_blocks = afpacket.assemble_blocks.bound(
+                self.buffer, BLOCK, self.interface.link_type, self._state, self._lanes, tables
+            )
+        return self._assemble_blocks(BLOCKS_AT_ONCE)
 
     def scan(self, number: int) -> int:
         """Fill `packets`, numbered from `number` on. Return the count. Their bytes are valid until `release`."""
-        state, made = self._state, 0
-        state["next_number"] = number
-        if not state["position"][0]:
-            self._fetch_headers()
-        while self._held < min(BLOCKS_AT_ONCE, self._count) and self.ready:
-            start = self._next * BLOCK
-            made = blocks.scan_block(
-                self.buffer, start, start + BLOCK, self.interface.link_type, state, self.packets, made
-            )
-            if state["left"][0]:
-                break
-            state["position"] = 0
-            self._held += 1
-            self._next = (self._next + 1) % self._count
-        return made
-
-    def _fetch_headers(self) -> None:
-        """Prefetch the headers of the blocks that are scanned next."""
-        count = 0
-        for count, block in enumerate(islice(self._waiting(), BLOCKS_AT_ONCE), 1):
-            self._places[count - 1] = block * BLOCK
-        blocks.fetch_headers(self.buffer, self._places, count)
+        self._state["next_number"] = number
+        return afpacket.scan_blocks(
+            self.buffer, BLOCK, self.interface.link_type, self._state, self._lanes, self.packets, BLOCKS_AT_ONCE
+        )
 
     def release(self) -> None:
-        """Pass the scanned blocks back to the kernel."""
-        first = self._next - self._held
-        for block in range(first, self._next):
-            self._status[block % self._count] = 0
-        self._held = 0
+        """Pass the blocks that were read back to the kernel."""
+        self._release_blocks()
 
     def counters(self) -> tuple[int, int]:
         """Packets that passed the filter (including dropped ones), and dropped packets, since the start."""
@@ -160,10 +155,9 @@ class Ring:
         capture_filter.attach(self._socket, capture_filter.NOTHING)
 
     def unread(self) -> int:
-        """Packets that are there and were not read by `scan`. The number is final RETIRE_MS after `stop`."""
-        begun = bool(self._state["position"][0])
-        counts = [int(self._counts[block]) for block in self._waiting()]
-        return sum(counts[1:] if begun else counts) + (int(self._state["left"][0]) if begun else 0)
+        """Packets that are there and were not read. The number is final RETIRE_MS after `stop`."""
+        self._waiting()
+        return int(self._numbers.item(_WAITING_PACKETS))
 
     def error(self) -> str | None:
         """The error of the socket, if any: the interface went down, for example."""

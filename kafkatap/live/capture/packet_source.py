@@ -10,6 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kafkatap.reassembly.assembler import Assembler
+
+from ...assembly import Assembled, Assembly
 from ...captures.merge import SLACK_NS
 from . import capture_filter, interfaces
 from .interfaces import ANY, Interface, find
@@ -34,6 +37,8 @@ class Tap(Protocol):
     def ready(self) -> bool: ...
     @property
     def backlog(self) -> float: ...
+    @property
+    def assemble(self) -> Callable[[Assembler], Iterator[int]] | None: ...
     def scan(self, number: int) -> int: ...
     def release(self) -> None: ...
     def counters(self) -> tuple[int, int]: ...
@@ -74,6 +79,16 @@ class Capture:
                 self._notify(f"{tap.interface.name} is up again")
                 self._lost.remove(tap)
         self._look = time.monotonic() + LOOK_AGAIN
+
+    def parts(self, assembly: Assembly) -> Iterator[Assembled]:
+        """What reassembly makes of the packets that are there now. A part's bytes are valid until the next part."""
+        tap = self._taps[0]
+        if len(self._taps) == 1 and tap.assemble is not None:
+            yield from assembly.read(tap.buffer, tap.assemble)
+            tap.release()
+            return
+        for buffer, packets, count in self.blocks():
+            yield from assembly.feed(buffer, packets, 0, count)
 
     def blocks(self) -> Iterator[tuple[Array, Array, int]]:
         """(buffer, PACKET rows, count) of the packets that are there now. The bytes are valid until the next block."""

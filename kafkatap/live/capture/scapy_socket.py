@@ -87,6 +87,9 @@ class CaptureSocket:
         """Unknown here."""
         return 0.0
 
+    #: Packets become chunks through `scan` and its rows.
+    assemble = None
+
     def scan(self, number: int) -> int:
         """Fill `packets` with what is there, numbered from `number` on. Return the count."""
         times: list[int] = []

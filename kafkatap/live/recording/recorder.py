@@ -68,6 +68,8 @@ class Recorder(Sink):
     cannot be created.
     """
 
+    reads_packets = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],

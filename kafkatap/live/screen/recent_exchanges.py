@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,7 +146,7 @@ class Recent(Sink):
         places = rows_of(self._exchanges.rows["exchange"], batch.exchanges["exchange"])
         late = (batch.provisional != 0) & (places >= 0)
         self._exchanges.rows[places[late]] = batch.exchanges[late]
-        return replace(batch, exchanges=taken(batch.exchanges, np.flatnonzero(~late)))
+        return batch._replace(exchanges=taken(batch.exchanges, np.flatnonzero(~late)))
 
     def resolve_names(self, engine: Engine) -> None:
         """Replace the numbers in the rings by own ones."""

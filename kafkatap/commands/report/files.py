@@ -1,0 +1,29 @@
+"""The files that `kafkatap report` also writes: CSV and plots."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from kafkatap.reports.model import Report
+
+from ...complaints import complain
+
+
+def write_files(options: argparse.Namespace, result: Report) -> None:
+    """Write what --csv and --plots name. OSError if a file cannot be written."""
+    if options.csv:
+        from kafkatap.reports.rendering.csv_report import write_csv
+
+        complain_written(write_csv(result, Path(options.csv)), options.csv)
+    if options.plots:
+        from kafkatap.reports.rendering.plots import write_plots
+
+        complain_written(write_plots(result, Path(options.plots), options.utc), options.plots)
+
+
+def complain_written(written: Sequence[Path], folder: str) -> None:
+    """Say which files were written."""
+    names = ", ".join(path.name for path in written)
+    complain(f"wrote {names} to {folder}" if written else f"wrote no plot to {folder}: there is no data to plot")
