@@ -95,6 +95,7 @@ class Run:
                     yield self._done, None
         finally:
             reader.close()
+        yield self._done, None  # the caller may have been interrupted while the last bytes were awaited
 
     def _merged_captures(self) -> Iterator[tuple[int, Assembled | None]]:
         """Yield the parts of several captures, merged in time order."""
