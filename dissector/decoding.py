@@ -34,7 +34,7 @@ _NO_RESULTS, _NO_TOPICS, _NO_PROGRAMS = np.zeros(0, RESULT), np.zeros(0, EXCHANG
 
 class ChosenPrograms(NamedTuple):
     """The programs of a dissector: `framed` for framing, `bodies` for all bodies, `details` for responses with error
-    codes or for all bodies. `framed_index`: that of `framed`, with HEAD_ONLY. `as_bodies`, `as_details`: the programs by
+    codes or for all bodies. `framed_index`: of `framed`, with HEAD_ONLY. `as_bodies`, `as_details`: the programs by
     those of `framed` (None: they are the same)."""
 
     framed: Programs
