@@ -106,6 +106,7 @@ class Run:
             yield self._done, None  # `watch` is asked once more: was the end of a pipe an interruption?
         finally:
             reader.close()
+        yield self._done, None  # the caller may have been interrupted while the last bytes were awaited
 
     def _merged_captures(self) -> Iterator[tuple[int, Assembled | None]]:
         """Yield the parts of several captures, merged in time order."""

@@ -113,8 +113,11 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
         if find_spec("matplotlib") is None:
             raise ValueError(f"--plots needs matplotlib ({install_command('plots')})")
-    for folder in (options.csv, options.plots, options.parquet):
-        if folder:
+    for name in ("csv", "plots", "parquet"):
+        folder = getattr(options, name)
+        if folder == "":
+            raise ValueError(f"--{name} needs the name of a directory")
+        if folder is not None:
             if os.path.exists(folder) and not os.path.isdir(folder):
                 raise ValueError(f"{folder} is not a directory")
             os.makedirs(folder, exist_ok=True)

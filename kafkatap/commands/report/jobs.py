@@ -64,10 +64,18 @@ def _only_one(options: argparse.Namespace) -> str | None:
     if len(options.captures) > 1:
         return None
     path = options.captures[0]
-    size = os.stat(path).st_size
+    size = _size(path)
     if len(cut(Split(path, size=size), max(size // 2, 1))) > 1:
         return None
     return f"{path} cannot be cut; only uncompressed pcap and pcapng files can"
+
+
+def _size(path: str) -> int:
+    """The bytes of a file on this machine; 0 for anything else, or if it cannot be read."""
+    try:
+        return 0 if is_pipe(path) or is_uri(path) else os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 class JobsRun:
