@@ -42,6 +42,14 @@ def choose_jobs(options: argparse.Namespace) -> int:
     return 1
 
 
+def _size(path: str) -> int:
+    """The bytes of a local file; 0 for anything else, and if it cannot be opened."""
+    try:
+        return 0 if is_pipe(path) or is_uri(path) else os.stat(path).st_size
+    except OSError:
+        return 0
+
+
 def _only_one(options: argparse.Namespace) -> str | None:
     """Why only one process can read the captures; None if several can."""
     from ...captures.splits import Split, cut
