@@ -243,11 +243,6 @@ class ProvedPlan:
         return pa.concat_tables([rows.select(names) for rows in (self.shared_connections(), *whole)])
 
     @property
-    def bytes_followed(self) -> int:
-        """Bytes of packets that splits read from the starts of later splits."""
-        return sum(result.outcome.followed for result in self.results.values())
-
-    @property
     def notes(self) -> list[str]:
         """Sentences about the captures."""
         count = len(self.plan.both_ends)

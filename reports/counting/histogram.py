@@ -76,13 +76,6 @@ def middle(bucket: Array) -> Array:
     return result
 
 
-def edges(bucket: Array) -> Array:
-    """The first value above each bucket: int64 (n,) -> int64 (n,)."""
-    shift = np.maximum(bucket // 64 - 1, 0)
-    result: Array = (bucket - 64 * shift + 1) << shift
-    return result
-
-
 def percentiles(owner: Array, bucket: Array, count: Array, owners: int, parts: tuple[int, ...], top: Array) -> Array:
     """Percentiles of many histograms at once.
 

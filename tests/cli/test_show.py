@@ -20,7 +20,7 @@ import pytest
 
 from kafkatap import run as run_module
 from kafkatap.__main__ import main
-from kafkatap.captures.merge import merge_captures
+from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.dissector.kafka.error_codes import error_name
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import encode
@@ -205,7 +205,7 @@ def test_one_pass_gives_the_same_messages(run: Run) -> None:
 @pytest.mark.parametrize("way", [[], ["--stream"]])
 def test_block_sizes_do_not_matter(run: Run, monkeypatch: pytest.MonkeyPatch, way: list[str]) -> None:
     whole = run("--json", "--brief", *way, SMALL)
-    monkeypatch.setattr(run_module, "merge_captures", lambda paths, size: merge_captures(paths, 40_000))
+    monkeypatch.setattr(run_module, "CaptureReader", lambda path, size: CaptureReader(path, 40_000))
     parts = run("--json", "--brief", *way, SMALL)
     assert parts[0] == whole[0] == 0
     assert without_names(list(map(json.loads, parts[1].splitlines()))) == without_names(
