@@ -5,7 +5,7 @@ errors            what can be wrong with a capture
 
 pcap              splits classic pcap blocks into packets
 pcapng            splits pcapng blocks into packets, with their interfaces and statistics
-scanner           one capture's bytes in, PACKET rows out, in any format
+scanner           one capture's bytes in, in any format; PACKET rows or chunks out
 boundaries        finds where records begin in the middle of a capture
 afpacket          reads the packets of a Linux packet ring in place
 pcap_writer       packets to the bytes of capture files
@@ -18,6 +18,7 @@ streams           segments to in-order chunks and gaps, by connection and direct
 connection_rules  which connection a segment belongs to, when it begins and when it is over
 held_segments     segments that wait behind a gap
 stream_tables     the tables of these kernels, as one argument
+one_pass          packets to chunks, each packet in one pass
 connection_state  the state of connections as bytes; how a connection is resumed
 assembler         owns the tables, runs the kernels, and grows what is full
 

@@ -51,8 +51,8 @@ SegmentFilter = Callable[[Array], Iterator[Array]]
 _POOL_SLACK = 8 << 20
 #: How far the time of a packet may lie before that of the packet before it, ns.
 _DISORDER_NS = 1_000_000_000
-#: Later than the time of any packet, ns.
-_LATEST = 1 << 62
+#: The earliest and the latest time that an int64 can hold, ns.
+_EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
 #: Places of fields among the int64s of HEADERS_STATE and of STREAMS_STATE. numpy takes a microsecond for a field of a
 #: record, and `read` comes a hundred times a second in live capture.
 _READ, _FIRST, _LAST = (headers.HEADERS_STATE.fields[name][1] // 8 for name in ("read", "first", "last"))  # type: ignore[index]
@@ -158,7 +158,7 @@ class Assembler:
         """Return how many packets `read` has read since the last call, and their earliest and latest times (ns)."""
         numbers = self._headers_numbers
         taken = numbers.item(_READ), numbers.item(_FIRST), numbers.item(_LAST)
-        numbers[_READ], numbers[_FIRST], numbers[_LAST] = 0, _LATEST, -_LATEST
+        numbers[_READ], numbers[_FIRST], numbers[_LAST] = 0, _LATEST, _EARLIEST
         return taken
 
     def finish(self, now: int, everything: bool, idle: int = 0) -> Iterator[tuple[int, Array]]:

@@ -23,7 +23,7 @@ from .stream_tables import ASSEMBLED, FLOWS_FULL, StreamTables, full_table
 from .streams import assemble_segment, assemble_usual
 
 Array = np.ndarray[Any, Any]
-#: Bytes of a cache line. The headers of a record and of its packet lie in this many lines.
+#: Bytes of a cache line. A record's header and most of its packet's headers lie in two lines.
 _LINE = 64
 
 

@@ -1,4 +1,4 @@
-"""One capture's bytes in, PACKET rows out. The first bytes show the format; file names do not matter."""
+"""One capture's bytes in, PACKET rows or chunks out. The first bytes show the format; file names do not matter."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Scanner:
     """Splits one capture into packets, block by block.
 
     `start(first_bytes)` reads the file header and returns its length. `scan(buffer, start, end)` fills `packets` and
-    returns (number of packets, first byte that was not read). `packets` has this many rows, or is `table`.
+    returns (number of packets, first byte that was not read). `packets` has this many rows, or is `table`. `assemble`
+    makes chunks instead.
     """
 
     def __init__(self, packets: int = 65_536, table: Packets | None = None) -> None:

@@ -63,8 +63,9 @@ class FileReport:
 class CaptureReader:
     """Reads one capture block by block.
 
-    After `fill()` returned True, packets[position:count] are the next packets and their bytes lie in `buffer`. These
-    stay valid until AHEAD more blocks are read. The caller sets `position` behind the packets that it has processed.
+    The usual way: `next_block()` reads bytes into `buffer`, and `assemble` makes chunks of their packets. The other way
+    gives the packets themselves: after `fill()` returned True, packets[position:count] are the next ones. The caller
+    sets `position` behind those that it has processed. `buffer` stays as it is until AHEAD more blocks are read.
     `reuse`: a reader that is not needed any more, whose memory this one takes over.
     """
 
@@ -175,7 +176,7 @@ class CaptureReader:
     def assemble(self, assembler: Assembler) -> Iterator[int]:
         """Turn the packets in `buffer` into chunks of `assembler`; yield each time that chunks are ready.
 
-        `next_block` and `assemble` are the usual way to read one capture. `fill` gives the packets themselves.
+        The caller counts the packets in `report`.
         """
         start, stop = self._at, self._stop - self._base
         try:
