@@ -1,6 +1,6 @@
 """Replay a capture through a veth pair to kafkatap live, tcpdump and tshark; print a table of drops and processor time.
 
-    sudo python benchmarks/bench_live.py CAPTURE [--rates 100000,200000,0] [--copies 5] [--runs 3]
+    sudo python benchmarks/bench_live.py CAPTURE [--rates 100000,250000,450000] [--copies 6] [--runs 3] [--busy]
 
 The program creates the pair in a network namespace of its own and removes both at the end. tcpreplay sends `--copies`
 copies of the capture from memory at each of `--rates`, in packets a second (0: as fast as it can). Each copy has its
@@ -8,12 +8,16 @@ own addresses (join_copies.py); otherwise its packets would be retransmissions. 
 measures:
 
 * packets sent, and packets dropped by the kernel, as the contender reports them
-* processor time (user and system, of the contender and its children) as a share of one core over the time of sending.
+* processor time (user and system, of the contender and its children): as a share of one core over the time of sending,
+  in microseconds for each packet that it read, and as a multiple of the same of `tcpdump -B 262144` in the same turn.
   It counts from just before the first packet until the contender is idle; start-up does not count
 
-Contenders: `tcpdump -w /dev/null`, which decodes nothing; `tshark -i`, which dissects every Kafka message and prints
-two columns (see bench_report.py); `kafkatap live` with its default limit of a third of a core, where it decodes less;
-and `kafkatap live` without limit, with topics and without. Only runs without a drop can be compared.
+Contenders: `tcpdump -w /dev/null`, which decodes nothing, with its own buffer of 2 MiB and with one as large as
+kafkatap's; `kafkatap live` with its default limit of a third of a core, where it decodes less; `kafkatap live` without
+limit: with all detail, without topics, and headers only; `tshark -i`, which dissects every Kafka message and prints two
+columns (see bench_report.py; only with --tshark). With `--busy` another process keeps each core busy meanwhile.
+
+On a busy machine compare microseconds per packet: rates and drops depend on what else runs.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -39,6 +44,9 @@ from join_copies import join
 SPACE = f"kafkatap-bench-{os.getpid()}"
 SENDER, RECEIVER = "kt-send", "kt-take"
 TICK = os.sysconf("SC_CLK_TCK")
+YARDSTICK = "tcpdump -B 262144"
+#: Seconds of a calm contender before the first packet.
+CALM = 1.5
 
 
 @dataclass(slots=True)
@@ -60,6 +68,11 @@ class Run:
     dropped: int
     cpu: float
     peak: int
+
+    @property
+    def each(self) -> float:
+        """Microseconds of processor time for each packet that was read."""
+        return 1e6 * self.cpu / max(1, self.came)
 
 
 def inside(command: list[str]) -> list[str]:
@@ -141,7 +154,7 @@ def run(contender: Contender, capture: Path, rate: int) -> Run:
         child = subprocess.Popen(inside(contender.command), stdout=out, stderr=err, stdin=subprocess.DEVNULL)
         try:
             wait_until(listening)
-            time.sleep(1.5)
+            time.sleep(CALM)
             before = cpu_seconds(child.pid)
             sent, seconds = send(capture, rate)
             last = -1.0
@@ -183,34 +196,53 @@ def by_tshark(out: str, err: str) -> tuple[int, int]:
     return int(captured[1]) if captured else 0, int(dropped[1]) if dropped else 0
 
 
-def contenders(ports: list[str], names: list[str]) -> list[Contender]:
+def contenders(ports: list[str], names: list[str], tshark: bool) -> list[Contender]:
     decode = [part for port in ports for part in ("-d", f"tcp.port=={port},kafka")]
     fields = ["-T", "fields", "-e", "kafka.api_key", "-e", "kafka.correlation_id"]
     live = [sys.executable, "-m", "kafkatap", "live", "-i", RECEIVER, "--json", "--plain", "--interval", "10s"]
+    unlimited = [*live, "--max-cpu", "0"]
     every = [
         Contender("tcpdump -w /dev/null", ["tcpdump", "-i", RECEIVER, "-w", "/dev/null", "tcp"], by_tcpdump),
+        Contender(YARDSTICK, ["tcpdump", "-B", "262144", "-i", RECEIVER, "-w", "/dev/null", "tcp"], by_tcpdump),
         Contender("kafkatap live", live, by_kafkatap),
-        Contender("... without limit", [*live, "--max-cpu", "0"], by_kafkatap),
-        Contender("... without limit and topics", [*live, "--max-cpu", "0", "--no-topics"], by_kafkatap),
-        Contender("tshark -i", ["sh", "-c", f"exec tshark -n -i {RECEIVER} {' '.join(decode + fields)} tcp >/dev/null"],
-                  by_tshark),
-    ]  # fmt: skip
+        Contender("... all detail", unlimited, by_kafkatap),
+        Contender("... no topics", [*unlimited, "--no-topics"], by_kafkatap),
+        Contender("... headers only", [*unlimited, "--headers-only"], by_kafkatap),
+    ]
+    if tshark:
+        command = f"exec tshark -n -i {RECEIVER} {' '.join(decode + fields)} tcp >/dev/null"
+        every.append(Contender("tshark -i", ["sh", "-c", command], by_tshark))
     return [c for c in every if not names or any(name in c.name for name in names)]
+
+
+@contextmanager
+def busy_cores(wanted: bool) -> Iterator[None]:
+    """Keep every core busy, if wanted."""
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in os.sched_getaffinity(0)] if wanted else []
+    try:
+        yield
+    finally:
+        for each in others:
+            each.kill()
+            each.wait()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("capture", type=Path)
-    parser.add_argument("--rates", default="100000,200000,0", help="packets a second; 0: as fast as possible")
-    parser.add_argument("--copies", type=int, default=5, help="how often the capture is sent in a run")
+    parser.add_argument("--rates", default="100000,250000,450000", help="packets a second; 0: as fast as possible")
+    parser.add_argument("--copies", type=int, default=6, help="how often the capture is sent in a run")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--ports", default="9092,9093,9094,19092", help="tshark decodes these ports as Kafka")
     parser.add_argument("--only", default="", help="contenders with one of these words in their names")
+    parser.add_argument("--busy", action="store_true", help="another process keeps each core busy")
+    parser.add_argument("--tshark", action="store_true", help="also run tshark, which takes minutes")
     options = parser.parse_args()
     for tool in ("ip", "tcpreplay", "tcpdump"):
         if shutil.which(tool) is None:
             raise SystemExit(f"this needs {tool}")
-    chosen = contenders(options.ports.split(","), [n for n in options.only.split(",") if n])
+    chosen = contenders(options.ports.split(","), [n for n in options.only.split(",") if n], options.tshark)
     rates = [int(rate) for rate in options.rates.split(",")]
     folder = tempfile.TemporaryDirectory(prefix="kafkatap-bench-")
     sent = Path(folder.name) / "sent.pcap"
@@ -220,7 +252,8 @@ def main() -> None:
         for _ in range(options.runs):
             for rate in rates:
                 for contender in chosen:
-                    made = run(contender, sent, rate)
+                    with busy_cores(options.busy):
+                        made = run(contender, sent, rate)
                     contender.rows.append(made)
                     print(f"{contender.name}: {made}", file=sys.stderr, flush=True)
     finally:
@@ -230,16 +263,26 @@ def main() -> None:
 
 
 def table(chosen: list[Contender], rates: list[int]) -> str:
-    lines = ["| packets a second | | sent | dropped | of one core | peak |", "|---:|---|---:|---:|---:|---:|"]
+    lines = [
+        "| packets a second | | sent | dropped in each run | of one core | µs per packet | times tcpdump -B | peak |",
+        "|---:|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    yardstick = next((c for c in chosen if c.name == YARDSTICK), None)
     for rate in rates:
         for contender in chosen:
             rows = [r for r in contender.rows if r.rate == rate]
             reached = statistics.median(r.sent / r.seconds for r in rows)
-            dropped = statistics.median(r.dropped for r in rows)
+            dropped = ", ".join(f"{r.dropped:,}" for r in rows)
             share = statistics.median(r.cpu / r.seconds for r in rows)
+            each = statistics.median(r.each for r in rows)
             sent, peak = rows[0].sent, max(r.peak for r in rows)
+            times = "-"
+            if yardstick is not None:
+                beside = [r for r in yardstick.rows if r.rate == rate]
+                times = f"{statistics.median(r.each / b.each for r, b in zip(rows, beside, strict=True)):.1f}"
             lines.append(
-                f"| {reached:,.0f} | {contender.name} | {sent:,} | {dropped:,.0f} | {share:.0%} | {peak >> 20} MiB |"
+                f"| {reached:,.0f} | {contender.name} | {sent:,} | {dropped} | {share:.0%} | {each:.2f} | {times} "
+                f"| {peak >> 20} MiB |"
             )
     return "\n".join(lines)
 

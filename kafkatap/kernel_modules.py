@@ -29,5 +29,4 @@ KERNEL_MODULES = (
     "kafkatap.reports.counting.histogram",
     "kafkatap.reports.counting.tally",
     "kafkatap.splits.chains",
-    "kafkatap.splits.settled_flows",
 )

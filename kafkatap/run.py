@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .assembly import Assembled
 from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport
-from .captures.duplicate_counter import DuplicateCounter
-from .captures.merge import merge_captures
 from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
 from .engine import Engine
+
+if TYPE_CHECKING:
+    from .captures.duplicate_counter import DuplicateCounter
 
 #: A run calls it once a block with the bytes of files read so far. True ends the run.
 Watch = Callable[[int], bool]
@@ -46,8 +48,14 @@ class Run:
         self.threaded = threaded
         self.interrupted = False
         self.files: list[FileReport] = []
-        self._duplicates = DuplicateCounter(len(paths)) if len(paths) > 1 else None
+        self._duplicates: DuplicateCounter | None = None  # of several captures
         self._done = 0  # bytes of files read so far
+        self._ahead: Iterator[tuple[int, Assembled | None]] | None = None
+
+    def start(self) -> None:
+        """Begin to read now, in the second thread, rather than at the first step."""
+        if self._can_read_ahead():
+            self._ahead = read_ahead(self._assembled())
 
     def batches(self) -> Iterator[Batch]:
         """Read all captures in time order; yield finished rows."""
@@ -59,8 +67,10 @@ class Run:
 
         Read each part's batches to their end before the next part.
         """
-        parts = self._assembled()
-        for progress, part in read_ahead(parts) if self._can_read_ahead() else parts:
+        if self._ahead is None:
+            self.start()
+        ahead, self._ahead = self._ahead, None  # not kept: it refers to this run, and has to end with its reader
+        for progress, part in self._assembled() if ahead is None else ahead:
             if part is not None:
                 yield self.engine.dissect(part)
             if not self.interrupted and self.watch(progress):
@@ -93,12 +103,17 @@ class Run:
                     yield self._done, part
                 if not made:
                     yield self._done, None
+            yield self._done, None  # `watch` is asked once more: was the end of a pipe an interruption?
         finally:
             reader.close()
         yield self._done, None  # the caller may have been interrupted while the last bytes were awaited
 
     def _merged_captures(self) -> Iterator[tuple[int, Assembled | None]]:
         """Yield the parts of several captures, merged in time order."""
+        from .captures.duplicate_counter import DuplicateCounter
+        from .captures.merge import merge_captures  # most runs read one capture
+
+        self._duplicates = DuplicateCounter(len(self.paths))
         progress: dict[int, int] = {}
         for reader, end in merge_captures(self.paths, self.block_size):
             number = id(reader.report)
@@ -107,8 +122,7 @@ class Run:
             self._done += reader.progress - progress.get(number, 0)
             progress[number] = reader.progress
             if end > reader.position:
-                if self._duplicates is not None:
-                    self._duplicates.add(reader, end)
+                self._duplicates.add(reader, end)
                 for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, end):
                     yield self._done, part
                 reader.position = end

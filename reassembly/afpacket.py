@@ -56,7 +56,7 @@ RING_STATE = record_dtype(
 #: The next headers to prefetch, one row for each block ahead (by its number modulo LANES).
 LANE = record_dtype(("block", "i8"), ("position", "i8"))
 
-#: A packet of a ring, as scalars (int64): whether it is a skipped copy, and where the next one begins (0: none).
+#: A packet of a ring, as scalars (int64): whether it is a copy to skip, and where the next one begins (0: none).
 RingPacket = namedtuple("RingPacket", "is_copy following packet")
 
 

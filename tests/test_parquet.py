@@ -224,6 +224,17 @@ def test_files_appear_together(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "a.parquet").equals(table)
 
 
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(file: Any, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(parquet_files.fcntl, "flock", flock)
+    with ParquetFiles(tmp_path, "a") as files:
+        files.write("a", pa.table({"x": [1]}))
+        files.publish()
+    assert pq.read_table(tmp_path / "a.parquet").num_rows == 1
+
+
 def test_a_killed_run_leaves_no_complete_file(older: Path) -> None:
     (older / ".exchanges.parquet.part").write_bytes(b"what a killed run left")
     with ParquetFiles(older, ["exchanges"]) as files:

@@ -17,7 +17,7 @@ from .capture_bytes import ByteSource, CaptureBytes
 from .readahead import AHEAD
 
 Array = np.ndarray[Any, Any]
-BLOCK_SIZE = 4 * 1024 * 1024
+BLOCK_SIZE = 2 * 1024 * 1024
 
 
 class FileReport:

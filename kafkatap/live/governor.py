@@ -1,8 +1,10 @@
 """The level of detail: kafkatap decodes less when it uses too much processor time or drops packets, more when calm.
 
 The level drops after a second with too much load, and rises again after some calm seconds. If it soon drops again, the
-next rise takes twice as many calm seconds. If packets wait or are dropped while other processes use the processors,
-decoding less would not help: then the thread's priority is raised first, until load is calm again.
+next rise takes twice as many calm seconds. If packets wait in the buffer, the level drops at once, before any packet is
+dropped. If they wait because other processes use the processors, the thread's priority is raised first, until load is
+calm again. That may not suffice: among busy processes a thread gets its share of a core and no more, so it must also
+need less.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ CALM, LONGEST_CALM = 10, 600
 _CALM_SHARE = 0.6
 #: Load of _FAR times the limit is too much at once; less than that only as the mean of _LATELY seconds.
 _FAR, _LATELY = 1.25, 3
-_FULL_BUFFER, _MORE = 0.5, 0.1
-#: A thread that gets less of a core than _STARVED while packets wait competes with others. If its priority cannot be
-#: raised, the level drops when the buffer is nearly full.
-_STARVED, _NEARLY_FULL = 0.8, 0.9
+#: The part of the buffer in which packets may wait before something is done, and how much more before the next thing.
+_WAITING, _MORE = 0.2, 0.15
+#: A thread that gets less of a core than _STARVED while packets wait competes with others.
+_STARVED = 0.8
 #: Seconds that suffice to measure a share.
 _MEASURABLE = 0.2
 SECOND = 1_000_000_000
@@ -35,7 +37,8 @@ SECOND = 1_000_000_000
 
 class Governor:
     """`limit`: a share of one core, 0.33 is a third; None: only drops count. `strict`: keep to the limit even if that
-    drops packets, else never pause. `topics`: whether FULL is the best level. `priority`: of the calling thread."""
+    drops packets, else never pause. `topics`: whether FULL is the best level. `headers_only`: HEADERS is the best
+    level. `priority`: of the calling thread."""
 
     def __init__(
         self,
@@ -43,18 +46,19 @@ class Governor:
         topics: bool = True,
         strict: bool = False,
         priority: Priority | None = None,
+        headers_only: bool = False,
     ) -> None:
         self.limit = limit
         self.priority = priority or Priority()
         self.highest = PAUSED if strict else HEADERS
-        self.lowest = FULL if topics else LEAN
+        self.lowest = HEADERS if headers_only else FULL if topics else LEAN
         self.level = self.lowest
         self.since = 0
         self.reason = ""
         self.cpu = 0.0
         self._used = time.process_time_ns()
         self._at = time.monotonic_ns()
-        self._pressed = _FULL_BUFFER
+        self._pressed = _WAITING
         self._lately: deque[float] = deque(maxlen=_LATELY)
         self._calm = 0
         self._patience = CALM
@@ -105,28 +109,23 @@ class Governor:
         return self._changed(before, now)
 
     def check_backlog(self, now: int, backlog: float) -> bool:
-        """Drop the level if the buffer of waiting packets is more than half full (`backlog`: 0 to 1), before any packet
-        is dropped. Return whether the level changed."""
+        """Raise the priority or drop the level if packets wait in too much of the buffer (`backlog`: 0 to 1). Return
+        whether the level changed."""
         before = self.level
-        if backlog < _FULL_BUFFER:
-            self._pressed = _FULL_BUFFER
-        if backlog > self._pressed and self.level < HEADERS and not self._helped(backlog):
-            self.level += 1
-            self._pressed = backlog + _MORE  # the waiting packets have to be read first
-            self.reason = f"packets wait in {backlog:.0%} of the buffer"
+        if backlog < _WAITING:
+            self._pressed = _WAITING
+        elif backlog > self._pressed:
+            self._pressed += _MORE
             self._calm = 0
+            if not (self._is_starved() and self.priority.raise_()) and self.level < HEADERS:
+                self.level += 1
+                self.reason = f"packets wait in {backlog:.0%} of the buffer"
         return self._changed(before, now)
 
-    def _helped(self, backlog: float) -> bool:
-        """Raise the priority if packets wait because other processes use the processors. Return whether they may still
-        be read in time."""
+    def _is_starved(self) -> bool:
+        """Whether other processes keep this one from the processors."""
         used, gone = self._since()
-        if (used / gone if gone >= _MEASURABLE else self.cpu) >= _STARVED:
-            return False
-        if self.priority.raise_():
-            self._pressed = backlog + _MORE
-            return True
-        return backlog < _NEARLY_FULL
+        return (used / gone if gone >= _MEASURABLE else self.cpu) < _STARVED
 
     def _since(self) -> tuple[float, float]:
         """Seconds of processor time, and of the clock, since the last second was judged."""

@@ -110,7 +110,7 @@ class Monitor:
         self.status = Status(
             now, now, source.names, 0, 0.0, 0.0, 0, 0, self.governor.level, now, "", 0.0, 0, 0, 0, 0.0
         )  # fmt: skip
-        engine.set_detail(self.governor.topics)
+        self._apply_level()
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Read packets until `stop` returns True, then read the waiting packets, and end."""

@@ -122,14 +122,16 @@ class _Part:
 
 
 def _opened(path: Path) -> Any:
-    """Open a file for writing, locked. OSError if another run writes it."""
+    """Open an empty file for writing, locked where the file system has locks. OSError if another run writes it."""
     file = open(path, "ab")  # noqa: SIM115
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.truncate(0)
     except BlockingIOError:
         file.close()
         raise BlockingIOError("another run of kafkatap writes this file") from None
+    except OSError:  # there are no locks, as on some network file systems
+        pass
+    file.truncate(0)
     return file
 
 

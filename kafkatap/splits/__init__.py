@@ -2,7 +2,6 @@
 
 survey             first pass: the flows of a split and their heads
 surveys            the surveys of all splits, repeated until they fit together
-settled_flows      the flows that a light survey has seen enough of
 packet_ranges      reads only the blocks of a split with packets of some ranges
 plan               which split decodes which packets of each flow, and what its task has to know
 chains             the splits of each flow in order: the part of the plan that works on all flows

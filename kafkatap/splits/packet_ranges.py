@@ -14,8 +14,8 @@ import numpy as np
 from ..captures.splits import Split, SplitReader
 
 Array = np.ndarray[Any, Any]
-#: The first packet of a block, and the byte of the file at which its record begins.
-BLOCK_START = np.dtype([("packet", "i8"), ("byte", "i8")])
+#: The first packet of a block, the byte of the file at which its record begins, and the earliest time in the block, ns.
+BLOCK_START = np.dtype([("packet", "i8"), ("byte", "i8"), ("time", "i8")])
 
 
 def union(first: Array, last: Array) -> Array:

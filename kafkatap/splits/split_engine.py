@@ -100,6 +100,16 @@ def number_by_packet(part: Assembled) -> Array:
     return starts
 
 
+def counted(report: FileReport, parts: Iterable[Assembled], times: list[int] | None = None) -> Iterator[Assembled]:
+    """The same parts, whose packets are added to a report; their first times to `times`."""
+    for part in parts:
+        if part.first is not None and part.last is not None:
+            report.add_packets(part.packets, part.first, part.last)
+            if times is not None:
+                times.append(part.first)
+        yield part
+
+
 class Packets(Protocol):
     """Packets that are read block by block, as of `CaptureReader`."""
 
@@ -184,14 +194,7 @@ class SplitEngine:
     def read(self, reader: CaptureReader) -> Iterator[Batch]:
         """Take all packets in the buffer of a capture, in one pass; yield finished rows."""
         parts = self.engine.assembly.read(reader.buffer, reader.assemble)
-        yield from self._dissected(self._counted(reader.report, parts))
-
-    @staticmethod
-    def _counted(report: FileReport, parts: Iterable[Assembled]) -> Iterator[Assembled]:
-        for part in parts:
-            if part.first is not None and part.last is not None:
-                report.add_packets(part.packets, part.first, part.last)
-            yield part
+        yield from self._dissected(counted(reader.report, parts))
 
     def follow(self, reader: Packets, heads: Mapping[bytes, int] | None = None) -> Iterator[Batch]:
         """Take packets that other splits count as read, those of each flow up to a packet (None: all packets)."""

@@ -187,7 +187,7 @@ class Raised(Priority):
 def test_what_waits_in_the_buffer_leads_to_less_detail() -> None:
     source = FileSource(str(SAMPLES[0]))
     monitor = Monitor(source, Engine(True), clock=source.clock, governor=Busy(1.0))
-    for backlog, level in ((0.1, FULL), (0.6, LEAN), (0.65, LEAN), (0.2, LEAN), (0.6, HEADERS), (1.0, HEADERS)):
+    for backlog, level in ((0.1, FULL), (0.3, LEAN), (0.34, LEAN), (0.1, LEAN), (0.3, HEADERS), (1.0, HEADERS)):
         source.backlog = backlog
         source.wait(0.1)
         monitor.step()
@@ -198,14 +198,22 @@ def test_what_waits_in_the_buffer_leads_to_less_detail() -> None:
 
 
 @pytest.mark.parametrize("may_rise", [False, True])
-def test_packets_that_wait_as_others_have_the_processors_cost_no_detail(may_rise: bool) -> None:
-    """The priority is raised; only a buffer that is nearly full leads to less."""
+def test_packets_that_wait_as_others_have_the_processors_raise_the_priority_first(may_rise: bool) -> None:
     governor = Busy(0.27, may_rise)
-    for backlog in (0.6, 0.7, 0.85):
-        assert not governor.check_backlog(SECOND, backlog)
+    assert governor.check_backlog(SECOND, 0.3) != may_rise
     assert governor.priority.is_raised == may_rise
-    assert governor.check_backlog(SECOND, 0.97)
-    assert governor.level == LEAN
+    assert governor.level == (FULL if may_rise else LEAN)
+    governor.check_backlog(SECOND, 0.4)
+    assert governor.level == (LEAN if may_rise else HEADERS)
+
+
+def test_a_buffer_that_fills_at_once_leads_to_headers_within_three_looks() -> None:
+    governor = Busy(0.27, may_rise=True)
+    levels = []
+    for _ in range(4):
+        governor.check_backlog(SECOND, 0.7)
+        levels.append(governor.level)
+    assert levels == [FULL, LEAN, HEADERS, HEADERS]
 
 
 def test_a_priority_is_raised_until_it_is_calm() -> None:
@@ -275,6 +283,18 @@ def test_drops_alone_go_no_further_than_headers() -> None:
     for second in range(10):
         governor.judge((second + 1) * SECOND, 0.1, 1000)
     assert governor.level == HEADERS
+
+
+def test_headers_only_is_a_level_to_start_at() -> None:
+    governor = Governor(0.33, headers_only=True)
+    source = FileSource(str(SAMPLES[0]))
+    monitor = Monitor(source, Engine(False), clock=source.clock, governor=governor)
+    assert monitor.status.level == HEADERS
+    for second in range(100):
+        governor.judge((second + 1) * SECOND, 0.01, 0)
+    assert governor.level == HEADERS
+    monitor.finish()
+    source.close()
 
 
 def test_without_topics_results_are_only_errors() -> None:

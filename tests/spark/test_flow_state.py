@@ -98,7 +98,7 @@ NOT_STATE = {
         "retry",  # tested below
     },
     "segments": {"next"},
-    "links": {"connection", "next", "partitions", "answers_at_once", "name", "provisional"},
+    "links": {"connection", "next", "partitions", "topics", "answers_at_once", "name", "provisional"},
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
         "request_problem",  # tested below

@@ -53,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_selection(what, times=False)
     what.add_argument("--no-topics", dest="topics", action="store_false",
                       help="decode only failed results, not topics: half the work")  # fmt: skip
+    what.add_argument("--headers-only", action="store_true",
+                      help="read the first 256 bytes of each message: requests, responses, times and sizes, but few "
+                      "error codes")  # fmt: skip
     add_reading(what)
     add_max_frame(what)
     how = parser.add_argument_group("output")

@@ -130,7 +130,10 @@ def _governor(options: argparse.Namespace, best: int) -> Governor:
     packets wait."""
     asked_for = options.max_cpu is not None
     share = options.max_cpu if asked_for else USUAL_SHARE
-    return Governor(share / 100 or None, options.topics, strict=asked_for, priority=Priority(best))
+    return Governor(
+        share / 100 or None, options.topics, strict=asked_for, priority=Priority(best),
+        headers_only=options.headers_only,
+    )  # fmt: skip
 
 
 def _with_screen(
@@ -178,6 +181,7 @@ def _wants_screen(options: argparse.Namespace) -> bool:
 def _engine(options: argparse.Namespace, selections: list[Selection], definitions: Definitions | None) -> Engine:
     """An engine that decodes the fields of the report and of these selections."""
     needed = [selection.engine_options for selection in selections]
+    options.topics &= not options.headers_only
     options.topics |= any(each.all_results for each in needed)
     probes = [inspector for each in needed for inspector in each.inspectors]
     problems = bool(options.write_parquet) or any(each.problems for each in needed)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import Context
-from kafkatap.reports.counting.counts import ReportCounts
 
 from ...captures.pipes import is_pipe
 from ...captures.storage import is_uri
@@ -17,6 +16,7 @@ from ...usable_cores import usable_cores
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
+    from kafkatap.reports.counting.counts import ReportCounts
 
     from ...captures.capture_reader import FileReport
     from ...selection import Selection
@@ -42,6 +42,14 @@ def choose_jobs(options: argparse.Namespace) -> int:
     return 1
 
 
+def _size(path: str) -> int:
+    """The bytes of a local file; 0 for anything else, and if it cannot be opened."""
+    try:
+        return 0 if is_pipe(path) or is_uri(path) else os.stat(path).st_size
+    except OSError:
+        return 0
+
+
 def _only_one(options: argparse.Namespace) -> str | None:
     """Why only one process can read the captures; None if several can."""
     from ...captures.splits import Split, cut
@@ -62,21 +70,13 @@ def _only_one(options: argparse.Namespace) -> str | None:
     return f"{path} cannot be cut; only uncompressed pcap and pcapng files can"
 
 
-def _size(path: str) -> int:
-    """The bytes of a file on this machine; 0 for anything else, or if it cannot be read."""
-    try:
-        return 0 if is_pipe(path) or is_uri(path) else os.stat(path).st_size
-    except OSError:
-        return 0
-
-
 class JobsRun:
     """The counts of captures that several processes have read: as a `Run` that is over. Nothing is counted if the user
     `interrupted` it."""
 
     def __init__(self, found: Counted | None) -> None:
         self.interrupted = found is None
-        self.counts = ReportCounts() if found is None else found.counts
+        self.counts: ReportCounts | None = None if found is None else found.counts
         self.files: Sequence[FileReport] = () if found is None else found.files
         self._context = Context() if found is None else found.context
 
