@@ -2,7 +2,8 @@
 
 dissector         the loop: chunks of streams in, finished exchanges out
 framing/          chunks to frames, and requests paired with their responses
-decoding          the bodies of a drain: decoded, then read into exchanges and results
+decoding          the tables of a drain, and the programs for bodies
+drain             the kernel of a drain: bodies decoded and read, exchanges finished
 exchanges         the fields of bodies that exchanges need
 results           the results of a response, and the topics of a request
 problems          the fields at which messages are malformed

@@ -62,6 +62,8 @@ CONTEXT = record_dtype(
     ("up", "i4"),  # the context of the enclosing element
     ("kind", "u1"),
 )
+#: `kind` of a context whose other values are not set: most rows of the tape are no elements.
+UNOPENED = 255
 RESULTS_STATE = record_dtype(("results", "i8"), ("topics", "i8"))
 
 
@@ -114,7 +116,7 @@ def _records_in(b, job, context):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _clear(context, up):  # type: ignore[no-untyped-def]
+def _clear(context):  # type: ignore[no-untyped-def]
     context.offset = -1
     context.records_at = -1
     context.records_length = -1
@@ -122,8 +124,17 @@ def _clear(context, up):  # type: ignore[no-untyped-def]
     context.topic_id = -1
     context.partition = NO_INT32
     context.name = -1
-    context.up = up
     context.kind = KIND_OTHER
+
+
+@helper
+def _open_context(r, number):  # type: ignore[no-untyped-def]
+    """The context of an element, cleared with those above it if none of its fields came before."""
+    level = number
+    while level >= 0 and r.contexts[level].kind == UNOPENED:
+        _clear(r.contexts[level])
+        level = np.int64(r.contexts[level].up)
+    return r.contexts[number]
 
 
 @helper
@@ -158,12 +169,14 @@ def _is_name(role):  # type: ignore[no-untyped-def]
 def _read_contexts(b, r, job):  # type: ignore[no-untyped-def]
     """Read the contexts of a message's elements."""
     first = job.tape_first
-    _clear(r.contexts[0], -1)
+    r.contexts[0].up = -1
+    _clear(r.contexts[0])
     for k in range(np.int64(job.tape_count)):
         row = b.tape[first + k]
         above = max(np.int64(row.parent) - first + 1, np.int64(0))
-        _clear(r.contexts[k + 1], above)
-        context = r.contexts[above]
+        r.contexts[k + 1].up = above
+        r.contexts[k + 1].kind = UNOPENED
+        context = _open_context(r, above)
         role = np.int64(b.roles[row.field])
         if role == R_PARTITION and row.length == 0:
             context.partition = row.value
@@ -200,6 +213,8 @@ def _collect_topics(b, r, job):  # type: ignore[no-untyped-def]
     last = np.int64(-1)
     for k in range(np.int64(job.tape_count) + 1):
         context = r.contexts[k]
+        if context.kind == UNOPENED:
+            continue
         if context.topic >= 0 or context.topic_id >= 0:
             number = take_row(r.free_topics)
             topic = r.open_topics[number]

@@ -82,9 +82,11 @@ def data() -> bytes:
 
 
 def run() -> tuple[int, int, list[tuple[int, int]], list[int]]:
-    """Both kernels on the same bytes."""
+    """Both kernels on the same bytes, the second one bound to its first argument, then to both."""
     pairs = np.zeros(20, PAIR)
     out = np.zeros(20, np.int64)
     total = read_pairs(np.frombuffer(data(), np.uint8).copy(), pairs, 3)
-    changed = spread(2, Pairs(pairs, Limits(np.array([5], np.int32)), out))
+    limited = Pairs(pairs, Limits(np.array([5], np.int32)), out)
+    changed = spread.bound(2)(limited)
+    assert spread.bound(2, limited)() == changed
     return total, changed, [(int(k), int(v)) for k, v in pairs.tolist()], out.tolist()
