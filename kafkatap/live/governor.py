@@ -37,7 +37,7 @@ SECOND = 1_000_000_000
 
 class Governor:
     """`limit`: a share of one core, 0.33 is a third; None: only drops count. `strict`: keep to the limit even if that
-    drops packets, else never pause. `topics`: whether FULL is the best level. `headers_only`: HEADERS is the best level.
+    drops packets, else never pause. `topics`: whether FULL is the best level. `headers_only`: whether HEADERS is.
     `priority`: of the calling thread."""
 
     def __init__(
