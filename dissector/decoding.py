@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import copied, grown, untouched
+from kafkatap.kernels.arrays import copied, grown, joined, taken, untouched
 from kafkatap.kernels.table import SlotTable
 
 from .drain import DRAIN_STATE, NEEDS_PROBLEMS, NEEDS_RESULTS, NEEDS_ROOM, NEEDS_TAPE, DrainTables
@@ -19,7 +18,7 @@ from .framing.program_index import HEAD_ONLY
 from .framing.tables import Tables
 from .programs.machine import JOB, ROWS, SCRATCH_SIZE, TAPE
 from .programs.program import Programs
-from .results import CONTEXT, EXCHANGE_TOPIC, PRODUCE_PARTITION, RESULTS_STATE, Results
+from .results import CONTEXT, EXCHANGE_TOPIC, OPEN_TOPIC, PRODUCE_PARTITION, RESULTS_STATE, Results
 from .strings import StringTable
 
 if TYPE_CHECKING:
@@ -33,16 +32,15 @@ _RESULTS, _TOPICS = range(2)
 _NO_RESULTS, _NO_TOPICS, _NO_PROGRAMS = np.zeros(0, RESULT), np.zeros(0, EXCHANGE_TOPIC), np.zeros(0, np.int32)
 
 
-@dataclass(frozen=True)
-class ChosenPrograms:
+class ChosenPrograms(NamedTuple):
     """The programs of a dissector: `framed` for framing, `bodies` for all bodies, `details` for responses with error
-    codes or for all bodies. `index`: that of `framed`, with HEAD_ONLY. `as_bodies`, `as_details`: the programs by those
-    of `framed` (None: they are the same)."""
+    codes or for all bodies. `framed_index`: that of `framed`, with HEAD_ONLY. `as_bodies`, `as_details`: the programs
+    by those of `framed` (None: they are the same)."""
 
     framed: Programs
     bodies: Programs
     details: Programs
-    index: Array
+    framed_index: Array
     as_bodies: Array | None
     as_details: Array
 
@@ -79,6 +77,7 @@ class BodyDecoder:
         self.tape: Array = untouched(1 << 16, TAPE)
         self.scratch: Array = np.zeros(SCRATCH_SIZE, np.int64)
         self.partitions = SlotTable(1_024, partitions=PRODUCE_PARTITION)
+        self.open_topics = SlotTable(1_024, topics=OPEN_TOPIC)
         self._strings = strings
         self._as_bodies = _NO_PROGRAMS if chosen.as_bodies is None else chosen.as_bodies
         self._as_details = chosen.as_details
@@ -101,8 +100,8 @@ class BodyDecoder:
         if len(self._failed) < jobs:
             self._failed = untouched(jobs, JOB)
         results = Results(
-            self._contexts, self.partitions["partitions"], self.partitions.free, self._results, self._topics,
-            self._results_state,
+            self._contexts, self.partitions["partitions"], self.partitions.free, self.open_topics["topics"],
+            self.open_topics.free, self._results, self._topics, self._results_state,
         )  # fmt: skip
         return DrainTables(
             self.bodies.code, self.bodies.roles, self.details.code, self.details.roles, self._as_bodies,
@@ -127,9 +126,25 @@ class BodyDecoder:
 
     @property
     def topics(self) -> Array:
-        """A copy of the topics of the last drain's requests."""
+        """A copy of the topics of the last drain's exchanges, in ascending order of these."""
         count = self._counts.item(_TOPICS)
-        return copied(self._topics[:count]) if count else _NO_TOPICS
+        if not count:
+            return _NO_TOPICS
+        rows = self._topics[:count]
+        return taken(rows, np.argsort(rows["exchange"], kind="stable"))
+
+    def topics_of(self, exchanges: Array, first: Array) -> Array:
+        """EXCHANGE_TOPIC rows of exchanges that are not finished, in ascending order of these. `exchanges`: their
+        numbers (int64). `first`: their links' `topics`."""
+        kept, parts = self.open_topics["topics"], []
+        while len(first := first[(waits := first >= 0)]):
+            exchanges = exchanges[waits]
+            rows = np.zeros(len(first), EXCHANGE_TOPIC)
+            rows["exchange"], rows["topic"], rows["topic_id"] = exchanges, kept["topic"][first], kept["topic_id"][first]
+            parts.append(rows)
+            first = kept["next"][first]
+        found = joined(parts, EXCHANGE_TOPIC)
+        return taken(found, np.argsort(found["exchange"], kind="stable"))
 
     def note_topic_names(self) -> None:
         """Note the topic ids and names that the last drain has found."""
@@ -148,6 +163,7 @@ class BodyDecoder:
             self._results = grown(self._results)
             self._topics = grown(self._topics)
             self.partitions.grow()
+            self.open_topics.grow()
         elif need == NEEDS_PROBLEMS:
             self._note_problems(t, block, held)
 

@@ -11,7 +11,6 @@ runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -46,7 +45,6 @@ from .framing.tables import (
 from .inspection import Frames, Inspector
 from .programs.machine import JOB
 from .programs.program import Programs
-from .results import EXCHANGE_TOPIC
 from .strings import Strings, StringTable
 
 if TYPE_CHECKING:
@@ -67,13 +65,12 @@ _CONNECTIONS = 256
 _NO_BYTES, _NO_MARKS = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """The result of one drain. The arrays are the receiver's own."""
 
     exchanges: Array  # EXCHANGE
     results: Array  # RESULT
-    topics: Array  # EXCHANGE_TOPIC
+    topics: Array  # EXCHANGE_TOPIC; empty if not every body is decoded with its details
     marks: Array | None  # uint64, by exchange: bits that inspectors set; None without inspectors
     provisional: Array | None = None  # uint8, by exchange: 1 + the outcome of its provisional row, 0; None without any
 
@@ -107,7 +104,7 @@ class Dissector:
         self.programs = programs
         self.strings = StringTable()
         chosen = choose_programs(programs, details, None if apis is None else head, apis or frozenset())
-        self._index = chosen.index
+        self._index = chosen.framed_index
         self._decoder = BodyDecoder(chosen, load_whole, self.strings)
         self._connections = Table(
             _CONNECTIONS, connections=CONNECTION, streams=Column(STREAM, 2), ends=Column(np.int32, 8)
@@ -231,12 +228,13 @@ class Dissector:
         count = len(self.strings)
         topic_names = np.array(list(self.topic_names.items()), np.int64).reshape(-1, 2)
         is_open = self._exchanges.taken_rows()
-        everywhere = slice(None)
+        everywhere, open_topics = slice(None), self._decoder.open_topics
         columns: list[tuple[Array, str, Any]] = [
             *((self.connections, name, everywhere) for name in NAMES),
             *((self.exchanges, name, is_open) for name in EXCHANGE_STRINGS),
             (self.links, "name", is_open),
             *((self._decoder.partitions["partitions"], name, everywhere) for name in ("topic", "topic_id")),
+            *((open_topics["topics"], name, open_topics.taken_rows()) for name in ("topic", "topic_id")),
         ]
         needed = np.zeros(count + 1, bool)  # the last stands for -1
         needed[kept] = True
@@ -358,7 +356,7 @@ class Dissector:
             rows[name] = ends[:, column]
         self._has_provisional = self._has_provisional or len(chosen) > 0
         return Finished(
-            rows, np.zeros(0, RESULT), np.zeros(0, EXCHANGE_TOPIC),
+            rows, np.zeros(0, RESULT), self._decoder.topics_of(rows["exchange"], self.links["topics"][chosen]),
             self._exchanges["marks"][chosen] if self.inspectors else None,
         )  # fmt: skip
 

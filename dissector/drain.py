@@ -19,7 +19,7 @@ from .exchanges import BODIES_STATE, TOPIC_NAME, Bodies, collect_fields
 from .framing.buffers import release_buffers
 from .framing.tables import Tables
 from .programs.machine import JOB, ROWS, run_jobs
-from .results import Results, collect_results, release_partitions
+from .results import Results, collect_results, release_partitions, write_topics
 from .times import charge_times
 
 Array = np.ndarray[Any, Any]
@@ -141,12 +141,19 @@ def _set_ends(x, ends, connection, client):  # type: ignore[no-untyped-def]
 
 @helper
 def _finish_exchanges(t, d, rows, marks, provisional):  # type: ignore[no-untyped-def]
-    """Set the times of the finished exchanges and copy them to `rows`, but for bare tokens; then free their slots."""
+    """Set the times of the finished exchanges and copy them to `rows`, but for bare tokens; then free their slots.
+
+    Return whether all are finished: if not, there is no room for their topics.
+    """
     state = t.state[0]
-    made = np.int64(0)
-    for i in range(state.finished):
+    made = d.state[0].made
+    for i in range(d.state[0].done, state.finished):
         slot = np.int64(t.finished[i])
         link = t.links[slot]
+        if link.topics >= 0 and not write_topics(d.results, link, t.exchanges[slot].exchange, d.state[0].all_results):
+            d.state[0].done = i
+            d.state[0].made = made
+            return False
         connection = t.connections[link.connection]
         release_partitions(d.results, link)
         if link.answers_at_once >= 0:
@@ -165,7 +172,8 @@ def _finish_exchanges(t, d, rows, marks, provisional):  # type: ignore[no-untype
             d.marks[slot] = 0
         release_row(t.free_exchanges, slot)
     state.finished = 0
-    return made
+    d.state[0].made = made
+    return True
 
 
 @kernel(Tables, DrainTables, np.uint8, np.uint8, EXCHANGE, np.uint64, np.uint8)
@@ -211,10 +219,12 @@ def drain_frames(t, d, block, held, rows, marks, provisional):  # type: ignore[n
             if not with_details and d.bodies_state[0].failed > 0:
                 _begin_details(t, d)
     if state.step == STEP_INSPECT:
+        state.done = 0
         state.step = STEP_FINISH
         if state.is_inspected:
             return NEEDS_INSPECTION
-    state.made = _finish_exchanges(t, d, rows, marks, provisional)
+    if not _finish_exchanges(t, d, rows, marks, provisional):
+        return NEEDS_RESULTS
     t.state[0].jobs = 0
     release_buffers(t.pool, t.free_buffers, t.deferred, t.state)
     state.step = STEP_BEGIN

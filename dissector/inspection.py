@@ -6,8 +6,7 @@ the drain once, before its exchange is finished, and copies the bytes that it ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,8 +17,7 @@ from .programs.program import Programs
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Frames:
+class Frames(NamedTuple):
     """The messages of one drain, in the order of their frames.
 
     `jobs` (JOB), one a message: `frame` is slot * 2 + direction (0 request, 1 response). `at`:`end` are the captured

@@ -44,6 +44,8 @@ Array = np.ndarray[Any, Any]
 
 #: A topic of a request.
 EXCHANGE_TOPIC = record_dtype(("exchange", "i8"), ("topic", "i4"), ("topic_id", "i4"))
+#: The same, kept until the exchange is finished. Rows of one exchange are chained, in order.
+OPEN_TOPIC = record_dtype(("topic", "i4"), ("topic_id", "i4"), ("next", "i4"))
 #: One partition of a Produce request, kept until its response comes. Rows of one exchange are chained.
 PRODUCE_PARTITION = record_dtype(
     ("bytes", "i8"), ("records", "i8"), ("topic", "i4"), ("topic_id", "i4"), ("partition", "i4"), ("next", "i4")
@@ -69,6 +71,8 @@ class Results(NamedTuple):
     contexts: Annotated[Array, CONTEXT]
     produce_partitions: Annotated[Array, PRODUCE_PARTITION]
     free_partitions: Annotated[Array, np.int32]
+    open_topics: Annotated[Array, OPEN_TOPIC]
+    free_topics: Annotated[Array, np.int32]
     results: Annotated[Array, RESULT]
     topics: Annotated[Array, EXCHANGE_TOPIC]
     state: Annotated[Array, RESULTS_STATE]
@@ -190,19 +194,45 @@ def _note_produce_partition(b, r, job, context):  # type: ignore[no-untyped-def]
 
 @helper
 def _collect_topics(b, r, job):  # type: ignore[no-untyped-def]
-    """Write the topics of a request."""
+    """Keep the topics of a request until its exchange is finished."""
     x = b.exchanges[job.frame >> 1]
-    state = r.state[0]
+    link = b.links[job.frame >> 1]
+    last = np.int64(-1)
     for k in range(np.int64(job.tape_count) + 1):
         context = r.contexts[k]
         if context.topic >= 0 or context.topic_id >= 0:
-            topic = r.topics[state.topics]
-            state.topics += 1
-            topic.exchange = x.exchange
+            number = take_row(r.free_topics)
+            topic = r.open_topics[number]
             topic.topic = context.topic
             topic.topic_id = context.topic_id
+            topic.next = -1
+            if last < 0:
+                link.topics = number
+            else:
+                r.open_topics[last].next = number
+            last = number
         if x.api_key == PRODUCE and context.partition != NO_INT32:
             _note_produce_partition(b, r, job, context)
+
+
+@helper
+def write_topics(r, link, exchange, is_wanted):  # type: ignore[no-untyped-def]
+    """Write the topics of a finished exchange, or drop them. Return whether there was room for all of them."""
+    state = r.state[0]
+    while link.topics >= 0:
+        number = np.int64(link.topics)
+        if is_wanted:
+            if state.topics >= r.topics.shape[0]:
+                return False
+            kept = r.open_topics[number]
+            topic = r.topics[state.topics]
+            state.topics += 1
+            topic.exchange = exchange
+            topic.topic = kept.topic
+            topic.topic_id = kept.topic_id
+        link.topics = r.open_topics[number].next
+        release_row(r.free_topics, number)
+    return True
 
 
 @helper
@@ -284,15 +314,16 @@ def _collect_response(b, r, job, all_codes):  # type: ignore[no-untyped-def]
 
 @helper
 def collect_results(b, r, first, count, all_codes):  # type: ignore[no-untyped-def]
-    """Write the results and topics of jobs[first:count]. Return the first job for which a table has no room."""
+    """Write the results of jobs[first:count], and keep the topics of requests. Return the first job for which a table
+    has no room."""
     i = first
     while i < count:
         job = b.jobs[i]
         rows = np.int64(job.tape_count)
         if (
             r.state[0].results + rows > r.results.shape[0]
-            or r.state[0].topics + rows > r.topics.shape[0]
             or rows_left(r.free_partitions) < rows
+            or rows_left(r.free_topics) < rows + 1
         ):
             break
         _read_contexts(b, r, job)

@@ -11,8 +11,8 @@ __version__              the version that is installed
 The parts: `kernels` (compiled functions over arrays), `reassembly` (captures to TCP streams), `dissector` (streams to
 Kafka exchanges), `reports` (exchanges to reports). This package joins them:
 
-engine     packets in, finished exchanges out: `assembly`, then the dissector; `endpoints`, `open_topics` and
-           `ended_connections` hold parts of its state
+engine     packets in, finished exchanges out: `assembly`, then the dissector; `endpoints` and `ended_connections`
+           hold parts of its state
 captures/  find, open and read captures
 run        captures through the engine
 selection  which exchanges the user selected

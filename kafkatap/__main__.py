@@ -17,6 +17,9 @@ def command() -> NoReturn:
     output is written. Both save 30 ms of 170 for a small capture.
     """
     gc.disable()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller has closed it
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         code = main()
     except Exception:  # a bug of ours: the interpreter's own end would wait for the thread that reads ahead

@@ -7,8 +7,7 @@ half, so that each half may run in a thread of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,8 +35,7 @@ REAP_EVERY = 16
 REAP_CHANGES = 32_768
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
+class Assembled(NamedTuple):
     """The chunks of some packets, and the connections that began or ended with them.
 
     `block`, `held` and `table` stay as they are until AHEAD more parts are made. All other arrays are copies.
@@ -46,7 +44,7 @@ class Assembled:
     block: Array  # uint8
     held: Array  # uint8
     table: Array  # CHUNK
-    count: int  # of chunks in `table`
+    chunk_count: int  # in `table`
     connections: int  # rows in the table of connections
     started: Array  # numbers of the connections that began
     started_flows: Array  # FLOW, their ends
@@ -59,7 +57,7 @@ class Assembled:
 
     @property
     def chunks(self) -> Array:
-        return self.table[: self.count]
+        return self.table[: self.chunk_count]
 
 
 class Assembly:

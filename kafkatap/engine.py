@@ -24,7 +24,6 @@ from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.programs import loading
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.program import Programs
-from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
@@ -35,7 +34,6 @@ from .assembly import Assembled, Assembly
 from .ended_connections import EndedConnections
 from .endpoints import Endpoints
 from .kernel_modules import KERNEL_MODULES
-from .open_topics import OpenTopics
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -137,9 +135,6 @@ class Engine:
         self.first: int | None = None
         self.last: int | None = None
         self._ended = EndedConnections(tables)
-        self._keeps_topics = tables
-        self._topics: list[Array] = []
-        self._open_topics = OpenTopics()
         #: Called with connections before they end: their numbers, CONNECTION rows, and DIRECTION rows (two for each).
         self.watcher: Callable[[Engine, Array, Array, Array], None] | None = None
 
@@ -189,8 +184,8 @@ class Engine:
         if len(part.started):
             self._begin(part)
         dissector = self.dissector
-        if part.count:
-            for finished in dissector.feed(part.block, part.held, part.table, part.count, part.connections):
+        if part.chunk_count:
+            for finished in dissector.feed(part.block, part.held, part.table, part.chunk_count, part.connections):
                 yield from self._batches(finished)
         yield from self._batches(dissector.drain(part.block, part.held))
         if len(part.ended):
@@ -201,17 +196,9 @@ class Engine:
         self._endpoints.begin(part.connections, part.started, part.started_flows)
 
     def _batches(self, finished: Finished) -> Iterator[Batch]:
-        rows = finished.exchanges
-        wanted = self.dissector.all_results
-        if len(finished.topics):
-            if self._keeps_topics:
-                self._topics.append(finished.topics)
-            if wanted:
-                self._open_topics.add(finished.topics)
-        if not len(rows):
-            return
-        topics = self._open_topics.take(rows["exchange"]) if wanted else None
-        yield Batch(rows, finished.results, finished.marks, topics, finished.provisional)
+        if len(finished.exchanges):
+            topics = finished.topics if self.dissector.all_results else None
+            yield Batch(finished.exchanges, finished.results, finished.marks, topics, finished.provisional)
 
     def _end(self, part: Assembled) -> None:
         numbers = part.ended
@@ -234,10 +221,9 @@ class Engine:
         return self._ended.rows
 
     def take_connections(self) -> Array:
-        """Remove and return the CONNECTION_ROWs so far, and drop the topics so far: for input without an end."""
+        """Remove and return the CONNECTION_ROWs so far: for input without an end."""
         rows = self.connections
         self._ended.clear_rows()
-        self._topics.clear()
         return rows
 
     def forget_strings(self, kept: Array) -> Array:
@@ -245,22 +231,11 @@ class Engine:
 
         No other thread may use the engine meanwhile.
         """
-        topics = self._open_topics.rows
-        old = np.concatenate((kept, topics["topic"], topics["topic_id"]))
-        numbers = self.dissector.forget_strings(old[old >= 0])
-        for name in ("topic", "topic_id"):
-            topics[name] = numbers[topics[name]]
-        self._open_topics.replace(topics)
-        return numbers
+        return self.dissector.forget_strings(kept[kept >= 0])
 
     def forget_addresses(self, kept: Array) -> Array:
         """Forget all addresses but those in `kept` and those of open connections: `Endpoints.forget`."""
         return self._endpoints.forget(kept, self.assembler.connections["used"] != 0)
-
-    @property
-    def topics(self) -> Array:
-        """EXCHANGE_TOPIC rows so far. Empty without `tables` and `all_results`."""
-        return np.concatenate(self._topics) if self._topics else np.zeros(0, EXCHANGE_TOPIC)
 
     @property
     def topic_names(self) -> dict[int, int]:
@@ -271,8 +246,6 @@ class Engine:
         """From now on decode every body for its topics and results, or only failed ones. Exchanges whose request came
         before may lack its topics."""
         self.dissector.all_results = all_results
-        if not all_results:
-            self._open_topics.clear()
 
     def provisional_rows(self, before: int) -> Batch | None:
         """Provisional rows of requests that will most likely end without an answer, each once.
@@ -281,11 +254,10 @@ class Engine:
         final rows come later in `Batch`es, whose `provisional` marks them.
         """
         found = self.dissector.provisional(before, self.assembly.is_closed())
-        rows = found.exchanges
-        if not len(rows):
+        if not len(found.exchanges):
             return None
-        topics = self._open_topics.look(rows["exchange"]) if self.dissector.all_results else None
-        return Batch(rows, found.results, found.marks, topics)
+        topics = found.topics if self.dissector.all_results else None
+        return Batch(found.exchanges, found.results, found.marks, topics)
 
     @property
     def latest(self) -> int:

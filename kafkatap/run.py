@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .assembly import Assembled
 from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport
-from .captures.duplicate_counter import DuplicateCounter
-from .captures.merge import merge_captures
 from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
 from .engine import Engine
+
+if TYPE_CHECKING:
+    from .captures.duplicate_counter import DuplicateCounter
 
 #: A run calls it once a block with the bytes of files read so far. True ends the run.
 Watch = Callable[[int], bool]
@@ -25,7 +26,6 @@ def never(_: int) -> bool:
     return False
 
 
-@dataclass
 class Run:
     """One pass over captures: `batches()` yields the rows, and `context()` then says what their numbers mean.
 
@@ -33,19 +33,29 @@ class Run:
     ahead of dissection. `interrupted`: `watch` ended the run.
     """
 
-    paths: Sequence[str]
-    engine: Engine
-    watch: Watch = never
-    block_size: int = BLOCK_SIZE
-    threaded: bool = True
-    interrupted: bool = False
-    files: list[FileReport] = field(default_factory=list)
-    _duplicates: DuplicateCounter | None = field(init=False, default=None)
-    _done: int = field(init=False, default=0)  # bytes of files read so far
+    def __init__(
+        self,
+        paths: Sequence[str],
+        engine: Engine,
+        watch: Watch = never,
+        block_size: int = BLOCK_SIZE,
+        threaded: bool = True,
+    ) -> None:
+        self.paths = paths
+        self.engine = engine
+        self.watch = watch
+        self.block_size = block_size
+        self.threaded = threaded
+        self.interrupted = False
+        self.files: list[FileReport] = []
+        self._duplicates: DuplicateCounter | None = None  # of several captures
+        self._done = 0  # bytes of files read so far
+        self._ahead: Iterator[tuple[int, Assembled | None]] | None = None
 
-    def __post_init__(self) -> None:
-        if len(self.paths) > 1:
-            self._duplicates = DuplicateCounter(len(self.paths))
+    def start(self) -> None:
+        """Begin to read now, in the second thread, rather than at the first step."""
+        if self._can_read_ahead():
+            self._ahead = read_ahead(self._assembled())
 
     def batches(self) -> Iterator[Batch]:
         """Read all captures in time order; yield finished rows."""
@@ -57,8 +67,10 @@ class Run:
 
         Read each part's batches to their end before the next part.
         """
-        parts = self._assembled()
-        for progress, part in read_ahead(parts) if self._can_read_ahead() else parts:
+        if self._ahead is None:
+            self.start()
+        ahead, self._ahead = self._ahead, None  # not kept: it refers to this run, and has to end with its reader
+        for progress, part in self._assembled() if ahead is None else ahead:
             if part is not None:
                 yield self.engine.dissect(part)
             if not self.interrupted and self.watch(progress):
@@ -81,18 +93,27 @@ class Run:
         report = reader.report
         self.files.append(report)
         try:
-            while reader.next_block() and not self.interrupted:
+            while not self.interrupted and reader.next_block():
                 self._done = reader.progress
+                made = False
                 for part in assembly.read(reader.buffer, reader.assemble):
                     if part.first is not None and part.last is not None:
                         report.add_packets(part.packets, part.first, part.last)
+                    made = True
                     yield self._done, part
-                yield self._done, None
+                if not made:
+                    yield self._done, None
+            yield self._done, None  # `watch` is asked once more: was the end of a pipe an interruption?
         finally:
             reader.close()
+        yield self._done, None  # the caller may have been interrupted while the last bytes were awaited
 
     def _merged_captures(self) -> Iterator[tuple[int, Assembled | None]]:
         """Yield the parts of several captures, merged in time order."""
+        from .captures.duplicate_counter import DuplicateCounter
+        from .captures.merge import merge_captures  # most runs read one capture
+
+        self._duplicates = DuplicateCounter(len(self.paths))
         progress: dict[int, int] = {}
         for reader, end in merge_captures(self.paths, self.block_size):
             number = id(reader.report)
@@ -101,8 +122,7 @@ class Run:
             self._done += reader.progress - progress.get(number, 0)
             progress[number] = reader.progress
             if end > reader.position:
-                if self._duplicates is not None:
-                    self._duplicates.add(reader, end)
+                self._duplicates.add(reader, end)
                 for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, end):
                     yield self._done, part
                 reader.position = end

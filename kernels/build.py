@@ -114,8 +114,8 @@ def build(
             if code is not None:
                 add(name, code)
         missing = [kernel for name, kernel in kernels.items() if name not in entries]
-        if missing and len(missing) == len(kernels):
-            print("compiling once for this machine (about ten seconds); later runs start at once", flush=True)
+        if missing and use_library and len(missing) == len(kernels):
+            print("compiling once for this machine (about 20 seconds); later runs start at once", flush=True)
         elif missing:
             print(f"compiling {len(missing)} of {len(kernels)} kernels, which changed", flush=True)
         for name, code in compiled(missing, processes) if missing else ():

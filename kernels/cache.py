@@ -71,6 +71,15 @@ def trusted(folder: Path) -> bool:
     return status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0 and not folder.is_symlink()
 
 
+def trusted_root() -> Path | None:
+    """Return `open_root` if it can be used and is trusted, else None."""
+    try:
+        root = open_root()
+        return root if trusted(root) else None
+    except (OSError, RuntimeError):
+        return None
+
+
 def _sources(modules: Sequence[str]) -> Iterator[str]:
     """Yield all files of the package, and of the folders of other modules: what a kernel can reach, and more."""
     folders = [PACKAGE]
@@ -155,10 +164,13 @@ def compile_into(
         raise subprocess.CalledProcessError(child.returncode, command)
 
 
+#: Folders beside the stores that are kept: objects, and the programs of `kafkatap.dissector.programs`.
+_KEPT = (kept_objects.FOLDER, "programs")
+
+
 def forget_old(folder: Path) -> None:
     """Keep this store and the three newest others, so that upgrades do not fill a home directory."""
-    kept = (folder.name, kept_objects.FOLDER)
-    others = [p for p in folder.parent.iterdir() if p.is_dir() and p.name not in kept]
+    others = [p for p in folder.parent.iterdir() if p.is_dir() and p.name not in (folder.name, *_KEPT)]
     for old in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True)[3:]:
         shutil.rmtree(old, ignore_errors=True)
 

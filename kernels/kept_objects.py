@@ -14,7 +14,7 @@ from pathlib import Path
 #: The name of the folder in the store's root.
 FOLDER = "objects"
 #: How many bytes of objects are kept: some fifty builds of all kernels.
-MOST_BYTES = 128 << 20
+MOST_BYTES = 32 << 20
 
 
 def object_digest(code: bytes) -> str:

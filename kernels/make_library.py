@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from . import kept_objects, library
-from .cache import NO_COMPILER, compile_into, open_root, trusted
+from .cache import NO_COMPILER, compile_into, trusted_root
 from .source_list import PACKAGE, write_source_list
 
 #: The machines for which there are a library.
@@ -103,11 +103,8 @@ def make_library(out: Path, modules: Sequence[str], installed: bool) -> Iterator
     command = linker()
     if command is None:
         raise NoLibraryError("there was no linker (cc, or the package ziglang) when they were to be compiled")
-    try:
-        root = open_root()
-        objects = root / kept_objects.FOLDER if trusted(root) else None
-    except (OSError, RuntimeError):
-        objects = None
+    root = trusted_root()
+    objects = None if root is None else root / kept_objects.FOLDER
     with tempfile.TemporaryDirectory(prefix="kafkatap-kernels-") as folder:
         made = Path(folder)
         settings = {"NUMBA_CPU_NAME": library.PROCESSOR, "NUMBA_CPU_FEATURES": ""}

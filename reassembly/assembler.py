@@ -22,6 +22,7 @@ from .dtypes import (
     DIRECTION,
     DIRECTION_COUNTERS,
     HELD,
+    IGNORED,
     LISTENER,
     ROW_FREE,
     ROW_OPEN,
@@ -284,6 +285,15 @@ class Assembler:
     def resume(self, connection: int, known: Resumption) -> None:
         """Continue a connection from what an earlier run showed of it, after its first packets were read here."""
         resume_connection(self._tables, connection, known)
+
+    def ignore(self, connections: Array) -> None:
+        """Read no more of these connections (int64 numbers) that are quiet: the next SYN on their 4-tuple begins anew.
+
+        Their packets still count."""
+        rows = self.connections
+        held = self.directions["held"]
+        is_quiet = (rows["is_quiet"][connections] == 1) & (held[2 * connections] < 0) & (held[2 * connections + 1] < 0)
+        rows["is_quiet"][connections[is_quiet]] = IGNORED
 
     def discount(self) -> None:
         """Set the counters of all open connections to zero: another run counts what was read so far.

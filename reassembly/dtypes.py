@@ -8,13 +8,12 @@ the SYN (or from the first byte captured) and do not wrap.
 from __future__ import annotations
 
 from collections import namedtuple
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafkatap.kernels.decorator import record_dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """How much reassembly keeps at most.
 
     `closed`, `syns`, `idle`: how many other connections may begin (or close) after a connection was closed, after a SYN
@@ -76,6 +75,8 @@ LISTENER = record_dtype(("high", "i8"), ("low", "i8"), ("port", "i4"))
 
 #: What a connection's row is in use for (`used`): nothing, an open connection, one that has ended but is not released.
 ROW_FREE, ROW_OPEN, ROW_ENDED = range(3)
+#: `is_quiet` of a connection of which only the next SYN is of interest.
+IGNORED = 2
 #: One TCP connection. `client` is the direction whose sender opened it (-1: not known). `previous` is the connection
 #: that used the same 4-tuple before and may still have packets under way (-1: none).
 CONNECTION = record_dtype(
@@ -96,7 +97,7 @@ CONNECTION = record_dtype(
     ("used", "u1"),  # ROW_FREE, ROW_OPEN, ROW_ENDED
     ("only_syn", "u1"),  # nothing but its SYN was captured
     ("reset_by", "i1"),  # the direction of the RST that closed it; -1: none did
-    ("is_quiet", "u1"),  # 1: the usual segment needs only a few steps (`streams.assemble_usual`)
+    ("is_quiet", "u1"),  # 1: the usual segment needs only a few steps (`streams.assemble_usual`); IGNORED
 )
 
 #: One direction of a connection: direction 0 is sent by end a, 1 by end b; row = 2 * connection + direction.

@@ -112,10 +112,13 @@ class Scanner:
                 raise self._damaged()
             return count, position
 
-    def assemble(self, buffer: U8, start: int, end: int, assembler: Assembler) -> Iterator[int]:
+    def assemble(
+        self, buffer: U8, start: int, end: int, assembler: Assembler, stop: int = NOWHERE
+    ) -> Iterator[int]:  # fmt: skip
         """Turn the packets in buffer[start:end] into chunks of `assembler`; yield each time that chunks are ready.
 
-        At the end `position` is the first byte that was not read. Raises DamagedCapture there, as `scan` does.
+        Records that begin at `stop` or later are left. At the end `position` is the first byte that was not read.
+        Raises DamagedCapture there, as `scan` does.
         """
         state = self._state[0]
         state.position = start
@@ -128,7 +131,7 @@ class Scanner:
                     return full
                 self._interfaces.grow()
 
-        state.stop = NOWHERE
+        state.stop = stop
         yield from assembler.read(read)
         if state.status == pcap.SCAN_DAMAGED:
             raise self._damaged()

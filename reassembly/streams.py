@@ -20,7 +20,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined
 
 from .connection_rules import CLOSED_NS, close_connection, connection_of, is_over
-from .dtypes import ACK, CHUNK_END, FIN, FROM_BLOCK, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
+from .dtypes import ACK, CHUNK_END, FIN, FROM_BLOCK, IGNORED, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
 from .held_segments import (
     Payload,
     cut_front,
@@ -195,6 +195,16 @@ def _is_quiet(t, c):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def is_ignored(t, segment):  # type: ignore[no-untyped-def]
+    """Count a segment of a connection that is IGNORED, unless it is a SYN; return whether it was one."""
+    c = np.int64(t.flows[segment.flow].connection)
+    if c < 0 or t.connections[c].is_quiet != IGNORED or segment.tcp_flags & SYN != 0:
+        return False
+    _count_segment(t, t.connections[c], t.directions[2 * c + segment.direction], segment)
+    return True
+
+
+@inlined
 def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     """Add a segment of the usual kind to its connection; return whether it is of that kind.
 
@@ -202,6 +212,8 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     all other steps of `assemble_segment` would do nothing, so this one leaves them out.
     """
     state = t.state[0]
+    if is_ignored(t, segment):
+        return True
     c = np.int64(t.flows[segment.flow].connection)
     if c < 0 or state.gaps_first >= 0 or segment.tcp_flags & (ACK | SYN | FIN | RST) != ACK or segment.window == 0:
         return False
@@ -239,7 +251,8 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
         stopped = full_table(t, segment.wire)
         if stopped != ASSEMBLED:
             break
-        assemble_segment(t, buf, segment)
+        if not is_ignored(t, segment):
+            assemble_segment(t, buf, segment)
         i += 1
     t.state[0].stopped = stopped
     return i

@@ -210,23 +210,34 @@ def test_records_wait_for_nothing(tmp_path: Path, waiting: list[int]) -> None:
 def test_files_appear_together(tmp_path: Path) -> None:
     table = pa.table({"x": [1, 2, 3]})
     (tmp_path / "a.parquet").write_bytes(b"older")
-    with ParquetFiles(tmp_path) as files:
+    with ParquetFiles(tmp_path, "ab") as files:
         files.write("a", table)
         files.write("b", table)
         assert contents(tmp_path)["a.parquet"] == b"older"
-        with ParquetFiles(tmp_path) as others, pytest.raises(OSError, match=r"a\.parquet: another run"):
-            others.write("a", table)
+        with pytest.raises(OSError, match=r"a\.parquet: another run"):
+            ParquetFiles(tmp_path, "a")
         assert [path.name for path in files.publish()] == ["a.parquet", "b.parquet"]
     assert sorted(os.listdir(tmp_path)) == ["a.parquet", "b.parquet"]
-    with ParquetFiles(tmp_path) as files:  # not published
+    with ParquetFiles(tmp_path, "a") as files:  # not published
         files.write("a", table.slice(1))
     assert sorted(os.listdir(tmp_path)) == ["a.parquet", "b.parquet"]
     assert pq.read_table(tmp_path / "a.parquet").equals(table)
 
 
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(file: Any, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(parquet_files.fcntl, "flock", flock)
+    with ParquetFiles(tmp_path, "a") as files:
+        files.write("a", pa.table({"x": [1]}))
+        files.publish()
+    assert pq.read_table(tmp_path / "a.parquet").num_rows == 1
+
+
 def test_a_killed_run_leaves_no_complete_file(older: Path) -> None:
     (older / ".exchanges.parquet.part").write_bytes(b"what a killed run left")
-    with ParquetFiles(older) as files:
+    with ParquetFiles(older, ["exchanges"]) as files:
         files.write("exchanges", pa.table({"x": [1]}))
         files.publish()
     assert pq.read_table(older / "exchanges.parquet").num_rows == 1
@@ -320,6 +331,15 @@ def test_a_write_that_fails(
     assert err == f"kafkatap: {older}/results.parquet: no space left on device\n"
     assert contents(older) == OLDER
     assert len(tables) == 4
+
+
+def test_a_folder_that_another_run_writes_to(samples: Path, older: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second run says so at once."""
+    with ParquetFiles(older, ["results"]):
+        assert main(["report", str(samples / SAMPLE), "--parquet", str(older)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"kafkatap: {older}/results.parquet: another run of kafkatap writes this file\n")
+    assert contents(older) == OLDER
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="mounts a small file system")

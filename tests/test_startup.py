@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from kafkatap.kernels import store
 
 HEAVY = (
     "numba",
@@ -44,3 +48,52 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     code = f"import sys, kafkatap; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "")
+
+
+#: What a report on a capture does not import, beside HEAVY without numpy and zstandard. Each takes 0.3 ms or more.
+NOT_FOR_REPORTS = {
+    "argparse's and others'": ("shutil", "bz2", "lzma"),
+    "files": ("pathlib", "tempfile", "glob", "zipfile"),
+    "processes": ("subprocess", "multiprocessing", "concurrent.futures"),
+    "formats": ("json", "csv", "html", "base64"),
+    "addresses": ("ipaddress", "urllib.parse"),
+    "digests": ("hashlib", "random", "secrets"),
+    "numbers": ("decimal", "fractions", "statistics"),
+    "packages": ("importlib.metadata", "importlib.resources", "pkg_resources"),
+    "classes": ("dataclasses",),
+    "sorting": ("heapq",),
+    "kernels that must be compiled": (
+        "kafkatap.kernels.cache",
+        "kafkatap.kernels.build",
+        "kafkatap.kernels.numba_bridge",
+    ),
+    "layouts that must be compiled": ("kafkatap.dissector.programs.compiler", "kafkatap.dissector.layouts.schema"),
+    "single messages": ("kafkatap.dissector.tree", "kafkatap.dissector.records", "kafkatap.passes", "kafkatap.show"),
+    "filters": ("kafkatap.reports.expressions", "kafkatap.reports.literals"),
+    "tables": ("kafkatap.reports.tables", "kafkatap.parquet", "kafkatap.analysis"),
+    "several captures": ("kafkatap.captures.merge", "kafkatap.captures.splits", "kafkatap.splits"),
+    "other commands": ("kafkatap.live", "kafkatap.spark", "kafkatap.commands.show", "kafkatap.commands.live"),
+}
+
+REPORT = """
+import sys
+import numpy
+before = set(sys.modules)
+from kafkatap.__main__ import main
+assert main(["report", sys.argv[1]]) == 0
+print("imported:", *sorted(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.skipif(store.made_ahead() is None, reason="the kernels of this checkout are not compiled ahead")
+def test_a_report_imports_only_what_it_needs(samples: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "KAFKATAP_", "COV"))}
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT, str(samples / "apache-4.3.pcap.zst")],
+        capture_output=True, text=True, timeout=60, check=False, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    imported = set(done.stdout.splitlines()[-1].split()[1:])
+    assert "kafkatap.reports.build" in imported
+    unwanted = {*HEAVY, *(name for names in NOT_FOR_REPORTS.values() for name in names)} - {"numpy", "zstandard"}
+    assert imported & unwanted == set()

@@ -60,7 +60,9 @@ from .tables import (
 from .waiting import give_up
 
 #: So many chunks ahead, bytes and rows are loaded into the cache.
-CHUNKS_AHEAD = 4
+CHUNKS_AHEAD = 3
+#: Bytes of a chunk that are loaded at most.
+PREFETCHED = 1_536
 #: Searches of a search buffer for one chunk, at most. Each search copies the bytes that are left.
 SEARCHES = 8
 #: TLS records that show that a connection without a SYN is TLS.
@@ -370,8 +372,9 @@ def _prefetch_chunk(t, block, held, chunk):  # type: ignore[no-untyped-def]
     """Start to load what `_read_chunk` touches first."""
     c = np.int64(chunk.connection)
     buf = block if chunk.source == SOURCE_BLOCK else held
-    prefetch(buf, np.int64(chunk.at))
-    prefetch(buf, np.int64(chunk.at) + 64)
+    at = np.int64(chunk.at)
+    for k in range(0, min(np.int64(chunk.captured), np.int64(PREFETCHED)), 64):
+        prefetch(buf, at + k)
     prefetch(t.connections, c)
     prefetch(t.streams, 2 * c + np.int64(chunk.direction))
 

@@ -128,6 +128,7 @@ def _new_exchange(t, c, frame, is_response):  # type: ignore[no-untyped-def]
     link.next = -1
     link.name = -1
     link.partitions = -1
+    link.topics = -1
     link.no_reply = 0
     link.token = 0
     link.answers_at_once = -1

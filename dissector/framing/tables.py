@@ -60,6 +60,7 @@ LINK = record_dtype(
     ("next", "i4"),
     ("name", "i4"),  # group or transactional id of the request; -1
     ("partitions", "i4"),  # the partitions of a Produce request; -1
+    ("topics", "i4"),  # the topics of a request, if all bodies are read with their details; -1
     ("no_reply", "u1"),  # 1: acks=0
     ("token", "u1"),  # 1: a bare SASL token
     ("answers_at_once", "i1"),  # as in CONNECTION, by the versions in an ApiVersions response

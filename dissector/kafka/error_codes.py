@@ -14,7 +14,7 @@ _TABLE = os.path.join(os.path.dirname(__file__), "error_codes.tsv")
 @cache
 def error_codes() -> dict[int, tuple[str, bool]]:
     """(name, retriable) by code."""
-    with open(_TABLE, encoding="ascii") as file:
+    with open(_TABLE, encoding="utf-8") as file:
         rows = [line.split("\t") for line in file.read().splitlines()[1:]]
     return {int(code): (name, retriable == "yes") for code, name, retriable in rows}
 

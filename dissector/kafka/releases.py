@@ -23,7 +23,7 @@ _TABLE = os.path.join(os.path.dirname(__file__), "releases.tsv")
 @cache
 def _known() -> dict[tuple[int, int], tuple[str, str]]:
     """(since, removed in or "") by (api_key, version)."""
-    with open(_TABLE, encoding="ascii") as file:
+    with open(_TABLE, encoding="utf-8") as file:
         lines = file.read().splitlines()[1:]
     known: dict[tuple[int, int], tuple[str, str]] = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""Programs in the user's cache folder, beside the kernels.
+"""Programs in the user's cache folder, in a folder beside those of kernels.
 
 They are those of layouts that changed since the package was made, and those of folders of definitions.
 """
@@ -10,7 +10,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from kafkatap.kernels import store
+from kafkatap.kernels import cache
 
 from .program import Programs
 from .program_files import programs_as_bytes
@@ -22,11 +22,23 @@ FOLDERS_KEPT = 4
 def path_of(name: str, digest: str | None = None) -> Path | None:
     """Where the programs of a profile are kept, or None if they cannot be. `digest`: of definitions; None: the built-in
     layouts."""
-    folder = store.open_folder(build=False)
+    folder = _folder()
     if folder is None:
         return None
     stem = f"programs-{name}" if digest is None else f"definitions-{name}-{digest}"
     return folder / f"{stem}-{_sources()}.programs"
+
+
+def _folder() -> Path | None:
+    try:
+        root = cache.open_root()
+        if not cache.trusted(root):
+            return None
+        folder = root / "programs"
+        folder.mkdir(exist_ok=True)
+        return folder
+    except (OSError, RuntimeError):
+        return None
 
 
 def keep_programs(path: Path, programs: Programs) -> None:

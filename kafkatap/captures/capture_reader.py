@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -18,10 +17,9 @@ from .capture_bytes import ByteSource, CaptureBytes
 from .readahead import AHEAD
 
 Array = np.ndarray[Any, Any]
-BLOCK_SIZE = 4 * 1024 * 1024
+BLOCK_SIZE = 2 * 1024 * 1024
 
 
-@dataclass(slots=True)
 class FileReport:
     """The description of one capture, completed as it is read.
 
@@ -29,17 +27,31 @@ class FileReport:
     one sentence, or None. `fatal`: nothing of the capture could be read.
     """
 
-    path: str
-    kind: str = ""
-    first_packet: int = 1
-    packets: int = 0
-    bytes: int = 0
-    link_types: tuple[str, ...] = ()
-    first: int | None = None
-    last: int | None = None
-    drops: int | None = None
-    damage: str | None = None
-    fatal: bool = False
+    def __init__(
+        self,
+        path: str,
+        kind: str = "",
+        first_packet: int = 1,
+        packets: int = 0,
+        bytes: int = 0,
+        link_types: tuple[str, ...] = (),
+        first: int | None = None,
+        last: int | None = None,
+        drops: int | None = None,
+        damage: str | None = None,
+        fatal: bool = False,
+    ) -> None:
+        self.path = path
+        self.kind = kind
+        self.first_packet = first_packet
+        self.packets = packets
+        self.bytes = bytes
+        self.link_types = link_types
+        self.first = first
+        self.last = last
+        self.drops = drops
+        self.damage = damage
+        self.fatal = fatal
 
     def add_packets(self, count: int, first: int, last: int) -> None:
         """Count packets; `first`, `last`: their earliest and latest times."""
@@ -165,15 +177,36 @@ class CaptureReader:
 
         `next_block` and `assemble` are the usual way to read one capture. `fill` gives the packets themselves.
         """
-        start = self._at
+        start, stop = self._at, self._stop - self._base
         try:
-            yield from self._scanner.assemble(self.buffer, start, self._end, assembler)
+            yield from self._scanner.assemble(self.buffer, start, self._end, assembler, stop)
         except DamagedCapture as error:
             self._fail_while_reading(DamagedCapture(error.message, self._base + error.offset))
         finally:
             self._at = self._scanner.position
+            self._over |= self._at >= stop
             self._is_used = self._at > start
             self._update_report()
+
+    def scan_block(self) -> None:
+        """Find the packets in `buffer` after `next_block`; `fill` goes on from there."""
+        self.position = self.count = 0
+        try:
+            self._scan()
+        except DamagedCapture as error:
+            self._fail(error)
+        finally:
+            self._update_report()
+
+    @property
+    def is_between_blocks(self) -> bool:
+        """Whether all packets in `buffer` were read, so that `next_block` may follow."""
+        return self.position == self.count and not (self._end > self._at and self._scanner.more and not self._over)
+
+    @property
+    def block_end(self) -> int:
+        """The byte of the (decompressed) capture at which the bytes in `buffer` end."""
+        return self._base + self._end
 
     def _read_more(self) -> bool:
         """Read the next bytes of the capture into the next buffer, behind those that are not scanned yet.

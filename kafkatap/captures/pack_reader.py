@@ -122,22 +122,23 @@ class PackReader:
 
     @property
     def begins(self) -> int | None:
-        return self._part.begins if self._part is not None else self._exact
+        return self.part.begins if self.part is not None else self._exact
 
     @property
     def ends(self) -> int | None:
-        return self._part.ends if self._part is not None else None
+        return self.part.ends if self.part is not None else None
 
     @property
     def interfaces_read(self) -> bytes:
-        return self._part.interfaces_read if self._part is not None else b""
+        return self.part.interfaces_read if self.part is not None else b""
 
     @property
     def drops(self) -> dict[int, int]:
-        return self._part.drops if self._part is not None else {}
+        return self.part.drops if self.part is not None else {}
 
     @property
-    def _part(self) -> SplitReader | None:
+    def part(self) -> SplitReader | None:
+        """The reader of the only split of the pack."""
         return self._reader if len(self._pack) == 1 and isinstance(self._reader, SplitReader) else None
 
     def close(self) -> None:

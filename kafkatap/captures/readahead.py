@@ -18,10 +18,14 @@ AHEAD = 3
 def read_ahead(items: Generator[T, None, None]) -> Iterator[T]:
     """Yield the same items in the same order, made by a thread. An exception there is raised here, in its place.
 
-    The thread waits until at most AHEAD - 1 earlier items are in use before it makes the next. When the consumer stops
-    iterating, or the interpreter exits, the thread ends after the current item.
+    The thread starts now, before the first item is asked for. It waits until at most AHEAD - 1 earlier items are in use
+    before it makes the next. When the consumer stops iterating, or the interpreter exits, the thread ends after the
+    current item.
     """
-    worker = _Worker(items)
+    return _items_of(_Worker(items))
+
+
+def _items_of(worker: _Worker[T]) -> Iterator[T]:
     try:
         while (made := worker.next_item()) is not None:
             yield made[0]

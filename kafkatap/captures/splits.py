@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -19,6 +19,7 @@ import numpy as np
 
 from kafkatap.kernels import store
 from kafkatap.reassembly import boundaries
+from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.errors import CaptureError
 from kafkatap.reassembly.scanner import HEADER_SIZE, MODIFIED, Scanner
 
@@ -335,6 +336,15 @@ class SplitReader(CaptureReader):
     def _scan(self) -> None:
         first, swapped = self._at, self._scanner.swapped
         super()._scan()
+        self._note_descriptions(first, swapped)
+
+    def assemble(self, assembler: Assembler) -> Iterator[int]:
+        first, swapped = self._at, self._scanner.swapped
+        yield from super().assemble(assembler)
+        self._note_descriptions(first, swapped)
+
+    def _note_descriptions(self, first: int, swapped: int) -> None:
+        """Note the section headers and interface descriptions from a byte of the buffer on."""
         if self._scanner.format != "pcapng":
             return
         while True:

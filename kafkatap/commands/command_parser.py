@@ -50,7 +50,7 @@ class Command(argparse.ArgumentParser):
             from difflib import get_close_matches
 
             name = text.partition("=")[0]
-            near = get_close_matches(name, self._option_string_actions, 2, 0.7)
+            near = get_close_matches(name, self._option_string_actions, 2, 0.75)
             self.error(f"there is no option {name}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
         return found, unknown
 

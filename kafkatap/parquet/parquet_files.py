@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -16,20 +16,27 @@ from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 #: A row group ends with this many rows, or with this many bytes of them in memory.
 GROUP_ROWS, GROUP_BYTES = 1 << 18, 12 << 20
 
 
 class ParquetFiles:
-    """The files of one run, NAME.parquet in `folder`. As a context manager it removes what `publish` has not completed.
+    """The files of one run: NAME.parquet in `folder` for each of `names`.
 
-    OSErrors name the file. Earlier files of the same names stay until `publish`.
+    As a context manager it removes what `publish` has not completed. OSErrors name the file, also here if it cannot be
+    written or another run writes it. Earlier files of the same names stay until `publish`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._parts: dict[str, _Part] = {}
+        try:
+            for name in names:
+                self._parts[name] = _Part(folder / f"{name}.parquet")
+        except BaseException:
+            self.discard()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -40,16 +47,13 @@ class ParquetFiles:
         self.discard()
 
     def write(self, name: str, table: pa.Table) -> None:
-        """Add the rows of a table to a file. The first table begins the file, even one without rows."""
-        part = self._parts.get(name)
-        if part is None:
-            part = self._parts[name] = _Part(self._folder / f"{name}.parquet", table.schema)
-        part.write(table)
+        """Add the rows of a table to a file. Each file needs at least one table, which may have no rows."""
+        self._parts[name].write(table)
 
     def publish(self) -> list[Path]:
-        """Complete all files and give them their names; return their paths in the order in which they began."""
+        """Complete all files and give them their names; return their paths."""
         for part in self._parts.values():
-            part.close()
+            part.complete()
         written = [part.publish() for part in self._parts.values()]
         self._parts.clear()
         return written
@@ -64,18 +68,14 @@ class ParquetFiles:
 class _Part:
     """One file while it is written. Its rows gather to row groups, so that they can come in small tables."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        import pyarrow.parquet as pq
-
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._hidden = path.with_name(f".{path.name}.part")
         self._rows: list[pa.Table] = []
         self._count = self._bytes = 0
+        self._writer: pq.ParquetWriter | None = None
         with _naming(path):
             self._file = _opened(self._hidden)
-            self._writer = pq.ParquetWriter(
-                self._file, schema, compression="zstd", use_dictionary=repeating_columns(schema)
-            )
 
     def write(self, table: pa.Table) -> None:
         self._rows.append(table)
@@ -86,15 +86,23 @@ class _Part:
 
     def _end_group(self) -> None:
         import pyarrow as pa
+        import pyarrow.parquet as pq
 
-        if self._count:
-            with _naming(self._path):
-                self._writer.write_table(pa.concat_tables(self._rows))
+        if not self._rows:
+            return
+        rows = pa.concat_tables(self._rows)
         self._rows.clear()
         self._count = self._bytes = 0
+        with _naming(self._path):
+            if self._writer is None:
+                words = repeating_columns(rows.schema)
+                self._writer = pq.ParquetWriter(self._file, rows.schema, compression="zstd", use_dictionary=words)
+            if rows.num_rows:
+                self._writer.write_table(rows)
 
-    def close(self) -> None:
+    def complete(self) -> None:
         self._end_group()
+        assert self._writer is not None, "a file has at least one table"
         with _naming(self._path):
             self._writer.close()
             self._file.flush()
@@ -107,20 +115,23 @@ class _Part:
 
     def discard(self) -> None:
         self._rows.clear()
-        for end in (self._writer.close, self._hidden.unlink, self._file.close):
+        ends = [self._hidden.unlink, self._file.close]
+        for end in ends if self._writer is None else [self._writer.close, *ends]:
             with suppress(OSError):  # such as the one that is the reason for this call
                 end()
 
 
 def _opened(path: Path) -> Any:
-    """Open a file for writing, locked. OSError if another run writes it."""
+    """Open an empty file for writing, locked where the file system has locks. OSError if another run writes it."""
     file = open(path, "ab")  # noqa: SIM115
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.truncate(0)
     except BlockingIOError:
         file.close()
         raise BlockingIOError("another run of kafkatap writes this file") from None
+    except OSError:  # there are no locks, as on some network file systems
+        pass
+    file.truncate(0)
     return file
 
 

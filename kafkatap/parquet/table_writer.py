@@ -27,6 +27,7 @@ from .row_names import named
 if TYPE_CHECKING:
     from ..run import Run
 
+TABLES = ("exchanges", "results", "connections", "files", "ledger")
 #: Rows gather to this many bytes before they become Arrow tables.
 GATHERED_BYTES = 2 << 20
 
@@ -34,13 +35,14 @@ GATHERED_BYTES = 2 << 20
 class TableWriter:
     """Writes exchanges, results, connections, files and ledger of one run to `folder`.
 
-    As a context manager it removes unfinished files. After an OSError it drops further rows, and `publish` raises it.
+    As a context manager it removes unfinished files. OSError if they cannot be created. After a later OSError it drops
+    further rows, and `publish` raises it.
     """
 
     def __init__(self, folder: Path, run: Run, gathered_bytes: int = GATHERED_BYTES) -> None:
         self._run = run
         self._gathered_bytes = gathered_bytes
-        self._files = ParquetFiles(folder)
+        self._files = ParquetFiles(folder, TABLES)
         self._queue = RowGroupQueue(folder)
         self._batches: list[Batch] = []
         self._batch_bytes = 0

@@ -51,19 +51,20 @@ echo "kafkatap: this archive is for Python {version}, and $(uname -n) has none; 
 exit 127
 """
 
-#: Run where kernels have changed since they were compiled with the package: compile them for the archive.
+#: Run where kernels have changed since they were compiled with the package: make for the archive what comes with it.
 _COMPILE = """\
 import pathlib, sys
+from kafkatap.dissector.programs.make_programs import make_programs
 from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels.make_library import NoLibraryError, make_library
+folder = pathlib.Path(sys.argv[1], "kernels", "compiled")
+make_programs(folder, installed=False)
 try:
-    for line in make_library(pathlib.Path(sys.argv[1], "kernels", "compiled"), KERNEL_MODULES, installed=False):
+    for line in make_library(folder, KERNEL_MODULES, installed=False):
         pass
 except NoLibraryError as error:
     sys.exit(f"kafkatap: the kernels cannot be compiled for the archive: {error}")
 """
-#: The engine compiles message layouts and keeps them beside the kernels.
-_KEEP_PROGRAMS = "from kafkatap.engine import Engine; Engine(all_results=True)"
 
 
 def _ignore(text: str) -> None:
@@ -98,8 +99,7 @@ def pack(
         else:
             watch("compiling kernels for any machine of this type (about 20 s)")
             _run_in(site, _COMPILE)
-        _set_times(site)  # compiled programs depend on the times of their sources
-        _run_in(site, _KEEP_PROGRAMS)
+        _set_times(site)
         python = folder / "bin" / "python"
         python.parent.mkdir()
         python.write_text(_PYTHON.format(version=python_version()))

@@ -2,6 +2,7 @@
 
 survey             first pass: the flows of a split and their heads
 surveys            the surveys of all splits, repeated until they fit together
+packet_ranges      reads only the blocks of a split with packets of some ranges
 plan               which split decodes which packets of each flow, and what its task has to know
 chains             the splits of each flow in order: the part of the plan that works on all flows
 flow_rows          flows, histories and states as rows of arrays
@@ -14,6 +15,9 @@ open_flows         the flows that are open at the end of a split
 checkpoint         what the batches of a stream leave to the next one
 seams              packets of flows, cut out of a split
 located_split      a split and where it begins
+two_passes         survey, plan and decode all splits, whoever runs the tasks
+local_report       counts captures with several processes of this machine; split_counts: the counts of one split
+workers            these processes
 task_rows          the inputs and results of the work on a split
 summing            reports of the counts of all splits; packed_rows: counts as bytes
 merged_connections the rows of connections that splits share

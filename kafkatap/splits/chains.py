@@ -41,6 +41,8 @@ CHAIN_ROW = record_dtype(
     ("last", "i8"),
     ("head", "i8"),  # in: the survey's, 0 for none. Out: the last packet that belongs to an earlier split, or NOTHING
     ("settled", "i8"),
+    ("first_packet", "i8"),
+    ("last_packet", "i8"),
     *HISTORY_FIELDS,
     ("task", "i4"),
     ("file", "i4"),
@@ -189,11 +191,18 @@ def chain_flows(rows, overrides, before, state):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------- from surveys to tasks
 
 #: A flow in the task of a split. `head`: the last packet that belongs to an earlier split, or NOTHING. `is_primed`:
-#: the split continues it from there. `has_history`: the history at the head is known.
-TASK_FLOW = np.dtype([("flow", FLOW_KEY), ("head", "i8"), *HISTORY_FIELDS, ("is_primed", "?"), ("has_history", "?")])
+#: the split continues it from there. `has_history`: the history at the head is known. `first_packet`, `last_packet`: of
+#: the flow in the split.
+TASK_FLOW = np.dtype([
+    ("flow", FLOW_KEY), ("head", "i8"), ("first_packet", "i8"), ("last_packet", "i8"), *HISTORY_FIELDS,
+    ("is_primed", "?"), ("has_history", "?"),
+])  # fmt: skip
 #: A flow that another split continues, or whose packets there belong to this split, up to a packet.
 NEXT_FLOW = np.dtype([("flow", FLOW_KEY), ("split", "i4")])
-FOLLOWED_FLOW = np.dtype([("flow", FLOW_KEY), ("split", "i4"), ("head", "i8"), ("is_merged", "?")])
+FOLLOWED_FLOW = np.dtype([
+    ("flow", FLOW_KEY), ("split", "i4"), ("head", "i8"), ("first_packet", "i8"), ("last_packet", "i8"),
+    ("is_merged", "?"),
+])  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -319,8 +328,10 @@ def _rows_of_part(number: int, part: Part, wanted: Array, strings: _Strings) -> 
     strings.number(rows, part.survey.strings)
     for name in ("first", "last", "opened", "renewed"):
         rows[name] = flows[name]
-    for name in ("head", "settled", "serial"):
-        rows[name] = np.where(flows[name] > 0, numbered(flows[name], part.bases), 0)
+    for name in ("head", "settled", "serial", "first_packet", "last_packet"):
+        is_packet = (flows[name] > 0) & (flows[name] < NOTHING)
+        rows[name] = flows[name]
+        rows[name][is_packet] = numbered(flows[name][is_packet], part.bases)
     return rows
 
 
@@ -347,7 +358,9 @@ def _task_flows(parts: Sequence[Part], keys: Array, rows: Array, before: Array, 
     mine = np.flatnonzero(rows["owner"] >= 0)
     mine = mine[np.argsort(rows["task"][mine], kind="stable")]
     flows = np.zeros(len(mine), TASK_FLOW)
-    flows["flow"], flows["head"] = keys[mine], rows["head"][mine]
+    flows["flow"] = keys[mine]
+    for name in ("head", "first_packet", "last_packet"):
+        flows[name] = rows[name][mine]
     flows["is_primed"] = flows["has_history"] = flows["head"] < NOTHING
     known = taken(before, mine)
     for name, _ in HISTORY_FIELDS:
@@ -355,7 +368,9 @@ def _task_flows(parts: Sequence[Part], keys: Array, rows: Array, before: Array, 
     followed = np.zeros(len(mine), FOLLOWED_FLOW)
     tasks, owners = rows["task"][mine], rows["owner"][mine]
     by_owner = np.argsort(owners, kind="stable")  # and by task
-    followed["flow"], followed["split"], followed["head"] = flows["flow"], splits[tasks], flows["head"]
+    for name in ("flow", "head", "first_packet", "last_packet"):
+        followed[name] = flows[name]
+    followed["split"] = splits[tasks]
     followed["is_merged"] = rows["is_merged"][mine] > 0
     followed, primed = taken(followed, by_owner), flows["is_primed"][by_owner]
     following = np.zeros(len(mine), NEXT_FLOW)

@@ -17,6 +17,7 @@ from kafkatap.reports.batch import Batch, Context
 
 from .flow_rows import FlowStates, flow_bytes
 from .flow_state import FlowState
+from .packet_ranges import ClearBytes, meets
 from .plan import SplitTask
 from .seam_reader import SeamReader
 from .seams import Seam, SeamPackets, joined
@@ -91,6 +92,7 @@ class SplitRun:
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
         self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
         self._seams = seams
+        self._starts = seams.block_starts(task.split)
         self._names = topic_names
         self._split = SplitEngine(
             task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors, ports=ports,
@@ -116,16 +118,14 @@ class SplitRun:
     def _batches(self, reader: PackReader | None) -> Iterator[Batch]:
         split, task = self._split, self.task
         if self._primed:
-            with closing(self._seams.open(task.split, self._primed)) as before:
+            with closing(self._seams.open(task.split, self._primed, task.primed_ranges)) as before:
                 split.prime(before, self._primed)
         if reader is not None:
             self.outcome.claims = split.states(self._primed)
             self.outcome.claims.rows["split"] = task.split
         split.begin_split()
-        while reader is not None and reader.fill():
-            self._begin_file(reader.file)
-            yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
-            reader.position = reader.count
+        if reader is not None:
+            yield from self._own_packets(reader)
         yield from self._follow()
         arrivals = self.outcome.arrivals = split.states(self._next)
         arrivals.rows["split"] = [self._next[key] for key in flow_bytes(arrivals.rows["flow"])]
@@ -135,6 +135,23 @@ class SplitRun:
             self.open_flows = split.open_flows()
             yield from split.detach(list(self.open_flows))
         yield from split.finish()
+
+    def _own_packets(self, reader: PackReader) -> Iterator[Batch]:
+        """Read the split. Blocks without packets of other splits need no filter, and most are read in one pass."""
+        split, others = self._split, self.task.others_ranges
+        clear = None if self._starts is None else ClearBytes(others, self._starts)
+        while reader.fill():
+            self._begin_file(reader.file)
+            numbers = reader.packets["number"]
+            split.filters = meets(others, int(numbers[reader.position]), int(numbers[reader.count - 1]))
+            yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
+            reader.position = reader.count
+            part = reader.part
+            while part is not None and clear is not None and part.is_between_blocks and part.next_block():
+                if clear.are_clear(part.reached, part.block_end):
+                    yield from split.read(part)
+                else:
+                    part.scan_block()
 
     def packets_of_open_flows(self) -> dict[bytes, Seam]:
         """All packets that this run had of each flow in `open_flows`, in order."""
@@ -173,7 +190,7 @@ class SplitRun:
         for split, heads in self._follows.items():
             chained = {key: head for key, head in heads.items() if key not in merged}
             if chained:
-                with closing(self._seams.open(split, chained)) as reader:
+                with closing(self._seams.open(split, chained, self.task.followed_ranges(split))) as reader:
                     yield from split_engine.follow(reader, chained)
                     self.outcome.followed += reader.bytes_read
             for key, seam in self._seams.cut(split, {k: h for k, h in heads.items() if k in merged}).items():

@@ -33,10 +33,10 @@ HISTORY_FIELDS: list[Any] = [
 ]
 #: The key of a flow: `reassembly.flows.flow_keys`.
 FLOW_KEY = np.dtype(f"V{KEY_BYTES}")
-#: A flow in one split: the fields of `survey.FlowSeen`, and those of its `History`.
+#: A flow in one split: the fields of `survey.FlowSeen`, its first and last packet there, and those of its `History`.
 FLOW_ROW = np.dtype([
-    ("flow", FLOW_KEY), ("first", "i8"), ("last", "i8"), ("head", "i8"), ("settled", "i8"), *HISTORY_FIELDS,
-    ("opened", "?"), ("renewed", "?"),
+    ("flow", FLOW_KEY), ("first", "i8"), ("last", "i8"), ("head", "i8"), ("settled", "i8"), ("first_packet", "i8"),
+    ("last_packet", "i8"), *HISTORY_FIELDS, ("opened", "?"), ("renewed", "?"),
 ])  # fmt: skip
 #: The state of a flow at the head in a split: the digest and the `History` of its connection.
 STATE_ROW = np.dtype([("flow", FLOW_KEY), ("split", "i4"), ("digest", "V16"), *HISTORY_FIELDS])

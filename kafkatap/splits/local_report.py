@@ -72,6 +72,12 @@ def count_with_jobs(
         return _LocalReading(files, size, options, workers, watch).counted(interval)
 
 
+def needs_names(options: ReadOptions) -> bool:
+    """Whether splits have to know the names of topic ids that other splits show. A report names them at its end."""
+    condition = options.selection.condition()
+    return condition is not None and condition.names_topics
+
+
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
@@ -106,6 +112,7 @@ class _Task:
     def __init__(self, options: ReadOptions, interval: int | None) -> None:
         self._options = options
         self._interval = interval
+        self._needs_names = needs_names(options)
 
     def __call__(self, mine: SurveyInput | _Decode | _Duplicates, progress: Progress) -> Any:
         if isinstance(mine, SurveyInput):
@@ -116,7 +123,9 @@ class _Task:
         reader = mine.source.open()
         try:
             options = self._options
-            found = survey_split(mine.split, reader, ports=options.ports, definitions=options.definitions)
+            found = survey_split(
+                mine.split, reader, ports=options.ports, definitions=options.definitions, light=not self._needs_names
+            )
         finally:
             reader.close()
         progress.add(int(_SURVEY_PART * mine.source.length))
@@ -190,13 +199,15 @@ class _LocalReading(TwoPasses):
                 duplicates.update(zip(uncounted, found[0], strict=True))
             return {mine.split.task.split: found[i] for i, mine in enumerate(chosen, len(first))}
 
-        plan, results, rounds = self._prove(decode, lambda result: result.outcome)
+        named = needs_names(options)
+        plan, results, rounds = self._prove(decode, lambda result: result.outcome, needs_names=named)
         ordered = [results[task.split] for task in plan.tasks]
         total = TotalCounts(options.by_topic, interval)
         for result in ordered:
             total.add(result)
-        for topic_id, name in plan.topic_names.items():
-            total.names.name_topic(topic_id, name)
+        for names in (plan.topic_names, *(result.outcome.names for result in ordered)):
+            for topic_id, name in names.items():
+                total.names.name_topic(topic_id, name)
         files = [info._replace(duplicates=duplicates.get(info.path, 0)) for info in self.file_infos]
         context = context_of([result.outcome for result in ordered], files)._replace(
             strings=total.names.strings, addresses=total.names.addresses, topic_names=total.names.topic_names,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kafkatap.kernels.arrays import taken
+from kafkatap.reports.batch import P_UNKNOWN
 from kafkatap.reports.tables import TABLES
 
 if TYPE_CHECKING:
@@ -36,6 +38,35 @@ def merged_rows(tables: Sequence[pa.Table]) -> pa.Table:
     groups = _Groups(starts, len(connection))
     columns = [_merged(field.name, whole, groups) for field in whole.schema]
     return pa.Table.from_arrays(columns, schema=whole.schema)
+
+
+#: The columns of CONNECTION_ROW that are added up.
+_ROW_SUMS = (
+    "packets",
+    *(f"{end}_{name}" for end in ("client", "broker") for name in (
+        "bytes", "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
+    )),
+)  # fmt: skip
+
+
+def merged_connections(rows: Array) -> Array:
+    """One CONNECTION_ROW for each connection, by the same rules as `merged_rows`. The rows are in order of splits."""
+    if not len(rows):
+        return rows
+    rows = taken(rows, np.lexsort((rows["last"], rows["connection"])))
+    starts = np.flatnonzero(np.concatenate(([True], rows["connection"][1:] != rows["connection"][:-1])))
+    groups = _Groups(starts, len(rows))
+    merged = taken(rows, groups.latest_rows())
+    for name in _ROW_SUMS:
+        merged[name] = np.add.reduceat(rows[name], starts)
+    for name in ("first", "first_packet"):
+        merged[name] = np.minimum.reduceat(rows[name], starts)
+    merged["handshake_rtt_ns"] = rows["handshake_rtt_ns"][groups.latest_rows(rows["handshake_rtt_ns"] >= 0)]
+    merged["protocol"] = rows["protocol"][groups.latest_rows(rows["protocol"] != P_UNKNOWN)]
+    known = groups.latest_rows(rows["orientation_known"] > 0)
+    for name in ("orientation_known", *_ENDS):
+        merged[name] = rows[name][known]
+    return merged
 
 
 def _merged(name: str, rows: pa.Table, groups: _Groups) -> Any:
@@ -73,11 +104,15 @@ class _Groups:
         self.lengths = self._lasts - starts + 1
 
     def latest(self, condition: Any = None) -> Any:
-        """The last row of each group for which a condition holds, or else the last row."""
+        """As `latest_rows`, in Arrow."""
         import pyarrow as pa
 
-        if condition is None:
-            return pa.array(self._lasts)
-        holds = condition.fill_null(False).to_numpy(zero_copy_only=False)
+        holds = None if condition is None else condition.fill_null(False).to_numpy(zero_copy_only=False)
+        return pa.array(self.latest_rows(holds))
+
+    def latest_rows(self, holds: Array | None = None) -> Array:
+        """The last row of each group for which a condition holds (bool), or else the last row."""
+        if holds is None:
+            return self._lasts
         found = np.maximum.reduceat(np.where(holds, self._rows, -1), self.starts)
-        return pa.array(np.where(found >= 0, found, self._lasts))
+        return np.where(found >= 0, found, self._lasts)

@@ -23,6 +23,7 @@ from ..captures.pack_reader import NO_PACKETS
 from .chains import TASK_FLOW, FlowInSplit, Part, TaskFlows, plan_flows
 from .flow_rows import as_keys, flow_bytes, histories, history_rows
 from .flow_state import History
+from .packet_ranges import union
 from .split_engine import NOTHING
 from .survey import Listener, SplitSurvey
 
@@ -92,6 +93,20 @@ class SplitTask:
         return list(dict.fromkeys(self.shared.followed["split"].tolist()))
 
     @property
+    def primed_ranges(self) -> Array:
+        """The packets between which the split finds those up to the heads in `primed`, as of `union`."""
+        return _ranges(self.shared.flows[self.shared.flows["is_primed"]])
+
+    @property
+    def others_ranges(self) -> Array:
+        """The packets between which the split has some that belong to earlier splits, as of `union`."""
+        return _ranges(self.shared.flows)
+
+    def followed_ranges(self, split: int) -> Array:
+        """The packets of another split between which those are that this split decodes, as of `union`."""
+        return _ranges(self.shared.followed[self.shared.followed["split"] == split])
+
+    @property
     def merged(self) -> set[bytes]:
         """The flows captured at both ends whose packets this split decodes."""
         return set(flow_bytes(self.shared.followed["flow"][self.shared.followed["is_merged"]]))
@@ -100,6 +115,11 @@ class SplitTask:
         """Whether both are the same work."""
         names = ("split", "bases", "keep_open")
         return self.shared.same(other.shared) and all(getattr(self, name) == getattr(other, name) for name in names)
+
+
+def _ranges(flows: Array) -> Array:
+    """The packets of some flows (TASK_FLOW, FOLLOWED_FLOW) up to their heads, as of `union`."""
+    return union(flows["first_packet"], np.minimum(flows["head"], flows["last_packet"]))
 
 
 @dataclass(slots=True)

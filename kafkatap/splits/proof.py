@@ -24,9 +24,10 @@ def prove(
     make_plan: Callable[[Corrections], Plan],
     decode: Callable[[Plan, set[int]], Mapping[int, Result]],
     outcome_of: Callable[[Result], Outcome],
+    needs_names: bool = True,
 ) -> tuple[Plan, dict[int, Result]]:
     """Decode, correct the plan and decode the changed splits again, until all claims hold. Return the plan and the
-    result of each split. RuntimeError after ROUNDS rounds."""
+    result of each split. `needs_names`: results need the names of all topic ids. RuntimeError after ROUNDS rounds."""
     corrections = Corrections()
     plan = make_plan(corrections)
     again = {task.split for task in plan.tasks}
@@ -34,7 +35,7 @@ def prove(
     for _ in range(ROUNDS):
         results.update(decode(plan, again))
         outcomes = [outcome_of(results[task.split]) for task in plan.tasks]
-        needed = compare(outcomes, plan.topic_names, corrections)
+        needed = compare(outcomes, plan.topic_names if needs_names else None, corrections)
         if needed is None:
             return plan, results
         before, corrections = plan, needed
@@ -52,8 +53,10 @@ def changed_splits(plan: Plan, before: Plan, outcomes: Iterable[Outcome]) -> set
     return again | {outcome.split for outcome in outcomes if new & outcome.unnamed}
 
 
-def compare(outcomes: Sequence[Outcome], topic_names: Mapping[bytes, bytes], so_far: Corrections) -> Corrections | None:
-    """The corrections that the plan needs; None if all claims hold."""
+def compare(
+    outcomes: Sequence[Outcome], topic_names: Mapping[bytes, bytes] | None, so_far: Corrections
+) -> Corrections | None:
+    """The corrections that the plan needs; None if all claims hold. `topic_names` None: no names are needed."""
     found = Corrections(set(so_far.dropped), dict(so_far.histories), dict(so_far.names))
     claims, arrivals = ([getattr(o, name) for o in outcomes] for name in ("claims", "arrivals"))
     wrong = False
@@ -70,7 +73,7 @@ def compare(outcomes: Sequence[Outcome], topic_names: Mapping[bytes, bytes], so_
             found.histories[place] = arrival.history
     for outcome in outcomes:
         for topic_id, name in outcome.names.items():
-            if topic_id not in topic_names:
+            if topic_names is not None and topic_id not in topic_names:
                 found.names[topic_id] = name
                 wrong = True
     return found if wrong else None

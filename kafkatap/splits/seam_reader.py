@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from ..captures.pack_reader import PackReader
 from .located_split import LocatedSplit
+from .packet_ranges import RangesReader
 from .seams import Seam, SeamPackets, joined
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True)
@@ -19,12 +25,18 @@ class SeamReader:
     bases: Mapping[int, Sequence[int]]
     left: Mapping[bytes, Seam]
 
-    def open(self, split: int, flows: Iterable[bytes]) -> PackReader | SeamPackets:
-        """A reader of the packets of a split. That of a split that is not in `places` has those of the checkpoint for
-        these flows."""
+    def open(self, split: int, flows: Iterable[bytes], ranges: Array) -> PackReader | RangesReader | SeamPackets:
+        """A reader of the packets of a split; it may leave out those outside of `ranges`. That of a split that is not
+        in `places` has those of the checkpoint for these flows."""
         if split in self.places:
-            return self.places[split].open(self.bases[split])
+            return self.places[split].open_ranges(self.bases[split], ranges)
         return SeamPackets(joined(self.left[key] for key in flows if key in self.left))
+
+    def block_starts(self, split: int) -> Array | None:
+        """BLOCK_START of a split, its packets numbered over the whole input. None if they are not known."""
+        if split not in self.places:
+            return None
+        return self.places[split].block_starts(self.bases[split])
 
     def cut(self, split: int, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
         """The packets of flows of a split, each up to a packet, as of `open`."""

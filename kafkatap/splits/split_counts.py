@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from kafkatap.kernels.arrays import joined
-from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS, Array, Context
+from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS, Array
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.count_rows import NameTable
 from kafkatap.reports.counting.counts import ReportCounts
 
 from .decode import Outcome, SplitRun
+from .merged_connections import merged_connections
 from .task_rows import ReadOptions
 
 if TYPE_CHECKING:
@@ -98,16 +99,8 @@ class TotalCounts:
 
     def connections(self) -> ConnectionCounts:
         """The counts of all connections. One that splits share counts once. Call it after the last `add`."""
-        rows = joined(self._shared, CONNECTION_ROW)
+        self._connections.add(merged_connections(joined(self._shared, CONNECTION_ROW)))
         self._shared = []
-        if len(rows):
-            from kafkatap.reports.tables import connections_table
-
-            from .merged_connections import merged_rows
-            from .summing import connection_rows
-
-            known = Context(strings=self.names.strings, addresses=self.names.addresses)
-            self._connections.add(connection_rows(merged_rows([connections_table(rows, known)]), self.names))
         return self._connections
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from ..assembly import Assembled
 from ..engine import Engine
 from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, renumber_strings
 from .flow_state import FlowState, History
+
+if TYPE_CHECKING:
+    from ..captures.capture_reader import CaptureReader, FileReport
 
 Array = np.ndarray[Any, Any]
 #: A head beyond all packets: the split has nothing of the flow for itself.
@@ -97,6 +100,16 @@ def number_by_packet(part: Assembled) -> Array:
     return starts
 
 
+def counted(report: FileReport, parts: Iterable[Assembled], times: list[int] | None = None) -> Iterator[Assembled]:
+    """The same parts, whose packets are added to a report; their first times to `times`."""
+    for part in parts:
+        if part.first is not None and part.last is not None:
+            report.add_packets(part.packets, part.first, part.last)
+            if times is not None:
+                times.append(part.first)
+        yield part
+
+
 class Packets(Protocol):
     """Packets that are read block by block, as of `CaptureReader`."""
 
@@ -132,6 +145,7 @@ class SplitEngine:
         self._heads = dict(heads or {})
         self._listeners: Array = np.zeros(0, LISTENER) if listeners is None else listeners
         self._began: dict[int, int] = {}  # the first packet's time of each resumed connection
+        self._filter: HeadFilter | None = None
         self._resumed: dict[int, History] = {}  # connections that started since `prime` began
         self.assembler.learn_listeners(self._listeners)
 
@@ -152,7 +166,8 @@ class SplitEngine:
     def begin_split(self) -> None:
         """The next packets belong to this split. Earlier ones do not count here."""
         assembler = self.assembler
-        assembler.segment_filter = HeadFilter(assembler, self._heads) if self._heads else None
+        self._filter = HeadFilter(assembler, self._heads) if self._heads else None
+        self.filters = True
         assembler.forget_listeners()
         assembler.learn_listeners(self._listeners)
         latest = assembler.flows["connection"]
@@ -163,9 +178,23 @@ class SplitEngine:
         self.shared.update(self.dissector.connections["key"][kept].tolist())
         self.engine.discount()
 
+    @property
+    def filters(self) -> bool:
+        """Whether packets up to the heads are left out: set it to False while there are none."""
+        return self.assembler.segment_filter is not None
+
+    @filters.setter
+    def filters(self, value: bool) -> None:
+        self.assembler.segment_filter = self._filter if value else None
+
     def take(self, buffer: Array, packets: Array, first: int, count: int) -> Iterator[Batch]:
         """Take packets[first:count]; yield finished rows."""
         yield from self._dissected(self.engine.assembly.feed(buffer, packets, first, count))
+
+    def read(self, reader: CaptureReader) -> Iterator[Batch]:
+        """Take all packets in the buffer of a capture, in one pass; yield finished rows."""
+        parts = self.engine.assembly.read(reader.buffer, reader.assemble)
+        yield from self._dissected(counted(reader.report, parts))
 
     def follow(self, reader: Packets, heads: Mapping[bytes, int] | None = None) -> Iterator[Batch]:
         """Take packets that other splits count as read, those of each flow up to a packet (None: all packets)."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.dissector import Dissector
+from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS
 from kafkatap.kernels import arrays, store
 from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.assembler import Assembler
@@ -26,15 +27,20 @@ from ..engine import programs_for
 from ..kernel_modules import KERNEL_MODULES
 from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, flow_bytes, histories, renumber_strings
 from .flow_state import History
+from .packet_ranges import BLOCK_START
 from .seams import Seam, cut_out, joined
-from .split_engine import NOTHING, Packets, number_by_packet
+from .split_engine import NOTHING, Packets, counted, number_by_packet
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
+    from ..captures.capture_reader import CaptureReader
     from ..captures.pack_reader import FileRead, PackReader
+    from ..captures.splits import SplitReader
 
 Array = np.ndarray[Any, Any]
+#: Requests after which a light survey expects no more news of a connection: its client and its user are known then.
+_ENOUGH = 8
 #: Bytes of a frame that are kept if only its head is decoded.
 _HEAD_KEPT = 512
 #: A connection of a split that has ended: the fields of FLOW_ROW for it, and the number of its flow.
@@ -63,14 +69,15 @@ class FlowSeen:
 @dataclass
 class SplitSurvey:
     """The survey of one split. `files`: as they were read, in order. `listeners`: by file, the ends that answered a SYN
-    there first. `begins` and `ends`: bytes of the file, for a part of a file. `rows`: FLOW_ROW of its flows; `strings`
-    belong to them."""
+    there first. For a part of a file: `begins` and `ends`, bytes of the file; `blocks`: where blocks begin, if some of
+    them can be read alone. `rows`: FLOW_ROW of its flows; `strings` belong to them."""
 
     split: int
     files: list[FileRead] = field(default_factory=list)
     is_in_order: bool = True
     begins: int | None = None
     ends: int | None = None
+    blocks: Array | None = None
     interfaces: bytes = b""
     drops: dict[int, int] = field(default_factory=dict)
     rows: Array = field(default_factory=lambda: np.zeros(0, FLOW_ROW))
@@ -94,11 +101,12 @@ class SplitSurvey:
 
 class _FlowEngine:
     """Reassembly and framing of a split, which record its connections. Bodies are decoded only for the facts of
-    connections and the names of topics."""
+    connections and the names of topics. `light`: as of `survey_split`."""
 
-    def __init__(self, ports: tuple[int, ...], definitions: Definitions | None) -> None:
+    def __init__(self, ports: tuple[int, ...], definitions: Definitions | None, light: bool) -> None:
         store.use(KERNEL_MODULES)
         self.assembler = Assembler(keep_flows=True)
+        self._light = light
         self._assembly = Assembly(self.assembler, ports)
         summary, results, head = (programs_for(name, definitions) for name in ("summary", "results", "head"))
         self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
@@ -108,6 +116,12 @@ class _FlowEngine:
     def take(self, reader: Packets) -> None:
         """Take the packets of a block."""
         self._run(self._assembly.feed(reader.buffer, reader.packets, reader.position, reader.count))
+
+    def read(self, reader: CaptureReader) -> int:
+        """Take all packets in the buffer of a capture, in one pass. Return the earliest time."""
+        times: list[int] = []
+        self._run(counted(reader.report, self._assembly.read(reader.buffer, reader.assemble), times))
+        return min(times, default=NOTHING)
 
     def finish(self) -> tuple[Array, list[bytes]]:
         """End all connections. Return FLOW_ROW of each flow, and the strings of these rows."""
@@ -128,6 +142,19 @@ class _FlowEngine:
                 self.dissector.drain(part.block, part.held)
             if len(part.ended):
                 self._note_ended(part)
+            if self._light and part.chunk_count:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Read no more of connections whose head is found, and whose history will most likely stay as it is."""
+        rows = self.assembler.connections
+        known = self.dissector.connections[: len(rows)]
+        found = np.flatnonzero((known["head"] > 0) & (rows["is_quiet"][: len(known)] == 1))
+        known = taken(known, found)
+        is_settled = (known["requests"] >= _ENOUGH) & (known["protocol"] == PROTOCOL_KAFKA)
+        is_settled &= known["answers_at_once"] >= 0
+        is_settled |= (known["protocol"] == PROTOCOL_TLS) | (known["protocol"] == PROTOCOL_FOREIGN)
+        self.assembler.ignore(found[is_settled])
 
     def _note_ended(self, part: Assembled) -> None:
         known, rows = taken(self.dissector.connections, part.ended), np.zeros(len(part.ended), _CONNECTION)
@@ -139,8 +166,8 @@ class _FlowEngine:
 
 
 def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
-    """FLOW_ROW of each flow. `connections`: _CONNECTION rows of all connections; `starts`: their START chunks, `flows`:
-    FLOW rows by number."""
+    """FLOW_ROW of each flow. `connections`: _CONNECTION rows of all connections; `starts`: their START
+    chunks, `flows`: FLOW rows by number."""
     if not len(connections):
         return np.zeros(0, FLOW_ROW)
     connections = taken(connections, np.argsort(connections["serial"]))
@@ -157,6 +184,8 @@ def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
     keys = as_bytes(taken(flows, numbers[first])).reshape(-1, FLOW.itemsize)[:, :KEY_BYTES]
     rows["flow"] = np.ascontiguousarray(keys).view(FLOW_KEY)[:, 0]
     rows["began"] = connections["first"][last]
+    rows["first_packet"] = np.minimum.reduceat(connections["serial"], first)
+    rows["last_packet"] = NOTHING
     rows["first"] = np.minimum.reduceat(connections["first"], first)
     rows["last"] = np.maximum.reduceat(connections["last"], first)
     for name in ("head", "settled"):
@@ -192,22 +221,88 @@ class _NewListeners:
             self._by_file[self._file] = sorted(new)
 
 
+class _BlockStarts:
+    """Notes where the blocks of a part of a file begin while it is read."""
+
+    def __init__(self, reader: PackReader) -> None:
+        self._reader = reader
+        self._starts: list[tuple[int, int]] = []
+        self._times: list[int] = []
+
+    def fill(self) -> bool:
+        """`PackReader.fill`."""
+        reader, part = self._reader, self._reader.part
+        before = (1, -1) if part is None else (1 + part.report.packets, part.reached)
+        if not reader.fill():
+            return False
+        if reader.part is not None and reader.part.begins is not None:
+            self._starts.append(before if before[1] >= 0 else (1, reader.part.begins))
+            self._times.append(int(reader.packets["ts"][reader.position : reader.count].min()))
+        return True
+
+    def next_block(self, part: SplitReader) -> bool:
+        """`CaptureReader.next_block`, if all packets before were read. Call `end_block` when the block was."""
+        start = 1 + part.report.packets, part.reached
+        if not (part.is_between_blocks and part.next_block()):
+            return False
+        self._starts.append(start)
+        return True
+
+    def end_block(self, first: int) -> None:
+        """The block was read, and its earliest packet is of this time."""
+        self._times.append(first)
+
+    @property
+    def found(self) -> Array | None:
+        """BLOCK_START of each block. None if the blocks cannot be read one by one: interfaces are described among them,
+        or it is not a part of a file."""
+        if self._reader.interfaces_read or self._reader.part is None or not self._reader.part.split.head:
+            return None
+        rows = np.zeros(len(self._starts), BLOCK_START)
+        rows["packet"], rows["byte"] = np.array(self._starts, np.int64).reshape(-1, 2).T
+        rows["time"] = self._times
+        return rows
+
+
+def _last_packets(rows: Array, blocks: Array) -> Array:
+    """For each flow (FLOW_ROW), a packet after which it has none; NOTHING if the last block has some."""
+    earliest = np.minimum.accumulate(blocks["time"][::-1])[::-1]  # of a block and all later ones
+    behind = np.searchsorted(earliest, rows["last"], "right")
+    found: Array = np.append(blocks["packet"] - 1, NOTHING)[behind]
+    return found
+
+
 def survey_split(
-    split: int, reader: PackReader, *, ports: tuple[int, ...] = (), definitions: Definitions | None = None
+    split: int,
+    reader: PackReader,
+    *,
+    ports: tuple[int, ...] = (),
+    definitions: Definitions | None = None,
+    light: bool = False,
 ) -> SplitSurvey:
-    """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count."""
-    engine = _FlowEngine(ports, definitions)
+    """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count.
+
+    `light`: follow a connection only until its head and its history are known. That is faster, but names of topics are
+    missed, and what a connection shows late, so that the plan may need a correction.
+    """
+    engine = _FlowEngine(ports, definitions, light)
     listeners = _NewListeners(engine.assembler)
-    while reader.fill():
+    blocks = _BlockStarts(reader)
+    while blocks.fill():
         if reader.is_in_order:
             listeners.begin_file(reader.file)
             engine.take(reader)
         reader.position = reader.count
+        part = reader.part
+        while part is not None and blocks.next_block(part):
+            blocks.end_block(engine.read(part))
     found = SplitSurvey(split, reader.files, reader.is_in_order)
     found.rows, found.strings = engine.finish()
     found.listeners = listeners.of_files(len(reader.files))
     found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
-    found.drops = reader.drops
+    found.drops, found.blocks = reader.drops, blocks.found
+    if found.blocks is not None:
+        found.rows["last_packet"] = _last_packets(found.rows, found.blocks)
     strings = engine.dissector.strings
     found.topic_names = {strings[number]: strings[name] for number, name in engine.dissector.topic_names.items()}
     return found

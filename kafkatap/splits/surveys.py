@@ -44,7 +44,7 @@ class Surveys:
         self._leave_out_void()
         for i, found in enumerate(self.surveys):
             seen = tuple((read.head_time, read.report.packets) for read in found.files)
-            self.places[i] = replace(self.places[i], seen=seen)
+            self.places[i] = replace(self.places[i], seen=seen, blocks=found.blocks)
 
     @property
     def first(self) -> int | None:

@@ -103,8 +103,10 @@ class TwoPasses:
         self,
         decode: Callable[[Plan, set[int]], Mapping[int, Result]],
         outcome_of: Callable[[Result], Outcome],
+        needs_names: bool = True,
     ) -> tuple[Plan, dict[int, Result], int]:
         """Decode until all claims of the plan hold. Splits that no correction touches are decoded once.
+        `needs_names`: as of `prove`.
 
         Return the plan, the result of each split, and how often splits were decoded.
         """
@@ -120,7 +122,7 @@ class TwoPasses:
 
         sizes = [place.length for place, s in zip(self.places, surveys.surveys, strict=True) if s.packets]
         finished = self.begin("decode", [*sizes, 0] if self.checkpoint is not None else sizes)
-        made, results = prove(plan, counted, outcome_of)
+        made, results = prove(plan, counted, outcome_of, needs_names)
         finished()
         return made, results, rounds
 

@@ -14,6 +14,7 @@ import mmap
 import os
 import signal
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -177,5 +178,6 @@ def _serve(connection: Connection, task: Task, progress: Progress) -> None:
         try:
             answer = (True, task(mine, progress))
         except Exception as error:  # `run` raises it in the process that started this one
+            error.add_note(traceback.format_exc())
             answer = (False, error)
         connection.send(answer)

@@ -1,8 +1,7 @@
 """`ReportCounts`: the counts of a run, from which all reports are made.
 
-`add` takes batches. Small batches are gathered first, so that a kernel call covers about a thousand rows. `merge` adds
-two counts: the result does not depend on how the rows were split. The interval of the timeline grows only when the
-timeline becomes too large (`INTERVALS`, `TIMELINE_LIMIT`).
+`add` takes batches. `merge` adds two counts: the result does not depend on how the rows were split. The interval of the
+timeline grows only when the timeline becomes too large (`INTERVALS`, `TIMELINE_LIMIT`).
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import EXCHANGE, NO_REPLY_EXPECTED, RESPONSE_LOST, RESULT, UNANSWERED
-from kafkatap.kernels.arrays import as_bytes, taken
+from kafkatap.dissector.results import EXCHANGE_TOPIC
 
-from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch, as_results, rows_of
+from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch
 from . import tally
 from .count_table import SUM, CountTable
 from .histogram import NOTED, OWNER_SHIFT, Histograms
@@ -24,8 +22,9 @@ SECOND = 1_000_000_000
 INTERVALS = tuple(s * SECOND for s in (1, 5, 10, 60, 300, 600, 3600, 86400))
 #: The timeline takes the next interval when its histograms have more rows than this.
 TIMELINE_LIMIT = 200_000
-#: Batches smaller than this are gathered.
-GATHER = 1024
+#: Exchanges of a batch for which there is room at first: a power of two.
+_ROOM = 1024
+_NO_TOPICS, _NOTHING = np.zeros(0, EXCHANGE_TOPIC), np.zeros(1, np.int64)
 
 
 class ReportCounts:
@@ -46,34 +45,75 @@ class ReportCounts:
         self.timeline = CountTable(2, list(tally.TIMELINE_VALUES.values()))
         self.timeline_histograms = Histograms()
         self.errors = CountTable(len(tally.ERROR_KEY), list(tally.ERROR_VALUES.values()))
-        self._probe = np.zeros(16, np.int64)
-        self._group_of = np.empty(GATHER, np.int32)
-        self._interval_of = np.empty(GATHER, np.int32)
-        self._stamps = np.zeros(0, np.int64)
-        self._gathered: Array = np.zeros(GATHER * EXCHANGE.itemsize, np.uint8)
-        self._rows = 0
-        self._results: list[Array] = []
+        self._stamps: Array = np.zeros(0, np.int64)
+        self._memo: Array = np.full(tally.MEMO, -1, np.int32)
+        self._group_of: Array = np.empty(_ROOM, np.int32)
+        self._interval_of: Array = np.empty(_ROOM, np.int32)
+        self._places: Array = np.empty(2 * _ROOM, np.int32)
+        self._probe: Array = np.zeros(16, np.int64)
+        self._state: Array = np.zeros(1, tally.TALLY_STATE)
+        self._add_batch: Callable[..., int] | None = None  # the kernel with the tables of now
 
     def add(self, batch: Batch) -> None:
         """Add a batch. The caller may reuse its arrays."""
-        exchanges, results = batch.exchanges, batch.results
-        if self.by_topic and batch.topics is not None:
-            results = _with_requested_topics(exchanges, results, batch.topics)
-        if len(exchanges) >= GATHER:
-            self._add(exchanges, results)
+        exchanges = batch.exchanges
+        if len(exchanges) == 0:
             return
-        if self._rows + len(exchanges) > GATHER:
-            self._flush()
-        # As bytes: numpy copies records field by field.
-        size = EXCHANGE.itemsize
-        self._gathered[self._rows * size : (self._rows + len(exchanges)) * size] = exchanges.view(np.uint8)
-        self._rows += len(exchanges)
-        if len(results):
-            self._results.append(results.view(np.uint8).copy())
+        if len(exchanges) > len(self._group_of):
+            self._make_room(len(exchanges))
+        topics = _NO_TOPICS if batch.topics is None else batch.topics
+        while True:
+            add_batch = self._add_batch
+            if add_batch is None:
+                add_batch = self._bind()
+            if add_batch(exchanges, batch.results, topics, self.interval, self.by_topic) == tally.ADDED:
+                break
+            self._grow()
+        if not self.fixed_interval:
+            self._coarsen()
+
+    def _make_room(self, exchanges: int) -> None:
+        """Make room for batches of so many exchanges."""
+        room = 1 << (exchanges - 1).bit_length()
+        self._group_of, self._interval_of = np.empty(room, np.int32), np.empty(room, np.int32)
+        self._places = np.empty(2 * room, np.int32)
+        self._add_batch = None
+
+    def _grow(self) -> None:
+        """Make more space in all tables that may be full."""
+        for table, histograms in self._counted():
+            table.reserve(64)
+            if histograms is not None:
+                histograms.reserve(1024)
+        missing = self.topics.capacity - len(self._stamps)
+        if missing > 0:
+            self._stamps = np.concatenate((self._stamps, np.zeros(missing, np.int64)))
+        self._add_batch = None
+
+    def _counted(self) -> tuple[tuple[CountTable, Histograms | None], ...]:
+        """All tables with their histograms."""
+        return (
+            (self.groups, self.histograms), (self.topics, self.topic_histograms),
+            (self.timeline, self.timeline_histograms), (self.errors, None),
+        )  # fmt: skip
+
+    def _bind(self) -> Callable[..., int]:
+        groups, topics, timeline, errors = (
+            tally.Counted(
+                table.keys, table.values, table.slots, table.used,
+                *((_NOTHING[:0], _NOTHING) if counts is None else (counts.noted, counts.used)),
+            )
+            for table, counts in self._counted()
+        )  # fmt: skip
+        tables = tally.TallyTables(
+            groups, topics, timeline, errors, self._stamps, self._memo, self._group_of, self._interval_of,
+            self._places, self._probe, self._state,
+        )  # fmt: skip
+        bound = self._add_batch = tally.add_batch.bound(tables)
+        return bound
 
     def finish(self) -> None:
-        """Count what was gathered."""
-        self._flush()
+        """Merge the noted values of histograms."""
         for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
             histograms.merge_noted()
         if not self.fixed_interval:
@@ -84,66 +124,7 @@ class ReportCounts:
         self.finish()
         for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
             histograms.seal()
-        self._gathered = self._gathered[:0].copy()
-
-    def _flush(self) -> None:
-        rows, self._rows = self._rows, 0
-        results, self._results = self._results, []
-        if rows:
-            exchanges = self._gathered[: rows * EXCHANGE.itemsize].view(EXCHANGE)
-            self._add(exchanges, np.concatenate(results).view(RESULT) if results else np.zeros(0, RESULT))
-
-    def _add(self, exchanges: Array, results: Array) -> None:
-        if len(exchanges) == 0:
-            return
-        if len(self._group_of) < len(exchanges):
-            self._group_of = np.empty(len(exchanges), np.int32)
-            self._interval_of = np.empty(len(exchanges), np.int32)
-        self._add_exchanges(exchanges)
-        if len(results):
-            exchange_of = rows_of(exchanges["exchange"], results["exchange"])
-            self._add_errors(exchanges, results, exchange_of)
-            if self.by_topic:
-                self._add_topics(exchanges, results, exchange_of)
-        if not self.fixed_interval:
-            self._coarsen()
-
-    def _add_exchanges(self, exchanges: Array) -> None:
-        done = 0
-        while done < len(exchanges):
-            self.groups.reserve(64)
-            self.histograms.reserve(1024)
-            self.timeline.reserve(64)
-            self.timeline_histograms.reserve(1024)
-            g, h, t, b = self.groups, self.histograms, self.timeline, self.timeline_histograms
-            done = tally.add_exchanges(
-                exchanges, done, self.interval, self._group_of, self._interval_of, self._probe,
-                g.keys, g.values, g.slots, g.used, h.noted, h.used,
-                t.keys, t.values, t.slots, t.used, b.noted, b.used,
-            )  # fmt: skip
-
-    def _add_errors(self, exchanges: Array, results: Array, exchange_of: Array) -> None:
-        done = 0
-        while done < len(results):
-            self.errors.reserve(64)
-            e = self.errors
-            done = tally.add_errors(
-                exchanges, results, exchange_of, done, self._group_of, self._interval_of, self._probe,
-                self.groups.values, self.timeline.values, e.keys, e.values, e.slots, e.used,
-            )  # fmt: skip
-
-    def _add_topics(self, exchanges: Array, results: Array, exchange_of: Array) -> None:
-        done = 0
-        while done < len(results):
-            self.topics.reserve(64)
-            self.topic_histograms.reserve(1024)
-            k, h = self.topics, self.topic_histograms
-            if len(self._stamps) < k.capacity:
-                self._stamps = np.concatenate((self._stamps, np.zeros(k.capacity - len(self._stamps), np.int64)))
-            done = tally.add_topics(
-                exchanges, results, exchange_of, done, self._probe,
-                k.keys, k.values, k.slots, k.used, self._stamps, h.noted, h.used,
-            )  # fmt: skip
+        self._add_batch = None
 
     def _coarsen(self) -> None:
         while len(self.timeline_histograms) > TIMELINE_LIMIT:
@@ -161,12 +142,12 @@ class ReportCounts:
         self.interval = interval
         self.timeline = CountTable(2, [int(op) for op in old.ops])
         self.timeline_histograms = Histograms()
+        self._add_batch = None
         _merge_owned(self.timeline, self.timeline_histograms, keys, old.value_rows(), old_histograms)
 
     def merge(self, other: ReportCounts) -> None:
         """Add other counts. Both have the same options, and the same numbers mean the same names (`renumber`)."""
-        if self._rows:
-            self.finish()
+        self._add_batch = None
         other.finish()
         if self.interval < other.interval:
             self._set_interval(other.interval)
@@ -238,17 +219,6 @@ class ReportCounts:
                     found[name in STRING_COLUMNS].append(np.unique(table.key_rows()[:, column]))
         strings, addresses = (np.unique(np.concatenate(found[which])) for which in (True, False))
         return strings[strings >= 0], addresses[addresses >= 0]
-
-
-def _with_requested_topics(exchanges: Array, results: Array, topics: Array) -> Array:
-    """RESULT rows, plus one row for each topic of a request without a response."""
-    alone = exchanges["exchange"][np.isin(exchanges["outcome"], (NO_REPLY_EXPECTED, UNANSWERED, RESPONSE_LOST))]
-    requested = np.flatnonzero(np.isin(topics["exchange"], alone)) if len(alone) else alone
-    if not len(requested):
-        return results
-    rows = as_results(taken(topics, requested))
-    rows["topic_id"][rows["topic"] >= 0] = -1  # a topic with a name counts by name, as in responses
-    return np.concatenate((as_bytes(results), as_bytes(rows))).view(RESULT)
 
 
 def _merge_owned(table: CountTable, histograms: Histograms, keys: Array, values: Array, added: Histograms) -> None:

@@ -1,4 +1,4 @@
-"""Kernels that add exchanges and their results to count tables, and the columns of these tables.
+"""The kernel that adds exchanges and their results to count tables, and the columns of these tables.
 
 A group is one combination of GROUP_KEY. Tables without topics or times roll up from groups. Topics have the same value
 columns under TOPIC_KEY. A kernel notes each histogram value as one int64: owner row << 20 | metric << 12 | bucket.
@@ -9,10 +9,14 @@ cover answered exchanges only. Long polls have groups of their own.
 
 from __future__ import annotations
 
+from typing import Annotated, Any, NamedTuple
+
 import numpy as np
 
-from kafkatap.dissector.dtypes import EXCHANGE, NO_TIME, RESULT
+from kafkatap.dissector.dtypes import EXCHANGE, NO_TIME, ORPHAN_RESPONSE, RESPONSE_LOST, RESULT, UNANSWERED
+from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels import helper, kernel
+from kafkatap.kernels.decorator import record_dtype
 
 from .count_table import MAX, MIN, SUM, claim_row
 from .histogram import BUCKET_BITS, OWNER_SHIFT, bucket_of
@@ -90,25 +94,65 @@ ERROR_VALUES = {"count": SUM, "first": MIN, "last": MAX, "packet": MIN}
 METRICS = ("broker", "total", "hol_wait", "throttle_wait", "throttle_time_ms")
 M_BROKER, M_TOTAL, M_HOL_WAIT, M_THROTTLE_WAIT, M_THROTTLE_TIME = range(5)
 
-ORPHAN = 4
-UNANSWERED, LOST = 2, 3
+#: Groups that were found last, by a few bits of their keys: most exchanges need no hash of a whole key.
+MEMO = 256
+
+#: What `add_batch` adds next, and the item of it. `failed`: the exchange that was last counted as failed.
+TALLY_STATE = record_dtype(("step", "i8"), ("done", "i8"), ("failed", "i8"))
+STEP_BEGIN, STEP_EXCHANGES, STEP_ERRORS, STEP_TOPICS, STEP_REQUESTED = range(5)
+#: What `add_batch` returns.
+ADDED, FULL = 0, 1
+
+
+class Counted(NamedTuple):
+    """The arrays of a CountTable, and the noted values of its histograms."""
+
+    keys: Annotated[Any, np.int64]
+    values: Annotated[Any, np.int64]
+    slots: Annotated[Any, np.int32]
+    used: Annotated[Any, np.int64]
+    noted: Annotated[Any, np.int64]
+    noted_used: Annotated[Any, np.int64]
+
+
+class TallyTables(NamedTuple):
+    """The tables of a run's counts, and room for one batch.
+
+    `stamps`: for each topic row 1 + the exchange that was added last. `group_of`, `interval_of`: the group row and the
+    timeline row of each exchange. `places`: a hash table of exchanges by number, 1 + their row; the number of places is
+    a power of two. `probe`: room for a key.
+    """
+
+    groups: Counted
+    topics: Counted
+    timeline: Counted
+    errors: Counted
+    stamps: Annotated[Any, np.int64]
+    memo: Annotated[Any, np.int32]
+    group_of: Annotated[Any, np.int32]
+    interval_of: Annotated[Any, np.int32]
+    places: Annotated[Any, np.int32]
+    probe: Annotated[Any, np.int64]
+    state: Annotated[Any, TALLY_STATE]
 
 
 @helper
-def _add_bucket(noted, used, owner, metric, value):  # type: ignore[no-untyped-def]
-    noted[used[0]] = (np.int64(owner) << OWNER_SHIFT) | (metric << BUCKET_BITS) | bucket_of(value)
+def _add_bucket(table, owner, metric, value):  # type: ignore[no-untyped-def]
+    used = table.noted_used
+    table.noted[used[0]] = (np.int64(owner) << OWNER_SHIFT) | (metric << BUCKET_BITS) | bucket_of(value)
     used[0] += 1
 
 
 @helper
 def began(e):  # type: ignore[no-untyped-def]
     """The start of an exchange: the first byte of its request, or of an orphan response."""
-    return e.response_first if e.outcome == ORPHAN else e.request_first
+    return e.response_first if e.outcome == ORPHAN_RESPONSE else e.request_first
 
 
 @helper
-def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
+def _tally(e, at, row, table):  # type: ignore[no-untyped-def]
     """Add an exchange to the values and histograms of a group or topic."""
+    values = table.values
     v = row * GROUP_COLUMNS
     values[v + e.outcome] += 1
     if e.request_bytes > 0:
@@ -126,7 +170,7 @@ def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
             values[v + V_THROTTLED] += 1
             values[v + V_THROTTLE_TIME] += throttle
             values[v + V_THROTTLE_TIME_MAX] = max(values[v + V_THROTTLE_TIME_MAX], throttle)
-            _add_bucket(noted, used, row, M_THROTTLE_TIME, throttle)
+            _add_bucket(table, row, M_THROTTLE_TIME, throttle)
     if e.outcome == 0:
         broker = e.broker_ns
         total = e.total_ns
@@ -134,8 +178,8 @@ def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
         values[v + V_BROKER_MAX] = max(values[v + V_BROKER_MAX], broker)
         values[v + V_TOTAL] += total
         values[v + V_TOTAL_MAX] = max(values[v + V_TOTAL_MAX], total)
-        _add_bucket(noted, used, row, M_BROKER, broker)
-        _add_bucket(noted, used, row, M_TOTAL, total)
+        _add_bucket(table, row, M_BROKER, broker)
+        _add_bucket(table, row, M_TOTAL, total)
         hol_wait = e.hol_wait_ns
         if hol_wait > 0:
             values[v + V_HOL_WAITS] += 1
@@ -143,169 +187,276 @@ def _tally(e, at, row, values, noted, used):  # type: ignore[no-untyped-def]
             values[v + V_HOL_WAIT_MAX] = max(values[v + V_HOL_WAIT_MAX], hol_wait)
             values[v + V_HOL_THROTTLE_WAIT] += e.hol_throttle_wait_ns
             values[v + V_HOL_POLL_WAIT] += e.hol_poll_wait_ns
-            _add_bucket(noted, used, row, M_HOL_WAIT, hol_wait)
+            _add_bucket(table, row, M_HOL_WAIT, hol_wait)
         wait = e.throttle_wait_ns
         if wait > 0:
             values[v + V_THROTTLE_WAITS] += 1
             values[v + V_THROTTLE_WAIT] += wait
             values[v + V_THROTTLE_WAIT_MAX] = max(values[v + V_THROTTLE_WAIT_MAX], wait)
-            _add_bucket(noted, used, row, M_THROTTLE_WAIT, wait)
+            _add_bucket(table, row, M_THROTTLE_WAIT, wait)
 
 
-@kernel(
-    EXCHANGE, int, int, np.int32, np.int32, np.int64,
-    np.int64, np.int64, np.int32, np.int64, np.int64, np.int64,
-    np.int64, np.int64, np.int32, np.int64, np.int64, np.int64,
-)  # fmt: skip
-def add_exchanges(  # type: ignore[no-untyped-def]
-    exchanges, start, interval_ns, group_of, interval_of, probe,
-    g_keys, g_values, g_slots, g_used, noted, used,
-    t_keys, t_values, t_slots, t_used, t_noted, t_noted_used,
-):  # fmt: skip
-    """Add exchanges from `start` on to groups (g) and timeline (t), and note the values of their histograms.
+@helper
+def _has_space(table, columns, noted):  # type: ignore[no-untyped-def]
+    """Whether a table has space for one more row, and `noted` values."""
+    return table.used[0] < len(table.values) // columns and table.noted_used[0] + noted <= len(table.noted)
 
-    Write the group row and timeline row of each exchange. Return the number of exchanges, or the index of the first one
-    for which space may be short.
-    """
-    g_space = len(g_values) // GROUP_COLUMNS
-    t_space = len(t_values) // TIMELINE_COLUMNS
-    noted_space = len(noted) - 5
-    t_noted_space = len(t_noted)
-    for i in range(start, len(exchanges)):
-        if g_used[0] >= g_space or used[0] > noted_space or t_used[0] >= t_space or t_noted_used[0] >= t_noted_space:
+
+@helper
+def _group_row(t, e):  # type: ignore[no-untyped-def]
+    """The row of an exchange's group."""
+    probe = t.probe
+    probe[0] = e.api_key
+    probe[1] = e.api_version
+    probe[2] = e.client_id
+    probe[3] = e.client_software
+    probe[4] = e.client_software_version
+    probe[5] = e.client_ip
+    probe[6] = e.broker_ip
+    probe[7] = e.broker_port
+    probe[8] = e.long_poll
+    bits = (probe[0] + 5 * probe[2] + 11 * probe[5] + 23 * probe[6] + probe[7] + 64 * probe[8]) & (MEMO - 1)
+    row = np.int64(t.memo[bits])
+    if row >= 0:
+        is_same = True
+        for c in range(9):
+            is_same = is_same and t.groups.keys[row * 9 + c] == probe[c]
+        if is_same:
+            return row
+    row = np.int64(claim_row(t.groups.keys, 9, t.groups.slots, t.groups.used, probe, 0))
+    t.memo[bits] = row
+    return row
+
+
+@helper
+def _add_to_interval(t, e, row):  # type: ignore[no-untyped-def]
+    """Add an exchange to an interval of the timeline."""
+    values = t.timeline.values
+    v = row * TIMELINE_COLUMNS
+    if e.outcome != ORPHAN_RESPONSE:
+        values[v + T_REQUESTS] += 1
+    if e.request_bytes > 0:
+        values[v + T_BYTES] += e.request_bytes
+    if e.response_bytes > 0:
+        values[v + T_BYTES] += e.response_bytes
+    if e.throttle_time_ms > 0:
+        values[v + T_THROTTLED] += 1
+    if e.outcome == 0:
+        values[v + T_ANSWERED] += 1
+        values[v + T_THROTTLE_WAIT] += e.throttle_wait_ns
+        if e.long_poll == 0:
+            broker = e.broker_ns
+            values[v + T_BROKER_MAX] = max(values[v + T_BROKER_MAX], broker)
+            _add_bucket(t.timeline, row, M_BROKER, broker)
+    elif e.outcome == UNANSWERED:
+        values[v + T_UNANSWERED] += 1
+    elif e.outcome == RESPONSE_LOST:
+        values[v + T_LOST] += 1
+
+
+@helper
+def _add_exchanges(t, exchanges, interval_ns, first):  # type: ignore[no-untyped-def]
+    """Add exchanges from `first` on to groups and timeline. Return the first one for which space may be short."""
+    last_time = np.int64(-1)
+    last_key = np.int64(-1)
+    row = np.int64(0)
+    for i in range(first, len(exchanges)):
+        if not _has_space(t.groups, GROUP_COLUMNS, 5) or not _has_space(t.timeline, TIMELINE_COLUMNS, 1):
             return i
         e = exchanges[i]
         at = began(e)
-        probe[0] = e.api_key
-        probe[1] = e.api_version
-        probe[2] = e.client_id
-        probe[3] = e.client_software
-        probe[4] = e.client_software_version
-        probe[5] = e.client_ip
-        probe[6] = e.broker_ip
-        probe[7] = e.broker_port
-        probe[8] = e.long_poll
-        group = claim_row(g_keys, 9, g_slots, g_used, probe, 0)
-        group_of[i] = group
-        _tally(e, at, group, g_values, noted, used)
-
-        probe[0] = at // interval_ns
-        probe[1] = e.api_key
-        interval = claim_row(t_keys, 2, t_slots, t_used, probe, 0)
-        interval_of[i] = interval
-        t = interval * TIMELINE_COLUMNS
-        if e.outcome != ORPHAN:
-            t_values[t + T_REQUESTS] += 1
-        if e.request_bytes > 0:
-            t_values[t + T_BYTES] += e.request_bytes
-        if e.response_bytes > 0:
-            t_values[t + T_BYTES] += e.response_bytes
-        if e.throttle_time_ms > 0:
-            t_values[t + T_THROTTLED] += 1
-        if e.outcome == 0:
-            t_values[t + T_ANSWERED] += 1
-            t_values[t + T_THROTTLE_WAIT] += e.throttle_wait_ns
-            if e.long_poll == 0:
-                broker = e.broker_ns
-                t_values[t + T_BROKER_MAX] = max(t_values[t + T_BROKER_MAX], broker)
-                _add_bucket(t_noted, t_noted_used, interval, M_BROKER, broker)
-        elif e.outcome == UNANSWERED:
-            t_values[t + T_UNANSWERED] += 1
-        elif e.outcome == LOST:
-            t_values[t + T_LOST] += 1
+        group = _group_row(t, e)
+        t.group_of[i] = group
+        _tally(e, at, group, t.groups)
+        time = at // interval_ns
+        key = np.int64(e.api_key)
+        if i == first or time != last_time or key != last_key:
+            t.probe[0] = time
+            t.probe[1] = key
+            row = np.int64(claim_row(t.timeline.keys, 2, t.timeline.slots, t.timeline.used, t.probe, 0))
+            last_time = time
+            last_key = key
+        t.interval_of[i] = row
+        _add_to_interval(t, e, row)
     return len(exchanges)
 
 
-@kernel(
-    EXCHANGE, RESULT, np.int64, int, np.int32, np.int32, np.int64,
-    np.int64, np.int64, np.int64, np.int64, np.int32, np.int64,
-)  # fmt: skip
-def add_errors(  # type: ignore[no-untyped-def]
-    exchanges, results, exchange_of, start, group_of, interval_of, probe,
-    g_values, t_values, e_keys, e_values, e_slots, e_used,
-):  # fmt: skip
-    """Add results with a non-zero error code, from `start` on. `exchange_of`: the row in `exchanges` of each result.
+@helper
+def _enter_places(t, exchanges):  # type: ignore[no-untyped-def]
+    """Enter the exchanges into `places`."""
+    mask = len(t.places) - 1
+    for k in range(len(t.places)):
+        t.places[k] = 0
+    for i in range(len(exchanges)):
+        number = np.int64(exchanges[i].exchange)
+        place = (number ^ (number >> 12)) & mask
+        while t.places[place] != 0:
+            place = (place + 1) & mask
+        t.places[place] = i + 1
 
-    Return the number of results, or the index of the first one without space.
-    """
-    space = len(e_values) // 4
-    counted = np.int64(-1)  # the exchange that was last counted as failed
-    before = start - 1
-    while before >= 0 and start < len(results) and exchange_of[before] == exchange_of[start]:
-        if results[before].error_code != 0:
-            counted = np.int64(exchange_of[start])
-        before -= 1
-    for i in range(start, len(results)):
+
+@helper
+def _row_of(t, exchanges, number):  # type: ignore[no-untyped-def]
+    """The row of an exchange by its number, -1 if it is missing."""
+    mask = len(t.places) - 1
+    place = (number ^ (number >> 12)) & mask
+    while t.places[place] != 0:
+        row = np.int64(t.places[place]) - 1
+        if exchanges[row].exchange == number:
+            return row
+        place = (place + 1) & mask
+    return np.int64(-1)
+
+
+@helper
+def _add_error(t, e, r, at_row):  # type: ignore[no-untyped-def]
+    """Add a result with a non-zero error code."""
+    g = np.int64(t.group_of[at_row]) * GROUP_COLUMNS
+    v = np.int64(t.interval_of[at_row]) * TIMELINE_COLUMNS
+    t.groups.values[g + V_ERROR_CODES] += 1
+    t.timeline.values[v + T_ERROR_CODES] += 1
+    if t.state[0].failed != at_row:
+        t.groups.values[g + V_FAILED] += 1
+        t.timeline.values[v + T_FAILED] += 1
+        t.state[0].failed = at_row
+    probe = t.probe
+    probe[0] = r.error_code
+    probe[1] = e.api_key
+    probe[2] = r.kind
+    probe[3] = r.topic
+    probe[4] = r.topic_id
+    probe[5] = r.name
+    probe[6] = e.client_id
+    probe[7] = e.broker_ip
+    probe[8] = e.broker_port
+    values = t.errors.values
+    row = 4 * claim_row(t.errors.keys, 9, t.errors.slots, t.errors.used, probe, 0)
+    values[row] += 1
+    at = e.response_first
+    if at == NO_TIME:
+        at = e.request_first
+    values[row + 1] = min(values[row + 1], at)
+    values[row + 2] = max(values[row + 2], at)
+    values[row + 3] = min(values[row + 3], e.response_packet_last)
+
+
+@helper
+def _add_errors(t, exchanges, results, first):  # type: ignore[no-untyped-def]
+    """Add results with a non-zero error code, from `first` on. Return the first one without space."""
+    for i in range(first, len(results)):
         r = results[i]
         if r.error_code == 0:
             continue
-        at_row = exchange_of[i]
+        at_row = _row_of(t, exchanges, r.exchange)
         if at_row < 0:
             continue
-        if e_used[0] >= space:
+        if not _has_space(t.errors, 4, 0):
             return i
-        e = exchanges[at_row]
-        g = np.int64(group_of[at_row]) * GROUP_COLUMNS
-        t = np.int64(interval_of[at_row]) * TIMELINE_COLUMNS
-        g_values[g + V_ERROR_CODES] += 1
-        t_values[t + T_ERROR_CODES] += 1
-        if counted != at_row:
-            g_values[g + V_FAILED] += 1
-            t_values[t + T_FAILED] += 1
-            counted = np.int64(at_row)
-        probe[0] = r.error_code
-        probe[1] = e.api_key
-        probe[2] = r.kind
-        probe[3] = r.topic
-        probe[4] = r.topic_id
-        probe[5] = r.name
-        probe[6] = e.client_id
-        probe[7] = e.broker_ip
-        probe[8] = e.broker_port
-        row = 4 * claim_row(e_keys, 9, e_slots, e_used, probe, 0)
-        e_values[row] += 1
-        at = e.response_first
-        if at == NO_TIME:
-            at = e.request_first
-        e_values[row + 1] = min(e_values[row + 1], at)
-        e_values[row + 2] = max(e_values[row + 2], at)
-        e_values[row + 3] = min(e_values[row + 3], e.response_packet_last)
+        _add_error(t, exchanges[at_row], r, at_row)
     return len(results)
 
 
-@kernel(
-    EXCHANGE, RESULT, np.int64, int, np.int64,
-    np.int64, np.int64, np.int32, np.int64, np.int64,
-    np.int64, np.int64,
-)  # fmt: skip
-def add_topics(  # type: ignore[no-untyped-def]
-    exchanges, results, exchange_of, start, probe,
-    k_keys, k_values, k_slots, k_used, stamps,
-    noted, used,
-):  # fmt: skip
-    """Add each exchange once to each of its topics, and its error codes for that topic.
+@helper
+def _topic_row(t, e, topic, topic_id):  # type: ignore[no-untyped-def]
+    """The row of one of an exchange's topics. The exchange is added once to each topic."""
+    probe = t.probe
+    probe[0] = e.api_key
+    probe[1] = e.long_poll
+    probe[2] = topic
+    probe[3] = topic_id
+    row = np.int64(claim_row(t.topics.keys, 4, t.topics.slots, t.topics.used, probe, 0))
+    if t.stamps[row] != 1 + e.exchange:
+        t.stamps[row] = 1 + e.exchange
+        _tally(e, began(e), row, t.topics)
+    return row
 
-    `stamps`: int64, for each topic row 1 + the exchange that was added last. The results of an exchange are adjacent.
-    Return the number of results, or the index of the first one for which space may be short.
+
+@helper
+def _has_topic_space(t):  # type: ignore[no-untyped-def]
+    return _has_space(t.topics, GROUP_COLUMNS, 5) and t.topics.used[0] < len(t.stamps)
+
+
+@helper
+def _add_topics(t, exchanges, results, first):  # type: ignore[no-untyped-def]
+    """Add each exchange to the topics of its results from `first` on, and its error codes for each topic.
+
+    Return the first result for which space may be short.
     """
-    space = len(k_values) // GROUP_COLUMNS
-    noted_space = len(noted) - 5
-    for i in range(start, len(results)):
+    number = np.int64(-1)
+    at_row = np.int64(-1)
+    for i in range(first, len(results)):
         r = results[i]
-        at_row = exchange_of[i]
-        if (r.topic < 0 and r.topic_id < 0) or at_row < 0:
+        if r.topic < 0 and r.topic_id < 0:
             continue
-        if k_used[0] >= space or used[0] > noted_space:
+        if at_row < 0 or r.exchange != number:
+            number = r.exchange
+            at_row = _row_of(t, exchanges, number)
+            if at_row < 0:
+                continue
+        if not _has_topic_space(t):
             return i
-        e = exchanges[at_row]
-        probe[0] = e.api_key
-        probe[1] = e.long_poll
-        probe[2] = r.topic
-        probe[3] = r.topic_id
-        row = claim_row(k_keys, 4, k_slots, k_used, probe, 0)
-        if stamps[row] != 1 + e.exchange:
-            stamps[row] = 1 + e.exchange
-            _tally(e, began(e), row, k_values, noted, used)
+        row = _topic_row(t, exchanges[at_row], np.int64(r.topic), np.int64(r.topic_id))
         if r.error_code != 0:
-            k_values[row * GROUP_COLUMNS + V_ERROR_CODES] += 1
+            t.topics.values[row * GROUP_COLUMNS + V_ERROR_CODES] += 1
     return len(results)
+
+
+@helper
+def _add_requested(t, exchanges, topics, first):  # type: ignore[no-untyped-def]
+    """Add exchanges without a response to the topics of their requests, from `first` on.
+
+    A topic with a name counts by name, as in responses. Return the first topic for which space may be short.
+    """
+    for i in range(first, len(topics)):
+        topic = topics[i]
+        at_row = _row_of(t, exchanges, topic.exchange)
+        if at_row < 0:
+            continue
+        e = exchanges[at_row]
+        if e.outcome == 0 or e.outcome == ORPHAN_RESPONSE or (topic.topic < 0 and topic.topic_id < 0):
+            continue
+        if not _has_topic_space(t):
+            return i
+        _topic_row(t, e, np.int64(topic.topic), np.int64(topic.topic_id if topic.topic < 0 else -1))
+    return len(topics)
+
+
+@kernel(TallyTables, EXCHANGE, RESULT, EXCHANGE_TOPIC, int, int)
+def add_batch(t, exchanges, results, topics, interval_ns, by_topic):  # type: ignore[no-untyped-def]
+    """Add a batch to all tables; `by_topic`: to those of topics too. The results of an exchange are adjacent, and so
+    are the topics of a request.
+
+    Return ADDED, or FULL if a table may be full: call it again when there is more space. `group_of`, `interval_of` and
+    `places` have space for the batch.
+    """
+    state = t.state[0]
+    if state.step == STEP_BEGIN:
+        state.done = 0
+        state.failed = -1
+        state.step = STEP_EXCHANGES
+    if state.step == STEP_EXCHANGES:
+        state.done = _add_exchanges(t, exchanges, interval_ns, state.done)
+        if state.done < len(exchanges):
+            return FULL
+        state.done = 0
+        state.step = STEP_ERRORS
+        if len(results) > 0 or (by_topic and len(topics) > 0):
+            _enter_places(t, exchanges)
+    if state.step == STEP_ERRORS:
+        state.done = _add_errors(t, exchanges, results, state.done)
+        if state.done < len(results):
+            return FULL
+        state.done = 0
+        state.step = STEP_TOPICS
+    if by_topic and state.step == STEP_TOPICS:
+        state.done = _add_topics(t, exchanges, results, state.done)
+        if state.done < len(results):
+            return FULL
+        state.done = 0
+        state.step = STEP_REQUESTED
+    if by_topic and state.step == STEP_REQUESTED:
+        state.done = _add_requested(t, exchanges, topics, state.done)
+        if state.done < len(topics):
+            return FULL
+    state.step = STEP_BEGIN
+    return ADDED

@@ -200,8 +200,9 @@ def _fit(
 ) -> tuple[list[int], list[int]]:
     """The shown columns and their widths. Columns of the highest rank go first, then texts are cut, unless `whole`."""
     shown = columns
+    widest = {i: max(map(units.cells, texts[i]), default=0) for i in columns}
     while True:
-        natural = [_width(table.columns[i], texts[i], LONGEST) for i in shown]
+        natural = [_width(table.columns[i], widest[i], LONGEST) for i in shown]
         floors = [_floor(table.columns[i], n) for i, n in zip(shown, natural, strict=True)]
         ranks = [table.columns[i].rank for i in shown]
         if sum(floors) + len(_GAP) * (len(shown) - 1) <= width or max(ranks, default=0) == 0:
@@ -209,7 +210,7 @@ def _fit(
         worst = max(i for i in shown if table.columns[i].rank == max(ranks))
         shown = [i for i in shown if i != worst]
     if whole:
-        return shown, [_width(table.columns[i], texts[i], LONGEST_WHOLE) for i in shown]
+        return shown, [_width(table.columns[i], widest[i], LONGEST_WHOLE) for i in shown]
     widths = natural
     while sum(widths) + len(_GAP) * (len(shown) - 1) > width:
         # Cut the widest text first. The texts of _FIRM (an error, an API) are cut after all others are short.
@@ -221,8 +222,8 @@ def _fit(
     return shown, widths
 
 
-def _width(column: Column, texts: list[str], longest: int) -> int:
-    widest = max(map(units.cells, texts), default=0)
+def _width(column: Column, widest: int, longest: int) -> int:
+    """The width of a column whose widest text has so many cells."""
     if column.kind in _TEXTS:
         widest = min(widest, longest)
     return max(widest, *map(len, column.title.split("\n")))
@@ -287,10 +288,12 @@ def write_lines(
     if color if color is not None else terminal:
         _write_rich(render, file, width, forced=bool(color) and not terminal)
         return
-    if width is None:
+    if width is None and terminal:
         from shutil import get_terminal_size
 
-        width = get_terminal_size((PLAIN_WIDTH, 24)).columns if terminal else PLAIN_WIDTH
+        width = get_terminal_size((PLAIN_WIDTH, 24)).columns
+    if width is None:
+        width = PLAIN_WIDTH
     encoding = file.encoding or "utf-8"
     for line in render(width):
         text = "".join(t for t, _ in line).rstrip() + "\n"

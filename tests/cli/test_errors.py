@@ -132,7 +132,7 @@ def test_file_names_do_nothing_on_a_terminal(captures: Path, tmp_path: Path) -> 
     ("arguments", "said"),
     [
         (("show", "--filtre", "x", "whole.pcap"), "there is no option --filtre; did you mean --filter?"),
-        (("report", "--jsn", "whole.pcap"), "there is no option --jsn; did you mean --json?"),
+        (("report", "--jsn", "whole.pcap"), "there is no option --jsn; did you mean --json or --jobs?"),
         (("records", "--vales=hex", "whole.pcap"), "there is no option --vales; did you mean --values?"),
         (("report", "--zzzz", "whole.pcap"), "there is no option --zzzz"),
     ],

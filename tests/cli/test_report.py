@@ -224,3 +224,15 @@ def test_alone_it_shows_its_help() -> None:
     assert done.out == kafkatap("--help").out
     assert "exit codes" in done.out
     assert kafkatap("--version").out.startswith("kafkatap ")
+
+
+def test_closed_outputs_and_empty_names(sample: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(KAFKATAP)} report {sample} --csv {tmp_path}/c >&- 2>&-"],
+        capture_output=True, cwd=ROOT, env=environment(), timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert (tmp_path / "c" / "latency.csv").exists()
+    refused = kafkatap("report", sample, "--parquet", "")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == "kafkatap: --parquet needs the name of a directory\n"

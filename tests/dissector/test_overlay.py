@@ -17,6 +17,7 @@ from kafkatap.dissector.layouts.definitions import DefinitionError, load_definit
 from kafkatap.dissector.layouts.notation import parse_api, render_message
 from kafkatap.dissector.layouts.overlay import lay_message_over, lay_over, read_folder
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Versions
+from kafkatap.dissector.programs import kept_programs
 from kafkatap.dissector.programs.compiler import compile_programs
 from kafkatap.dissector.programs.kept_programs import FOLDERS_KEPT
 from kafkatap.dissector.programs.loading import load_programs, open_definitions
@@ -38,7 +39,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of kept programs."""
     (tmp_path / "kept").mkdir()
     monkeypatch.setattr(store, "made_ahead", lambda: None)
-    monkeypatch.setattr(store, "open_folder", lambda build=True: tmp_path / "kept")
+    monkeypatch.setattr(kept_programs, "_folder", lambda: tmp_path / "kept")
     return tmp_path / "kept"
 
 

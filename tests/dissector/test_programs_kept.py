@@ -20,7 +20,7 @@ from tests.dissector.machine_support import programs
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(store, "made_ahead", lambda: None)
-    monkeypatch.setattr(store, "open_folder", lambda build=True: tmp_path)
+    monkeypatch.setattr(kept_programs, "_folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -76,7 +76,7 @@ def test_arrays_of_another_form_are_compiled_anew(folder: Path) -> None:
 def test_no_folder_and_a_closed_one_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "made_ahead", lambda: None)
     for place in (None, tmp_path / "missing"):
-        monkeypatch.setattr(store, "open_folder", lambda build=True, place=place: place)
+        monkeypatch.setattr(kept_programs, "_folder", lambda place=place: place)
         assert equal(load_programs("summary"), programs("summary"))
     assert os.listdir(tmp_path) == []
 

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.engine import Engine
 from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, PAUSED, Governor
 from kafkatap.live.memory_limits import MemoryLimits, fold_small_rows
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.thread_priority import Priority
-from kafkatap.open_topics import OpenTopics
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import tally
@@ -344,25 +342,6 @@ def test_requests_that_nothing_answers_are_given_up() -> None:
     assert requests["unanswered"] >= given_up + left
     assert requests["answered"] == 0
     assert sum(n for part, n in requests.items() if part != "total") == requests["total"]
-
-
-def test_open_topics_are_taken_once_in_order() -> None:
-    rng = np.random.default_rng(7)
-    topics, kept = OpenTopics(), {}
-    following = 1
-    for _ in range(300):
-        rows = np.zeros(int(rng.integers(0, 200)), EXCHANGE_TOPIC)
-        rows["exchange"] = np.sort(rng.integers(following, following + 60, len(rows)))
-        rows["topic"] = rng.integers(0, 1000, len(rows))
-        following += 60
-        topics.add(rows)
-        for row in rows:
-            kept.setdefault(int(row["exchange"]), []).append(int(row["topic"]))
-        wanted = rng.permutation(list(kept))[: int(rng.integers(0, 50))]
-        got = topics.take(wanted)
-        expected = [(int(n), t) for n in sorted(wanted) for t in kept.pop(int(n))]
-        assert list(zip(got["exchange"].tolist(), got["topic"].tolist(), strict=True)) == expected
-    assert sorted(topics.rows["exchange"].tolist()) == sorted(n for n, ts in kept.items() for _ in ts)
 
 
 def test_the_encrypted_share_is_known_before_connections_end() -> None:

@@ -169,11 +169,3 @@ def test_the_image_runs_a_command_that_there_is() -> None:
     assert len(told) >= 2
     for arguments in told:
         build_parser().parse_args(shlex.split(arguments))
-
-
-def test_the_image_compiles_its_kernels() -> None:
-    """The statement that it runs, here with the store that there is."""
-    (line,) = (rest for name, rest in instructions() if name == "RUN" and "store.prepare" in rest)
-    _, *arguments = shlex.split(line)
-    ran = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stderr

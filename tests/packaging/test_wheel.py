@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -49,6 +51,95 @@ def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     with zipfile.ZipFile(built[1]) as wheel:
         wheel.extractall(site)
     return site
+
+
+@pytest.fixture(scope="module")
+def without_numba(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a virtual environment with the wheel and what it depends on, without numba and llvmlite."""
+    folder = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
+    python = folder / "bin" / "python"
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
+    left_out = ("numba", "llvmlite", "kafkatap", "_kafkatap", "__pycache__", "pip")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith(left_out) and path.suffix != ".pth":
+            (site / path.name).symlink_to(path)
+    for path in installed.iterdir():
+        (site / path.name).symlink_to(path)
+    return python
+
+
+def seconds(*command: str | Path, cwd: Path, **environment: str) -> float:
+    """The processor time of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run(*command, cwd=cwd, **environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+on_x86_linux = pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="kernels come compiled for Linux on x86-64"
+)
+
+
+@on_x86_linux
+def test_the_wheel_has_compiled_kernels(built: tuple[Path, Path]) -> None:
+    assert built[1].name.endswith("-py3-none-manylinux_2_17_x86_64.musllinux_1_1_x86_64.whl")
+    names = set(zipfile.ZipFile(built[1]).namelist())
+    assert {f"kafkatap/kernels/compiled/{name}" for name in ("kernels.so", "kernels.json", "sources.txt")} <= names
+    assert not any(name.endswith(("build_hook.py", "none.txt")) for name in names)
+    (metadata,) = (name for name in names if name.endswith("/METADATA"))
+    for line in zipfile.ZipFile(built[1]).read(metadata).decode().splitlines():
+        if line.startswith(("Requires-Dist: numba", "Requires-Dist: llvmlite")):
+            assert "; extra == " in line
+
+
+@on_x86_linux
+def test_without_numba_the_first_report_compiles_nothing_and_takes_no_longer(
+    without_numba: Path, samples: Path, tmp_path: Path
+) -> None:
+    kafkatap = (without_numba, "-m", "kafkatap", "report", samples / "apache-4.3.pcap.zst")
+    clean = {"HOME": str(tmp_path), "XDG_CACHE_HOME": "", "KAFKATAP_CACHE": "", "KAFKATAP_KERNELS": ""}
+    done = subprocess.run(
+        [*map(str, kafkatap), "-v"], env={**os.environ, **clean, "PYTHONPATH": ""}, cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "kernels: compiled with the package" in done.stderr
+    assert "compiling" not in done.stderr
+    assert "The parts of each section add up" in done.stdout
+    code = "import importlib.util as u; print(u.find_spec('numba'), u.find_spec('llvmlite'))"
+    assert run(without_numba, "-c", code, cwd=tmp_path) == "None None\n"
+    times: dict[str, list[float]] = {"first": [], "later": []}
+    for number in range(4):
+        home = tmp_path / str(number)
+        home.mkdir()
+        for which in ("first", "later"):
+            times[which].append(seconds(*kafkatap, cwd=tmp_path, **clean | {"HOME": str(home)}))
+    assert min(times["first"]) <= 1.5 * min(times["later"])
+
+
+@on_x86_linux
+def test_without_numba_an_edited_kernel_is_not_run(
+    without_numba: Path, installed: Path, tmp_path: Path, samples: Path
+) -> None:
+    """One sentence says what to do."""
+    path = installed / "kafkatap/reassembly/streams.py"
+    before = path.read_text()
+    path.write_text(before.replace("@kernel(", "@kernel(np.uint8, "))
+    try:
+        done = subprocess.run(
+            [str(without_numba), "-m", "kafkatap", "report", str(samples / "apache-0.8.2.pcap.zst")],
+            env={**os.environ, "PYTHONPATH": "", "KAFKATAP_CACHE": str(tmp_path / "cache")}, cwd=tmp_path,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    finally:
+        path.write_text(before)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == (
+        "kafkatap: its compiled kernels cannot be used: some have changed since they were compiled"
+    )
+    assert "[jit]" in done.stderr
 
 
 def test_wheel_holds_the_packages_and_their_data_and_nothing_else(built: tuple[Path, Path]) -> None:

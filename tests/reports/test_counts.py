@@ -67,7 +67,7 @@ def test_however_it_is_split_and_merged_the_reports_are_the_same(seed: int, size
 def test_large_batches_and_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     exchanges, results = traffic(5, 300)
     whole = tables(counted(exchanges, results))
-    monkeypatch.setattr(counts_module, "GATHER", 128)
+    monkeypatch.setattr(counts_module, "_ROOM", 128)
     assert tables(counted(exchanges, results)) == whole
 
 

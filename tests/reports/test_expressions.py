@@ -339,7 +339,7 @@ def sample_rows(samples: Path, sample_run: Any) -> list[dict[str, Any]]:
     batches, engine = sample_run
     keys = {n: key for batch in batches for n, key in batch.exchanges[["exchange", "key"]].tolist()}
     by_key = {row["exchange"]: row for row in rows}
-    for number, _, topic_id in engine.topics.tolist():
+    for number, _, topic_id in (row for made in batches for row in made.topics.tolist()):
         if topic_id >= 0:
             by_key[keys[number]]["asked_ids"].append(urlsafe_b64encode(engine.strings[topic_id]).decode().rstrip("="))
     return rows

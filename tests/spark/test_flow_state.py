@@ -98,7 +98,7 @@ NOT_STATE = {
         "retry",  # tested below
     },
     "segments": {"next"},
-    "links": {"connection", "next", "partitions", "answers_at_once", "name", "provisional"},
+    "links": {"connection", "next", "partitions", "topics", "answers_at_once", "name", "provisional"},
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
         "request_problem",  # tested below
@@ -117,7 +117,7 @@ NOT_STATE = {
     },
     "held": {"next", "at"},
     "tcp": {
-        "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
+        "is_quiet", "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
         "closed_number", "last_serial", "only_syn",  # what bounds go by: each split counts its own connections
         "syn_at", "syn_ack_at", "client",  # of a handshake that is under way: tested below
     },

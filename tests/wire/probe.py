@@ -10,15 +10,16 @@ import hashlib
 import json
 import os
 import sys
+import tempfile
 from contextlib import suppress
 
 import numpy as np
 
 from kafkatap.dissector.strings import STRING, enter_strings
 from kafkatap.reassembly.errors import CaptureError
-from tests.support.captures import PcapRecords
+from tests.support.captures import PcapRecords, pcap_bytes
 from tests.wire import mutations
-from tests.wire.harness import Decoded, decode_capture, decode_packets
+from tests.wire.harness import Decoded, decode_capture, decode_files, decode_packets
 
 
 def digest(seen: Decoded) -> str:
@@ -35,7 +36,16 @@ def digests(samples: list[str], packets: int) -> dict[str, str]:
         data = records.slice(0, min(packets, len(records)))
         found[path] = digest(decode_capture(data))
         found[path + " cut"] = digest(decode_capture(data, runs=[17] * (packets // 17 + 1)))
+        found[path + " in one pass"] = digest(in_one_pass(data))
     return found
+
+
+def in_one_pass(data: bytes, block_size: int = 20_000) -> Decoded:
+    """Read a capture as the command line reads a file."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return decode_files([file.name], block_size=block_size)
 
 
 def _bounds_are_checked() -> bool:
@@ -53,9 +63,11 @@ def main(packets: int, rounds: int, samples: list[str]) -> int:
     for captured in mutations.captures(91, rounds):
         with suppress(CaptureError):
             decode_capture(captured)
+        in_one_pass(captured, 999)
     for damaged in (mutations.packets, mutations.payloads):
         for n, packed in enumerate(damaged(92, rounds)):
             decode_packets(packed, runs=[1 + n % 9] * len(packed))
+            in_one_pass(pcap_bytes(packed, nanoseconds=True))
     return 0
 
 

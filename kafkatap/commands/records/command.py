@@ -132,7 +132,7 @@ def _write_parquet(tables: Iterable[Any], target: Path, reader: RecordReader) ->
     from ...parquet.parquet_files import ParquetFiles
 
     written = 0
-    with ParquetFiles(target.parent) as files:
+    with ParquetFiles(target.parent, [target.stem]) as files:
         files.write(target.stem, empty_table())
         for table in tables:
             files.write(target.stem, table)

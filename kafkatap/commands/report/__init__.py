@@ -1,1 +1,8 @@
-"""`kafkatap report`: its options in `arguments`, its run in `command`, CSV and plots in `files`."""
+"""`kafkatap report`.
+
+arguments  its options
+command    its run
+reporting  from counts to the printed report
+files      CSV and plots
+jobs       several processes
+"""

@@ -5,31 +5,24 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from kafkatap.kernels import store
-from kafkatap.reports.build import build_report
-from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.model import Report
-from kafkatap.reports.sections import heading
 
 from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of, reason_of
 from ...engine import engine_for
-from ...installation import install_command, own_version
+from ...installation import install_command
 from ...run import Run
 from ...selection import selection_of
-from ..console import advice_on, discard_output, interrupts, no_kafka, progress, readable_captures, refuse
+from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions
 from .jobs import JobsRun, choose_jobs, run_with_jobs
 
 if TYPE_CHECKING:
     from ...parquet.table_writer import TableWriter
-
-HEADING_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,9 +33,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, files: ExitStack) -> int:
     """The same. `files`: closes output files."""
-    if not gc.isenabled():  # `kafkatap.__main__` turned it off while modules were imported
-        gc.freeze()
-        gc.enable()
     store.verbose = options.verbose > 0
     try:
         definitions = chosen_definitions(options)
@@ -54,15 +44,22 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
     jobs = choose_jobs(options)
     by_topic, tables = options.by == "topic", bool(options.parquet)
     engine = engine_for(selection, by_topic or tables, options.port or (), definitions, tables, options.max_frame)
-    counts = ReportCounts(by_topic=by_topic, interval=options.interval)
     run: Run | JobsRun
     with interrupts() as stop, progress(options) as show:
         run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
-        writer = _table_writer(options.parquet, run, files) if options.parquet else None
         try:
+            writer = _table_writer(options.parquet, run, files) if options.parquet else None
+            if jobs == 1:
+                run.start()  # it reads the first block while the rest is imported
+            from .reporting import ReportCounts, build_report, has_requests, print_report
+
+            if not gc.isenabled():  # `kafkatap.__main__` turned it off while modules were imported
+                gc.freeze()
+                gc.enable()
+            counts = ReportCounts(by_topic=by_topic, interval=options.interval)
             several = run_with_jobs(options, jobs, selection, definitions, run.watch) if jobs > 1 else None
             if several is not None:
-                run, counts = several, several.counts
+                run, counts = several, several.counts or counts
             else:
                 for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
                     counts.add(batch)
@@ -84,10 +81,10 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
     found = any(context.ledger["requests"].values())
     if not found:
         complain(no_kafka(context))
-    elif not result.heading.rows[0][HEADING_REQUESTS]:
+    elif not has_requests(result):
         complain(f"no request matches {selection.text}")
     try:
-        _write(options, result)
+        print_report(options, result)
         if options.csv or options.plots:
             from .files import write_files
 
@@ -116,28 +113,14 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
         if find_spec("matplotlib") is None:
             raise ValueError(f"--plots needs matplotlib ({install_command('plots')})")
-    for folder in (options.csv, options.plots, options.parquet):
-        if folder:
+    for name in ("csv", "plots", "parquet"):
+        folder = getattr(options, name)
+        if folder == "":
+            raise ValueError(f"--{name} needs the name of a directory")
+        if folder is not None:
             if os.path.exists(folder) and not os.path.isdir(folder):
                 raise ValueError(f"{folder} is not a directory")
             os.makedirs(folder, exist_ok=True)
-
-
-def _write(options: argparse.Namespace, result: Report) -> None:
-    """Print the report. If its reader has gone (`| head`), the files are still written."""
-    try:
-        if options.json:
-            from kafkatap.reports.rendering.json_report import write_json
-
-            write_json(result, sys.stdout, own_version())
-        else:
-            from kafkatap.reports.rendering.text import write_text
-
-            color = None if options.color == "auto" else options.color == "always"
-            write_text(result, sys.stdout, top=options.top, utc=options.utc, color=color)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        discard_output()
 
 
 def _table_writer(folder: str, run: Run, files: ExitStack) -> TableWriter:

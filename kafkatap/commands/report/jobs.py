@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import Context
-from kafkatap.reports.counting.counts import ReportCounts
 
 from ...captures.pipes import is_pipe
 from ...captures.storage import is_uri
@@ -17,6 +16,7 @@ from ...usable_cores import usable_cores
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
+    from kafkatap.reports.counting.counts import ReportCounts
 
     from ...captures.capture_reader import FileReport
     from ...selection import Selection
@@ -30,15 +30,24 @@ def choose_jobs(options: argparse.Namespace) -> int:
     """The number of processes for a run. It says why if there is only one, though more were asked for."""
     if options.jobs == 1:
         return 1
-    total = sum(0 if is_pipe(path) or is_uri(path) else os.stat(path).st_size for path in options.captures)
+    if options.jobs is None and sum(map(_size, options.captures)) <= LARGE:
+        return 1
     jobs: int = options.jobs or usable_cores()
-    if options.jobs is None and (total <= LARGE or jobs <= FEW_CORES):
+    if options.jobs is None and jobs <= FEW_CORES:
         return 1
     why = _only_one(options)
     if why is None:
         return jobs
     _explain(options, why)
     return 1
+
+
+def _size(path: str) -> int:
+    """The bytes of a local file; 0 for anything else, and if it cannot be opened."""
+    try:
+        return 0 if is_pipe(path) or is_uri(path) else os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def _only_one(options: argparse.Namespace) -> str | None:
@@ -55,10 +64,18 @@ def _only_one(options: argparse.Namespace) -> str | None:
     if len(options.captures) > 1:
         return None
     path = options.captures[0]
-    size = os.stat(path).st_size
+    size = _size(path)
     if len(cut(Split(path, size=size), max(size // 2, 1))) > 1:
         return None
     return f"{path} cannot be cut; only uncompressed pcap and pcapng files can"
+
+
+def _size(path: str) -> int:
+    """The bytes of a file on this machine; 0 for anything else, or if it cannot be read."""
+    try:
+        return 0 if is_pipe(path) or is_uri(path) else os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 class JobsRun:
@@ -67,7 +84,7 @@ class JobsRun:
 
     def __init__(self, found: Counted | None) -> None:
         self.interrupted = found is None
-        self.counts = ReportCounts() if found is None else found.counts
+        self.counts: ReportCounts | None = None if found is None else found.counts
         self.files: Sequence[FileReport] = () if found is None else found.files
         self._context = Context() if found is None else found.context
 

@@ -1,0 +1,39 @@
+"""From counts to the printed report. `command` imports this module while the first block is read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.model import Report
+from kafkatap.reports.rendering.text import write_text
+from kafkatap.reports.sections import heading
+
+from ...installation import own_version
+from ..console import discard_output
+
+__all__ = ["ReportCounts", "build_report", "has_requests", "print_report"]
+
+_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
+
+
+def has_requests(report: Report) -> bool:
+    """Whether the report counts a request."""
+    return bool(report.heading.rows[0][_REQUESTS])
+
+
+def print_report(options: argparse.Namespace, report: Report) -> None:
+    """Print the report. If its reader has gone (`| head`), files can still be written."""
+    try:
+        if options.json:
+            from kafkatap.reports.rendering.json_report import write_json
+
+            write_json(report, sys.stdout, own_version())
+        else:
+            color = None if options.color == "auto" else options.color == "always"
+            write_text(report, sys.stdout, top=options.top, utc=options.utc, color=color)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()

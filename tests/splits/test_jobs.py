@@ -1,0 +1,278 @@
+"""Several processes make the report that one makes, wherever the captures are cut."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkatap.engine import engine_for
+from kafkatap.reports.batch import Context
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.literals import read_moment
+from kafkatap.reports.rendering.json_report import write_json
+from kafkatap.run import Run
+from kafkatap.selection import EVERYTHING, Selection
+from kafkatap.splits.local_report import CapturedTwice, count_with_jobs
+from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.workers import Interrupted, Progress, WorkerEnded, Workers
+from tests.cli.running import environment, kafkatap
+from tests.spark.join_support import packets_at_random, rotate
+from tests.spark.join_talks import TALKS
+from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
+from tests.support.tcp import encode
+
+SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2", "live-4.3")
+
+
+def as_json(counts: ReportCounts, context: Context, by: str) -> str:
+    text = io.StringIO()
+    write_json(build_report(counts, context, by=by, curves=True), text, "0")
+    return text.getvalue()
+
+
+def one_process(paths: Sequence[Path | str], selection: Selection, by: str) -> str:
+    engine = engine_for(selection, by == "topic", tables=False)
+    run, counts = Run([str(path) for path in paths], engine), ReportCounts(by_topic=by == "topic")
+    for batch in selection.apply(run.batches(), engine):
+        counts.add(batch)
+    return as_json(counts, run.context(), by)
+
+
+def several(
+    paths: Sequence[Path | str], jobs: int, size: int, selection: Selection = EVERYTHING, by: str = "api"
+) -> str:
+    reading = ReadOptions(by_topic=by == "topic", selection=selection)
+    found = count_with_jobs([str(path) for path in paths], jobs, reading, split_size=size)
+    return as_json(found.counts, found.context, by)
+
+
+def check(
+    paths: Sequence[Path | str], jobs: Sequence[int] = (2, 3), selection: Selection = EVERYTHING, by: str = "api"
+) -> None:
+    """Compare both, with as many splits as processes."""
+    wanted = one_process(paths, selection, by)
+    total = sum(os.path.getsize(path) for path in paths)
+    for count in jobs:
+        assert several(paths, count, -(-total // count), selection, by).splitlines() == wanted.splitlines()
+
+
+def unpacked(samples: Path, name: str, folder: Path) -> Path:
+    path = folder / f"{name}.pcap"
+    path.write_bytes(read_bytes(samples / f"{name}.pcap.zst"))
+    return path
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_samples(samples: Path, tmp_path: Path, name: str) -> None:
+    path = unpacked(samples, name, tmp_path)
+    check([path], (2, 3, 7))
+    with suppress(CapturedTwice):  # in a recording, times may step back where a file ends
+        check(rotate(path, tmp_path / "rotated", packets_at_random(path, 3, 2), 2))
+
+
+def test_a_pcapng(samples: Path) -> None:
+    check([samples / "apache-4.3-two-interfaces.pcapng"], (2, 3, 5))
+
+
+@pytest.mark.parametrize("name", TALKS)
+def test_traffic_that_is_hard_to_cut(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "talk.pcap"
+    path.write_bytes(pcap_bytes(encode(TALKS[name]()), nanoseconds=True))
+    check([path], (2, 3, 6))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lost_packets(samples: Path, tmp_path: Path, seed: int) -> None:
+    records = PcapRecords(unpacked(samples, SAMPLES[seed], tmp_path))
+    data, _ = records.drop(0.02, burst=1 + seed, seed=seed)
+    path = tmp_path / "lossy.pcap"
+    path.write_bytes(data)
+    check([path], (2, 3))
+
+
+@pytest.mark.parametrize("by", ["client", "broker", "version", "topic"])
+def test_breakdowns(samples: Path, tmp_path: Path, by: str) -> None:
+    check([unpacked(samples, "apache-4.3", tmp_path)], (3,), by=by)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"filter": "broker_time > 1ms and api != Fetch"},
+        {"topics": ("*",)},
+        {"apis": ("Produce", "Fetch"), "clients": ("*a*",)},
+        {"start": "+1s", "end": "+3s"},
+    ],
+)
+def test_selections(samples: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    times = {name: read_moment(options[name]) for name in ("start", "end") if name in options}
+    check([unpacked(samples, "apache-4.3", tmp_path)], (3,), Selection.of(**{**options, **times}))
+
+
+def test_files_of_one_time(samples: Path, tmp_path: Path) -> None:
+    """Packets that two captures hold are counted, and connections captured at both ends are refused."""
+    records = PcapRecords(unpacked(samples, "apache-2.8", tmp_path))
+    half = len(records) // 2
+    first, second = tmp_path / "one.pcap", tmp_path / "two.pcap"
+    first.write_bytes(records.slice(0, half))
+    second.write_bytes(records.slice(half - 200, len(records)))
+    with pytest.raises(CapturedTwice, match="captured at both ends"):
+        several([first, second], 2, 1 << 20)
+    other = unpacked(samples, "apache-4.3", tmp_path)
+    check([first, other], (2,))
+
+
+def test_a_damaged_file(samples: Path, tmp_path: Path) -> None:
+    path = unpacked(samples, "apache-2.8", tmp_path)
+    data = bytearray(path.read_bytes())
+    start = PcapRecords(bytes(data)).starts[-400]
+    data[start + 8 : start + 12] = b"\xff\xff\xff\x7f"
+    path.write_bytes(data)
+    found, wanted = several([path], 3, len(data) // 3), one_process([path], EVERYTHING, "api")
+    # Of the bytes behind the damage, a block more or less was read.
+    assert re.sub(r'"bytes": \d+', "", found) == re.sub(r'"bytes": \d+', "", wanted)
+    path.write_bytes(data[: start - 7])
+    check([path], (2,))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_anywhere(samples: Path, tmp_path: Path, seed: int) -> None:
+    path = unpacked(samples, random.Random(seed).choice(SAMPLES), tmp_path)
+    size = random.Random(seed).randrange(20_000, path.stat().st_size)
+    assert several([path], 2, size) == one_process([path], EVERYTHING, "api")
+
+
+# ---------------------------------------------------------------- processes
+
+
+def twice(value: Any, progress: Progress) -> Any:
+    progress.add(1)
+    if value == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if value == "fail":
+        raise OSError("no such disk")
+    return 2 * value
+
+
+def test_workers_run_tasks_in_any_order() -> None:
+    done: list[int] = []
+    with Workers(3, twice) as workers:
+        assert dict(workers.run(range(20), lambda units: bool(done.append(units)))) == {n: 2 * n for n in range(20)}
+        assert dict(workers.run([], lambda units: False)) == {}
+        assert dict(workers.run(["a"], lambda units: False)) == {0: "aa"}
+    assert done[-1] == 20
+
+
+def test_workers_that_end_or_fail() -> None:
+    with Workers(2, twice) as workers, pytest.raises(WorkerEnded, match="memory ran out"):
+        list(workers.run([1, "die", 2, 3], lambda units: False))
+    with Workers(2, twice) as workers, pytest.raises(OSError, match="no such disk"):
+        list(workers.run([1, "fail", 2, 3], lambda units: False))
+    with Workers(2, twice) as workers, pytest.raises(Interrupted):
+        list(workers.run([1, 2, 3], lambda units: True))
+
+
+def children_of(process: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == process and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition: Any, seconds: float = 20) -> Any:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError("it did not happen in time")
+
+
+SLEEPER = """
+import time
+from kafkatap.splits.workers import Workers
+with Workers(2, lambda value, progress: time.sleep(60)) as workers:
+    list(workers.run([1, 2], lambda units: False))
+"""
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", SLEEPER], env=environment(), stderr=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_worker_outlives_its_parent(sleeper: subprocess.Popen[bytes], number: int) -> None:
+    workers = until(lambda: len(found := children_of(sleeper.pid)) == 2 and found)
+    sleeper.send_signal(number)
+    sleeper.wait(20)
+    until(lambda: not any(map(is_running, workers)))
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_option(samples: Path, tmp_path: Path) -> None:
+    path = unpacked(samples, "apache-4.3", tmp_path)
+    one = kafkatap("report", "--json", path)
+    assert one.code == 0
+    for jobs in ("1", "2", "auto"):
+        assert kafkatap("report", "--json", "--jobs", jobs, path).out == one.out
+    both = [path, unpacked(samples, "apache-2.8", tmp_path)]
+    assert kafkatap("report", "--jobs", "2", *both).out == kafkatap("report", *both).out
+    for wrong in ("0", "-1", "many", "1.5", "100000"):
+        refused = kafkatap("report", "--jobs", wrong, path)
+        assert refused.code == 2
+        assert "is not a number of processes" in refused.err
+
+
+def test_inputs_of_one_process(samples: Path, tmp_path: Path) -> None:
+    packed = samples / "apache-4.3.pcap.zst"
+    path = unpacked(samples, "apache-4.3", tmp_path)
+    one = kafkatap("report", "--json", path)
+    found = kafkatap("report", "--json", "--jobs", "2", "-", stdin=path.read_bytes())
+    assert found.code == 0
+    assert "standard input can be read only once; save it to a file first" in found.err
+    found = kafkatap("report", "--jobs", "2", packed)
+    assert found.code == 0
+    assert "cannot be cut; only uncompressed pcap and pcapng files can" in found.err
+    found = kafkatap("report", "--json", "--jobs", "2", "--parquet", tmp_path / "tables", path)
+    assert found.out == one.out
+    assert "--parquet writes the rows of one process" in found.err
+
+
+def test_files_that_cannot_be_read(samples: Path, tmp_path: Path) -> None:
+    text = tmp_path / "notes.pcap"
+    text.write_text("no capture at all" * 10)
+    path = unpacked(samples, "apache-4.3", tmp_path)
+    for files in ([text, path], [tmp_path / "none.pcap", path]):
+        one, two = kafkatap("report", *files), kafkatap("report", "--jobs", "2", *files)
+        assert (two.code, two.out, two.err) == (one.code, one.out, one.err)
