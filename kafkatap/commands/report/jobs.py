@@ -70,14 +70,6 @@ def _only_one(options: argparse.Namespace) -> str | None:
     return f"{path} cannot be cut; only uncompressed pcap and pcapng files can"
 
 
-def _size(path: str) -> int:
-    """The bytes of a file on this machine; 0 for anything else, or if it cannot be read."""
-    try:
-        return 0 if is_pipe(path) or is_uri(path) else os.stat(path).st_size
-    except OSError:
-        return 0
-
-
 class JobsRun:
     """The counts of captures that several processes have read: as a `Run` that is over. Nothing is counted if the user
     `interrupted` it."""
