@@ -17,6 +17,7 @@ kafkatap's; `kafkatap live` with its default limit of a third of a core, where i
 limit: with all detail, without topics, and headers only; `tshark -i`, which dissects every Kafka message and prints two
 columns (see bench_report.py; only with --tshark). With `--busy` another process keeps each core busy meanwhile.
 
+The table also has the levels of detail that kafkatap reported: without a limit it still decodes less if packets wait.
 On a busy machine compare microseconds per packet: rates and drops depend on what else runs.
 """
 
@@ -68,6 +69,7 @@ class Run:
     dropped: int
     cpu: float
     peak: int
+    levels: str  # of detail, as kafkatap reports them at the end of each interval
 
     @property
     def each(self) -> float:
@@ -171,7 +173,8 @@ def run(contender: Contender, capture: Path, rate: int) -> Run:
                 child.wait()
         wait_until(lambda: not listening())
         came, dropped = contender.dropped(_text(out), _text(err))
-    return Run(rate, sent, seconds, came, dropped, cpu, peak)
+        levels = " ".join(dict.fromkeys(re.findall(r"\blevel=(\w+)", _text(err))))
+    return Run(rate, sent, seconds, came, dropped, cpu, peak, levels)
 
 
 def _text(file: IO[str]) -> str:
@@ -199,7 +202,7 @@ def by_tshark(out: str, err: str) -> tuple[int, int]:
 def contenders(ports: list[str], names: list[str], tshark: bool) -> list[Contender]:
     decode = [part for port in ports for part in ("-d", f"tcp.port=={port},kafka")]
     fields = ["-T", "fields", "-e", "kafka.api_key", "-e", "kafka.correlation_id"]
-    live = [sys.executable, "-m", "kafkatap", "live", "-i", RECEIVER, "--json", "--plain", "--interval", "10s"]
+    live = [sys.executable, "-m", "kafkatap", "live", "-i", RECEIVER, "--json", "--plain", "--interval", "5s"]
     unlimited = [*live, "--max-cpu", "0"]
     every = [
         Contender("tcpdump -w /dev/null", ["tcpdump", "-i", RECEIVER, "-w", "/dev/null", "tcp"], by_tcpdump),
@@ -264,8 +267,8 @@ def main() -> None:
 
 def table(chosen: list[Contender], rates: list[int]) -> str:
     lines = [
-        "| packets a second | | sent | dropped in each run | of one core | µs per packet | times tcpdump -B | peak |",
-        "|---:|---|---:|---:|---:|---:|---:|---:|",
+        "| packets a second | | detail | dropped in each run | of one core | µs per packet | times tcpdump -B | peak |",
+        "|---:|---|---|---:|---:|---:|---:|---:|",
     ]
     yardstick = next((c for c in chosen if c.name == YARDSTICK), None)
     for rate in rates:
@@ -275,13 +278,14 @@ def table(chosen: list[Contender], rates: list[int]) -> str:
             dropped = ", ".join(f"{r.dropped:,}" for r in rows)
             share = statistics.median(r.cpu / r.seconds for r in rows)
             each = statistics.median(r.each for r in rows)
-            sent, peak = rows[0].sent, max(r.peak for r in rows)
+            peak = max(r.peak for r in rows)
+            levels = " ".join(dict.fromkeys(level for r in rows for level in r.levels.split())) or "-"
             times = "-"
             if yardstick is not None:
                 beside = [r for r in yardstick.rows if r.rate == rate]
                 times = f"{statistics.median(r.each / b.each for r, b in zip(rows, beside, strict=True)):.1f}"
             lines.append(
-                f"| {reached:,.0f} | {contender.name} | {sent:,} | {dropped} | {share:.0%} | {each:.2f} | {times} "
+                f"| {reached:,.0f} | {contender.name} | {levels} | {dropped} | {share:.0%} | {each:.2f} | {times} "
                 f"| {peak >> 20} MiB |"
             )
     return "\n".join(lines)

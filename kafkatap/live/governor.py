@@ -37,8 +37,8 @@ SECOND = 1_000_000_000
 
 class Governor:
     """`limit`: a share of one core, 0.33 is a third; None: only drops count. `strict`: keep to the limit even if that
-    drops packets, else never pause. `topics`: whether FULL is the best level. `headers_only`: HEADERS is the best
-    level. `priority`: of the calling thread."""
+    drops packets, else never pause. `topics`: whether FULL is the best level. `headers_only`: whether HEADERS is.
+    `priority`: of the calling thread."""
 
     def __init__(
         self,
