@@ -269,6 +269,18 @@ def test_inputs_of_one_process(samples: Path, tmp_path: Path) -> None:
     assert "--parquet writes the rows of one process" in found.err
 
 
+def test_no_packets(samples: Path, tmp_path: Path) -> None:
+    path = unpacked(samples, "apache-4.3", tmp_path)
+    empty = tmp_path / "empty.pcap"
+    empty.write_bytes(path.read_bytes()[:24])
+    check([empty], (2,))
+    check([empty, path], (2,))
+    second = tmp_path / "again.pcap"
+    second.write_bytes(empty.read_bytes())
+    one, two = kafkatap("report", empty, second), kafkatap("report", "--jobs", "2", empty, second)
+    assert (two.code, two.out, two.err) == (one.code, one.out, one.err)
+
+
 def test_files_that_cannot_be_read(samples: Path, tmp_path: Path) -> None:
     text = tmp_path / "notes.pcap"
     text.write_text("no capture at all" * 10)
