@@ -16,8 +16,8 @@ from kafkatap.reports.counting.counts import ReportCounts
 from ..captures.capture_reader import FileReport
 from ..captures.duplicate_counter import count_duplicates
 from ..captures.storage import File
-from ..engine import Engine, programs_for
-from .decode import SplitRun
+from ..engine import Engine
+from .decode import SplitRun, sum_ledgers
 from .plan import Plan
 from .split_counts import SplitCounts, TotalCounts, count_split
 from .survey import SplitSurvey, survey_split
@@ -67,9 +67,9 @@ def count_with_jobs(
     """
     files = [File(path, _size(path), 0) for path in paths]
     size = split_size or max(-(-sum(file.size for file in files) // (jobs * SPLITS_A_JOB)), _SMALLEST)
-    Engine(definitions=options.definitions)  # loads kernels and programs, which the workers inherit
+    engine = Engine(definitions=options.definitions)  # loads kernels and programs, which the workers inherit
     with Workers(jobs, _Task(options, interval)) as workers:
-        return _LocalReading(files, size, options, workers, watch).counted(interval)
+        return _LocalReading(files, size, options, workers, watch).counted(engine, interval)
 
 
 def needs_names(options: ReadOptions) -> bool:
@@ -181,8 +181,8 @@ class _LocalReading(TwoPasses):
         inputs = [SurveyInput(i, found.places[i]) for i in splits]
         return {splits[i]: survey for i, survey in self.workers.run(inputs, self.watch)}
 
-    def counted(self, interval: int | None) -> Counted:
-        """Survey, decode and count."""
+    def counted(self, empty: Engine, interval: int | None) -> Counted:
+        """Survey, decode and count. `empty`: an engine that has read nothing."""
         options = self.resolved
         duplicates = dict.fromkeys(_overlapping(self.file_infos), -1)
 
@@ -209,9 +209,11 @@ class _LocalReading(TwoPasses):
             for topic_id, name in names.items():
                 total.names.name_topic(topic_id, name)
         files = [info._replace(duplicates=duplicates.get(info.path, 0)) for info in self.file_infos]
-        context = context_of([result.outcome for result in ordered], files)._replace(
+        context = context_of([result.outcome for result in ordered], files)
+        context = context._replace(
+            ledger=sum_ledgers([empty.ledger(), context.ledger]),
             strings=total.names.strings, addresses=total.names.addresses, topic_names=total.names.topic_names,
-            known_versions=programs_for("summary", options.definitions).known_versions, counted=total.connections(),
+            known_versions=empty.dissector.programs.known_versions, counted=total.connections(),
         )  # fmt: skip
         return Counted(total.counts, context, [report for report, _ in self.surveys.reports()], rounds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import random
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from kafkatap.commands.report import jobs
 from kafkatap.engine import engine_for
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
@@ -28,6 +30,7 @@ from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.splits.local_report import CapturedTwice, count_with_jobs
 from kafkatap.splits.task_rows import ReadOptions
 from kafkatap.splits.workers import Interrupted, Progress, WorkerEnded, Workers
+from kafkatap.usable_cores import usable_cores
 from tests.cli.running import environment, kafkatap
 from tests.spark.join_support import packets_at_random, rotate
 from tests.spark.join_talks import TALKS
@@ -52,20 +55,20 @@ def one_process(paths: Sequence[Path | str], selection: Selection, by: str) -> s
 
 
 def several(
-    paths: Sequence[Path | str], jobs: int, size: int, selection: Selection = EVERYTHING, by: str = "api"
+    paths: Sequence[Path | str], processes: int, size: int, selection: Selection = EVERYTHING, by: str = "api"
 ) -> str:
     reading = ReadOptions(by_topic=by == "topic", selection=selection)
-    found = count_with_jobs([str(path) for path in paths], jobs, reading, split_size=size)
+    found = count_with_jobs([str(path) for path in paths], processes, reading, split_size=size)
     return as_json(found.counts, found.context, by)
 
 
 def check(
-    paths: Sequence[Path | str], jobs: Sequence[int] = (2, 3), selection: Selection = EVERYTHING, by: str = "api"
+    paths: Sequence[Path | str], processes: Sequence[int] = (2, 3), selection: Selection = EVERYTHING, by: str = "api"
 ) -> None:
     """Compare both, with as many splits as processes."""
     wanted = one_process(paths, selection, by)
     total = sum(os.path.getsize(path) for path in paths)
-    for count in jobs:
+    for count in processes:
         assert several(paths, count, -(-total // count), selection, by).splitlines() == wanted.splitlines()
 
 
@@ -244,8 +247,8 @@ def test_the_option(samples: Path, tmp_path: Path) -> None:
     path = unpacked(samples, "apache-4.3", tmp_path)
     one = kafkatap("report", "--json", path)
     assert one.code == 0
-    for jobs in ("1", "2", "auto"):
-        assert kafkatap("report", "--json", "--jobs", jobs, path).out == one.out
+    for number in ("1", "2", "auto"):
+        assert kafkatap("report", "--json", "--jobs", number, path).out == one.out
     both = [path, unpacked(samples, "apache-2.8", tmp_path)]
     assert kafkatap("report", "--jobs", "2", *both).out == kafkatap("report", *both).out
     for wrong in ("0", "-1", "many", "1.5", "100000"):
@@ -269,6 +272,18 @@ def test_inputs_of_one_process(samples: Path, tmp_path: Path) -> None:
     assert "--parquet writes the rows of one process" in found.err
 
 
+def test_no_packets(samples: Path, tmp_path: Path) -> None:
+    path = unpacked(samples, "apache-4.3", tmp_path)
+    empty = tmp_path / "empty.pcap"
+    empty.write_bytes(path.read_bytes()[:24])
+    check([empty], (2,))
+    check([empty, path], (2,))
+    second = tmp_path / "again.pcap"
+    second.write_bytes(empty.read_bytes())
+    one, two = kafkatap("report", empty, second), kafkatap("report", "--jobs", "2", empty, second)
+    assert (two.code, two.out, two.err) == (one.code, one.out, one.err)
+
+
 def test_files_that_cannot_be_read(samples: Path, tmp_path: Path) -> None:
     text = tmp_path / "notes.pcap"
     text.write_text("no capture at all" * 10)
@@ -276,3 +291,29 @@ def test_files_that_cannot_be_read(samples: Path, tmp_path: Path) -> None:
     for files in ([text, path], [tmp_path / "none.pcap", path]):
         one, two = kafkatap("report", *files), kafkatap("report", "--jobs", "2", *files)
         assert (two.code, two.out, two.err) == (one.code, one.out, one.err)
+
+
+def test_large_captures_use_the_cores_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "large.pcap"
+    path.write_bytes(pcap_bytes(encode(TALKS["pipelined"]())))
+    os.truncate(path, jobs.LARGE + 1)  # a file with a hole takes no room
+    options = argparse.Namespace(jobs=None, captures=[str(path)], parquet=None, verbose=0)
+    for cores, wanted in ((1, 1), (2, 1), (3, 3), (16, 16)):
+        monkeypatch.setattr(jobs, "usable_cores", lambda cores=cores: cores)
+        assert jobs.choose_jobs(options) == wanted
+    options.jobs = 1
+    assert jobs.choose_jobs(options) == 1
+    os.truncate(path, jobs.LARGE)
+    options.jobs = None
+    assert jobs.choose_jobs(options) == 1
+    options.jobs = 5
+    assert jobs.choose_jobs(options) == 5
+
+
+def test_cores_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quota = tmp_path / "cpu.max"
+    monkeypatch.setattr("kafkatap.usable_cores._QUOTA", str(quota))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)))
+    for text, cores in (("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1), ("1600000 100000", 8)):
+        quota.write_text(f"{text}\n")
+        assert usable_cores() == cores
