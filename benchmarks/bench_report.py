@@ -9,7 +9,8 @@ child's maximum resident size as the kernel counts it (wait4). Contenders:
 
 * `kafkatap report FILE`, after one run that is not counted and fills the kernel store
 * the same for the file's first packets: start-up, imports and printing. The difference is the analysis
-* with --first, the same again with an empty home directory in each round, as after an installation
+* with --first, the same again with an empty home directory in each round, as after an installation. Pass the command of
+  an installed wheel with --kafkatap; a checkout may have to compile its kernels
 * with --parquet, `kafkatap report --parquet DIR FILE`
 * with --jobs N, `kafkatap report --jobs N FILE`. Peak memory is that of the largest of its processes
 * tshark with `-T fields -e kafka.api_key -e kafka.correlation_id`, which dissects every Kafka message and prints two
