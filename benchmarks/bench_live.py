@@ -250,6 +250,7 @@ def main() -> None:
     folder = tempfile.TemporaryDirectory(prefix="kafkatap-bench-")
     sent = Path(folder.name) / "sent.pcap"
     join(options.capture, options.copies, sent)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the namespace and the busy processes end with it
     make_space()
     try:
         for _ in range(options.runs):
