@@ -1,4 +1,5 @@
-"""`RowGroup`: rows of exchanges that become one row group of a table. `RowGroupQueue`: a queue of them in a file."""
+"""`RowGroup`: rows of exchanges that become one row group of a table. `GatheredRows` gathers them from batches, and
+`RowGroupQueue` is a queue of them in a file."""
 
 from __future__ import annotations
 
@@ -19,6 +20,9 @@ from kafkatap.reports.batch import Array, Batch, Context, as_results, error_coun
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: Rows gather to this many bytes before they become Arrow tables.
+GATHERED_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,29 @@ class RowGroup:
         from kafkatap.reports import tables
 
         return tables.results_table(self.results, self.exchanges, context)
+
+
+class GatheredRows:
+    """The rows of batches until they make a row group of `most` bytes."""
+
+    def __init__(self, most: int = GATHERED_BYTES) -> None:
+        self._most = most
+        self._batches: list[Batch] = []
+        self._bytes = 0
+
+    def add(self, batch: Batch) -> bool:
+        """Add exchanges and their results. Whether there are enough now."""
+        self._batches.append(batch)
+        arrays = (batch.exchanges, batch.results, batch.topics)
+        self._bytes += sum(rows.nbytes for rows in arrays if rows is not None)
+        return self._bytes >= self._most
+
+    def take(self) -> RowGroup:
+        """Remove and return all rows."""
+        group = RowGroup.of(self._batches)
+        self._batches.clear()
+        self._bytes = 0
+        return group
 
 
 class RowGroupQueue:

@@ -21,15 +21,13 @@ from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 
 from .parquet_files import ParquetFiles
-from .row_groups import RowGroup, RowGroupQueue
+from .row_groups import GATHERED_BYTES, GatheredRows, RowGroup, RowGroupQueue
 from .row_names import named
 
 if TYPE_CHECKING:
     from ..run import Run
 
 TABLES = ("exchanges", "results", "connections", "files", "ledger")
-#: Rows gather to this many bytes before they become Arrow tables.
-GATHERED_BYTES = 2 << 20
 
 
 class TableWriter:
@@ -44,8 +42,7 @@ class TableWriter:
         self._gathered_bytes = gathered_bytes
         self._files = ParquetFiles(folder, TABLES)
         self._queue = RowGroupQueue(folder)
-        self._batches: list[Batch] = []
-        self._batch_bytes = 0
+        self._gathered = GatheredRows(gathered_bytes)
         self._connections: list[Array] = []
         self._connection_bytes = 0
         self._counted = ConnectionCounts()
@@ -73,10 +70,7 @@ class TableWriter:
         """Add exchanges and their results."""
         if self._failure is not None:
             return
-        self._batches.append(batch)
-        arrays = (batch.exchanges, batch.results, batch.topics)
-        self._batch_bytes += sum(rows.nbytes for rows in arrays if rows is not None)
-        if self._batch_bytes >= self._gathered_bytes:
+        if self._gathered.add(batch):
             self._try(self._end_group)
 
     def context(self) -> Context:
@@ -110,9 +104,7 @@ class TableWriter:
 
     def _end_group(self) -> None:
         """Write the rows in memory as a row group, or let it wait. Write groups that have waited for names."""
-        group, names = RowGroup.of(self._batches), self._run.engine.topic_names
-        self._batches.clear()
-        self._batch_bytes = 0
+        group, names = self._gathered.take(), self._run.engine.topic_names
         while self._queue.is_first_named(names):
             self._write(self._queue.take())
         unnamed = group.topics_without_names(names)

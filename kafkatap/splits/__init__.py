@@ -17,6 +17,7 @@ seams              packets of flows, cut out of a split
 located_split      a split and where it begins
 two_passes         survey, plan and decode all splits, whoever runs the tasks
 local_report       counts captures with several processes of this machine; split_counts: the counts of one split
+local_tables       the tables of captures that they read, as Parquet files
 workers            these processes
 task_rows          the inputs and results of the work on a split
 summing            reports of the counts of all splits; packed_rows: counts as bytes

@@ -1,6 +1,7 @@
-"""`count_with_jobs`: the counts of captures for a report, by several processes of this machine.
+"""`count_with_jobs`: the counts of captures for a report, and their tables, by several processes of this machine.
 
-Each process takes splits of the captures. The counts are those of one process that reads everything.
+Each process takes splits of the captures. Counts and rows are those of one process that reads everything. Rows of
+exchanges and results are in the order of the splits that have them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.counting.counts import ReportCounts
@@ -25,6 +26,9 @@ from .surveys import Surveys
 from .task_rows import DecodeInput, ReadOptions, SurveyInput, decode_inputs
 from .two_passes import Begin, TwoPasses, context_of, quiet
 from .workers import Progress, Workers
+
+if TYPE_CHECKING:
+    from .local_tables import LocalTables
 
 #: The least bytes of a split.
 _SMALLEST = 16 << 20
@@ -58,24 +62,26 @@ def count_with_jobs(
     interval: int | None = None,
     watch: Callable[[int], bool] = lambda done: False,
     split_size: int | None = None,
+    tables: LocalTables | None = None,
 ) -> Counted:
     """Count the selected exchanges of files with `jobs` processes.
 
     `interval`: ns of the timeline's intervals, if one is set. `watch` gets the bytes read so far; True ends the run
-    (`workers.Interrupted`). `split_size`: bytes of a split (None: as many splits as fit the jobs). WorkerEnded if a
-    process ends before its work is done; OSError if a file cannot be read; CapturedTwice.
+    (`workers.Interrupted`). `split_size`: bytes of a split (None: as many splits as fit the jobs). `tables`, of as
+    many workers, gets the rows. WorkerEnded if a process ends before its work is done; OSError if a file cannot be read
+    or written; CapturedTwice.
     """
     files = [File(path, _size(path), 0) for path in paths]
     size = split_size or max(-(-sum(file.size for file in files) // (jobs * SPLITS_A_JOB)), _SMALLEST)
     engine = Engine(definitions=options.definitions)  # loads kernels and programs, which the workers inherit
-    with Workers(jobs, _Task(options, interval)) as workers:
-        return _LocalReading(files, size, options, workers, watch).counted(engine, interval)
+    with Workers(jobs, _Task(options, interval, tables)) as workers:
+        return _LocalReading(files, size, options, workers, watch, tables).counted(engine, interval)
 
 
-def needs_names(options: ReadOptions) -> bool:
+def needs_names(options: ReadOptions, tables: LocalTables | None) -> bool:
     """Whether splits have to know the names of topic ids that other splits show. A report names them at its end."""
     condition = options.selection.condition()
-    return condition is not None and condition.names_topics
+    return tables is not None or (condition is not None and condition.names_topics)
 
 
 def _size(path: str) -> int:
@@ -109,10 +115,11 @@ class _Decode:
 class _Task:
     """The work of a worker."""
 
-    def __init__(self, options: ReadOptions, interval: int | None) -> None:
+    def __init__(self, options: ReadOptions, interval: int | None, tables: LocalTables | None) -> None:
         self._options = options
         self._interval = interval
-        self._needs_names = needs_names(options)
+        self._tables = tables
+        self._needs_names = needs_names(options, tables)
 
     def __call__(self, mine: SurveyInput | _Decode | _Duplicates, progress: Progress) -> Any:
         if isinstance(mine, SurveyInput):
@@ -134,11 +141,12 @@ class _Task:
     def _count(self, mine: _Decode, progress: Progress) -> SplitCounts:
         options, source = mine.options, mine.split.source
         assert source is not None, "there is no checkpoint"
-        needed = options.selection.engine_options
+        needed, with_rows = options.selection.engine_options, self._tables is not None
         run = SplitRun(
             mine.split.task, mine.split.seams, mine.topic_names,
-            all_results=options.by_topic or needed.all_results, inspectors=needed.inspectors, ports=options.ports,
-            definitions=options.definitions, apis=needed.apis, problems=needed.problems, max_frame=options.max_frame,
+            all_results=with_rows or options.by_topic or needed.all_results, inspectors=needed.inspectors,
+            ports=options.ports, definitions=options.definitions, apis=needed.apis,
+            problems=with_rows or needed.problems, max_frame=options.max_frame,
         )  # fmt: skip
         reader = source.open(mine.split.task.bases)
         done = 0
@@ -149,7 +157,8 @@ class _Task:
             done = reader.bytes_read
 
         try:
-            return count_split(run, reader, options, self._interval, watch)
+            rows = None if self._tables is None else self._tables.rows(progress.worker)
+            return count_split(run, reader, options, self._interval, watch, rows)
         finally:
             reader.close()
 
@@ -166,6 +175,7 @@ class _LocalReading(TwoPasses):
     options: ReadOptions
     workers: Workers
     watch: Callable[[int], bool]
+    tables: LocalTables | None
     begin: Begin = quiet
     checkpoint: None = None
     keep_open: bool = False
@@ -199,7 +209,7 @@ class _LocalReading(TwoPasses):
                 duplicates.update(zip(uncounted, found[0], strict=True))
             return {mine.split.task.split: found[i] for i, mine in enumerate(chosen, len(first))}
 
-        named = needs_names(options)
+        named = needs_names(options, self.tables)
         plan, results, rounds = self._prove(decode, lambda result: result.outcome, needs_names=named)
         ordered = [results[task.split] for task in plan.tasks]
         total = TotalCounts(options.by_topic, interval)
@@ -215,6 +225,8 @@ class _LocalReading(TwoPasses):
             strings=total.names.strings, addresses=total.names.addresses, topic_names=total.names.topic_names,
             known_versions=empty.dissector.programs.known_versions, counted=total.connections(),
         )  # fmt: skip
+        if self.tables is not None:
+            self.tables.take([part for result in ordered for part in result.parts], total.shared, total.names)
         return Counted(total.counts, context, [report for report, _ in self.surveys.reports()], rounds)
 
 

@@ -8,7 +8,7 @@ Numbers of strings and addresses differ from process to process, so a split's co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,6 +26,7 @@ from .task_rows import ReadOptions
 
 if TYPE_CHECKING:
     from ..captures.pack_reader import PackReader
+    from .local_tables import Part, SplitRows
 
 Name = TypeVar("Name")
 
@@ -33,7 +34,7 @@ Name = TypeVar("Name")
 @dataclass(frozen=True, slots=True)
 class SplitCounts:
     """`connections`: counts of those that no other split has; `shared`: CONNECTION_ROW of the others. `strings`,
-    `addresses`: those in the counts and rows, by their numbers there."""
+    `addresses`: those in the counts and rows, by their numbers there. `parts`: the rows of its tables, if wanted."""
 
     outcome: Outcome
     counts: ReportCounts
@@ -41,15 +42,24 @@ class SplitCounts:
     shared: Array
     strings: dict[int, bytes | None]
     addresses: dict[int, str]
+    parts: Sequence[Part]
 
 
 def count_split(
-    run: SplitRun, reader: PackReader, options: ReadOptions, interval: int | None, watch: Callable[[], None]
+    run: SplitRun,
+    reader: PackReader,
+    options: ReadOptions,
+    interval: int | None,
+    watch: Callable[[], None],
+    tables: SplitRows | None = None,
 ) -> SplitCounts:
-    """Decode a split and count its exchanges. `interval`: as of `ReportCounts`. `watch` is called once a batch."""
+    """Decode a split and count its exchanges. `interval`: as of `ReportCounts`. `watch` is called once a batch.
+    `tables` gets the rows."""
     counts = ReportCounts(by_topic=options.by_topic, interval=interval)
     for batch in options.selection.apply(run.batches(reader), run.engine):
         counts.add(batch)
+        if tables is not None:
+            tables.add(batch, run.engine)
         watch()
     counts.seal()
     engine = run.engine
@@ -57,6 +67,7 @@ def count_split(
     is_shared = run.are_shared(rows["connection"])
     connections, shared = ConnectionCounts(), rows[is_shared]
     connections.add(rows[~is_shared])
+    parts = [] if tables is None else tables.finish(rows[~is_shared], engine)
     used = zip(counts.names_used(), connections.names_used(), strict=True)
     strings, addresses = (
         _distinct([*numbers, *_columns(shared, names)])
@@ -66,6 +77,7 @@ def count_split(
         run.outcome, counts, connections, shared,
         {number: engine.strings[number] for number in strings},
         {number: engine.addresses[number] for number in addresses},
+        parts,
     )  # fmt: skip
 
 
@@ -78,12 +90,14 @@ def _distinct(numbers: Iterable[Array]) -> list[int]:
 
 
 class TotalCounts:
-    """The sum of the counts of splits. `names`: the meaning of the numbers in it."""
+    """The sum of the counts of splits. `names`: the meaning of the numbers in it, and in `shared`, the CONNECTION_ROW
+    of connections that splits share: one for each connection after `connections`."""
 
     def __init__(self, by_topic: bool, interval: int | None) -> None:
         self.counts = ReportCounts(by_topic=by_topic, interval=interval)
         self.names = NameTable()
         self._connections = ConnectionCounts()
+        self.shared = np.zeros(0, CONNECTION_ROW)
         self._shared: list[Array] = []
 
     def add(self, found: SplitCounts) -> None:
@@ -99,7 +113,8 @@ class TotalCounts:
 
     def connections(self) -> ConnectionCounts:
         """The counts of all connections. One that splits share counts once. Call it after the last `add`."""
-        self._connections.add(merged_connections(joined(self._shared, CONNECTION_ROW)))
+        self.shared = merged_connections(joined(self._shared, CONNECTION_ROW))
+        self._connections.add(self.shared)
         self._shared = []
         return self._connections
 

@@ -40,9 +40,10 @@ class Interrupted(Exception):  # not an error: `watch` ended the work
 
 
 class Progress:
-    """How far one worker is, in memory that it shares with the process that started it."""
+    """How far a worker is, in memory that it shares with the process that started it. `worker`: its number, from 0."""
 
-    def __init__(self, units: Array) -> None:
+    def __init__(self, units: Array, worker: int) -> None:
+        self.worker = worker
         self._units = units
 
     def add(self, units: int) -> None:
@@ -120,7 +121,7 @@ class Workers:
             for connection in (mine, *self._processes):
                 connection.close()
             _live_with(parent)
-            _serve(other, self._task, Progress(self._units[number : number + 1]))
+            _serve(other, self._task, Progress(self._units[number : number + 1], number))
         finally:
             os._exit(0)
 

@@ -260,16 +260,12 @@ def test_the_option(samples: Path, tmp_path: Path) -> None:
 def test_inputs_of_one_process(samples: Path, tmp_path: Path) -> None:
     packed = samples / "apache-4.3.pcap.zst"
     path = unpacked(samples, "apache-4.3", tmp_path)
-    one = kafkatap("report", "--json", path)
     found = kafkatap("report", "--json", "--jobs", "2", "-", stdin=path.read_bytes())
     assert found.code == 0
     assert "standard input can be read only once; save it to a file first" in found.err
     found = kafkatap("report", "--jobs", "2", packed)
     assert found.code == 0
     assert "cannot be cut; only uncompressed pcap and pcapng files can" in found.err
-    found = kafkatap("report", "--json", "--jobs", "2", "--parquet", tmp_path / "tables", path)
-    assert found.out == one.out
-    assert "--parquet writes the rows of one process" in found.err
 
 
 def test_no_packets(samples: Path, tmp_path: Path) -> None:

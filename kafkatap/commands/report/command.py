@@ -45,11 +45,15 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
     by_topic, tables = options.by == "topic", bool(options.parquet)
     engine = engine_for(selection, by_topic or tables, options.port or (), definitions, tables, options.max_frame)
     run: Run | JobsRun
+    if tables:
+        # Its default keeps 40 MB more. It is read when pyarrow is imported.
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     with interrupts() as stop, progress(options) as show:
         run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
         try:
-            writer = _table_writer(options.parquet, run, files) if options.parquet else None
+            writer = None
             if jobs == 1:
+                writer = _table_writer(options.parquet, run, files) if tables else None
                 run.start()  # it reads the first block while the rest is imported
             from .reporting import ReportCounts, build_report, has_requests, print_report
 
@@ -57,10 +61,12 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
                 gc.freeze()
                 gc.enable()
             counts = ReportCounts(by_topic=by_topic, interval=options.interval)
-            several = run_with_jobs(options, jobs, selection, definitions, run.watch) if jobs > 1 else None
+            several = run_with_jobs(options, jobs, selection, definitions, run.watch, files) if jobs > 1 else None
             if several is not None:
                 run, counts = several, several.counts or counts
             else:
+                if tables and writer is None:
+                    writer = _table_writer(options.parquet, run, files)
                 for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
                     counts.add(batch)
                     if writer is not None:
@@ -89,10 +95,11 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
             from .files import write_files
 
             write_files(options, result)
-        if writer is not None and not run.is_cut_short:
+        rows = writer if several is None else several.tables
+        if rows is not None and not run.is_cut_short:
             from .files import complain_written
 
-            complain_written(writer.publish(context), options.parquet)
+            complain_written(rows.publish(context), options.parquet)
     except OSError as error:
         complain(reason_of(error))
         return WRONG
@@ -128,6 +135,4 @@ def _table_writer(folder: str, run: Run, files: ExitStack) -> TableWriter:
 
     from ...parquet.table_writer import TableWriter
 
-    # Its default keeps 40 MB more. It is read when pyarrow is imported.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     return files.enter_context(TableWriter(Path(folder), run))

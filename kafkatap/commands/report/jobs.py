@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import Context
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ...captures.capture_reader import FileReport
     from ...selection import Selection
     from ...splits.local_report import Counted
+    from ...splits.local_tables import LocalTables
 
 #: Without --jobs, several processes read captures of more bytes than this, if more than so many cores are usable.
 LARGE, FEW_CORES = 4 << 30, 2
@@ -54,8 +57,6 @@ def _only_one(options: argparse.Namespace) -> str | None:
     """Why only one process can read the captures; None if several can."""
     from ...captures.splits import Split, cut
 
-    if options.parquet:
-        return "--parquet writes the rows of one process"
     for path in options.captures:
         if is_uri(path):
             return f"{path} is in a store; `kafkatap spark` reads stores with many"
@@ -72,9 +73,10 @@ def _only_one(options: argparse.Namespace) -> str | None:
 
 class JobsRun:
     """The counts of captures that several processes have read: as a `Run` that is over. Nothing is counted if the user
-    `interrupted` it."""
+    `interrupted` it. `tables`: their rows, if wanted."""
 
-    def __init__(self, found: Counted | None) -> None:
+    def __init__(self, found: Counted | None, tables: LocalTables | None) -> None:
+        self.tables = tables
         self.interrupted = found is None
         self.counts: ReportCounts | None = None if found is None else found.counts
         self.files: Sequence[FileReport] = () if found is None else found.files
@@ -101,8 +103,10 @@ def run_with_jobs(
     selection: Selection,
     definitions: Definitions | None,
     watch: Callable[[int], bool],
+    files: ExitStack,
 ) -> JobsRun | None:
-    """Read the captures with `jobs` processes. None if one process has to read them. OSError if it is not possible."""
+    """Read the captures with `jobs` processes. None if one process has to read them. OSError if it is not possible.
+    `files`: closes output files."""
     from ...splits.local_report import CapturedTwice, count_with_jobs
     from ...splits.task_rows import ReadOptions
     from ...splits.workers import Interrupted, WorkerEnded
@@ -111,11 +115,19 @@ def run_with_jobs(
         tuple(options.port or ()), definitions, by_topic=options.by == "topic", selection=selection,
         max_frame=options.max_frame,
     )  # fmt: skip
+    tables = None
+    if options.parquet:
+        from ...splits.local_tables import LocalTables
+
+        tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
     try:
-        return JobsRun(count_with_jobs(options.captures, jobs, reading, interval=options.interval, watch=watch))
+        found = count_with_jobs(options.captures, jobs, reading, interval=options.interval, watch=watch, tables=tables)
+        return JobsRun(found, tables)
     except Interrupted:
-        return JobsRun(None)
+        return JobsRun(None, None)
     except CapturedTwice as error:
+        if tables is not None:
+            tables.close()
         _explain(options, str(error))
         return None
     except WorkerEnded as error:

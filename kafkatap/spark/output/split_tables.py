@@ -1,7 +1,7 @@
 """The rows of one decoded split: yielded to Spark, or written to files by the executor that decoded them.
 
-Exchanges become Arrow tables GATHER at a time. The survey supplies the names of topic ids, so no row is touched twice.
-Records are spilled to a temporary file until all exchanges of the split are finished.
+Exchanges become Arrow tables a row group at a time. The survey supplies the names of topic ids, so no row is touched
+twice. Records are spilled to a temporary file until all exchanges of the split are finished.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import EXCHANGE, RESULT
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.records.record_inspector import RecordCollector
-from kafkatap.kernels.arrays import joined
 from kafkatap.reports import tables
-from kafkatap.reports.batch import Batch, Context, as_results, error_counts
+from kafkatap.reports.batch import Batch
 from kafkatap.reports.counting.count_rows import rows_of_counts
 from kafkatap.reports.counting.counts import ReportCounts
 
+from ...parquet.row_groups import GatheredRows, RowGroup
 from ...partitions import to_microseconds
 from ...splits.checkpoint import OpenFlow
 from ...splits.decode import Outcome, SplitRun
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from ...captures.pack_reader import PackReader
 
 Array = np.ndarray[Any, Any]
-#: Exchanges in one Arrow table.
-GATHER = 50_000
+#: Rows gather to this many bytes before they become Arrow tables.
+_GATHERED_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
@@ -137,17 +136,16 @@ class SplitTables:
         """(table name, some rows): exchanges before their results, then connections, then records. Adds to `counts`."""
         with tempfile.TemporaryFile(prefix="kafkatap-") as file:
             records = _SpilledRecords(file, self._collector, run) if self._collector is not None else None
-            exchanges: list[Batch] = []
+            gathered = GatheredRows(_GATHERED_BYTES)
             for batch in self._selected(run, reader):
                 if counts is not None:
                     counts.add(batch)
-                exchanges.append(batch)
+                is_full = gathered.add(batch)
                 if records is not None:
                     records.spill()
-                if sum(len(b.exchanges) for b in exchanges) >= GATHER:
-                    yield from self._tables(run, exchanges, wanted, records)
-                    exchanges = []
-            yield from self._tables(run, exchanges, wanted, records)
+                if is_full:
+                    yield from self._tables(run, gathered.take(), wanted, records)
+            yield from self._tables(run, gathered.take(), wanted, records)
             context = run.context()
             if "connections" in wanted:
                 yield "connections", tables.connections_table(context.connections, context)
@@ -157,30 +155,19 @@ class SplitTables:
                     yield "records", table
 
     def _tables(
-        self, run: SplitRun, batches: list[Batch], wanted: set[str], records: _SpilledRecords | None
+        self, run: SplitRun, group: RowGroup, wanted: set[str], records: _SpilledRecords | None
     ) -> Iterator[tuple[str, pa.Table]]:
-        if not batches:
-            return
-        exchanges = joined([b.exchanges for b in batches], EXCHANGE)
         if records is not None:
-            records.keep(exchanges)
-        if not wanted & {"exchanges", "results"}:
+            records.keep(group.exchanges)
+        if not len(group.exchanges) or not wanted & {"exchanges", "results"}:
             return
-        results = joined([b.results for b in batches], RESULT)
         context = run.context()
         if "exchanges" in wanted:
-            requested = joined([as_results(b.topics) for b in batches if b.topics is not None], RESULT)
-            topics = joined([requested, results], RESULT)
-            self._unnamed |= unnamed_topics(topics, context)
-            yield "exchanges", tables.exchanges_table(exchanges, error_counts(results), topics, context)
+            unnamed = group.topics_without_names(context.topic_names)
+            self._unnamed |= {context.strings[number] or b"" for number in unnamed}
+            yield "exchanges", group.exchanges_table(context)
         if "results" in wanted:
-            yield "results", tables.results_table(results, exchanges, context)
-
-
-def unnamed_topics(results: Array, context: Context) -> set[bytes]:
-    """The ids of topics without a name in RESULT rows."""
-    ids = np.unique(results["topic_id"][results["topic"] < 0]).tolist()
-    return {context.strings[n] or b"" for n in ids if n >= 0 and n not in context.topic_names}
+            yield "results", group.results_table(context)
 
 
 def _open_flows(run: SplitRun) -> dict[bytes, OpenFlow]:

@@ -1,0 +1,226 @@
+"""Several processes write the rows that one writes, wherever the captures are cut, or no files at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from kafkatap.analysis import Analysis
+from kafkatap.parquet import row_groups
+from kafkatap.reports.literals import read_moment
+from kafkatap.reports.tables import TABLES as COLUMNS
+from kafkatap.reports.tables import arrow_schema
+from kafkatap.selection import EVERYTHING, Selection
+from kafkatap.splits.local_report import CapturedTwice, Counted, count_with_jobs
+from kafkatap.splits.local_tables import LocalTables
+from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.workers import WorkerEnded
+from tests.cli.running import KAFKATAP, environment, kafkatap
+from tests.spark.join_support import compared, differences
+from tests.spark.join_talks import TALKS
+from tests.splits.test_jobs import SAMPLES, unpacked
+from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
+from tests.support.tcp import encode
+from tests.test_parquet import late_talk
+
+TABLES = ("exchanges", "results", "connections", "files", "ledger")
+
+
+def write(
+    paths: Sequence[Path], folder: Path, jobs: int, size: int | None = None, selection: Selection = EVERYTHING
+) -> Counted:
+    """Write the tables with so many processes, from splits of a size (None: as many as processes)."""
+    names = [str(path) for path in paths]
+    size = size or -(-sum(path.stat().st_size for path in paths) // jobs)
+    folder.mkdir(exist_ok=True)
+    with LocalTables(folder, jobs) as files:
+        reading = ReadOptions(selection=selection)
+        found = count_with_jobs(names, jobs, reading, split_size=size, tables=files)
+        files.publish(found.context)
+    return found
+
+
+def one_process(paths: Sequence[Path], selection: Selection = EVERYTHING) -> dict[str, pa.Table]:
+    found = Analysis(paths, selection=selection)
+    return {name: getattr(found, name) for name in TABLES}
+
+
+def tables_in(folder: Path) -> dict[str, pa.Table]:
+    """The tables of a folder, in which no other file is."""
+    assert sorted(os.listdir(folder)) == sorted(f"{name}.parquet" for name in TABLES)
+    found = {name: pq.read_table(folder / f"{name}.parquet") for name in TABLES}
+    for name, table in found.items():
+        table.validate(full=True)
+        assert table.schema.equals(arrow_schema(COLUMNS[name])), name
+    return found
+
+
+def check(
+    paths: Sequence[Path], folder: Path, jobs: Iterable[int] = (2, 3), selection: Selection = EVERYTHING
+) -> dict[str, pa.Table]:
+    """Compare the tables with those of one process; return these."""
+    wanted = one_process(paths, selection)
+    for count in jobs:
+        write(paths, folder / str(count), count, selection=selection)
+        lines = differences(compared(tables_in(folder / str(count))), compared(wanted))
+        assert not lines, "\n".join(lines)
+    return wanted
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_samples(samples: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_groups.GatheredRows.__init__, "__defaults__", (20_000,))
+    check([unpacked(samples, name, tmp_path)], tmp_path, (1, 2, 3, 7))
+
+
+@pytest.mark.parametrize("name", TALKS)
+def test_traffic_that_is_hard_to_cut(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "talk.pcap"
+    path.write_bytes(pcap_bytes(encode(TALKS[name]()), nanoseconds=True))
+    check([path], tmp_path, (2, 6))
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_names_that_come_later(tmp_path: Path, is_named: bool) -> None:
+    """A split in the midst shows the name of topics that splits before it have by their ids."""
+    path = tmp_path / "late.pcap"
+    path.write_bytes(pcap_bytes(encode(late_talk(200, is_named=is_named).segments), nanoseconds=True))
+    wanted = check([path], tmp_path, (2, 3, 5))
+    topics, ids = (wanted["results"][name] for name in ("topic", "topic_id"))
+    assert pc.sum(pc.and_(pc.is_null(topics), pc.is_valid(ids))).as_py() == (1 if is_named else 401)
+
+
+@pytest.mark.parametrize("name", ["apache-2.8", "apache-4.3-broker1-s128"])
+def test_a_recording(corpus: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.pcap"
+    path.write_bytes(read_bytes(corpus / "captures" / f"{name}.pcap.zst"))
+    check([path], tmp_path, (3,))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"filter": "broker_time > 1ms and api != Fetch"},
+        {"topics": ("*a*",)},
+        {"apis": ("Produce", "Fetch"), "clients": ("*a*",)},
+        {"start": "+1s", "end": "+3s"},
+    ],
+)
+def test_selections(samples: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    times = {name: read_moment(options[name]) for name in ("start", "end") if name in options}
+    check([unpacked(samples, "apache-4.3", tmp_path)], tmp_path, (3,), Selection.of(**{**options, **times}))
+
+
+def test_lost_packets(samples: Path, tmp_path: Path) -> None:
+    data, _ = PcapRecords(unpacked(samples, "apache-2.8", tmp_path)).drop(0.02, burst=2, seed=5)
+    path = tmp_path / "lossy.pcap"
+    path.write_bytes(data)
+    check([path], tmp_path)
+
+
+def test_damage_and_several_captures(samples: Path, tmp_path: Path) -> None:
+    first, second = (unpacked(samples, name, tmp_path) for name in ("apache-4.3", "apache-2.8"))
+    data = second.read_bytes()
+    second.write_bytes(data[: PcapRecords(data).starts[-400] - 7])
+    check([first, second], tmp_path)
+    empty = tmp_path / "empty.pcap"
+    empty.write_bytes(data[:24])
+    (tmp_path / "none").mkdir()
+    assert not check([empty], tmp_path / "none", (2,))["exchanges"].num_rows
+
+
+# ---------------------------------------------------------------- complete files, or none
+
+
+def older(folder: Path) -> dict[str, bytes]:
+    """Make a folder with the files of an earlier run; return its contents."""
+    folder.mkdir()
+    for name in TABLES:
+        (folder / f"{name}.parquet").write_bytes(b"older")
+    return contents(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_worker_that_is_killed(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = older(tmp_path / "out")
+    rows_of = LocalTables.rows
+
+    def killed(self: LocalTables, worker: int) -> Any:
+        rows = rows_of(self, worker)
+        monkeypatch.setattr(rows, "finish", lambda *args: os.kill(os.getpid(), signal.SIGKILL), raising=True)
+        return rows
+
+    monkeypatch.setattr(LocalTables, "rows", killed)
+    with pytest.raises(WorkerEnded):
+        write([unpacked(samples, "apache-4.3", tmp_path)], tmp_path / "out", 2)
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_full_disk(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = older(tmp_path / "out")
+
+    def full(*args: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "out"))
+
+    monkeypatch.setattr(LocalTables, "spill", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/out'"):
+        write([unpacked(samples, "apache-4.3", tmp_path)], tmp_path / "out", 2)
+    assert contents(tmp_path / "out") == before
+
+
+def test_connections_captured_at_both_ends(samples: Path, tmp_path: Path) -> None:
+    """One process reads the captures then, and writes the same tables."""
+    records = PcapRecords(unpacked(samples, "apache-2.8", tmp_path))
+    paths = [tmp_path / "one.pcap", tmp_path / "two.pcap"]
+    half = len(records) // 2
+    paths[0].write_bytes(records.slice(0, half))
+    paths[1].write_bytes(records.slice(half - 200, len(records)))
+    with pytest.raises(CapturedTwice):
+        write(paths, tmp_path / "none", 2, 1 << 20)
+    assert contents(tmp_path / "none") == {}
+    found = kafkatap("report", "--jobs", "2", "--parquet", tmp_path / "out", *paths)
+    assert found.code == 0
+    assert "one process reads this input" in found.err
+    assert not differences(compared(tables_in(tmp_path / "out")), compared(one_process(paths)))
+
+
+def test_the_command(samples: Path, tmp_path: Path) -> None:
+    paths = [unpacked(samples, name, tmp_path) for name in ("apache-4.3", "apache-2.8")]
+    one, two = (
+        kafkatap("report", "--json", "--jobs", jobs, "--parquet", tmp_path / jobs, *paths) for jobs in ("1", "2")
+    )
+    assert (two.code, two.out) == (0, one.out)
+    assert "wrote exchanges.parquet, results.parquet, connections.parquet, files.parquet, ledger.parquet" in two.err
+    assert not differences(*(compared(tables_in(tmp_path / jobs)) for jobs in ("2", "1")))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_is_ended(samples: Path, tmp_path: Path, number: int) -> None:
+    path = unpacked(samples, "apache-4.3", tmp_path)
+    before = older(tmp_path / "out")
+    command = [*KAFKATAP, "report", "--jobs", "2", "--parquet", tmp_path / "out", path]
+    slow = environment() | {"NUMBA_DISABLE_JIT": "1"}
+    with subprocess.Popen(command, env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        end = time.monotonic() + 60
+        while len(os.listdir(tmp_path / "out")) == len(before) and time.monotonic() < end:
+            time.sleep(0.01)
+        process.send_signal(number)
+        process.wait(60)
+    found = contents(tmp_path / "out")
+    assert {name: data for name, data in found.items() if not name.startswith(".")} == before
+    if number == signal.SIGINT:
+        assert found == before
