@@ -23,7 +23,8 @@ def arrow_numbers(values: Array, kind: pa.DataType, missing: Array | None = None
     if pa.types.is_boolean(kind):
         data = np.packbits(values.astype(bool), bitorder="little")
     else:
-        data = np.ascontiguousarray(values.astype(f"i{kind.bit_width // 8}", casting="same_kind", copy=False))
+        # A copy: Arrow shares the memory, and callers use theirs again.
+        data = values.astype(f"i{kind.bit_width // 8}", order="C", casting="same_kind")
     validity = None if missing is None or not missing.any() else np.packbits(~missing, bitorder="little")
     return pa.Array.from_buffers(
         kind, len(values), [None if validity is None else pa.py_buffer(validity), pa.py_buffer(data)]
