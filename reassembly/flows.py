@@ -150,12 +150,16 @@ def connection_key(flow, first, seq):  # type: ignore[no-untyped-def]
 
 
 class FlowTable:
-    """FLOW rows by number. `keep`: flows keep their numbers, also those that no connection uses any more."""
+    """FLOW rows by number, with room for at least `flows` at first.
+
+    `keep`: flows keep their numbers, also those that no connection uses any more.
+    """
 
     def __init__(self, flows: int, keep: bool = False) -> None:
         self._keep = keep
         self._state = np.zeros(1, FLOWS_STATE)
         self._state["seed"] = new_seed()
+        flows = 1 << max(flows - 1, 0).bit_length()
         self.rows: Array = np.zeros(flows, FLOW)
         self.buckets: Array = np.zeros(2 * flows, np.int32)
         self._recent: Array = np.zeros(RECENT, RECENT_FLOW)
