@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkatap.kernels import store
 
@@ -14,25 +15,33 @@ from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of, reason_of
 from ...engine import engine_for
 from ...installation import install_command
-from ...run import Run
-from ...selection import selection_of
+from ...run import Run, Watch
+from ...selection import Selection, selection_of
 from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions
 from .jobs import JobsRun, choose_jobs, run_with_jobs
 
 if TYPE_CHECKING:
+    from kafkatap.dissector.layouts.overlay import Definitions
+    from kafkatap.reports.batch import Context
+    from kafkatap.reports.counting.counts import ReportCounts
+
     from ...parquet.table_writer import TableWriter
+    from ...splits.local_tables import LocalTables
+
+
+class Read(NamedTuple):
+    """The captures as they were read. `tables`: their rows, if wanted. `context`: returns what the counts mean."""
+
+    run: Run | JobsRun
+    counts: ReportCounts
+    tables: TableWriter | LocalTables | None
+    context: Callable[[], Context]
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    with ExitStack() as files:
-        return _run(options, files)
-
-
-def _run(options: argparse.Namespace, files: ExitStack) -> int:
-    """The same. `files`: closes output files."""
     store.verbose = options.verbose > 0
     try:
         definitions = chosen_definitions(options)
@@ -41,40 +50,74 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
         _check_outputs(options)
     except (ValueError, OSError) as error:
         return refuse(error)
-    jobs = choose_jobs(options)
-    by_topic, tables = options.by == "topic", bool(options.parquet)
-    engine = engine_for(selection, by_topic or tables, options.port or (), definitions, tables, options.max_frame)
-    run: Run | JobsRun
-    if tables:
-        # Its default keeps 40 MB more. It is read when pyarrow is imported.
-        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    with interrupts() as stop, progress(options) as show:
-        run = Run(options.captures, engine, watch=lambda done: show(done) or bool(stop))
+    with ExitStack() as files:
         try:
-            writer = None
-            if jobs == 1:
-                writer = _table_writer(options.parquet, run, files) if tables else None
-                run.start()  # it reads the first block while the rest is imported
-            from .reporting import ReportCounts, build_report, has_requests, print_report
+            with interrupts() as stop, progress(options) as show:
 
-            if not gc.isenabled():  # `kafkatap.__main__` turned it off while modules were imported
-                gc.freeze()
-                gc.enable()
-            counts = ReportCounts(by_topic=by_topic, interval=options.interval)
-            several = run_with_jobs(options, jobs, selection, definitions, run.watch, files) if jobs > 1 else None
-            if several is not None:
-                run, counts = several, several.counts or counts
-            else:
-                if tables and writer is None:
-                    writer = _table_writer(options.parquet, run, files)
-                for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
-                    counts.add(batch)
-                    if writer is not None:
-                        writer.add(batch)
+                def watch(done: int) -> bool:
+                    return show(done) or bool(stop)
+
+                jobs = choose_jobs(options)
+                read = _read_with_jobs(options, jobs, selection, definitions, watch, files) if jobs > 1 else None
+                if read is None:
+                    read = _read_here(options, selection, definitions, watch, files)
         except OSError as error:
             complain(reason_of(error))
             return WRONG
-    if several is not None and run.interrupted:
+        return _report(options, selection, read)
+
+
+def _read_with_jobs(
+    options: argparse.Namespace,
+    jobs: int,
+    selection: Selection,
+    definitions: Definitions | None,
+    watch: Watch,
+    files: ExitStack,
+) -> Read | None:
+    """Read the captures with several processes; None if one has to. `files` closes output files."""
+    from .reporting import ReportCounts
+
+    _collect_garbage()
+    run = run_with_jobs(options, jobs, selection, definitions, watch, files)
+    return None if run is None else Read(run, run.counts or ReportCounts(), run.tables, run.context)
+
+
+def _read_here(
+    options: argparse.Namespace, selection: Selection, definitions: Definitions | None, watch: Watch, files: ExitStack
+) -> Read:
+    """Read the captures in this process. `files` closes output files."""
+    by_topic, has_tables = options.by == "topic", options.parquet is not None
+    engine = engine_for(
+        selection, by_topic or has_tables, options.port or (), definitions, has_tables, options.max_frame
+    )
+    run = Run(options.captures, engine, watch=watch)
+    writer = _table_writer(options.parquet, run, files) if has_tables else None
+    run.start()  # it reads the first block while the rest is imported
+    from .reporting import ReportCounts
+
+    _collect_garbage()
+    counts = ReportCounts(by_topic=by_topic, interval=options.interval)
+    for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
+        counts.add(batch)
+        if writer is not None:
+            writer.add(batch)
+    return Read(run, counts, writer, run.context if writer is None else writer.context)
+
+
+def _collect_garbage() -> None:
+    """Turn the collector on: `kafkatap.__main__` turned it off while modules were imported."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
+def _report(options: argparse.Namespace, selection: Selection, read: Read) -> int:
+    """Print the report, write its files, and return the exit code."""
+    from .reporting import build_report, has_requests, print_report
+
+    run = read.run
+    if run.interrupted and isinstance(run, JobsRun):
         complain("interrupted: there is no report, as --jobs makes it at the end")
         return INTERRUPTED
     for file in run.damaged:
@@ -82,24 +125,23 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file)}")
     if run.files and all(f.fatal for f in run.files):
         return INTERRUPTED if run.interrupted else WRONG
-    context = run.context() if writer is None else writer.context()
-    result = build_report(counts, context, by=options.by, curves=bool(options.plots), selected=selection.text)
+    context = read.context()
+    report = build_report(read.counts, context, by=options.by, curves=bool(options.plots), selected=selection.text)
     found = any(context.ledger["requests"].values())
     if not found:
         complain(no_kafka(context))
-    elif not has_requests(result):
+    elif not has_requests(report):
         complain(f"no request matches {selection.text}")
     try:
-        print_report(options, result)
+        print_report(options, report)
         if options.csv or options.plots:
             from .files import write_files
 
-            write_files(options, result)
-        rows = writer if several is None else several.tables
-        if rows is not None and not run.is_cut_short:
+            write_files(options, report)
+        if read.tables is not None and not run.is_cut_short:
             from .files import complain_written
 
-            complain_written(rows.publish(context), options.parquet)
+            complain_written(read.tables.publish(context), options.parquet)
     except OSError as error:
         complain(reason_of(error))
         return WRONG
@@ -107,7 +149,7 @@ def _run(options: argparse.Namespace, files: ExitStack) -> int:
         complain("interrupted: not all files were written")
         return INTERRUPTED
     if run.interrupted:
-        unwritten = "; no tables were written" if writer is not None and run.is_cut_short else ""
+        unwritten = "; no tables were written" if read.tables is not None and run.is_cut_short else ""
         complain(f"interrupted: the report covers only what was read before{unwritten}")
         return INTERRUPTED
     return DONE if found and not run.damaged else DAMAGED
@@ -133,6 +175,8 @@ def _check_outputs(options: argparse.Namespace) -> None:
 def _table_writer(folder: str, run: Run, files: ExitStack) -> TableWriter:
     from pathlib import Path
 
+    # Its default keeps 40 MB more. It is read when pyarrow is imported.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from ...parquet.table_writer import TableWriter
 
     return files.enter_context(TableWriter(Path(folder), run))

@@ -117,6 +117,7 @@ def run_with_jobs(
     )  # fmt: skip
     tables = None
     if options.parquet:
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # the default keeps 40 MB more
         from ...splits.local_tables import LocalTables
 
         tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
