@@ -23,7 +23,7 @@ from kafkatap.reports.rendering.text import write_text
 from kafkatap.reports.sections.latency import BY
 from kafkatap.reports.tables import connections_table, files_table, ledger_table
 from kafkatap.run import Run
-from kafkatap.spark.output import summing
+from kafkatap.splits import summing
 from kafkatap.splits.packed_rows import packed, unpacked
 from kafkatap.splits.summing import context_of_tables
 from tests.reports.rows import connection, context, counted, exchange

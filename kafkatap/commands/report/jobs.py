@@ -6,7 +6,6 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import Context
@@ -118,6 +117,8 @@ def run_with_jobs(
     tables = None
     if options.parquet:
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # the default keeps 40 MB more
+        from pathlib import Path
+
         from ...splits.local_tables import LocalTables
 
         tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
