@@ -15,6 +15,7 @@ import numpy as np
 
 from .capture_bytes import UnreadableBytes
 from .capture_reader import BLOCK_SIZE, CaptureReader, FileReport
+from .current_reader import CurrentReader
 from .files_ahead import FilesAhead
 from .identity import missing_identity
 from .merge import SLACK_NS
@@ -45,7 +46,7 @@ class FileRead:
     capture: int = 0
 
 
-class PackReader:
+class PackReader(CurrentReader[CaptureReader]):
     """Reads the files of a pack one after the other. `fill`, `buffer`, `packets`, `position` and `count` are those of
     `CaptureReader`; a block has packets of one file, `file`.
 
@@ -74,7 +75,6 @@ class PackReader:
         self._seen = seen if bases is not None else ()
         self._block_size = block_size
         self._files = FilesAhead(pack)
-        self._reader: CaptureReader | None = None
         self._latest: tuple[int, int, int] | None = None  # of the files so far: first and last time, number
 
     def fill(self) -> bool:
@@ -86,32 +86,6 @@ class PackReader:
                 return True
             if not self._open_next():
                 return False
-
-    @property
-    def reader(self) -> CaptureReader:
-        """The reader of the current file."""
-        assert self._reader is not None, "call fill() first"
-        return self._reader
-
-    @property
-    def buffer(self) -> Array:
-        return self.reader.buffer
-
-    @property
-    def packets(self) -> Array:
-        return self.reader.packets
-
-    @property
-    def count(self) -> int:
-        return self.reader.count
-
-    @property
-    def position(self) -> int:
-        return self.reader.position
-
-    @position.setter
-    def position(self, value: int) -> None:
-        self.reader.position = value
 
     @property
     def bytes_read(self) -> int:

@@ -15,7 +15,7 @@ open_flows         the flows that are open at the end of a split
 checkpoint         what the batches of a stream leave to the next one
 seams              packets of flows, cut out of a split
 located_split      a split and where it begins
-two_passes         survey, plan and decode all splits, whoever runs the tasks
+two_passes         survey, plan and decode all splits; subclasses run the tasks
 local_report       counts captures with several processes of this machine; split_counts: the counts of one split
 local_tables       the tables of captures that they read, as Parquet files
 workers            these processes

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..captures.current_reader import CurrentReader
 from ..captures.splits import Split, SplitReader
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +36,7 @@ def meets(ranges: Array, first: int, last: int) -> bool:
     return place < len(ranges) and int(ranges[place, 0]) <= last
 
 
-class RangesReader:
+class RangesReader(CurrentReader[SplitReader]):
     """Reads the blocks of a part of a file that have packets of some ranges: like a `PackReader` of it.
 
     `blocks`: BLOCK_START of the whole part, in order; `ranges`: packets, numbered as in `blocks`. Packets are numbered
@@ -45,7 +46,6 @@ class RangesReader:
     def __init__(self, split: Split, blocks: Array, ranges: Array, base: int) -> None:
         self._runs = _runs(split, blocks, ranges)
         self._base = base
-        self._reader: SplitReader | None = None
         self.bytes_read = 0
 
     def fill(self) -> bool:
@@ -65,57 +65,33 @@ class RangesReader:
             self._reader = SplitReader(split, exact=byte, reuse=before)
             self._reader.number_from(self._base + packet)
 
-    @property
-    def reader(self) -> SplitReader:
-        """The reader of the current blocks."""
-        assert self._reader is not None, "call fill() first"
-        return self._reader
-
-    @property
-    def buffer(self) -> Array:
-        return self.reader.buffer
-
-    @property
-    def packets(self) -> Array:
-        return self.reader.packets
-
-    @property
-    def count(self) -> int:
-        return self.reader.count
-
-    @property
-    def position(self) -> int:
-        return self.reader.position
-
-    @position.setter
-    def position(self, value: int) -> None:
-        self.reader.position = value
-
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
 
 
+def _blocks_of(ranges: Array, blocks: Array) -> tuple[Array, Array]:
+    """For each range its first block, and the first block behind it (numbers of rows of `blocks`)."""
+    firsts = np.maximum(np.searchsorted(blocks["packet"], ranges[:, 0], "right") - 1, 0)
+    return firsts, np.searchsorted(blocks["packet"], ranges[:, 1], "right")
+
+
 def _runs(split: Split, blocks: Array, ranges: Array) -> Iterator[tuple[Split, int, int]]:
     """Adjacent blocks that have packets of the ranges, as parts of the file: each with its first byte and packet."""
     firsts, bytes_ = blocks["packet"], blocks["byte"]
-    lows = np.maximum(np.searchsorted(firsts, ranges[:, 0], "right") - 1, 0)
-    highs = np.searchsorted(firsts, ranges[:, 1], "right")  # the first block behind
-    found = union(lows, highs)
-    for low, high in found.tolist():
+    for low, high in union(*_blocks_of(ranges, blocks)).tolist():
         end = int(bytes_[high]) if high < len(blocks) else split.end
         yield replace(split, start=int(bytes_[low]), end=end), int(bytes_[low]), int(firsts[low])
 
 
 class ClearBytes:
-    """Tells whether bytes of a part of a file have packets of some ranges.
+    """Checks whether bytes of a part of a file have packets of some ranges.
 
     `ranges`: as of `union`, `blocks`: BLOCK_START of the part, both with the same numbers.
     """
 
     def __init__(self, ranges: Array, blocks: Array) -> None:
-        places = np.maximum(np.searchsorted(blocks["packet"], ranges[:, 0], "right") - 1, 0)
-        ends = np.searchsorted(blocks["packet"], ranges[:, 1], "right")
+        places, ends = _blocks_of(ranges, blocks)
         behind = np.append(blocks["byte"], np.iinfo(np.int64).max)
         self._ranges = np.stack([behind[places], behind[ends] - 1], axis=1)
 

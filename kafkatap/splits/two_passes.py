@@ -1,4 +1,4 @@
-"""`TwoPasses`: captures in splits, surveyed and then decoded. Whoever inherits from it runs the tasks."""
+"""`TwoPasses`: captures in splits, surveyed and then decoded. Its subclasses run the tasks."""
 
 from __future__ import annotations
 

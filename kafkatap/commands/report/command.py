@@ -175,8 +175,8 @@ def _check_outputs(options: argparse.Namespace) -> None:
 def _table_writer(folder: str, run: Run, files: ExitStack) -> TableWriter:
     from pathlib import Path
 
-    # Its default keeps 40 MB more. It is read when pyarrow is imported.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from ...parquet.table_writer import TableWriter
+    from .files import use_small_pool
 
+    use_small_pool()
     return files.enter_context(TableWriter(Path(folder), run))

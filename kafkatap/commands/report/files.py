@@ -1,8 +1,9 @@
-"""The files that `kafkatap report` also writes: CSV and plots."""
+"""The files that `kafkatap report` also writes: CSV, plots and tables."""
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,11 @@ def write_files(options: argparse.Namespace, result: Report) -> None:
         from kafkatap.reports.rendering.plots import write_plots
 
         complain_written(write_plots(result, Path(options.plots), options.utc), options.plots)
+
+
+def use_small_pool() -> None:
+    """Have Arrow take memory from the system: its own pool keeps 40 MB more. Call it before pyarrow is imported."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 def complain_written(written: Sequence[Path], folder: str) -> None:

@@ -116,11 +116,12 @@ def run_with_jobs(
     )  # fmt: skip
     tables = None
     if options.parquet:
-        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # the default keeps 40 MB more
         from pathlib import Path
 
         from ...splits.local_tables import LocalTables
+        from .files import use_small_pool
 
+        use_small_pool()
         tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
     try:
         found = count_with_jobs(options.captures, jobs, reading, interval=options.interval, watch=watch, tables=tables)
