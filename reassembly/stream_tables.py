@@ -30,6 +30,7 @@ STREAMS_STATE = record_dtype(
     ("idle_limit", "i8"),
     ("held_bytes_limit", "i8"),
     ("held_segments_limit", "i8"),
+    ("late_ns", "i8"),
 )
 #: Why a kernel stopped: everything was read, or a table is full.
 ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL, FLOWS_FULL = range(7)
