@@ -333,8 +333,10 @@ class Engine:
             "sasl_tokens": int(frames.response_tokens),
             "header_not_captured": int(frames.responses_headerless),
         }
+        packets = {**self.assembler.packet_counts, "duplicate": self._ended.duplicates}
+        packets["tcp"] -= self._ended.duplicates
         return {
-            "packets": {**self.assembler.packet_counts, "total": self.packets},
+            "packets": {**packets, "total": self.packets},
             "payload bytes": {**self._ended.bytes, "total": self.assembler.payload_bytes},
             "requests": {**requests, "total": int(frames.requests)},
             "responses": {**responses, "total": int(frames.responses)},
