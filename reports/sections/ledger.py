@@ -37,6 +37,7 @@ WORDS = {
         "skipped": "Kafka, outside of any message found",
         "retransmitted": "retransmitted",
         "out_of_window": "far outside the TCP window",
+        "unfinished": "of messages that were not complete yet",
     },
     "requests": {
         "answered": "answered",
@@ -45,6 +46,7 @@ WORDS = {
         "response_lost": "response lost (gap, or end of capture)",
         "sasl_tokens": "SASL tokens without a Kafka header",
         "header_not_captured": "header not captured",
+        "unfinished": "waiting for their response",
     },
     "responses": {
         "matched": "matched with a request",
