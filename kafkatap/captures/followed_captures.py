@@ -310,12 +310,12 @@ class FollowedCaptures:
             assert reader is not None
             if reader.position < reader.count or capture.is_idle:
                 continue
-            if capture.numbers_end is not None and reader.next_number >= capture.numbers_end:
-                reader.skip_numbers(self._next_number + PIPE_PACKETS)
-                self._next_number += 2 * PIPE_PACKETS
-                capture.numbers_end = None
             if reader.fill():
                 capture.filled = time.monotonic()
+                if capture.numbers_end is not None and reader.number >= capture.numbers_end:
+                    self._next_number += PIPE_PACKETS
+                    reader.number_on_from(self._next_number)
+                    capture.numbers_end = None
                 if capture.pipe is not None:
                     capture.grown = capture.filled
             else:

@@ -226,6 +226,13 @@ class GrowingReader(CaptureReader):
         """The number of the first packet that was not scanned."""
         return self._scanner.next_number
 
-    def skip_numbers(self, following: int) -> None:
-        """Number the packets that were not scanned from `following` on."""
-        self._scanner.number_from(following - self.next_number + 1)
+    @property
+    def number(self) -> int:
+        """The number of the next packet."""
+        return int(self.packets["number"][self.position])
+
+    def number_on_from(self, number: int) -> None:
+        """Number the next packet, and those that follow it, from `number` on."""
+        more = number - self.number
+        self.packets["number"][self.position : self.count] += more
+        self._scanner.number_from(more + 1)
