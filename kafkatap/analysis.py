@@ -177,7 +177,8 @@ class Analysis:
         run = Run(self.captures, streaming_engine(self._engine, collector, nodes, selection))
 
         def made() -> Iterator[Message]:
-            yield from stream_messages(run, collector, selection)
+            for messages in stream_messages(run, collector, selection):
+                yield from messages
             self._check(run)
 
         return Known(TopicNames(run.engine), nodes.names), made()
