@@ -105,35 +105,34 @@ def emit_held(t, number):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _skip_gap(t, number):  # type: ignore[no-untyped-def]
-    """Emit the first gap of a direction as missing."""
+def skip_to(t, number, offset, ts, packet):  # type: ignore[no-untyped-def]
+    """Emit the next bytes of a direction, up to `offset`, as missing. `ts`, `packet`: of what comes behind the gap."""
     stream = t.directions[number]
-    node = t.held[stream.held]
-    length = node.offset - stream.next
-    add_chunk(t, CHUNK_GAP, number, node.ts, node.packet).length = length
+    length = offset - stream.next
+    add_chunk(t, CHUNK_GAP, number, ts, packet).length = length
     stream.gaps += 1
     stream.gap_bytes += length
-    stream.next = node.offset
+    stream.next = offset
 
 
 @helper
 def give_up_first(t, number):  # type: ignore[no-untyped-def]
     """Give up what the first held segment of a direction waits for, and emit what waits for nothing then.
 
-    If it acknowledges bytes behind a gap of the other direction, these come first: that gap is given up.
+    That is a gap before it, or bytes of the other direction that it acknowledges: these passed uncaptured.
     """
     other = number ^ 1
-    node = t.held[t.directions[number].held]
-    if node.offset > t.directions[number].next:
-        _skip_gap(t, number)
-    elif (
-        t.directions[other].held >= 0
-        and t.directions[other].next < t.held[t.directions[other].held].offset
-        and t.held[t.directions[other].held].offset < node.needs
-    ):
-        _skip_gap(t, other)
+    stream, acked = t.directions[number], t.directions[other]
+    node = t.held[stream.held]
+    missing_until = node.needs
+    if acked.held >= 0:
+        missing_until = min(missing_until, t.held[acked.held].offset)
+    if node.offset > stream.next:
+        skip_to(t, number, node.offset, node.ts, node.packet)
+    elif acked.next < missing_until <= acked.next + HELD_BYTES_BEHIND_GAP:
+        skip_to(t, other, missing_until, node.ts, node.packet)
     else:
-        node.needs = 0
+        node.needs = 0  # an acknowledgement that makes no sense
     emit_held(t, number)
 
 
@@ -253,6 +252,19 @@ def _hold_new_bytes(t, buf, number, payload, needs):  # type: ignore[no-untyped-
         if after >= 0 and position < end:
             position = min(end, t.held[after].offset + np.int64(t.held[after].wire))
     return added
+
+
+@helper
+def is_held(t, number, offset, end):  # type: ignore[no-untyped-def]
+    """Return whether a direction holds all bytes from stream offset `offset` to `end`."""
+    row = np.int64(t.directions[number].held)
+    while row >= 0 and offset < end:
+        node = t.held[row]
+        if node.offset > offset:
+            return False
+        offset = max(offset, node.offset + np.int64(node.wire))
+        row = np.int64(node.next)
+    return offset >= end
 
 
 @helper

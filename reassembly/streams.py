@@ -23,6 +23,7 @@ from kafkatap.kernels.decorator import helper, inlined
 from .connection_rules import CLOSED_NS, close_connection, connection_of, is_over
 from .dtypes import ACK, CHUNK_END, FIN, FROM_BLOCK, IGNORED, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
 from .held_segments import (
+    HELD_BYTES_BEHIND_GAP,
     Payload,
     cut_front,
     drop_held,
@@ -31,8 +32,11 @@ from .held_segments import (
     give_up_beyond_bounds,
     give_up_overdue,
     hold,
+    is_held,
+    skip_to,
 )
 from .listeners import add_listener
+from .recent_packets import count_duplicate, is_copy, note_packet
 from .stream_tables import (
     ASSEMBLED,
     CHUNKS_FULL,
@@ -176,6 +180,19 @@ def _note_close(t, c, number, segment):  # type: ignore[no-untyped-def]
             row.reset_by = segment.direction
 
 
+@helper
+def _brings_nothing(t, number, segment):  # type: ignore[no-untyped-def]
+    """Return whether a segment has no payload, or only bytes that came before."""
+    if segment.wire == 0:
+        return True
+    stream = t.directions[number]
+    if not stream.started:
+        return False
+    offset = stream.next + distance(stream, _payload_seq(segment))
+    end = offset + segment.wire
+    return end <= stream.next or (stream.held >= 0 and is_held(t, number, max(offset, stream.next), end))
+
+
 @inlined
 def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
     """Add a segment to its connection. The caller has checked `full_table`."""
@@ -183,6 +200,10 @@ def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
     number = 2 * c + segment.direction
     row = t.connections[c]
     stream = t.directions[number]
+    if _brings_nothing(t, number, segment) and is_copy(t, number, segment):
+        count_duplicate(t, stream, segment)
+        return
+    note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
     _note_flags(row, stream, segment)
     _note_start(t, c, stream, segment)
@@ -223,8 +244,9 @@ def is_ignored(t, segment):  # type: ignore[no-untyped-def]
 def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     """Add a segment of the usual kind to its connection; return whether it is of that kind.
 
-    It begins and ends nothing, acknowledges nothing that did not come, and brings the next bytes or none, while its
-    connection holds nothing. Then all other steps of `assemble_segment` would do nothing, so this one leaves them out.
+    It begins and ends nothing, brings the next bytes or acknowledges some, and acknowledges none that did not come,
+    while its connection holds nothing. Then all other steps of `assemble_segment` would do nothing, so this one leaves
+    them out.
     """
     state = t.state[0]
     if is_ignored(t, segment):
@@ -237,9 +259,18 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
         return False
     number = 2 * c + segment.direction
     stream = t.directions[number]
-    if (segment.wire > 0 and distance(stream, segment.seq) != 0) or distance(t.directions[number ^ 1], segment.ack) > 0:
+    other = t.directions[number ^ 1]
+    acked = distance(other, segment.ack)
+    if acked > 0:
         return False
+    if segment.wire > 0:
+        if distance(stream, segment.seq) != 0:
+            return False
+    elif acked <= other.acked - other.next:
+        return False  # it may be a duplicate
+    note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
+    _note_acked(other, segment)
     if segment.wire > 0:
         payload = Payload(stream.next, segment.at, segment.ts, segment.packet, segment.captured, segment.wire)
         add_data(t, number, FROM_BLOCK, payload)
@@ -250,8 +281,9 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
 def _segment_of(row):  # type: ignore[no-untyped-def]
     """Return a SEGMENT row as scalars."""
     return Segment(
-        row.ts, row.packet, row.at, row.seq, row.ack, np.int64(row.flow), np.int64(row.captured), np.int64(row.wire),
-        np.int64(row.window), np.int64(row.tcp_flags), np.int64(row.direction),
+        row.ts, row.packet, row.at, row.seq, row.ack, row.timestamps, np.int64(row.flow), np.int64(row.captured),
+        np.int64(row.wire), np.int64(row.window), np.int64(row.ip_id), np.int64(row.point), np.int64(row.tcp_flags),
+        np.int64(row.direction),
     )  # fmt: skip
 
 
@@ -270,6 +302,21 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
         i += 1
     t.state[0].stopped = stopped
     return i
+
+
+@helper
+def _skip_tail(t, number):  # type: ignore[no-untyped-def]
+    """Emit a gap for the last bytes of a direction if its FIN or an acknowledgement shows that they are missing."""
+    stream = t.directions[number]
+    row = t.connections[number >> 1]
+    if stream.delivered == 0 and row.syn_at == 0 and row.syn_ack_at == 0:
+        return
+    end = stream.fin
+    if end < 0:
+        # One byte more may be a FIN that was not captured.
+        end = stream.acked if stream.acked > stream.next + 1 else stream.next
+    if stream.next < end <= stream.next + HELD_BYTES_BEHIND_GAP:
+        skip_to(t, number, end, row.last, np.int64(0))
 
 
 @helper
@@ -304,6 +351,8 @@ def finish(now, everything, idle, t, ended):  # type: ignore[no-untyped-def]
             state.stopped = CHUNKS_FULL
             break
         give_up_all(t, c)
+        for number in range(2 * c, 2 * c + 2):
+            _skip_tail(t, number)
         add_chunk(t, CHUNK_END, 2 * c, row.last, 0)
         row.used = ROW_ENDED
         ended[made] = c
