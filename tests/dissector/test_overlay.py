@@ -258,7 +258,7 @@ def test_folders_without_definitions(tmp_path: Path, kept: Path) -> None:
     with pytest.raises(DefinitionError, match=f"did you mean {jar}"):
         open_definitions(tmp_path)
     (kept / "x.json").write_text('{"type": "data", "name": "X", "validVersions": "0"}')
-    with pytest.raises(DefinitionError, match="x.json: no request or response of Kafka"):
+    with pytest.raises(DefinitionError, match=r"x\.json: no request or response of Kafka"):
         open_definitions(kept)
 
 

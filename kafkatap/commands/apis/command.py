@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.dissector.kafka.releases import RELEASES, known_since, release_of, removed_in, speaks
 from kafkatap.dissector.layouts.catalog import api_name, built_in_names, load_api, load_messages
 from kafkatap.dissector.layouts.history import Changes, changes_in
-from kafkatap.dissector.layouts.vendors import vendor_of, vendor_ranges
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
+from kafkatap.dissector.layouts.vendors import vendor_of, vendor_ranges
 from kafkatap.reports.model import Column, ReportTable, Value
 from kafkatap.reports.rendering.text import Line, render_table, write_lines
 
@@ -38,8 +38,8 @@ NEWEST = RELEASES[-1]
 @dataclass(frozen=True, slots=True)
 class ApiVersion:
     """One version of an API. `since`, `removed_in`: releases, or None. `defined_by`: the path of --definitions that has
-    it, or None. `is_built_in`: kafkatap has it without that. `request`, `response`: the changes from the version before,
-    or None if that direction is unknown."""
+    it, or None. `is_built_in`: kafkatap has it without that. `request`, `response`: the changes from the version
+    before, or None if that direction is unknown."""
 
     version: int
     since: str | None
