@@ -25,6 +25,7 @@ from .evidence import (
     SEARCH_DEPTH,
     WAIT,
     body_status,
+    is_telling,
     request_header,
     response_header,
 )
@@ -92,12 +93,33 @@ def _is_header(t, c, frame, is_response):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _is_followed_by_request(t, frame):  # type: ignore[no-untyped-def]
+    """Whether another request follows a whole one, and its body decodes to its end: ACCEPT, REJECT, or WAIT."""
+    following = skip(frame, frame_size(frame))
+    header = request_header(t, following)
+    if header.verdict != ACCEPT:
+        return header.verdict
+    if header.program < 0 or request_correlation_id(following) == request_correlation_id(frame):
+        return np.int64(REJECT)
+    if frame_size(following) > left(following):
+        return np.int64(WAIT)
+    return np.int64(ACCEPT if body_status(t, following, header, True, True) == OK else REJECT)
+
+
+@helper
 def _judge_whole(t, c, frame, status, is_response, at_segment, is_aligned, is_final):  # type: ignore[no-untyped-def]
-    """The verdict on a candidate whose bytes are all there."""
+    """The verdict on a candidate whose bytes are all there.
+
+    A request that is not telling is believed of a connection that has had others, or if another one follows.
+    """
     connection = t.connections[c]
+    is_kafka = connection.protocol == PROTOCOL_KAFKA and connection.requests > 0
     if status != OK:  # trailing bytes, or a body that does not decode
-        is_kafka = connection.protocol == PROTOCOL_KAFKA and connection.requests > 0
         return ACCEPT if at_segment and is_aligned and is_kafka else REJECT
+    if not is_response and not is_kafka and not is_telling(t, connection, frame):
+        verdict = np.int64(_is_followed_by_request(t, frame))
+        if verdict != ACCEPT:
+            return REJECT if is_final else verdict
     if is_aligned or (at_segment and connection.client >= 0):
         return ACCEPT
     following = skip(frame, frame_size(frame))
