@@ -10,7 +10,7 @@ run in a thread of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, overload
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from .selection import Selection
 
 Array = np.ndarray[Any, Any]
+#: One path, or several.
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def programs_for(name: str, definitions: Definitions | None) -> Programs:
@@ -91,10 +93,11 @@ class Strings(Sequence[bytes | None]):
         return self._dissector.string(number)
 
 
-def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
-    """`loading.open_definitions`, with the compiled programs kept beside the kernels."""
+def open_definitions(paths: Paths) -> Definitions:
+    """`loading.open_definitions` of one path or several, with the compiled programs kept beside the kernels."""
     store.use(KERNEL_MODULES)
-    return loading.open_definitions(folder)
+    several = (paths,) if isinstance(paths, (str, os.PathLike)) else tuple(paths)
+    return loading.open_definitions(*several)
 
 
 class Engine:
@@ -355,8 +358,10 @@ class Engine:
             "sasl_tokens": int(frames.response_tokens),
             "header_not_captured": int(frames.responses_headerless),
         }
+        packets = {**self.assembler.packet_counts, "duplicate": self._ended.duplicates}
+        packets["tcp"] -= self._ended.duplicates
         return {
-            "packets": {**self.assembler.packet_counts, "total": self.packets},
+            "packets": {**packets, "total": self.packets},
             "payload bytes": {**self._ended.bytes, "total": self.assembler.payload_bytes},
             "requests": {**requests, "total": int(frames.requests)},
             "responses": {**responses, "total": int(frames.responses)},

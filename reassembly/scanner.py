@@ -172,9 +172,9 @@ class Scanner:
 
     @property
     def link_types(self) -> tuple[int, ...]:
-        """The link types of this capture's interfaces."""
+        """The link types of this capture's interfaces; none before its format is known."""
         if self.format != "pcapng":
-            return (int(self._state["link_type"][0]),)
+            return (int(self._state["link_type"][0]),) if self.format else ()
         return tuple(dict.fromkeys(self._described["link_type"].tolist()))
 
     @property

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.dissector.kafka.releases import RELEASES, known_since, removed_in, speaks
+from kafkatap.dissector.kafka.releases import RELEASES, known_since, release_of, removed_in, speaks
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.history import Changes, changes_in
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
@@ -75,8 +75,8 @@ def known_apis(
 ) -> list[Api]:
     """The APIs with these keys (or all), ascending. `release`: only its APIs and versions; KeyError for an unknown
     release. `definitions`: added to the built-in layouts."""
-    if release is not None and release not in RELEASES:
-        raise KeyError(release)
+    if release is not None:
+        release = release_of(release)
     messages = load_messages() if definitions is None else definitions.messages
     found = []
     for key in sorted({key for key, _ in messages}):
