@@ -160,9 +160,13 @@ def _damaged_head(data: bytes, chance: random.Random) -> bytes:
         at = chance.randrange(min(len(result), chance.choice((16, 40, 80, 2_000))))
         kind = chance.random()
         if kind < 0.4:
-            result[at] = chance.choice((0, 1, 4, 5, 6, 17, 41, 43, 44, 47, 51, 60, 0x45, 0x60, 0xFF, chance.getrandbits(8)))
+            result[at] = chance.choice(
+                (0, 1, 4, 5, 6, 17, 41, 43, 44, 47, 51, 60, 0x45, 0x60, 0xFF, chance.getrandbits(8))
+            )
         elif kind < 0.7:
-            number = chance.choice((0x0800, 0x86DD, 0x8100, 0x88A8, 0x8847, 0x8864, 0x6558, 0x88BE, 0, 1, 20, 40, 0xFFFF))
+            number = chance.choice(
+                (0x0800, 0x86DD, 0x8100, 0x88A8, 0x8847, 0x8864, 0x6558, 0x88BE, 0, 1, 20, 40, 0xFFFF)
+            )
             result[at : at + 2] = struct.pack("!H", number)
         elif kind < 0.85:
             del result[at:]
@@ -180,7 +184,9 @@ def hostile_segments(chance: random.Random) -> bytes:
     if chance.random() < 0.3:
         segments = split_small(segments, chance.choice((1, 3, 17)))[:300]
     if chance.random() < 0.5:
-        segments = shake(segments, chance, duplicates=chance.random() / 3, moves=chance.random(), far=chance.choice((2, 9, 60)))
+        segments = shake(
+            segments, chance, duplicates=chance.random() / 3, moves=chance.random(), far=chance.choice((2, 9, 60))
+        )
     for _ in range(chance.choice((0, 1, 3, 12, 40))):
         at = chance.randrange(len(segments))
         segments[at : at + 1] = _hostile(segments[at], chance)
@@ -262,7 +268,9 @@ def _strange_talk(chance: random.Random) -> KafkaTalk:
         head = struct.pack("!hhi", key, version, chance.choice((n, n, n, 0, -1, 2**31 - 1)))
         head += chance.choice((b"\0\3app", b"\xff\xff", b"\0\0", b"\x7f\xff"))
         request = frame(head + chance.randbytes(chance.choice((0, 1, 9, 200))))
-        response = frame(struct.pack("!i", chance.choice((n, n, n, n + 1, -5))) + chance.randbytes(chance.choice((0, 6, 90))))
+        response = frame(
+            struct.pack("!i", chance.choice((n, n, n, n + 1, -5))) + chance.randbytes(chance.choice((0, 6, 90)))
+        )
         if chance.random() < 0.2:
             request = changed(request, chance)
         talk.tcp.send(0, request)
