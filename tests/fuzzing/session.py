@@ -70,8 +70,9 @@ class Worker:
         self._environment = os.environ | MODES[mode]
         self._silent = silent
         self._folder = tempfile.TemporaryDirectory(prefix="kafkatap-fuzz-")
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._has_answered = False
+        self._lines: list[bytes] = []  # of its answers, the last one incomplete
 
     def __enter__(self) -> Worker:
         return self
@@ -97,14 +98,14 @@ class Worker:
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps(wanted) + "\n")
+        process.stdin.write(json.dumps(wanted).encode() + b"\n")
         process.stdin.flush()
         outcome = Outcome()
         while True:
             silent = self._silent if self._has_answered else max(self._silent, SILENT_AT_FIRST)
-            if not select.select([process.stdout], [], [], silent)[0]:
+            line = self._next_line(process.stdout.fileno(), silent)
+            if line is None:
                 return self._lost(outcome, f"the worker hangs: nothing for {silent:.0f} s", wanted)
-            line = process.stdout.readline()
             if not line:
                 code = process.wait()
                 return self._lost(outcome, f"the worker ended with code {code}", wanted)
@@ -120,6 +121,17 @@ class Worker:
                 data = base64.b64decode(answer["input"])
                 outcome.found.append(Found(answer["kind"], answer["text"], data, answer["seed"]))
 
+    def _next_line(self, pipe: int, silent: float) -> bytes | None:
+        """The worker's next line; b"" if it has ended, None if it says nothing for `silent` seconds."""
+        while len(self._lines) < 2:
+            if not select.select([pipe], [], [], silent)[0]:
+                return None
+            data = os.read(pipe, 1 << 20)
+            if not data:
+                return b""
+            self._lines = (b"".join(self._lines) + data).split(b"\n")
+        return self._lines.pop(0)
+
     def _lost(self, outcome: Outcome, what: str, wanted: dict[str, Any]) -> Outcome:
         self._stop()
         raw = (Path(self._folder.name) / "current").read_bytes()
@@ -130,13 +142,14 @@ class Worker:
         outcome.found.append(Found(what, what, data, f"{wanted['seed']} {number}"))
         return outcome
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(
                 [*self._command, self._folder.name, self._module], cwd=ROOT, env=self._environment,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
             self._has_answered = False
+            self._lines = []
         return self._process
 
     def _stop(self) -> None:

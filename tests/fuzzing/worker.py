@@ -2,7 +2,7 @@
 
 It reads lines of JSON from standard input: {"target", "seed", "seconds"} or {"target", "seed", "inputs"}. It answers
 each with lines of JSON: {"alive": inputs so far} about every second, {"kind", "text", "input", "seed"} for each kind of
-finding, and at the end {"done": inputs, "cpu", "made", "peak", "findings": {kind: count}}. `cpu` is the processor time of
+finding, and at the end {"done": inputs, "cpu", "made", "peak", "findings": {kind: count}}. `cpu` is processor time of
 the checks, `made` that of making the inputs, in seconds; `peak` is memory in bytes.
 
 Before it checks an input, it writes it to FOLDER/current, so that the input is known if the process ends or hangs.
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from .smaller import smaller
-from .target import Target, examine
+from .target import Target, examine, peak_memory
 
 #: Where `current` names an input: number of the input, and its length. The input follows.
 CURRENT = struct.Struct("<QQ")
@@ -54,6 +54,7 @@ def run(target: Target, seed: str, seconds: float, inputs: int, current: _Curren
         examine(target, data)
     started = said = time.monotonic()
     cpu = made = 0.0
+    peak = 0
     found: Counter[str] = Counter()
     number = 0
     while number < inputs or (not inputs and time.monotonic() - started < seconds):
@@ -63,6 +64,7 @@ def run(target: Target, seed: str, seconds: float, inputs: int, current: _Curren
         middle = time.process_time()
         finding = examine(target, data)
         cpu += time.process_time() - middle
+        peak = max(peak, peak_memory())
         made += middle - before
         number += 1
         if finding is not None:
@@ -74,7 +76,6 @@ def run(target: Target, seed: str, seconds: float, inputs: int, current: _Curren
         if time.monotonic() - said > 1:
             said = time.monotonic()
             _say(alive=number)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"done": number, "cpu": cpu, "made": made, "peak": peak, "findings": dict(found)}
 
 
