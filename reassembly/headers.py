@@ -105,15 +105,15 @@ def network_layer(buf, at, end, link_type):  # type: ignore[no-untyped-def]
 
 
 #: An IP datagram, as scalars (int64): its category, where its TCP header starts, where the datagram ends by its own
-#: length, and its addresses.
-Datagram = namedtuple("Datagram", "category at end source_high source_low target_high target_low")
+#: length, its addresses, and the id of IPv4 (0 for IPv6).
+Datagram = namedtuple("Datagram", "category at end source_high source_low target_high target_low ip_id")
 
 
 @helper
 def _other_packet(category):  # type: ignore[no-untyped-def]
     """Return a datagram without TCP."""
     zero = np.int64(0)
-    return Datagram(np.int64(category), zero, zero, zero, zero, zero, zero)
+    return Datagram(np.int64(category), zero, zero, zero, zero, zero, zero, zero)
 
 
 @helper
@@ -133,7 +133,7 @@ def _ipv4(buf, at, end, wire_end):  # type: ignore[no-untyped-def]
         return _other_packet(NOT_TCP)
     source, target = 0xFFFF00000000 + be32(buf, at + 12), 0xFFFF00000000 + be32(buf, at + 16)
     zero = np.int64(0)
-    return Datagram(np.int64(TCP), at + header, at + length, zero, source, zero, target)
+    return Datagram(np.int64(TCP), at + header, at + length, zero, source, zero, target, be16(buf, at + 4))
 
 
 @helper
@@ -167,7 +167,7 @@ def _ipv6(buf, at, end, wire_end):  # type: ignore[no-untyped-def]
         return _other_packet(NOT_TCP)
     return Datagram(
         np.int64(TCP), tcp, at + 40 + length,
-        be64(buf, at + 8), be64(buf, at + 16), be64(buf, at + 24), be64(buf, at + 32),
+        be64(buf, at + 8), be64(buf, at + 16), be64(buf, at + 24), be64(buf, at + 32), np.int64(0),
     )  # fmt: skip
 
 
@@ -216,9 +216,10 @@ def read_segment(buf, packet, d, flows):  # type: ignore[no-untyped-def]
     payload = at + _tcp_header(buf, d)
     wire = d.end - payload
     captured = max(np.int64(0), min(wire, end - payload))
+    timestamps = be64(buf, at + 24) if payload >= at + 32 and end >= at + 32 else np.int64(0)
     return Segment(
-        packet.ts, packet.number, payload, be32(buf, at + 4), be32(buf, at + 8), flow >> 1, captured, wire,
-        be16(buf, at + 14), np.int64(buf[np.uintp(at + 13)]), flow & 1,
+        packet.ts, packet.number, payload, be32(buf, at + 4), be32(buf, at + 8), timestamps, flow >> 1, captured, wire,
+        be16(buf, at + 14), d.ip_id, packet.point, np.int64(buf[np.uintp(at + 13)]), flow & 1,
     )  # fmt: skip
 
 
@@ -226,7 +227,8 @@ def read_segment(buf, packet, d, flows):  # type: ignore[no-untyped-def]
 def _packet_of(row):  # type: ignore[no-untyped-def]
     """Return a PACKET row as scalars."""
     return Packet(
-        row.ts, row.number, row.at, np.int64(row.captured), np.int64(row.original), np.int64(row.link_type)
+        row.ts, row.number, row.at, np.int64(row.captured), np.int64(row.original), np.int64(row.link_type),
+        np.int64(row.point),
     )  # fmt: skip
 
 
@@ -238,10 +240,13 @@ def _write_segment(row, segment):  # type: ignore[no-untyped-def]
     row.at = segment.at
     row.seq = segment.seq
     row.ack = segment.ack
+    row.timestamps = segment.timestamps
     row.flow = segment.flow
     row.captured = segment.captured
     row.wire = segment.wire
     row.window = segment.window
+    row.ip_id = segment.ip_id
+    row.point = segment.point
     row.tcp_flags = segment.tcp_flags
     row.direction = segment.direction
 
