@@ -327,3 +327,53 @@ def _strange_talk(chance: random.Random) -> KafkaTalk:
         if chance.random() < 0.05:
             talk.tcp.skip(chance.randrange(2), chance.choice((1, 100, 70_000, 2**30)))
     return talk
+
+
+# ---------------------------------------------------------------- several files
+
+
+def undamaged_file(chance: random.Random) -> bytes:
+    """A whole file with anything in its packets."""
+    return chance.choice((hostile_segments, damaged_frames, damaged_headers))(chance)
+
+
+def several_captures(chance: random.Random) -> bytes:
+    """Several files in one input: the same packets at several points, rotated, or with nothing in common."""
+    packets = encode(talk_segments(chance))
+    if chance.random() < 0.7:
+        packets = copies.with_ids(packets)
+    if chance.random() < 0.5:
+        packets = copies.with_timestamps(packets)
+    files = []
+    for _ in range(chance.choice((2, 2, 3, 5))):
+        kind = chance.randrange(6)
+        mine = packets
+        if kind == 0:
+            mine = copies.elsewhere(packets, chance.choice((0, -3_000_000, 5_000, 10**9)), chance.choice((0, 20_000)))
+        elif kind == 1:
+            mine = copies.coalesce(packets)
+        elif kind == 2:
+            mine = copies.lossy(packets, chance, 0.2)
+        elif kind == 3:
+            first = chance.randrange(len(packets))
+            mine = packets[first : first + chance.randrange(1, len(packets))]
+        elif kind == 4:
+            mine = sample_packets(chance)
+        data = pcap_bytes(_odd_times(mine, chance), nanoseconds=True)
+        files.append(changed(data, chance, 4) if chance.random() < 0.2 else data)
+    return packed(files)
+
+
+def packed(files: Sequence[bytes]) -> bytes:
+    """Files as one input."""
+    return b"".join(struct.pack(">I", len(data)) + data for data in files)
+
+
+def unpacked(data: bytes) -> list[bytes]:
+    """The files of such an input."""
+    files = []
+    while len(data) >= 4:
+        length = int.from_bytes(data[:4], "big")
+        files.append(data[4 : 4 + length])
+        data = data[4 + length :]
+    return files[:8]

@@ -17,18 +17,18 @@ from .targets import TARGETS
 ROUNDS = int(os.environ.get("KAFKATAP_FUZZ", "1"))
 #: Inputs of each target: so many take about a second.
 INPUTS = {
-    "captures": 60, "layers": 60, "streams": 25, "framing": 50, "machine": 400, "records": 300, "filters": 800,
-    "definitions": 200, "commands": 15,
+    "captures": 60, "layers": 60, "streams": 25, "framing": 50, "splits": 8, "machine": 400, "records": 300,
+    "filters": 800, "definitions": 200, "commands": 15,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", INPUTS)
 def test_nothing_is_found(name: str) -> None:
     _check(name, "short", INPUTS[name])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", INPUTS)
 def test_nothing_is_found_for_long(name: str) -> None:
     _check(name, "long", 15 * INPUTS[name])
 

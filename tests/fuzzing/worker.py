@@ -1,7 +1,7 @@
 """A process that checks inputs of one target after the other: `python -m tests.fuzzing.worker FOLDER [MODULE]`.
 
 It reads lines of JSON from standard input: {"target", "seed", "seconds"} or {"target", "seed", "inputs"}. It answers
-each with lines of JSON: {"alive": inputs so far} at least every second, {"kind", "text", "input", "seed"} for each kind of
+each with lines of JSON: {"alive": inputs so far} every second, {"kind", "text", "input", "seed"} for each kind of
 finding, and at the end {"done": inputs, "cpu", "made", "peak", "findings": {kind: count}}. `cpu` is processor time of
 the checks, `made` that of making the inputs, in seconds; `peak` is memory in bytes.
 
