@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -15,8 +15,9 @@ from ..dtypes import INCOMPLETE, MALFORMED, OK
 from .buffers import skip_buffer
 from .connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, STREAM_AT_START, STREAM_RESYNC
 from .cursor import Cursor, i4, left, skip, u1, u2
-from .evidence import ACCEPT, REJECT, WAIT, Header, body_status, request_header
+from .evidence import ACCEPT, REJECT, WAIT, Header, body_status, is_telling, request_header
 from .headers import (
+    API_VERSIONS,
     LONGEST_FRAME,
     REQUEST_FIXED,
     RESPONSE_HEADER,
@@ -51,9 +52,13 @@ def looks_like_tls(data):  # type: ignore[no-untyped-def]
 
 @helper
 def _judge_requests(t, connection, stream, is_final):  # type: ignore[no-untyped-def]
-    """Whether the client's first bytes are requests: ACCEPT, REJECT, or WAIT for more of them or for an answer."""
+    """Whether the client's first bytes are requests: ACCEPT, REJECT, or WAIT for more of them or for an answer.
+
+    A body that decodes suffices, but not one of zeros: it takes two of these, or an ApiVersions request.
+    """
     frame = search_buffer(t, stream)
     stream.retry = 0
+    decoded = 0
     while left(frame) > 0:
         header = request_header(t, frame)
         if header.verdict != ACCEPT:
@@ -63,7 +68,9 @@ def _judge_requests(t, connection, stream, is_final):  # type: ignore[no-untyped
         if header.program >= 0:
             status = body_status(t, frame, header, True, True)
             if status == OK:
-                return np.int64(ACCEPT)
+                decoded += 1
+                if decoded == 2 or api_key(frame) == API_VERSIONS or is_telling(t, connection, frame):
+                    return np.int64(ACCEPT)
             if size > left(frame) and status == MALFORMED:
                 return np.int64(REJECT)
         elif is_final and segment_ends_at(t, stream, end) and is_named(t, connection, frame):
@@ -76,7 +83,14 @@ def _judge_requests(t, connection, stream, is_final):  # type: ignore[no-untyped
 
 
 @helper
-def _judge_answer(t, requests, stream, is_final):  # type: ignore[no-untyped-def]
+def _decodes(t, request):  # type: ignore[no-untyped-def]
+    """Whether the body of a whole request decodes to its end."""
+    header = request_header(t, request)
+    return header.verdict == ACCEPT and header.program >= 0 and body_status(t, request, header, True, True) == OK
+
+
+@helper
+def _judge_answer(t, connection, requests, stream, is_final):  # type: ignore[no-untyped-def]
     """Whether the broker's first bytes answer the first request, which stream `requests` holds."""
     request = search_buffer(t, requests)
     answer = search_buffer(t, stream)
@@ -89,6 +103,8 @@ def _judge_answer(t, requests, stream, is_final):  # type: ignore[no-untyped-def
         return REJECT
     body = Cursor(answer.buf, answer.at + RESPONSE_HEADER, min(answer.end, answer.at + size))
     program = response_program(t.program_index, api_key(request), api_version(request), body)
+    if not is_named(t, connection, request) and not _decodes(t, request):
+        return REJECT
     if size > left(answer) and not is_final:
         return WAIT
     is_aligned = segment_ends_at(t, stream, size)
@@ -115,7 +131,7 @@ def _judge_broker(t, connection, stream, client_stream, is_final):  # type: igno
     request = search_buffer(t, client_stream)
     at_start = client_stream.mode == STREAM_AT_START
     if at_start and left(request) >= REQUEST_FIXED and 0 < frame_size(request) <= left(request):
-        verdict = np.int64(_judge_answer(t, client_stream, stream, is_final))
+        verdict = np.int64(_judge_answer(t, connection, client_stream, stream, is_final))
         if verdict == WAIT and is_final:
             stream.mode = STREAM_RESYNC
         return verdict
