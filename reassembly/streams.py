@@ -1,8 +1,8 @@
 """Segments to chunks: TCP in sequence space, one packet after another, so that no block boundary can change a result.
 
 Each direction emits its bytes in order, from offset 0 on, each byte once. The first copy that was read wins, and its
-packet's time is the time of the bytes. A segment beyond the next expected byte is held (`held_segments`). So is one that
-acknowledges bytes of the other direction that did not come yet, so that a request comes before its response whatever
+packet's time is the time of the bytes. A segment beyond the next expected byte is held (`held_segments`). So is one
+that acknowledges bytes of the other direction that did not come yet, so that a request comes before its response whatever
 the order of the packets. Missing bytes become a GAP when they will not come any more:
 
 * `Bounds.late_ns` passed since the segment behind them came, and the other end has acknowledged bytes beyond them,
@@ -103,6 +103,12 @@ def _acknowledge(t, c, number, segment):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _acknowledges_more(other, segment):  # type: ignore[no-untyped-def]
+    """Return whether a segment acknowledges bytes of the other direction that were not acknowledged before."""
+    return other.acked - other.next < distance(other, segment.ack) < FAR
+
+
+@inlined
 def _note_acked(other, segment):  # type: ignore[no-untyped-def]
     """Note how far a segment acknowledges the other direction."""
     acked = other.next + distance(other, segment.ack)
@@ -182,10 +188,12 @@ def _note_close(t, c, number, segment):  # type: ignore[no-untyped-def]
 
 @helper
 def _brings_nothing(t, number, segment):  # type: ignore[no-untyped-def]
-    """Return whether a segment has no payload, or only bytes that came before."""
-    if segment.wire == 0:
-        return True
+    """Return whether a segment has only bytes that came before, or none and acknowledges nothing new."""
     stream = t.directions[number]
+    if segment.wire == 0:
+        other = t.directions[number ^ 1]
+        is_ack = segment.tcp_flags & (ACK | SYN | FIN | RST) == ACK
+        return not (is_ack and other.started != 0 and _acknowledges_more(other, segment))
     if not stream.started:
         return False
     offset = stream.next + distance(stream, _payload_seq(segment))
@@ -266,7 +274,7 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     if segment.wire > 0:
         if distance(stream, segment.seq) != 0:
             return False
-    elif acked <= other.acked - other.next:
+    elif not _acknowledges_more(other, segment):
         return False  # it may be a duplicate
     note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)

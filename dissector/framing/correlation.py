@@ -29,8 +29,10 @@ from ..dtypes import (
 )
 from ..programs.machine import NO_ROWS, run_program
 from ..strings import intern
+from .advertised import note_advertised
 from .cursor import Cursor, i2, left, skip
 from .headers import (
+    API_VERSIONS,
     PRODUCE,
     REQUEST_FIXED,
     REQUEST_HEADER,
@@ -321,5 +323,7 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     _add_job(t, frame, body.at, program, slot * 2 + 1)
     if program < 0:
         x.response_status = status_without_program(t, np.int64(x.api_key), frame)
+    if x.api_key == API_VERSIONS and frame.end == frame.limit:
+        note_advertised(t, connection, np.int64(x.api_version), body)
     if x.api_key == SASL_HANDSHAKE and x.api_version == 0 and i2(body, 0) == 0:
         connection.raw_sasl = 1
