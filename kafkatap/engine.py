@@ -317,7 +317,10 @@ class Engine:
         )
 
     def ledger(self) -> dict[str, dict[str, int]]:
-        """Every packet, payload byte, request and response in exactly one named place. The places add up to "total"."""
+        """Every packet, payload byte, request and response in exactly one named place. The places add up to "total".
+
+        The section "tunnels" has the packets that came through tunnels, if there are any.
+        """
         frames = self.dissector.frame_counts
         requests = {
             "answered": int(frames.answered),
@@ -333,8 +336,10 @@ class Engine:
             "sasl_tokens": int(frames.response_tokens),
             "header_not_captured": int(frames.responses_headerless),
         }
+        tunnels = self.assembler.tunnel_counts
         return {
             "packets": {**self.assembler.packet_counts, "total": self.packets},
+            **({"tunnels": {**tunnels, "total": sum(tunnels.values())}} if tunnels else {}),
             "payload bytes": {**self._ended.bytes, "total": self.assembler.payload_bytes},
             "requests": {**requests, "total": int(frames.requests)},
             "responses": {**responses, "total": int(frames.responses)},

@@ -40,7 +40,8 @@ PACKET = record_dtype(
 #: The same as scalars (int64).
 Packet = namedtuple("Packet", "ts number at captured original link_type")
 
-#: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie in the block from `at` on.
+#: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie at `at`, in the block or,
+#: of a datagram that came in fragments, in the held pool.
 SEGMENT = record_dtype(
     ("ts", "i8"),
     ("packet", "i8"),
@@ -53,9 +54,10 @@ SEGMENT = record_dtype(
     ("window", "i4"),
     ("tcp_flags", "u1"),
     ("direction", "u1"),
+    ("source", "u1"),  # FROM_BLOCK, FROM_HELD
 )
 #: The same as scalars (int64).
-Segment = namedtuple("Segment", "ts packet at seq ack flow captured wire window tcp_flags direction")
+Segment = namedtuple("Segment", "ts packet at seq ack flow captured wire window tcp_flags direction source")
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 
 #: One 4-tuple and the connection that uses it now (-1: none). The smaller (address, port) is end a; IPv4 addresses are

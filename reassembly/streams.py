@@ -20,7 +20,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined
 
 from .connection_rules import CLOSED_NS, close_connection, connection_of, is_over
-from .dtypes import ACK, CHUNK_END, FIN, FROM_BLOCK, IGNORED, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
+from .dtypes import ACK, CHUNK_END, FIN, FROM_HELD, IGNORED, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
 from .held_segments import (
     Payload,
     cut_front,
@@ -141,7 +141,7 @@ def _add_payload(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
         stream.retransmitted_packets += 1
         payload = cut_front(payload, known)
     if stream.held < 0 and payload.offset == stream.next:
-        add_data(t, number, FROM_BLOCK, payload)
+        add_data(t, number, segment.source, payload)
     else:
         hold(t, buf, number, payload)
 
@@ -228,7 +228,7 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     _note_acked(t.directions[number ^ 1], segment)
     if segment.wire > 0:
         payload = Payload(stream.next, segment.at, segment.ts, segment.packet, segment.captured, segment.wire)
-        add_data(t, number, FROM_BLOCK, payload)
+        add_data(t, number, segment.source, payload)
     return True
 
 
@@ -237,7 +237,7 @@ def _segment_of(row):  # type: ignore[no-untyped-def]
     """Return a SEGMENT row as scalars."""
     return Segment(
         row.ts, row.packet, row.at, row.seq, row.ack, np.int64(row.flow), np.int64(row.captured), np.int64(row.wire),
-        np.int64(row.window), np.int64(row.tcp_flags), np.int64(row.direction),
+        np.int64(row.window), np.int64(row.tcp_flags), np.int64(row.direction), np.int64(row.source),
     )  # fmt: skip
 
 
@@ -252,7 +252,7 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
         if stopped != ASSEMBLED:
             break
         if not is_ignored(t, segment):
-            assemble_segment(t, buf, segment)
+            assemble_segment(t, t.pool if segment.source == FROM_HELD else buf, segment)
         i += 1
     t.state[0].stopped = stopped
     return i

@@ -11,7 +11,12 @@ from ..counting.counts import ReportCounts
 from ..model import Column, ReportTable, Value
 
 COLUMNS = (
-    Column("section", "what", "text", "packets, payload bytes, requests or responses"),
+    Column(
+        "section",
+        "what",
+        "text",
+        "packets, tunnels (packets in tunnels), payload bytes, requests or responses",
+    ),
     Column("part", "part", "text", "the part that counts them; total: all of them", 9),
     Column("meaning", "counted as", "text", "the part in words"),
     Column("count", "count", "count", "number of them"),
@@ -24,10 +29,20 @@ WORDS = {
         "tcp": "TCP",
         "not_ip": "not IP",
         "not_tcp": "IP, but not TCP",
-        "fragment": "IP fragments",
+        "fragment": "IP fragments, not reassembled",
+        "evicted_fragment": "IP fragments, evicted",
         "headers_not_captured": "headers cut off",
         "bad_header": "invalid headers",
-        "unknown_link_type": "unknown link type",
+        "unknown_link_type": "link type that is not read",
+    },
+    "tunnels": {
+        "vxlan": "VXLAN",
+        "geneve": "GENEVE",
+        "gre": "GRE",
+        "erspan": "ERSPAN",
+        "ip_in_ip": "IP in IP",
+        "ethernet_in_ip": "Ethernet in IP",
+        "mpls": "MPLS",
     },
     "payload bytes": {
         "kafka_frames": "Kafka messages",
@@ -83,10 +98,17 @@ _SENTENCES = {
         "payload bytes",
         "out_of_window",
     ): "{n} byte{s} {are} far outside the TCP window of {their} connection and {were} ignored.",
-    ("packets", "fragment"): "{n} IP fragment{s} {were} not reassembled; the messages in {them} are missing.",
+    ("packets", "fragment"): (
+        "{n} IP fragment{s} {were} not reassembled, because others of the same datagram are not in the capture."
+    ),
+    ("packets", "evicted_fragment"): (
+        "{n} IP fragment{s} {were} not reassembled, because too many datagrams waited for their other fragments."
+    ),
     ("packets", "headers_not_captured"): "{n} packet{s} {have} incomplete headers and {were} ignored.",
     ("packets", "bad_header"): "{n} packet{s} {have} invalid headers and {were} ignored.",
-    ("packets", "unknown_link_type"): "{n} packet{s} {have} an unknown link type and {were} ignored.",
+    ("packets", "unknown_link_type"): (
+        "{n} packet{s} {have} a link type that kafkatap does not read and {were} ignored."
+    ),
 }
 
 

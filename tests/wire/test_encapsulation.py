@@ -7,11 +7,13 @@ import pytest
 from tests.support.captures import ETHERNET, Packet
 from tests.support.encapsulation import KINDS, encapsulate, fragment, ip_offset
 from tests.support.tcp import encode
+from tests.wire.harness import Decoded, check, decode_packets
 from tests.wire.kafkatalk import small_talk
 
-TALK = small_talk(6, mss=100)
-PACKETS = encode(TALK.segments)
-V6 = small_talk(6, mss=100, client=("2001:db8::1", 40_000), broker=("2001:db8::2", 9_092))
+PACKETS = encode(small_talk(6, mss=100).segments)
+WHOLE = decode_packets(PACKETS)
+PACKETS_V6 = encode(small_talk(6, mss=100, client=("2001:db8::1", 40_000), broker=("2001:db8::2", 9_092)).segments)
+WHOLE_V6 = decode_packets(PACKETS_V6)
 
 
 def _scapy_frame(packet: Packet):  # type: ignore[no-untyped-def]
@@ -37,7 +39,7 @@ def test_scapy_reads_the_crafted_layers(kind: str, family: str) -> None:
     import scapy.layers.vxlan  # noqa: F401
     from scapy.layers.inet import TCP
 
-    plain = PACKETS if family == "v4" else encode(V6.segments)
+    plain = PACKETS if family == "v4" else PACKETS_V6
     for before, packet in zip(plain[3:6], encapsulate(plain, kind)[3:6], strict=True):
         assert KINDS[kind].link_type == ETHERNET
         found = _scapy_frame(packet).getlayer(TCP)
@@ -53,7 +55,7 @@ def test_scapy_reassembles_the_crafted_fragments(family: str, order: str) -> Non
     from scapy.layers.inet6 import IPv6, defragment6
     from scapy.layers.l2 import Ether
 
-    plain = encode(small_talk(6, mss=400).segments) if family == "v4" else encode(V6.segments)
+    plain = encode(small_talk(6, mss=400).segments) if family == "v4" else PACKETS_V6
     large = max(plain, key=lambda p: len(p.data))
     pieces = fragment([large], 100, order, seed=3)
     assert len(pieces) > 2
@@ -64,3 +66,38 @@ def test_scapy_reassembles_the_crafted_fragments(family: str, order: str) -> Non
     else:
         whole = defragment6([IPv6(p.data[at:]) for p in pieces])
     assert bytes(whole[TCP]) == bytes(Ether(large.data)[TCP])
+
+
+def _assert_same_exchanges(packets: list[Packet], link_type: int, wanted: Decoded) -> Decoded:
+    """Pass the packets to the engine in runs of many lengths. What does not depend on packets' headers is the same."""
+    seen = check(packets, link_type)
+    assert seen.exchanges == wanted.exchanges
+    assert {**seen.ledger, "packets": None, "tunnels": None} == {**wanted.ledger, "packets": None, "tunnels": None}
+    return seen
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("family", ["v4", "v6"])
+def test_encapsulated(kind: str, family: str) -> None:
+    plain, wanted = (PACKETS, WHOLE) if family == "v4" else (PACKETS_V6, WHOLE_V6)
+    seen = _assert_same_exchanges(encapsulate(plain, kind), KINDS[kind].link_type, wanted)
+    assert seen.ledger["packets"]["tcp"] == seen.ledger["packets"]["total"] == len(plain)
+    name = KINDS[kind].tunnel
+    assert seen.ledger.get("tunnels", {}) == ({name: len(plain), "total": len(plain)} if name else {})
+
+
+@pytest.mark.parametrize("family", ["v4", "v6"])
+@pytest.mark.parametrize("order", ["forward", "reverse", "shuffled"])
+def test_fragments(family: str, order: str) -> None:
+    """Times and packets are those of the fragments that complete datagrams."""
+    plain, wanted = (PACKETS, WHOLE) if family == "v4" else (PACKETS_V6, WHOLE_V6)
+    pieces = fragment(plain, 68, order, seed=7)
+    assert len(pieces) > 1.5 * len(plain)
+    seen = check(pieces)
+    assert _without_packets(seen.exchanges) == _without_packets(wanted.exchanges)
+    assert seen.ledger["packets"]["tcp"] == len(pieces)
+    assert seen.ledger["packets"]["fragment"] == 0
+
+
+def _without_packets(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{name: value for name, value in row.items() if "packet" not in name} for row in rows]

@@ -15,7 +15,7 @@ import struct
 import subprocess
 from functools import partial
 
-from kafkatap.reassembly.headers import ETHERNET, RAW
+from kafkatap.reassembly.link_types import ETHERNET, RAW
 
 #: Bytes to keep of a packet: all, as in tcpdump.
 WHOLE = 262_144

@@ -21,7 +21,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import untouched
 from kafkatap.reassembly.dtypes import PACKET
-from kafkatap.reassembly.headers import ETHERNET, LOOP, NULL, RAW, SLL, SLL2
+from kafkatap.reassembly.link_types import ETHERNET, LOOP, NULL, RAW, SLL, SLL2
 
 from ...installation import install_command
 from . import capture_filter
