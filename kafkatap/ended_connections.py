@@ -15,7 +15,7 @@ from .assembly import Assembled
 Array = np.ndarray[Any, Any]
 #: Where a payload byte ends up: the part "payload bytes" of the ledger.
 BYTE_PLACES = (
-    "kafka_frames", "sasl_tokens", "encrypted", "not_kafka", "skipped", "retransmitted", "out_of_window",
+    "kafka_frames", "sasl_tokens", "encrypted", "not_kafka", "skipped", "retransmitted", "duplicate", "out_of_window",
 )  # fmt: skip
 _OF_DIRECTION = (
     "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
@@ -29,7 +29,17 @@ class EndedConnections:
         self.counted = None if tables else ConnectionCounts()
         self.bytes = dict.fromkeys(BYTE_PLACES, 0)
         self.not_captured = 0  # bytes that the snap length cut off
+        self.duplicates = 0  # packets that were captured twice
         self._rows: list[Array] = []
+
+    def copy(self) -> EndedConnections:
+        """The same counts and rows, to which more can be added."""
+        made = EndedConnections(self.counted is None)
+        made.counted = None if self.counted is None else self.counted.copy()
+        made.bytes = dict(self.bytes)
+        made.not_captured = self.not_captured
+        made._rows = list(self._rows)
+        return made
 
     @property
     def rows(self) -> Array:
@@ -44,7 +54,7 @@ class EndedConnections:
         """Drop the rows and counts so far: another run has them."""
         self._rows.clear()
         self.bytes = dict.fromkeys(BYTE_PLACES, 0)
-        self.not_captured = 0
+        self.not_captured = self.duplicates = 0
 
     def add(self, part: Assembled, known: Array, streams: Array, ends: Array) -> None:
         """Add the connections that ended with a part.
@@ -75,6 +85,7 @@ class EndedConnections:
             sent = part.ended_directions[first + direction]
             for name in _OF_DIRECTION:
                 rows[prefix + name] = sent[name]
+            rows[prefix + "duplicates"] = sent["duplicate_packets"]
             rows[prefix + "bytes"] = sent["bytes"] - sent["retransmitted_bytes"] - sent["stray_bytes"]
         return rows
 
@@ -88,8 +99,10 @@ class EndedConnections:
         places["skipped"] += int(skipped[is_kafka].sum())
         places["not_kafka"] += int(skipped[~is_encrypted & ~is_kafka].sum())
         places["retransmitted"] += int(directions["retransmitted_bytes"].sum())
+        places["duplicate"] += int(directions["duplicate_bytes"].sum())
         places["out_of_window"] += int(directions["stray_bytes"].sum())
         self.not_captured += int(directions["cut_bytes"].sum())
+        self.duplicates += int(directions["duplicate_packets"].sum())
 
 
 def set_ends(rows: Array, ends: Array) -> None:

@@ -118,7 +118,7 @@ def _read_packet(ring, at, end, link_type, number):  # type: ignore[no-untyped-d
     return RingPacket(
         le16(ring, address + 8) == LOOPBACK and ring[np.uintp(address + 10)] == OUTGOING,
         at + step if step > 0 else np.int64(0),
-        Packet(ts, number, first, captured, original, kind),
+        Packet(ts, number, first, captured, original, kind, np.int64(0)),
     )
 
 

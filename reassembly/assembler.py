@@ -24,6 +24,7 @@ from .dtypes import (
     HELD,
     IGNORED,
     LISTENER,
+    RECENT_PACKET,
     ROW_FREE,
     ROW_OPEN,
     SEGMENT,
@@ -33,6 +34,7 @@ from .flows import FlowTable, flow_keys
 from .fragments import FragmentTable, drop_datagrams
 from .listeners import ListenerTable
 from .packet_tables import PacketTables
+from .recent_packets import RECENT_ROWS
 from .segments import read_segments
 from .stream_tables import (
     ASSEMBLED,
@@ -99,6 +101,8 @@ class Assembler:
         self._pools = [untouched(16 << 20, np.uint8) for _ in range(turns)]
         self._tables_of_chunks = [untouched(chunks, CHUNK) for _ in range(turns)]
         self._listeners = ListenerTable()
+        self._recent = untouched(RECENT_ROWS, RECENT_PACKET)
+        self.duplicates = np.zeros(1, np.int64)  # packets, by capture point
         self._ended = np.zeros(4_096, np.int32)
 
     def bound(self, bounds: Bounds) -> None:
@@ -381,6 +385,8 @@ class Assembler:
             free_held=self._held.free,
             pool=self.pool,
             listeners=self._listeners.arrays,
+            recent=self._recent,
+            duplicates=self.duplicates,
             chunks=self.chunks,
         )
 

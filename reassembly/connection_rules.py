@@ -60,6 +60,7 @@ def _reset_direction(stream):  # type: ignore[no-untyped-def]
     stream.acked = 0
     stream.fin = -1
     stream.gap_since = 0
+    stream.recent = 0
     stream.held_bytes = 0
     stream.packets = 0
     stream.bytes = 0
@@ -69,6 +70,8 @@ def _reset_direction(stream):  # type: ignore[no-untyped-def]
     stream.gap_bytes = 0
     stream.cut_bytes = 0
     stream.stray_bytes = 0
+    stream.duplicate_packets = 0
+    stream.duplicate_bytes = 0
     stream.held = -1
     stream.held_last = -1
     stream.held_count = 0

@@ -28,7 +28,8 @@ class Bounds(NamedTuple):
     held_segments: int = 262_144
 
 
-#: One captured packet: `at` is where its captured bytes start in the block.
+#: One captured packet: `at` is where its captured bytes start in the block. `point`: the capture point that saw it
+#: (`capture_points`).
 PACKET = record_dtype(
     ("ts", "i8"),
     ("number", "i8"),
@@ -36,28 +37,35 @@ PACKET = record_dtype(
     ("captured", "i4"),
     ("original", "i4"),
     ("link_type", "i4"),
+    ("point", "i4"),
 )
 #: The same as scalars (int64).
-Packet = namedtuple("Packet", "ts number at captured original link_type")
+Packet = namedtuple("Packet", "ts number at captured original link_type point")
 
 #: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie at `at`, in the block or,
-#: of a datagram that came in fragments, in the held pool.
+#: of a datagram that came in fragments, in the held pool. `ip_id`: of IPv4, 0 for IPv6. `timestamps`: the 8 bytes of
+#: its TCP header in which the TCP timestamps lie as a rule; 0 if the header is shorter.
 SEGMENT = record_dtype(
     ("ts", "i8"),
     ("packet", "i8"),
     ("at", "i8"),
     ("seq", "i8"),
     ("ack", "i8"),
+    ("timestamps", "i8"),
     ("flow", "i4"),
     ("captured", "i4"),
     ("wire", "i4"),
     ("window", "i4"),
+    ("ip_id", "i4"),
+    ("point", "i4"),
     ("tcp_flags", "u1"),
     ("direction", "u1"),
     ("source", "u1"),  # FROM_BLOCK, FROM_HELD
 )
 #: The same as scalars (int64).
-Segment = namedtuple("Segment", "ts packet at seq ack flow captured wire window tcp_flags direction source")
+Segment = namedtuple(
+    "Segment", "ts packet at seq ack timestamps flow captured wire window ip_id point tcp_flags direction source"
+)
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 
 #: One 4-tuple and the connection that uses it now (-1: none). The smaller (address, port) is end a; IPv4 addresses are
@@ -109,6 +117,7 @@ DIRECTION = record_dtype(
     ("acked", "i8"),  # highest offset that the other end acknowledged
     ("fin", "i8"),  # offset after the last byte, once a FIN was captured; -1
     ("gap_since", "i8"),  # when the first held segment came
+    ("recent", "i8"),  # its latest row of RECENT_PACKET, counted from 1; 0: none
     ("held_bytes", "i8"),
     ("packets", "i8"),
     ("bytes", "i8"),
@@ -118,6 +127,8 @@ DIRECTION = record_dtype(
     ("gap_bytes", "i8"),
     ("cut_bytes", "i8"),  # on the wire but not in the capture (snap length)
     ("stray_bytes", "i8"),  # payload far outside of the window
+    ("duplicate_packets", "i8"),  # copies of packets: they count nowhere else in this row
+    ("duplicate_bytes", "i8"),  # their payload
     ("held", "i4"),  # first held segment, in order of offset; -1
     ("held_last", "i4"),  # the last of them
     ("held_count", "i4"),
@@ -132,8 +143,22 @@ DIRECTION = record_dtype(
 CONNECTION_COUNTERS = ("packets",)
 DIRECTION_COUNTERS = (
     "packets", "bytes", "retransmitted_packets", "retransmitted_bytes", "out_of_order", "gap_bytes", "cut_bytes",
-    "stray_bytes", "gaps", "zero_windows",
+    "stray_bytes", "duplicate_packets", "duplicate_bytes", "gaps", "zero_windows",
 )  # fmt: skip
+
+#: What distinguishes a TCP packet from others of its direction: fields as in SEGMENT. `previous`: the row of the packet
+#: before it of the same direction, counted as `DIRECTION.recent`.
+RECENT_PACKET = record_dtype(
+    ("ts", "i8"),
+    ("previous", "i8"),
+    ("timestamps", "i8"),
+    ("seq", "u4"),
+    ("ack", "u4"),
+    ("wire", "i4"),
+    ("window", "u2"),
+    ("ip_id", "u2"),
+    ("tcp_flags", "u1"),
+)
 
 #: A segment that waits for the bytes before it. Its own bytes lie in the held pool.
 HELD = record_dtype(

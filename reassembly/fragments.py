@@ -278,7 +278,7 @@ def _put64(out, at, value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def take_datagram(f, row, protocol, pool, at):  # type: ignore[no-untyped-def]
+def take_datagram(f, row, protocol, ip_id, pool, at):  # type: ignore[no-untyped-def]
     """Write a complete datagram to `pool` at `at`, as an IP packet of `protocol` without options; return its length.
 
     Its packets do not wait any more. Only its header says how long it was on the wire.
@@ -291,6 +291,7 @@ def take_datagram(f, row, protocol, pool, at):  # type: ignore[no-untyped-def]
     if is_ipv4:
         pool[np.uintp(at)] = 0x45
         _put16(pool, at + 2, min(header + node.length, np.int64(0xFFFF)))
+        _put16(pool, at + 4, ip_id)
         pool[np.uintp(at + 9)] = protocol
         for k in range(4):
             pool[np.uintp(at + 12 + k)] = (node.source_low >> (24 - 8 * k)) & 0xFF

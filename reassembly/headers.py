@@ -57,15 +57,15 @@ def _network_layer(buf, at, end, link_type):  # type: ignore[no-untyped-def]
 
 
 #: An IP datagram, as scalars (int64): whether it is a usual one, where its TCP header starts, where it ends by its own
-#: length, and its addresses.
-Datagram = namedtuple("Datagram", "is_usual at end source_high source_low target_high target_low")
+#: length, its addresses, and the id of IPv4 (0 for IPv6).
+Datagram = namedtuple("Datagram", "is_usual at end source_high source_low target_high target_low ip_id")
 
 
 @helper
 def _unusual():  # type: ignore[no-untyped-def]
     """Return the datagram of a packet that `inner_packets` reads."""
     zero = np.int64(0)
-    return Datagram(zero, zero, zero, zero, zero, zero, zero)
+    return Datagram(zero, zero, zero, zero, zero, zero, zero, zero)
 
 
 @helper
@@ -82,7 +82,7 @@ def _ipv4(buf, at, end, wire_end):  # type: ignore[no-untyped-def]
         return _unusual()
     source, target = 0xFFFF00000000 + be32(buf, at + 12), 0xFFFF00000000 + be32(buf, at + 16)
     zero = np.int64(0)
-    return Datagram(np.int64(1), at + header, at + length, zero, source, zero, target)
+    return Datagram(np.int64(1), at + header, at + length, zero, source, zero, target, be16(buf, at + 4))
 
 
 @helper
@@ -97,7 +97,7 @@ def _ipv6(buf, at, end, wire_end):  # type: ignore[no-untyped-def]
         return _unusual()
     return Datagram(
         np.int64(1), at + 40, at + 40 + length,
-        be64(buf, at + 8), be64(buf, at + 16), be64(buf, at + 24), be64(buf, at + 32),
+        be64(buf, at + 8), be64(buf, at + 16), be64(buf, at + 24), be64(buf, at + 32), np.int64(0),
     )  # fmt: skip
 
 
@@ -145,7 +145,8 @@ def read_segment(buf, packet, d, source, flows):  # type: ignore[no-untyped-def]
     payload = at + _tcp_header(buf, d)
     wire = d.end - payload
     captured = max(np.int64(0), min(wire, end - payload))
+    timestamps = be64(buf, at + 24) if payload >= at + 32 and end >= at + 32 else np.int64(0)
     return Segment(
-        packet.ts, packet.number, payload, be32(buf, at + 4), be32(buf, at + 8), flow >> 1, captured, wire,
-        be16(buf, at + 14), np.int64(buf[np.uintp(at + 13)]), flow & 1, source,
+        packet.ts, packet.number, payload, be32(buf, at + 4), be32(buf, at + 8), timestamps, flow >> 1, captured, wire,
+        be16(buf, at + 14), d.ip_id, packet.point, np.int64(buf[np.uintp(at + 13)]), flow & 1, source,
     )  # fmt: skip

@@ -194,6 +194,19 @@ def _hold_new_bytes(t, buf, number, payload):  # type: ignore[no-untyped-def]
 
 
 @helper
+def is_held(t, number, offset, end):  # type: ignore[no-untyped-def]
+    """Return whether a direction holds all bytes from stream offset `offset` to `end`."""
+    row = np.int64(t.directions[number].held)
+    while row >= 0 and offset < end:
+        node = t.held[row]
+        if node.offset > offset:
+            return False
+        offset = max(offset, node.offset + np.int64(node.wire))
+        row = np.int64(node.next)
+    return offset >= end
+
+
+@helper
 def hold(t, buf, number, payload):  # type: ignore[no-untyped-def]
     """Hold a payload behind a gap of direction `number`, and emit what is next in line after that."""
     stream = t.directions[number]

@@ -68,7 +68,7 @@ def read_inner(buf, packet, t):  # type: ignore[no-untyped-def]
     packets = np.int64(1)
     source = np.int64(FROM_BLOCK)
     place = packet
-    datagram = Datagram(zero, zero, zero, zero, zero, zero, zero)
+    datagram = Datagram(zero, zero, zero, zero, zero, zero, zero, zero)
     is_in_tunnel = False
     completed = np.int64(-1)  # the row of the outermost datagram that this packet completes
     levels = 0
@@ -105,16 +105,17 @@ def read_inner(buf, packet, t):  # type: ignore[no-untyped-def]
                 completed = row
             state = t.streams.state[0]
             at = state.pool_used
-            captured = take_datagram(t.fragments, row, ip.protocol, pool, at)
+            captured = take_datagram(t.fragments, row, ip.protocol, ip.ip_id, pool, at)
             state.pool_used = at + captured
             source = np.int64(FROM_HELD)
-            place = Packet(packet.ts, packet.number, at, captured, captured, np.int64(RAW))
+            place = Packet(packet.ts, packet.number, at, captured, captured, np.int64(RAW), packet.point)
             layer = link_layer(pool, place)
             continue
         if ip.protocol == TCP_PROTOCOL:
-            place = Packet(packet.ts, packet.number, ip.at, max(zero, ip.end - ip.at), zero, zero)
+            place = Packet(packet.ts, packet.number, ip.at, max(zero, ip.end - ip.at), zero, zero, packet.point)
             datagram = Datagram(
-                np.int64(1), ip.at, ip.wire, ip.source_high, ip.source_low, ip.target_high, ip.target_low
+                np.int64(1), ip.at, ip.wire, ip.source_high, ip.source_low, ip.target_high, ip.target_low,
+                ip.ip_id,
             )  # fmt: skip
             category = tcp_category(data, place, datagram)
             break

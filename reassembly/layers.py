@@ -388,11 +388,12 @@ def next_layer(buf, layer):  # type: ignore[no-untyped-def]
 
 
 #: An IP header with its extension headers, as scalars (int64): the category of a packet that is not read further, or
-#: -1; the protocol and where its payload starts; where the captured bytes and those on the wire end; the addresses; and
-#: if it is a fragment, else -1: its identifier (as in fragments.DATAGRAM), its offset and whether it is the last one.
+#: -1; the protocol and where its payload starts; where the captured bytes and those on the wire end; the addresses; the
+#: id of IPv4; and of a fragment its identifier (as in fragments.DATAGRAM; else -1), its offset, and whether it is the
+#: last one.
 IpHeader = namedtuple(
     "IpHeader",
-    "category protocol at end wire source_high source_low target_high target_low identifier offset is_last",
+    "category protocol at end wire source_high source_low target_high target_low ip_id identifier offset is_last",
 )
 
 
@@ -400,7 +401,7 @@ IpHeader = namedtuple(
 def _bad_ip(category):  # type: ignore[no-untyped-def]
     zero = np.int64(0)
     return IpHeader(
-        np.int64(category), zero, zero, zero, zero, zero, zero, zero, zero, np.int64(-1), zero, zero
+        np.int64(category), zero, zero, zero, zero, zero, zero, zero, zero, zero, np.int64(-1), zero, zero
     )  # fmt: skip
 
 
@@ -424,7 +425,7 @@ def _ipv4(buf, layer):  # type: ignore[no-untyped-def]
     zero = np.int64(0)
     return IpHeader(
         np.int64(-1), protocol, at + header, min(layer.end, wire), wire, zero, 0xFFFF00000000 + be32(buf, at + 12),
-        zero, 0xFFFF00000000 + be32(buf, at + 16), identifier, (fields & 0x1FFF) * 8,
+        zero, 0xFFFF00000000 + be32(buf, at + 16), be16(buf, at + 4), identifier, (fields & 0x1FFF) * 8,
         np.int64(1 if fields & 0x2000 == 0 else 0),
     )  # fmt: skip
 
@@ -465,7 +466,7 @@ def _ipv6(buf, layer):  # type: ignore[no-untyped-def]
         return _bad_ip(BAD_HEADER)
     return IpHeader(
         np.int64(-1), following, place, end, wire, be64(buf, at + 8), be64(buf, at + 16), be64(buf, at + 24),
-        be64(buf, at + 32), identifier, offset, is_last,
+        be64(buf, at + 32), np.int64(0), identifier, offset, is_last,
     )  # fmt: skip
 
 

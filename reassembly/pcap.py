@@ -70,7 +70,7 @@ def pcap_format(s):  # type: ignore[no-untyped-def]
 def other_record(kind, end):  # type: ignore[no-untyped-def]
     """Return a record without a packet."""
     zero = np.int64(0)
-    return Record(np.int64(kind), end, Packet(zero, zero, zero, zero, zero, zero))
+    return Record(np.int64(kind), end, Packet(zero, zero, zero, zero, zero, zero, zero))
 
 
 @inlined
@@ -89,7 +89,8 @@ def read_record(buf, at, end, f, number):  # type: ignore[no-untyped-def]
         return other_record(SCAN_ENDED, at)
     ts = seconds * 1_000_000_000 + read32(buf, at + 4, f.swapped) * f.unit
     original = min(read32(buf, at + 12, f.swapped), np.int64(0x7FFFFFFF))
-    return Record(np.int64(A_PACKET), data + captured, Packet(ts, number, data, captured, original, f.link_type))
+    packet = Packet(ts, number, data, captured, original, f.link_type, np.int64(0))
+    return Record(np.int64(A_PACKET), data + captured, packet)
 
 
 @inlined
@@ -101,6 +102,7 @@ def write_packet(row, packet):  # type: ignore[no-untyped-def]
     row.captured = packet.captured
     row.original = packet.original
     row.link_type = packet.link_type
+    row.point = packet.point
 
 
 @kernel(np.uint8, int, int, SCAN_STATE, PACKET)

@@ -178,7 +178,8 @@ def _read_packet(buf, at, length, s, interfaces):  # type: ignore[no-untyped-def
     interface = interfaces[number]
     ts = _nanoseconds(high, low, interface.exponent, interface.offset)
     original = min(original, np.int64(0x7FFFFFFF))
-    packet = Packet(ts, np.int64(s.next_number), data, captured, original, np.int64(interface.link_type))
+    link_type = np.int64(interface.link_type)
+    packet = Packet(ts, np.int64(s.next_number), data, captured, original, link_type, np.int64(0))
     return Record(np.int64(A_PACKET), at + length, packet)
 
 

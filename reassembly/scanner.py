@@ -61,6 +61,11 @@ class Scanner:
         """Number packets from `first` on. Those read already were numbered from 1."""
         self._state["next_number"] += first - 1
 
+    @property
+    def next_number(self) -> int:
+        """The number of the next packet."""
+        return int(self._state["next_number"][0])
+
     def start(self, head: bytes) -> int:
         """Detect the format from the first HEADER_SIZE bytes (fewer: the whole capture); return the header's length."""
         if not head:

@@ -20,7 +20,8 @@ from .stream_tables import ASSEMBLED, FLOWS_FULL
 def _packet_of(row):  # type: ignore[no-untyped-def]
     """Return a PACKET row as scalars."""
     return Packet(
-        row.ts, row.number, row.at, np.int64(row.captured), np.int64(row.original), np.int64(row.link_type)
+        row.ts, row.number, row.at, np.int64(row.captured), np.int64(row.original), np.int64(row.link_type),
+        np.int64(row.point),
     )  # fmt: skip
 
 
@@ -32,10 +33,13 @@ def _write_segment(row, segment):  # type: ignore[no-untyped-def]
     row.at = segment.at
     row.seq = segment.seq
     row.ack = segment.ack
+    row.timestamps = segment.timestamps
     row.flow = segment.flow
     row.captured = segment.captured
     row.wire = segment.wire
     row.window = segment.window
+    row.ip_id = segment.ip_id
+    row.point = segment.point
     row.tcp_flags = segment.tcp_flags
     row.direction = segment.direction
     row.source = segment.source

@@ -10,7 +10,7 @@ from kafkatap.kernels.decorator import inlined, record_dtype
 from kafkatap.kernels.readers import signed32
 from kafkatap.kernels.table import rows_in_use, rows_left
 
-from .dtypes import CHUNK, CHUNK_DATA, CONNECTION, DIRECTION, FLOW, FROM_BLOCK, HELD
+from .dtypes import CHUNK, CHUNK_DATA, CONNECTION, DIRECTION, FLOW, FROM_BLOCK, HELD, RECENT_PACKET
 from .listeners import ListenerArrays, listeners_full
 
 Array = np.ndarray[Any, Any]
@@ -30,6 +30,7 @@ STREAMS_STATE = record_dtype(
     ("idle_limit", "i8"),
     ("held_bytes_limit", "i8"),
     ("held_segments_limit", "i8"),
+    ("recent", "i8"),  # how many rows of RECENT_PACKET were written
 )
 #: Why a kernel stopped: everything was read, or a table is full.
 ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL, FLOWS_FULL = range(7)
@@ -47,6 +48,8 @@ class StreamTables(NamedTuple):
     free_held: Annotated[Array, np.int32]
     pool: Annotated[Array, np.uint8]
     listeners: ListenerArrays
+    recent: Annotated[Array, RECENT_PACKET]
+    duplicates: Annotated[Array, np.int64]  # packets, by capture point
     chunks: Annotated[Array, CHUNK]
 
 

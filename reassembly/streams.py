@@ -26,12 +26,14 @@ from .held_segments import (
     cut_front,
     drop_held,
     hold,
+    is_held,
     skip_acked_gaps,
     skip_gap,
     skip_gaps_beyond_bounds,
     skip_overdue_gaps,
 )
 from .listeners import add_listener
+from .recent_packets import count_duplicate, is_copy, note_packet
 from .stream_tables import (
     ASSEMBLED,
     CHUNKS_FULL,
@@ -161,6 +163,19 @@ def _note_close(t, c, number, segment):  # type: ignore[no-untyped-def]
             row.reset_by = segment.direction
 
 
+@helper
+def _brings_nothing(t, number, segment):  # type: ignore[no-untyped-def]
+    """Return whether a segment has no payload, or only bytes that came before."""
+    if segment.wire == 0:
+        return True
+    stream = t.directions[number]
+    if not stream.started:
+        return False
+    offset = stream.next + distance(stream, _payload_seq(segment))
+    end = offset + segment.wire
+    return end <= stream.next or (stream.held >= 0 and is_held(t, number, max(offset, stream.next), end))
+
+
 @inlined
 def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
     """Add a segment to its connection. The caller has checked `full_table`."""
@@ -168,6 +183,10 @@ def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
     number = 2 * c + segment.direction
     row = t.connections[c]
     stream = t.directions[number]
+    if _brings_nothing(t, number, segment) and is_copy(t, number, segment):
+        count_duplicate(t, stream, segment)
+        return
+    note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
     _note_flags(row, stream, segment)
     _note_start(t, c, stream, segment)
@@ -208,8 +227,8 @@ def is_ignored(t, segment):  # type: ignore[no-untyped-def]
 def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     """Add a segment of the usual kind to its connection; return whether it is of that kind.
 
-    It acknowledges, begins and ends nothing, and brings the next bytes or none, while nothing is held anywhere. Then
-    all other steps of `assemble_segment` would do nothing, so this one leaves them out.
+    It begins and ends nothing, and brings the next bytes or acknowledges some, while nothing is held anywhere. Then all
+    other steps of `assemble_segment` would do nothing, so this one leaves them out.
     """
     state = t.state[0]
     if is_ignored(t, segment):
@@ -222,10 +241,15 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
         return False
     number = 2 * c + segment.direction
     stream = t.directions[number]
-    if segment.wire > 0 and distance(stream, segment.seq) != 0:
-        return False
+    other = t.directions[number ^ 1]
+    if segment.wire > 0:
+        if distance(stream, segment.seq) != 0:
+            return False
+    elif distance(other, segment.ack) <= other.acked - other.next:
+        return False  # it may be a duplicate
+    note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
-    _note_acked(t.directions[number ^ 1], segment)
+    _note_acked(other, segment)
     if segment.wire > 0:
         payload = Payload(stream.next, segment.at, segment.ts, segment.packet, segment.captured, segment.wire)
         add_data(t, number, segment.source, payload)
@@ -236,8 +260,9 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
 def _segment_of(row):  # type: ignore[no-untyped-def]
     """Return a SEGMENT row as scalars."""
     return Segment(
-        row.ts, row.packet, row.at, row.seq, row.ack, np.int64(row.flow), np.int64(row.captured), np.int64(row.wire),
-        np.int64(row.window), np.int64(row.tcp_flags), np.int64(row.direction), np.int64(row.source),
+        row.ts, row.packet, row.at, row.seq, row.ack, row.timestamps, np.int64(row.flow), np.int64(row.captured),
+        np.int64(row.wire), np.int64(row.window), np.int64(row.ip_id), np.int64(row.point), np.int64(row.tcp_flags),
+        np.int64(row.direction), np.int64(row.source),
     )  # fmt: skip
 
 

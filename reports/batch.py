@@ -42,6 +42,8 @@ CONNECTION_ROW = record_dtype(
     ("broker_retransmitted_packets", "i8"),
     ("client_out_of_order", "i8"),
     ("broker_out_of_order", "i8"),
+    ("client_duplicates", "i8"),  # its packets that were captured twice; nothing else counts these
+    ("broker_duplicates", "i8"),
     ("client_gap_bytes", "i8"),
     ("broker_gap_bytes", "i8"),
     ("client_gaps", "i4"),
@@ -145,7 +147,7 @@ class FileInfo(NamedTuple):
     last: int | None = None
     drops: int | None = None  # packets dropped during capture, if the file records them
     damage: str | None = None
-    duplicates: int = 0  # packets that an earlier file also contains, with equal times and bytes
+    duplicates: int = 0  # packets in it that were captured twice, in this file or in another one
     capture: int = 0
 
 

@@ -109,6 +109,7 @@ _BOTH_WAYS = [
         ("gaps", "int32"),
         ("gap_bytes", "int64"),
         ("zero_windows", "int32"),
+        ("duplicates", "int64"),
     )
     for end in ("client", "broker")
 ]

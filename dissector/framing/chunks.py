@@ -276,6 +276,8 @@ def _end_connection(t, c):  # type: ignore[no-untyped-def]
     for d in range(2):
         _finish_stream(t, c, np.int64(d))
     give_up(t, c, np.int64(-1))
+    if connection.protocol == PROTOCOL_KAFKA and connection.requests == 0:
+        connection.protocol = PROTOCOL_UNKNOWN  # a frame was in doubt, and it never ended
     connection.is_open = 0
 
 

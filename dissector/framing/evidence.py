@@ -16,7 +16,9 @@ from ..dtypes import MALFORMED, NO_INT16, OK, TRAILING_BYTES
 from ..programs.machine import ERROR_AT, NO_ROWS, run_program
 from .cursor import Cursor, i2, left
 from .headers import (
+    API_VERSIONS,
     LONGEST_FRAME,
+    METADATA,
     PRODUCE,
     REQUEST_FIXED,
     REQUEST_HEADER,
@@ -94,7 +96,8 @@ def body_status(t, frame, header, is_request, starts_chunk):  # type: ignore[no-
     """The status of a candidate's body.
 
     Two more things count for requests. Produce, which zeros read as, has a topic and one of three values of `acks`.
-    librdkafka's Metadata request for all topics has three bytes too many; it is believed where a chunk starts.
+    librdkafka's Metadata request for all topics has three bytes too many, its ApiVersions request four; these are
+    believed where a chunk starts.
     """
     frame_end = frame.at + frame_size(frame)
     captured_end = min(frame.end, frame_end)
@@ -106,5 +109,6 @@ def body_status(t, frame, header, is_request, starts_chunk):  # type: ignore[no-
         if frame_end - header.body < SHORTEST_PRODUCE or (acks != NO_INT16 and (acks < -1 or acks > 1)):
             return np.int64(MALFORMED)
     elif is_request and starts_chunk and status == TRAILING_BYTES and frame_end - t.scratch[ERROR_AT] <= 4:
-        return np.int64(OK)
+        if api_key(frame) == METADATA or api_key(frame) == API_VERSIONS:
+            return np.int64(OK)
     return np.int64(status)

@@ -21,7 +21,7 @@ LONGEST_FRAME = 1 << 30
 #: Bytes of headers: a request's up to its client_id, with an empty client_id, and a response's.
 REQUEST_FIXED, REQUEST_HEADER, RESPONSE_HEADER = 12, 14, 8
 #: APIs whose header or body needs care.
-PRODUCE, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 7, 17, 18
+PRODUCE, METADATA, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 3, 7, 17, 18
 #: Keys of Apache Kafka stay below this for long; those of vendors begin at 10,000.
 APACHE_KEYS = 1_000
 #: What `client_id_length` returns if the client_id goes beyond the frame's end.

@@ -88,7 +88,8 @@ def _judge_whole(t, c, frame, status, is_response, at_segment, is_aligned, is_fi
     """The verdict on a candidate whose bytes are all there."""
     connection = t.connections[c]
     if status != OK:  # trailing bytes, or a body that does not decode
-        return ACCEPT if at_segment and is_aligned and connection.protocol == PROTOCOL_KAFKA else REJECT
+        is_kafka = connection.protocol == PROTOCOL_KAFKA and connection.requests > 0
+        return ACCEPT if at_segment and is_aligned and is_kafka else REJECT
     if is_aligned or (at_segment and connection.client >= 0):
         return ACCEPT
     following = skip(frame, frame_size(frame))

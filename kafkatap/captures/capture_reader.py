@@ -24,7 +24,8 @@ class FileReport:
     """The description of one capture, completed as it is read.
 
     `first`, `last`: times of packets, ns since the epoch. `drops`: packets that the capturing program lost. `damage`:
-    one sentence, or None. `fatal`: nothing of the capture could be read.
+    one sentence, or None. `fatal`: nothing of the capture could be read. `duplicates`: copies of packets that were
+    captured twice.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class FileReport:
         drops: int | None = None,
         damage: str | None = None,
         fatal: bool = False,
+        duplicates: int = 0,
     ) -> None:
         self.path = path
         self.kind = kind
@@ -52,6 +54,7 @@ class FileReport:
         self.drops = drops
         self.damage = damage
         self.fatal = fatal
+        self.duplicates = duplicates
 
     def add_packets(self, count: int, first: int, last: int) -> None:
         """Count packets; `first`, `last`: their earliest and latest times."""

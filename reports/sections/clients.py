@@ -9,8 +9,7 @@ Fetch, which waits for data, and without JoinGroup and SyncGroup, which wait for
 the mean throttle wait and transfer of its Fetches is at least 20 ms.
 
 1. throttled  slow, and throttling is more than half of the total time
-2. network    at least 1 % of the TCP payload was retransmitted, in at least RETRANSMITTED_PACKETS packets. This rule
-              does not apply if the captures contain duplicates, which look the same.
+2. network    at least 1 % of the TCP payload was retransmitted, in at least RETRANSMITTED_PACKETS packets
 3. -          not slow
 4. the largest part of the summed total time:
    throttled  throttle wait, and head-of-line wait behind throttled requests
@@ -74,14 +73,14 @@ COLUMNS = (
         "retransmitted_packets",
         "retrans-\nmitted",
         "count",
-        "retransmitted packets with payload; null: the captures contain duplicates, which look the same",
+        "retransmitted packets with payload",
         4,
     ),
     Column(
         "retransmitted_share",
         "retrans-\nmitted",
         "share",
-        "share of the payload bytes that was retransmitted; null as above",
+        "share of the payload bytes that was retransmitted",
         2,
     ),
     Column("zero_windows", "zero\nwin.", "count", "number of times that the client closed its receive window", 4),
@@ -135,16 +134,13 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
         if requests[g] and c["api_version"][g] >= 0:
             versions[who[g]].add((c["api_key"][g], c["api_version"][g]))
     traffic_of = _traffic_by_client(context, known)
-    repeated = any(f.duplicates for f in context.files)
     v, total = rolled.values, rolled.exchanges()
     rows: list[tuple[Value, ...]] = []
     for i in sorted(range(len(rolled)), key=lambda i: (-int(total[i]), str(rolled.keys[i]))):
         key: Who = rolled.keys[i]  # type: ignore[assignment]
         traffic, t = traffic_of.get(key, _Traffic()), time_row.get(key, -1)
         p50, p99 = (maybe(p) for p in percentiles[t]) if t >= 0 else (None, None)
-        if repeated:
-            traffic.retransmitted_packets = traffic.retransmitted_bytes = 0
-        share = traffic.retransmitted_bytes / traffic.bytes if traffic.bytes and not repeated else None
+        share = traffic.retransmitted_bytes / traffic.bytes if traffic.bytes else None
         gone = {(k, n) for k, n in versions[key] if (removed_in(k, n) or "").startswith("4.0")}
         rows.append((
             key[0], key[1], _software_text(key),
@@ -156,7 +152,7 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
                 "hol_poll_wait_ns",
             )),
             p50, p99, traffic.rtt,
-            None if repeated else traffic.retransmitted_packets, share, traffic.zero_windows,
+            traffic.retransmitted_packets, share, traffic.zero_windows,
             verdict(traffic, p99, _spent(times, t), _spent(fetches, fetch_row.get(key, -1))),
         ))  # fmt: skip
     notes = (

@@ -78,7 +78,7 @@ FILE_COLUMNS = (
         "duplicates",
         "dupli-\ncates",
         "count",
-        "packets that an earlier file also contains, with equal times and bytes",
+        "packets in it that were captured twice, in this file or in another one; they count once",
         1,
     ),
     Column("damage", "damage", "text", "part of the file that cannot be read, and why", 1),

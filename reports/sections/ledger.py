@@ -34,6 +34,7 @@ WORDS = {
         "headers_not_captured": "headers cut off",
         "bad_header": "invalid headers",
         "unknown_link_type": "link type that is not read",
+        "duplicate": "captured twice",
     },
     "tunnels": {
         "vxlan": "VXLAN",
@@ -51,7 +52,9 @@ WORDS = {
         "not_kafka": "not Kafka",
         "skipped": "Kafka, outside of any message found",
         "retransmitted": "retransmitted",
+        "duplicate": "captured twice",
         "out_of_window": "far outside the TCP window",
+        "unfinished": "of messages that were not complete yet",
     },
     "requests": {
         "answered": "answered",
@@ -60,6 +63,7 @@ WORDS = {
         "response_lost": "response lost (gap, or end of capture)",
         "sasl_tokens": "SASL tokens without a Kafka header",
         "header_not_captured": "header not captured",
+        "unfinished": "waiting for their response",
     },
     "responses": {
         "matched": "matched with a request",
@@ -69,10 +73,9 @@ WORDS = {
     },
 }
 
-_DUPLICATES = (
-    "{n} packet{s} {are} also in an earlier file. Duplicates look like retransmissions, so no verdict uses "
-    "retransmissions."
-)
+_DUPLICATES = "{n} packet{s} {were} captured twice. Copies do not count, and are no retransmissions"
+#: Files that the sentence on duplicates names at most.
+_NAMED_FILES = 3
 #: The parts of the ledger that exchanges fall into, by outcome.
 _OUTCOME_PARTS = (
     ("requests", "answered"), ("requests", "no_reply_expected"), ("requests", "unanswered"),
@@ -141,14 +144,29 @@ def loss_warnings(context: Context, selected: ReportCounts | None = None) -> tup
             warnings.append(f"{f.path}: {f.damage}.")
         if f.drops:
             warnings.append(f"{f.path}: {_sentence('{n} packet{s} {were} dropped during capture.', f.drops)}")
-        if f.duplicates:
-            warnings.append(f"{f.path}: {_sentence(_DUPLICATES, f.duplicates)}")
+    warnings += _duplicate_warnings(context)
     if selected is None:
         return (*warnings, *_capture_warnings(context, frozenset()))
     totals = selected.groups.value_rows()[:, : len(OUTCOMES)].sum(axis=0).tolist()
     outcomes = dict(zip(_OUTCOME_PARTS, totals, strict=True))
     warnings += [_sentence(_SENTENCES[part], n) for part, n in outcomes.items() if part in _SENTENCES and n]
     return (*warnings, *(f"Whole capture: {text}" for text in _capture_warnings(context, frozenset(outcomes))))
+
+
+def _duplicate_warnings(context: Context) -> list[str]:
+    """The sentence on packets that were captured twice, with the files that hold the copies if there are several."""
+    count = context.ledger.get("packets", {}).get("duplicate", 0)
+    if not count:
+        return []
+    holders = [f for f in context.files if f.duplicates] if len(context.files) > 1 else []
+    parts = [
+        f"{f.path}: all of its {f.packets:,} packets" if f.duplicates == f.packets else f"{f.path}: {f.duplicates:,}"
+        for f in holders[:_NAMED_FILES]
+    ]
+    if len(holders) > _NAMED_FILES:
+        parts.append(f"and {len(holders) - _NAMED_FILES:,} more files")
+    where = f" ({'; '.join(parts)})" if parts else ""
+    return [f"{_sentence(_DUPLICATES, count)}{where}."]
 
 
 def _capture_warnings(context: Context, without: frozenset[tuple[str, str]]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkatap.dissector.layouts.catalog import load_messages
-from kafkatap.dissector.layouts.overlay import read_folder
+from kafkatap.dissector.layouts.overlay import read_definitions
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Struct
 
 #: Oldest first, with the number of (key, version) pairs in each.
@@ -31,7 +31,7 @@ RELAID = {("3.9-trunk", 87, RESPONSE): (0,)}
 
 @pytest.fixture(scope="module")
 def definitions(corpus: Path) -> dict[str, dict[tuple[int, int], MessageLayout]]:
-    return {name: read_folder(corpus / "kafka-messages" / name).own for name in SETS}
+    return {name: read_definitions(corpus / "kafka-messages" / name).own[0] for name in SETS}
 
 
 def layout(struct: Struct, version: int, *, names: bool = True) -> list[Any]:

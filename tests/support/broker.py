@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 
 KAFKA_VERSION = "4.3.0"
+#: The newest release. Its kafka-tools are not published: it runs with the API of the earlier ones, without commands.
+NEWEST_KAFKA = "4.4.0"
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -31,11 +33,18 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <artifactId>jars</artifactId>
   <version>1</version>
   <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
+{dependencies}
   </dependencies>
 </project>
 """
+_DEPENDENCY = (
+    "    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>{rest}"
+    "</dependency>"
+)
+_WITHOUT_TOOLS = (
+    "<exclusions><exclusion><groupId>org.apache.kafka</groupId><artifactId>kafka-tools-api</artifactId></exclusion>"
+    "</exclusions>"
+)
 
 
 class BrokerError(RuntimeError):
@@ -69,18 +78,42 @@ def _have_jars(folder: Path) -> bool:
 
 
 def fetch_jars(version: str = KAFKA_VERSION) -> Path:
-    """The folder with Kafka's jars. Maven fetches them the first time (54 MB)."""
-    folder = jars_folder(version)
+    """The folder with the jars of a broker. Maven fetches them the first time (54 MB)."""
+    if version == NEWEST_KAFKA:
+        return _fetch(
+            jars_folder(version),
+            ("org.apache.kafka", "kafka_2.13", version, _WITHOUT_TOOLS),
+            ("org.apache.kafka", "kafka-tools-api", KAFKA_VERSION, ""),
+        )
+    return _fetch(
+        jars_folder(version),
+        ("org.apache.kafka", "kafka_2.13", version, ""),
+        ("org.apache.kafka", "kafka-tools", version, ""),
+    )
+
+
+def fetch_client_jars(version: str) -> Path:
+    """The folder with the jars of a release's clients, and those that its JSON converters need."""
+    return _fetch(
+        jars_folder(version).with_name(f"kafka-clients-{version}"),
+        ("org.apache.kafka", "kafka-clients", version, ""),
+        ("com.fasterxml.jackson.core", "jackson-databind", "2.19.2", ""),
+    )
+
+
+def _fetch(folder: Path, *dependencies: tuple[str, str, str, str]) -> Path:
+    """The folder with these jars and the jars that they need. `dependencies`: group, name, version, and more XML."""
     if _have_jars(folder):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pom.xml").write_text(_POM.format(version=version))
+    texts = (_DEPENDENCY.format(group=g, name=n, version=v, rest=rest) for g, n, v, rest in dependencies)
+    (folder / "pom.xml").write_text(_POM.format(dependencies="\n".join(texts)))
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=600, check=False, stdin=subprocess.DEVNULL
     )
     if done.returncode:
-        raise BrokerError(f"Maven could not fetch Kafka {version}'s jars:\n{(done.stdout + done.stderr)[-2000:]}")
+        raise BrokerError(f"Maven could not fetch {folder.name}:\n{(done.stdout + done.stderr)[-2000:]}")
     (folder / "complete").touch()
     return folder
 

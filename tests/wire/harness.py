@@ -92,6 +92,11 @@ def decode_files(
 ) -> Decoded:
     """Read files with `Run`, as the command line does."""
     run = Run([str(p) for p in paths], Engine(all_results, ports), block_size=block_size)
+    return decode_run(run)
+
+
+def decode_run(run: Run) -> Decoded:
+    """Read all captures of a run."""
     batches = list(run.batches())
     return _decoded(batches, run.context())
 
