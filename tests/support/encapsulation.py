@@ -82,10 +82,14 @@ def _tag(what: str) -> Callable[[Layer], Layer]:
     return lambda inner: _add(what, struct.pack("!HH", 7, _ETHERTYPES[inner.what]), inner)
 
 
+def _snap(inner: Layer) -> Layer:
+    """LLC and SNAP."""
+    return _add("llc", b"\xaa\xaa\x03\0\0\0" + struct.pack("!H", _ETHERTYPES[inner.what]), inner)
+
+
 def _llc_snap(inner: Layer) -> Layer:
-    """LLC and SNAP behind an 802.3 length field."""
-    snap = b"\xaa\xaa\x03\0\0\0" + struct.pack("!H", _ETHERTYPES[inner.what])
-    return _add("ethernet", _ADDRESSES + struct.pack("!H", min(1500, 8 + inner.wire)) + snap, inner)
+    """The same behind an 802.3 length field."""
+    return _add("ethernet", _ADDRESSES + struct.pack("!H", min(1500, 8 + inner.wire)), _snap(inner))
 
 
 def _mpls(inner: Layer) -> Layer:
@@ -188,7 +192,9 @@ def _pktap(inner: Layer) -> Layer:
 _VXLAN_8472 = (_vxlan, _udp(8472), _ipv4, _ethernet)
 _GENEVE = (_geneve(b""), _udp(6081), _ipv4, _ethernet)
 _OPTION = struct.pack("!HBBI", 0x0102, 0x80, 1, 7)
-PPP, PPP_HDLC, CISCO_HDLC, ATM, NFLOG, PPI, PPP_WITH_DIRECTION, MPLS, PKTAP = 9, 50, 104, 100, 239, 192, 204, 219, 258
+PPP, PPP_HDLC, PPP_ETHER, ATM, CISCO_HDLC, PPP_PPPD, PPI, PPP_WITH_DIRECTION, MPLS, NFLOG, PKTAP = (
+    9, 50, 51, 100, 104, 166, 192, 204, 219, 239, 258,
+)  # fmt: skip
 
 
 class Kind(NamedTuple):
@@ -251,6 +257,9 @@ KINDS = {
     "ppp serial": Kind("ip", (_ppp(b"\xff\x03"),), PPP_HDLC),
     "ppp with direction": Kind("ip", (_ppp(b"\x01"),), PPP_WITH_DIRECTION),
     "ppp with direction and hdlc": Kind("ip", (_ppp(b"\0\xff\x03"),), PPP_WITH_DIRECTION),
+    "ppp of pppd": Kind("ip", (_ppp(b"\x01\x03"),), PPP_PPPD),
+    "pppoe link": Kind("ip", (_pppoe,), PPP_ETHER),
+    "llc over atm": Kind("ip", (_snap,), ATM),
     "cisco hdlc": Kind("ip", (_cisco_hdlc,), CISCO_HDLC),
     "mpls link": Kind("ip", (_mpls,), MPLS),
     "nflog": Kind("ip", (_nflog("<"),), NFLOG),
