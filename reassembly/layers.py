@@ -46,6 +46,12 @@ _HOP_BY_HOP, _ROUTING, FRAGMENT_HEADER, _AUTHENTICATION, _DESTINATION = 0, 43, 4
 _MOBILITY, _HIP, _SHIM6 = 135, 139, 140
 #: UDP ports of tunnels.
 VXLAN_PORT, VXLAN_LINUX_PORT, VXLAN_GPE_PORT, GENEVE_PORT, GRE_PORT, MPLS_PORT = 4789, 8472, 4790, 6081, 4754, 6635
+#: What may lie between IP and TCP, for capture filters.
+TUNNEL_PORTS = (VXLAN_PORT, VXLAN_LINUX_PORT, VXLAN_GPE_PORT, GENEVE_PORT, GRE_PORT, MPLS_PORT)
+TUNNEL_PROTOCOLS = (_IP_IN_IP, _IPV6_IN_IP, _GRE, _ETHERIP, _MPLS_IN_IP, _ETHERNET_IN_IP)
+EXTENSION_HEADERS = (
+    _HOP_BY_HOP, _ROUTING, FRAGMENT_HEADER, _AUTHENTICATION, _DESTINATION, _MOBILITY, _HIP, _SHIM6,
+)  # fmt: skip
 _SNAP, _LLC_IP = 0xAAAA03, 0x060603
 #: Labels and extension headers that are read of one packet, at most.
 _LABELS, _EXTENSIONS = 16, 16
@@ -442,9 +448,7 @@ def _ipv6(buf, layer):  # type: ignore[no-untyped-def]
     identifier, offset, is_last = np.int64(-1), np.int64(0), np.int64(0)
     place = at + 40
     for _header in range(_EXTENSIONS):
-        if following not in (
-            _HOP_BY_HOP, _ROUTING, FRAGMENT_HEADER, _AUTHENTICATION, _DESTINATION, _MOBILITY, _HIP, _SHIM6
-        ):  # fmt: skip
+        if following not in EXTENSION_HEADERS:
             break
         if place + 8 > end:
             return _bad_ip(SHORT)
