@@ -25,7 +25,7 @@ class Bounds(NamedTuple):
     closed: int = 65_536
     syns: int = 65_536
     idle: int = 262_144
-    held_bytes: int = 64 << 20
+    held_bytes: int = 32 << 20
     held_segments: int = 262_144
     late_ns: int = 5_000_000_000
 
