@@ -288,8 +288,8 @@ def analyze(
     `captures`: files; folders, of which all captures are read; globs; pipes. A pipe is read only once: you get one
     table (or iterator), and `files`, `connections` and `ledger` with it. Nothing is read before you use a table.
     `ports`: hints that brokers listen there; Kafka is found without them. `definitions`: message definitions
-    (.json) of a newer Kafka or a vendor, laid over the built-in ones: a folder, a kafka-clients jar or another archive, a
-    file, or several of these, of which later ones go before. They are read at once. `max_frame`: messages larger than
+    (.json) of a newer Kafka or a vendor, laid over the built-in ones: a folder, a kafka-clients jar or another archive,
+    a file, or several of these, of which later ones go before. They are read at once. `max_frame`: messages larger than
     this many bytes (None: 100 MiB) are measured, and only their heads decoded.
 
     The other arguments select exchanges, as the options of the command line do. `filter`: an expression

@@ -61,9 +61,10 @@ def request_header(t, frame):  # type: ignore[no-untyped-def]
     size = frame_size(frame)
     key = api_key(frame)
     version = api_version(frame)
-    if size < REQUEST_FIXED or size > LONGEST_FRAME + 4 or not is_plausible_api(key, version):
-        return _header(REJECT, -1, frame.at)
     program = program_of(t.program_index, REQUEST, key, version)
+    is_plausible = program >= 0 or is_plausible_api(key, version)
+    if size < REQUEST_FIXED or size > LONGEST_FRAME + 4 or not is_plausible:
+        return _header(REJECT, -1, frame.at)
     body = frame.at + REQUEST_FIXED
     if not has_client_id(key, version):
         return _header(ACCEPT, program, body)

@@ -105,18 +105,31 @@ def may_be_same_client(t, connection, frame):  # type: ignore[no-untyped-def]
 
 
 @helper
-def is_named(t, connection, frame):  # type: ignore[no-untyped-def]
-    """Whether a request has a client_id whose captured bytes are text, or fit the connection's last one."""
-    length = i2(frame, REQUEST_FIXED)
-    if length <= 0:  # or MISSING
-        return False
-    if may_be_same_client(t, connection, frame):
-        return True
+def _is_text(frame, length):  # type: ignore[no-untyped-def]
+    """Whether the captured bytes of a client_id of this length are text."""
     for k in range(min(length, left(frame) - REQUEST_HEADER)):
         byte = u1(frame, REQUEST_HEADER + k)
         if byte < 32 or byte == 127:
             return False
     return True
+
+
+@helper
+def is_named(t, connection, frame):  # type: ignore[no-untyped-def]
+    """Whether a request has a client_id whose captured bytes are text, or fit the connection's last one."""
+    length = i2(frame, REQUEST_FIXED)
+    if length <= 0:  # or MISSING
+        return False
+    return may_be_same_client(t, connection, frame) or _is_text(frame, length)
+
+
+@helper
+def has_plausible_name(frame, size):  # type: ignore[no-untyped-def]
+    """Whether the client_id of a request of `size` bytes can be one: null, or text that ends within the request."""
+    length = i2(frame, REQUEST_FIXED)
+    if length == MISSING:
+        return True
+    return -1 <= length <= size - REQUEST_HEADER and _is_text(frame, length)
 
 
 @helper

@@ -25,7 +25,7 @@ UNSUPPORTED_VERSION = 35
 
 
 def framing_index(entries: Array, others: Array) -> Array:
-    """The array for kernels: `entries` are those of `Programs.index`, perhaps with HEAD_ONLY, `others` are of Programs."""
+    """The array for kernels. `entries`: those of `Programs.index`, perhaps with HEAD_ONLY; `others`: of Programs."""
     return np.concatenate((entries, others)).astype(np.int32) if len(others) else entries
 
 

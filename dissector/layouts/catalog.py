@@ -78,11 +78,10 @@ def api_name(api_key: int) -> str:
 
 def key_of(name: str) -> int | None:
     """The key of an API by its name, in any case and with any _ and -, or by `API 10001` or `10001`."""
-    plain = _plain(name)
-    digits = plain.removeprefix("api").strip()
+    digits = name.lower().removeprefix("api").strip()
     if digits.isascii() and digits.isdigit():
         return int(digits) if len(digits) <= 5 and int(digits) <= LARGEST_KEY else None
-    return _keys_by_name().get(plain)
+    return _keys_by_name().get(_plain(name))
 
 
 def _numbered(api_key: int) -> str:

@@ -64,7 +64,9 @@ def _advice(path: str) -> str:
     named = next((name for name in jars if name.startswith("kafka-clients")), "")
     if named:
         return f"did you mean {os.path.join(path, named)}?"
-    return "Kafka's sources have them in clients/src/main/resources/common/message, and kafka-clients jars in common/message"
+    return (
+        "Kafka's sources have them in clients/src/main/resources/common/message, kafka-clients jars in common/message"
+    )
 
 
 class _Definitions:

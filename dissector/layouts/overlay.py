@@ -86,7 +86,9 @@ def _layouts_of(source: Source) -> dict[tuple[int, int], MessageLayout]:
             raise DefinitionError(f"{', '.join(sorted(source.texts)[:3])}: no request or response of Kafka")
     except DefinitionError as error:
         folder, name = os.path.split(source.path)
-        where = os.path.join(folder, "") if name in source.texts else f"{source.path}: "  # a file's name is in the error
+        where = (
+            os.path.join(folder, "") if name in source.texts else f"{source.path}: "
+        )  # a file's name is in the error
         raise DefinitionError(f"{where}{error}") from error
     return found
 

@@ -26,6 +26,18 @@ def vendor_names() -> dict[int, str]:
     return {first: name for first, _, name, _ in _ranges() if name}
 
 
+@cache
+def vendor_ranges() -> dict[str, list[tuple[int, int]]]:
+    """The keys that each vendor uses, as ranges (first, last), ascending."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for first, last, _, vendor in _ranges():
+        ranges = found.setdefault(vendor, [])
+        if ranges and ranges[-1][1] == first - 1:
+            first = ranges.pop()[0]
+        ranges.append((first, last))
+    return found
+
+
 def vendor_of(api_key: int) -> str:
     """The vendor who uses an API key ("Redpanda"), or ""."""
     return next((vendor for first, last, _, vendor in _ranges() if first <= api_key <= last), "")

@@ -21,7 +21,6 @@ from ..complaints import complain, reason_of
 from ..run import Follow
 from .exit_codes import WRONG
 
-
 #: What ends --follow besides Ctrl-C, as it ends live capture.
 SIGNALS_OF_FOLLOW = ("SIGTERM", "SIGHUP")
 

@@ -82,8 +82,8 @@ def add_definitions(group: argparse._ArgumentGroup) -> None:
     """The option --definitions, for every command that decodes or names messages (see `chosen_definitions`)."""
     group.add_argument(
         "--definitions", action="append", metavar="PATH",
-        help="add the messages of a newer Kafka or of a vendor: PATH is a folder with message definitions (.json), such "
-        "as Kafka's sources, a kafka-clients .jar, or a .json file; may be repeated: later ones go before earlier ones",
+        help="add the messages of a newer Kafka or of a vendor: PATH is a folder with message definitions (.json), "
+        "such as Kafka's sources, a kafka-clients .jar, or a .json file; may be repeated: later ones go before others",
     )  # fmt: skip
 
 

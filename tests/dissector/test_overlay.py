@@ -12,7 +12,7 @@ import pytest
 
 from kafkatap.dissector.dtypes import OK
 from kafkatap.dissector.layouts import catalog, overlay
-from kafkatap.dissector.layouts.catalog import api_name, api_names, built_in_names, load_messages
+from kafkatap.dissector.layouts.catalog import api_name, api_names, load_messages
 from kafkatap.dissector.layouts.definitions import DefinitionError, load_definitions
 from kafkatap.dissector.layouts.notation import parse_api, render_message
 from kafkatap.dissector.layouts.overlay import lay_message_over, lay_over, read_definitions
@@ -60,7 +60,7 @@ def test_names_of_new_apis_are_known_everywhere(tmp_path: Path, kept: Path) -> N
     for _ in ("compiled", "kept"):
         open_definitions(write_definitions(tmp_path / "newer"))
         assert api_name(QUEUE_PEEK) == "QueuePeek"
-        assert list(api_names()) == sorted({*built_in_names(), QUEUE_PEEK, *vendor_names()})
+        assert list(api_names()) == sorted({*catalog.built_in_names(), QUEUE_PEEK, *vendor_names()})
         catalog.forget_names()
         assert api_name(QUEUE_PEEK) == "API 100"
 

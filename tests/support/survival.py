@@ -303,6 +303,6 @@ def _head(row: dict[str, Any], kind: str) -> bytes:
 
 
 def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(
-        row[n] for n in ("client_ip", "client_port", "broker_ip", "broker_port", "api_key", "api_version")
-    ) + (row["correlation_id"],)
+    return tuple(row[n] for n in ("client_ip", "client_port", "broker_ip", "broker_port", "api_key", "api_version")) + (
+        row["correlation_id"],
+    )
