@@ -212,7 +212,7 @@ class Engine:
         numbers = part.ended
         both = (2 * numbers[:, None] + (0, 1)).reshape(-1)
         known, streams = self.dissector.connections[numbers], taken(self.dissector.streams, both)
-        ended.add(part, known, streams, self.endpoints(numbers))
+        ended.add(part, known, streams, self.endpoints(numbers), self._endpoints.proxies(numbers))
 
     def endpoints(self, connections: Array) -> Array:
         """The ends of connections by number: int32 (n, 4), address number and port of the client, then of the broker.

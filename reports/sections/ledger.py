@@ -48,6 +48,7 @@ WORDS = {
     "payload bytes": {
         "kafka_frames": "Kafka messages",
         "sasl_tokens": "SASL tokens without a Kafka header",
+        "proxy_headers": "headers of the PROXY protocol",
         "encrypted": "encrypted (TLS)",
         "not_kafka": "not Kafka",
         "skipped": "Kafka, outside of any message found",
