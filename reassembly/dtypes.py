@@ -45,8 +45,8 @@ PACKET = record_dtype(
 Packet = namedtuple("Packet", "ts number at captured original link_type point")
 
 #: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie in the block from `at` on.
-#: `ip_id`: of IPv4, 0 for IPv6. `timestamps`: the 8 bytes of its TCP header in which the TCP timestamps lie as a rule; 0
-#: if the header is shorter.
+#: `ip_id`: of IPv4, 0 for IPv6. `timestamps`: the 8 bytes of its TCP header in which the TCP timestamps lie as a rule;
+#: 0 if the header is shorter.
 SEGMENT = record_dtype(
     ("ts", "i8"),
     ("packet", "i8"),

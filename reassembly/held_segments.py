@@ -1,8 +1,9 @@
 """Segments that arrive before the bytes in front of them: they are held until these come, or are given up.
 
 A segment waits for the bytes before it in its own direction, and for those of the other direction that it acknowledges:
-they were sent before it. Each direction keeps its held segments in a list ordered by offset, which do not overlap. Their
-bytes are copied to the held pool. All directions that hold something are in one list, the one that waits longest first.
+they were sent before it. Each direction keeps its held segments in a list ordered by offset, which do not overlap.
+Their bytes are copied to the held pool. All directions that hold something are in one list, the one that waits longest
+first.
 """
 
 from __future__ import annotations

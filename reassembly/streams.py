@@ -1,8 +1,8 @@
 """Segments to chunks: TCP in sequence space, one packet after another, so that no block boundary can change a result.
 
 Each direction emits its bytes in order, from offset 0 on, each byte once. The first copy that was read wins, and its
-packet's time is the time of the bytes. A segment beyond the next expected byte is held (`held_segments`). So is one that
-acknowledges bytes of the other direction that did not come yet, so that a request comes before its response whatever
+packet's time is the time of the bytes. A segment beyond the next expected byte is held (`held_segments`). So is one
+that acknowledges bytes of the other direction that did not come yet, so that a request comes before its response whatever
 the order of the packets. Missing bytes become a GAP when they will not come any more:
 
 * `Bounds.late_ns` passed since the segment behind them came, and the other end has acknowledged bytes beyond them,
