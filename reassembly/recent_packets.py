@@ -52,7 +52,7 @@ def note_packet(t, stream, segment):  # type: ignore[no-untyped-def]
 def _is_copy_of(segment, row, offset):  # type: ignore[no-untyped-def]
     """Return whether a segment is a copy of the packet in `row`, or of a part of it that begins at `offset`."""
     has_id = segment.ip_id != 0 or segment.timestamps != 0
-    if abs(segment.ts - row.ts) > (COPY_NS if has_id else COPY_WITHOUT_ID_NS):
+    if not has_id and segment.tcp_flags & RST == 0 and abs(segment.ts - row.ts) > COPY_WITHOUT_ID_NS:
         return False
     if segment.ack != row.ack or segment.window != row.window or segment.timestamps != row.timestamps:
         return False
@@ -69,8 +69,20 @@ def _is_copy_of(segment, row, offset):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _has_duplicates(t, number):  # type: ignore[no-untyped-def]
+    """Return whether the connection of direction `number` has duplicates."""
+    return t.directions[number].duplicate_packets + t.directions[number ^ 1].duplicate_packets > 0
+
+
+@helper
 def is_copy(t, number, segment):  # type: ignore[no-untyped-def]
-    """Return whether a segment of direction `number` is a copy of a recent packet."""
+    """Return whether a segment of direction `number` is a copy of a recent packet.
+
+    Linux sends RSTs without an id, and equal ones for several segments. So the copy of one counts only if its
+    connection has other duplicates.
+    """
+    if segment.tcp_flags & RST != 0 and segment.ip_id == 0 and not _has_duplicates(t, number):
+        return False
     gone = max(np.int64(0), t.state[0].recent - RECENT_ROWS)
     at = t.directions[number].recent
     earlier = 0

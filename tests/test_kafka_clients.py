@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -22,7 +21,7 @@ from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
 from tests.dissector.machine_support import ALL
 from tests.dissector.test_view import OPEN
 from tests.dissector.view_support import fields_of, find
-from tests.support.broker import NEWEST_KAFKA, missing
+from tests.support.broker import NEWEST_KAFKA, missing_compiler
 from tests.support.kafka_clients import Line, capture_of, differences, error_codes, random_messages
 from tests.support.reference import UNKNOWN_TAGS
 
@@ -35,9 +34,7 @@ NO_TIME = -(2**31)
 
 @pytest.fixture(scope="module")
 def lines(pytestconfig: pytest.Config) -> list[Line]:
-    if why := missing() or (
-        "" if shutil.which("javac") else "needs javac (Debian: apt-get install default-jdk-headless)"
-    ):
+    if why := missing_compiler():
         pytest.skip(why)
     long = pytestconfig.getoption("--long")
     made = random_messages(NEWEST_KAFKA, 44, 5 if long else 1)

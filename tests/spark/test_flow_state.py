@@ -111,6 +111,8 @@ NOT_STATE = {
     },
     "directions": {
         "held", "held_last", "held_bytes", "held_count", "packets", "bytes", "retransmitted_packets",
+        "duplicate_packets", "duplicate_bytes",
+        "recent",  # a split begins no less than COPY_NS before its heads
         "retransmitted_bytes", "out_of_order", "gap_bytes", "cut_bytes", "stray_bytes", "gaps", "zero_windows",
         "gap_previous", "gap_next",
         "started", "delivered", "acked", "fin",  # tested below

@@ -66,6 +66,13 @@ def missing() -> str:
     return ""
 
 
+def missing_compiler() -> str:
+    """The programs that this machine lacks to run Java sources with Kafka's jars, as a sentence; "" where none."""
+    if shutil.which("javac") is None:
+        return "runs Java sources, and there is no Java compiler (Debian: apt-get install default-jdk-headless)"
+    return missing()
+
+
 def jars_folder(version: str = KAFKA_VERSION) -> Path:
     """The cache folder for the jars of a release."""
     named = os.environ.get("KAFKATAP_TEST_CACHE")
@@ -148,9 +155,12 @@ class KafkaBroker:
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
         version: str = KAFKA_VERSION,
+        features: Sequence[str] = ("share.version=1",),
+        classes: Path | None = None,
         timeout: float = 90,
     ) -> KafkaBroker:
-        """Format a new log folder, start a broker and wait until it listens. `properties` go into its file."""
+        """Format a new log folder, start a broker and wait until it listens. `properties` go into its file. `classes`:
+        a folder of further classes for it."""
         why = missing()
         if why:
             raise BrokerError(why)
@@ -163,11 +173,12 @@ class KafkaBroker:
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         # An id never begins with a dash: the tool would read it as an option.
         cluster = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-        arguments = ["format", "-t", cluster, "-c", str(config), "--feature", "share.version=1"]
-        run_class(jars, "kafka.tools.StorageTool", arguments, timeout=60)
+        arguments = ["format", "-t", cluster, "-c", str(config)]
+        arguments += [word for feature in features for word in ("--feature", feature)]
+        run_class(jars, "kafka.tools.StorageTool", arguments, timeout=60, classes=classes)
         with open(folder / "broker.log", "wb") as log:
             process = subprocess.Popen(
-                java_command(jars, "kafka.Kafka", [str(config)], memory="512m"),
+                java_command(jars, "kafka.Kafka", [str(config)], memory="512m", classes=classes),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -220,15 +231,21 @@ class KafkaBroker:
         self.stop()
 
 
-def java_command(jars: Path, name: str, arguments: Sequence[str], memory: str = "256m") -> list[str]:
-    """A Java command line for one of Kafka's classes. The serial collector and the first compiler start fastest."""
+def java_command(
+    jars: Path, name: str, arguments: Sequence[str], memory: str = "256m", classes: Path | None = None
+) -> list[str]:
+    """A Java command line for one of Kafka's classes, or one in the folder `classes`.
+
+    The serial collector and the first compiler start fastest.
+    """
     options = [f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
-    return ["java", *options, "-cp", f"{jars}/*", name, *arguments]
+    path = f"{jars}/*" if classes is None else f"{jars}/*:{classes}"
+    return ["java", *options, "-cp", path, name, *arguments]
 
 
-def run_class(jars: Path, name: str, arguments: Sequence[str], timeout: float) -> str:
+def run_class(jars: Path, name: str, arguments: Sequence[str], timeout: float, classes: Path | None = None) -> str:
     """Run a class to its end and return its output; BrokerError where it fails."""
-    command = java_command(jars, name, arguments)
+    command = java_command(jars, name, arguments, classes=classes)
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
     )

@@ -114,7 +114,9 @@ def test_all_packets_twice(talk: KafkaTalk) -> None:
     seen = check(encode(twice, SLL2), SLL2)
     assert_exchanges(seen, expected(twice)[0])
     once = decode_packets(encode(talk.segments))
-    assert seen.ledger["payload bytes"]["retransmitted"] == once.ledger["payload bytes"]["total"]
+    assert seen.ledger["payload bytes"]["retransmitted"] == 0
+    for section in ("packets", "payload bytes"):
+        assert seen.ledger[section]["duplicate"] == once.ledger[section]["total"]
 
 
 def test_each_data_segment_later_in_its_burst(talk: KafkaTalk) -> None:
