@@ -18,9 +18,12 @@ from .engine import Engine
 if TYPE_CHECKING:
     from .captures.duplicate_counter import DuplicateCounter
 
+
 class Follow(NamedTuple):
-    """Captures that grow are read until `watch` ends the run, or for `duration` ns. `notify` gets messages for the user,
-    `note` those that only -v prints."""
+    """Captures that grow are read until `watch` ends the run, or for `duration` ns.
+
+    `notify` gets messages for the user, `note` those that only -v prints.
+    """
 
     duration: int | None = None
     notify: Callable[[str], None] = lambda text: None
@@ -39,8 +42,9 @@ def never(_: int) -> bool:
 class Run:
     """One pass over captures: `batches()` yields the rows, and `context()` then says what their numbers mean.
 
-    `follow`: the captures may still grow, and `paths` may name folders; None: they are read once. `files`: reports on the captures read so far. `threaded`: a second thread reads files and reassembles their streams,
-    ahead of dissection. `interrupted`: `watch` ended the run. `is_caught_up`: with `follow`, all that was there was read.
+    `follow`: the captures may still grow, and `paths` may name folders; None: they are read once. `files`: reports on
+    the captures read so far. `threaded`: a second thread reads files and reassembles their streams, ahead of
+    dissection. `interrupted`: `watch` ended the run. `is_caught_up`: with `follow`, all that was there was read.
     """
 
     def __init__(

@@ -163,7 +163,7 @@ def test_files_that_were_there_before_come_in_the_order_of_their_first_packets(t
 
 def test_files_that_grow_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two programs capture other connections. Packets of both are read in time order."""
-    monkeypatch.setattr(followed_captures, "_HOLD", 0.4)
+    monkeypatch.setattr(followed_captures, "_HOLD", 0.05)
     packets = talks(20)
     ports = [20_000 + n for n in range(20)]
     rng = random.Random(3)
@@ -173,7 +173,7 @@ def test_files_that_grow_at_the_same_time(tmp_path: Path, monkeypatch: pytest.Mo
         source, target = int.from_bytes(packet.data[34:36], "big"), int.from_bytes(packet.data[36:38], "big")
         return source in mine or target in mine
 
-    parts = [pieces_of(pcap_bytes([p for p in packets if is_mine(p) == first]), [900]) for first in (True, False)]
+    parts = [pieces_of(pcap_bytes([p for p in packets if is_mine(p) == first]), [2_500]) for first in (True, False)]
     one, two = (append(tmp_path / name, part) for name, part in zip(("a.pcap", "b.pcap"), parts, strict=True))
 
     def both() -> Iterator[None]:

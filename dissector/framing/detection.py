@@ -11,7 +11,7 @@ import numpy as np
 
 from kafkatap.kernels.decorator import helper
 
-from ..dtypes import INCOMPLETE, MALFORMED, OK
+from ..dtypes import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES
 from .buffers import skip_buffer
 from .connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, STREAM_AT_START, STREAM_RESYNC
 from .cursor import Cursor, i4, left, skip, u1, u2
@@ -24,6 +24,7 @@ from .headers import (
     api_key,
     api_version,
     frame_size,
+    has_client_id,
     is_named,
     request_correlation_id,
     response_correlation_id,
@@ -33,6 +34,8 @@ from .resync import RETRY_FROM, SEARCH_LIMIT, search_buffer, segment_ends_at
 
 #: Content types of TLS records (RFC 8446, 5.1).
 TLS_FIRST, TLS_HANDSHAKE, TLS_LAST = 20, 22, 23
+#: A ControlledShutdown request of version 0 has 16 bytes; some clients' mistakes have a few more.
+LONGEST_SHUTDOWN = 20
 #: A TLS record is no longer.
 TLS_LONGEST = 16_640
 
@@ -51,10 +54,18 @@ def looks_like_tls(data):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _is_shutdown(frame, status):  # type: ignore[no-untyped-def]
+    """Whether a frame with such a body is a ControlledShutdown request of version 0, which names no client."""
+    is_body = status == OK or status == TRAILING_BYTES
+    return is_body and not has_client_id(api_key(frame), api_version(frame)) and frame_size(frame) <= LONGEST_SHUTDOWN
+
+
+@helper
 def _judge_requests(t, connection, stream, is_final):  # type: ignore[no-untyped-def]
     """Whether the client's first bytes are requests: ACCEPT, REJECT, or WAIT for more of them or for an answer.
 
-    A body that decodes suffices, but not one of zeros: it takes two of these, or an ApiVersions request.
+    A body that decodes suffices, but not one of zeros: it takes two of these, or an ApiVersions request. A
+    ControlledShutdown request, which is mostly zeros, suffices if nothing follows it.
     """
     frame = search_buffer(t, stream)
     stream.retry = 0
@@ -71,6 +82,8 @@ def _judge_requests(t, connection, stream, is_final):  # type: ignore[no-untyped
                 decoded += 1
                 if decoded == 2 or api_key(frame) == API_VERSIONS or is_telling(t, connection, frame):
                     return np.int64(ACCEPT)
+            if is_final and segment_ends_at(t, stream, end) and _is_shutdown(frame, status):
+                return np.int64(ACCEPT)
             if size > left(frame) and status == MALFORMED:
                 return np.int64(REJECT)
         elif is_final and segment_ends_at(t, stream, end) and is_named(t, connection, frame):

@@ -225,6 +225,16 @@ def judge_answer(t, c, requests, stream, is_final):  # type: ignore[no-untyped-d
 
 
 @helper
+def _judge_cut_header(connection, is_aligned):  # type: ignore[no-untyped-def]
+    """The verdict on a request that starts with a segment, of which no more than a part of its client_id was captured.
+
+    That is a short snap length, which cuts every request of a client with a long name.
+    """
+    is_kafka = connection.protocol == PROTOCOL_KAFKA and connection.client >= 0
+    return DOUBT if is_aligned or is_kafka else REJECT
+
+
+@helper
 def _judge_candidate(t, c, stream, offset, is_response, at_segment, is_final):  # type: ignore[no-untyped-def]
     """Whether a frame starts at an offset of the search buffer."""
     connection = t.connections[c]
@@ -245,10 +255,12 @@ def _judge_candidate(t, c, stream, offset, is_response, at_segment, is_final):  
         worth_waiting = is_client_known if header.body <= frame.at + REQUEST_HEADER else at_segment
         if not is_named_request and not worth_waiting:
             return REJECT
+    is_aligned = segment_ends_at(t, stream, offset + frame_size(frame))
     if header.verdict == WAIT:
+        if is_final and not is_response and at_segment and is_named_request and left(frame) >= REQUEST_HEADER:
+            return _judge_cut_header(connection, is_aligned)
         return REJECT if is_final else WAIT
     is_whole = frame_size(frame) <= left(frame)
-    is_aligned = segment_ends_at(t, stream, offset + frame_size(frame))
     if header.program < 0:
         if not at_segment or (is_whole and not is_aligned):
             return REJECT

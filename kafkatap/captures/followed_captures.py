@@ -1,7 +1,7 @@
 """Files and folders in which a capturing program still writes, read as one capture that grows.
 
-`FollowedCaptures.runs` yields packets in time order, as `merge_captures` does, and waits for more. It looks at the files
-every POLL seconds. A new file of a folder joins when it has a packet, so the files of a ring come in the order of their
+`FollowedCaptures.runs` yields packets in time order, as `merge_captures` does, and waits for more. It looks at the
+files every POLL seconds. A new file of a folder joins when it has a packet, so the files of a ring come in the order of their
 first packets, whatever their names. A file that no longer grows is suspended once a later one has packets.
 
 A file that was truncated, or replaced by another of its name, is a new capture. A file that was deleted is read to its
@@ -33,6 +33,9 @@ _HOLD, _ALIVE = 0.4, 1.0
 _QUIET = 5.0
 #: Seconds without growth after which a compressed file is complete.
 _COMPLETE = 1.0
+#: Seconds at most to read at the end what is there.
+LAST_PACKETS = 2.0
+_NEVER = 1e9
 #: Bytes of a small block, to read the first packet.
 _FIRST_BLOCK = 65_536
 _COMPRESSED = r"(?i)\.(gz|zst|bz2|xz|lz4)$"
@@ -92,7 +95,7 @@ class FollowedCaptures:
         self._passed_over: dict[str, tuple[int, int]] = {}  # files that are no captures: size and time of change
         self._announced: set[str] = set()  # names that a message was printed for
         self._next_number = 1
-        self._looked, self._period = -1e9, POLL
+        self._looked, self._period = -_NEVER, POLL
         self.is_caught_up = False
         self._pipes = [name for name in named if is_pipe(name)]
         for name in self._pipes:
@@ -102,7 +105,7 @@ class FollowedCaptures:
         """Yield (reader, end): reader.packets[reader.position:end] come next. The caller sets `position` to `end`.
 
         Yield None after POLL seconds without packets. Once `is_over` returns True, yield the packets that are there,
-        unless much was unread.
+        for LAST_PACKETS seconds at most.
         """
         try:
             while not is_over():
@@ -111,8 +114,7 @@ class FollowedCaptures:
                     break
                 if self.is_caught_up:
                     time.sleep(max(0.0, min(POLL, self._looked + self._period - time.monotonic())))
-            if self.is_caught_up:
-                yield from self._last_runs()
+            yield from self._last_runs()
         finally:
             for capture in (*self._open, *self._waiting, *self._new):
                 if capture.reader is not None:
@@ -123,9 +125,12 @@ class FollowedCaptures:
         if not self._has_ended():
             time.sleep(POLL)
         self._look()
-        self._looked = time.monotonic() + 1e9
+        end = time.monotonic() + LAST_PACKETS
+        self._looked = end + _NEVER
         self.is_caught_up = False
         while not self.is_caught_up:
+            if time.monotonic() > end:
+                return
             yield from self._step(hold=False)
         for capture in self._new:  # without packets
             reader = capture.reader or self._probe(capture, self._block_size)

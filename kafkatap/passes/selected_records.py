@@ -62,8 +62,8 @@ class RecordReader:
     """Reads the records of captures. Call `tables()` once; afterwards `run` and `tally` describe what was read.
 
     For captures that are read twice, `run` covers all of them even if the caller stops before the last table.
-    `follow`: the captures may still grow. ValueError for an expression on these or on pipes: the records are gone before
-    their exchanges are finished.
+    `follow`: the captures may still grow. ValueError for an expression on these or on pipes: the records are gone
+    before their exchanges are finished.
     """
 
     def __init__(
