@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING
-
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .assembly import Assembled
@@ -13,9 +11,6 @@ from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport
 from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
 from .engine import Engine
-
-if TYPE_CHECKING:
-    from .captures.duplicate_counter import DuplicateCounter
 
 #: A run calls it once a block with the bytes of files read so far. True ends the run.
 Watch = Callable[[int], bool]
@@ -48,7 +43,6 @@ class Run:
         self.threaded = threaded
         self.interrupted = False
         self.files: list[FileReport] = []
-        self._duplicates: DuplicateCounter | None = None  # of several captures
         self._done = 0  # bytes of files read so far
         self._ahead: Iterator[tuple[int, Assembled | None]] | None = None
 
@@ -104,28 +98,28 @@ class Run:
                 if not made:
                     yield self._done, None
             yield self._done, None  # `watch` is asked once more: was the end of a pipe an interruption?
+            report.duplicates = int(self.engine.assembler.duplicates[0])
         finally:
             reader.close()
         yield self._done, None  # the caller may have been interrupted while the last bytes were awaited
 
     def _merged_captures(self) -> Iterator[tuple[int, Assembled | None]]:
         """Yield the parts of several captures, merged in time order."""
-        from .captures.duplicate_counter import DuplicateCounter
         from .captures.merge import merge_captures  # most runs read one capture
 
-        self._duplicates = DuplicateCounter(len(self.paths))
-        progress: dict[int, int] = {}
-        for reader, end in merge_captures(self.paths, self.block_size):
-            number = id(reader.report)
-            if number not in progress:
-                self.files.append(reader.report)
-            self._done += reader.progress - progress.get(number, 0)
-            progress[number] = reader.progress
-            if end > reader.position:
-                self._duplicates.add(reader, end)
-                for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, end):
+        assembly, assembler = self.engine.assembly, self.engine.assembler
+        seen: set[int] = set()
+        for merged in merge_captures(self.paths, self.block_size):
+            self._done = merged.progress
+            self.files += [report for _, report in merged.captures if id(report) not in seen]
+            seen.update(id(report) for _, report in merged.captures)
+            if merged.end > merged.first:
+                assembler.expect_points(merged.points)
+                before = assembler.duplicates.copy()
+                for part in assembly.feed(merged.buffer, merged.packets, merged.first, merged.end):
                     yield self._done, part
-                reader.position = end
+                for point, report in merged.captures:
+                    report.duplicates += int(assembler.duplicates[point] - before[point])
             else:
                 yield self._done, None
             if self.interrupted:
@@ -147,8 +141,7 @@ class Run:
         return self.engine.context([self._info(f) for f in files])._replace(interrupted=self.interrupted)
 
     def _info(self, f: FileReport) -> FileInfo:
-        duplicates = 0 if self._duplicates is None else self._duplicates.count(f)
         return FileInfo(
             f.path, f.kind, f.first_packet, f.packets, f.bytes, f.link_types, f.first, f.last, f.drops, f.damage,
-            duplicates,
+            f.duplicates,
         )  # fmt: skip
