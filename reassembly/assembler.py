@@ -321,6 +321,7 @@ class Assembler:
         The state of the connections stays as it is.
         """
         rows = np.flatnonzero(self.connections["used"] == ROW_OPEN)
+        self.duplicates[:] = 0
         for name in CONNECTION_COUNTERS:
             self.connections[name][rows] = 0
         for name in DIRECTION_COUNTERS:

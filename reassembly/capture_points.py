@@ -40,7 +40,7 @@ def _acked_end(other, segment):  # type: ignore[no-untyped-def]
 def _row_of(t, number, segment):  # type: ignore[no-untyped-def]
     """Return the row of a segment's point in direction `number`, or -1 if there is no room for it.
 
-    A row that begins in the middle of a connection takes over what other points saw repeated until then.
+    A row that begins in the middle of a stream takes over what other points saw repeated until then.
     """
     point = segment.point
     first = number * POINTS_KEPT
@@ -53,8 +53,9 @@ def _row_of(t, number, segment):  # type: ignore[no-untyped-def]
             row.point = point + 1
             row.end = _NOTHING
             row.acked = _NOTHING
-            row.repeated_bytes = np.int64(0) if segment.tcp_flags & SYN else repeated
-            row.repeated_empty = np.int64(0) if segment.tcp_flags & SYN else repeated_empty
+            is_start = _sent_end(t.directions[number], segment) <= segment.wire
+            row.repeated_bytes = np.int64(0) if is_start else repeated
+            row.repeated_empty = np.int64(0) if is_start else repeated_empty
             row.is_reset = 0
             return np.int64(place)
         repeated, repeated_empty = max(repeated, row.repeated_bytes), max(repeated_empty, row.repeated_empty)
@@ -82,6 +83,17 @@ def note_progress(t, number, segment):  # type: ignore[no-untyped-def]
     row.acked = max(row.acked, _acked_end(t.directions[number ^ 1], segment))
     if segment.tcp_flags & RST:
         row.is_reset = 1
+
+
+@helper
+def _add_repeated(stream, row, segment):  # type: ignore[no-untyped-def]
+    """Add the first bytes of a segment that its point saw before, and return whether there are some."""
+    start = _sent_end(stream, segment) - segment.wire - (1 if segment.tcp_flags & FIN else 0)
+    again = min(row.end - start, segment.wire)
+    if row.end == _NOTHING or again <= 0:
+        return False
+    row.repeated_bytes += again
+    return True
 
 
 @helper
@@ -124,6 +136,7 @@ def is_of_other_point(t, number, segment):  # type: ignore[no-untyped-def]
         return False
     row = t.progress[mine]
     if end > row.end or acked > row.acked or (is_reset and row.is_reset == 0):
+        _add_repeated(stream, row, segment)
         return True
     return not _is_first_repetition(t, number, mine, segment)
 
@@ -139,8 +152,7 @@ def move_to_duplicates(t, number, segment, retransmitted_bytes, retransmitted_pa
     if known == 0:
         return
     place = _row_of(t, number, segment)
-    start = _sent_end(stream, segment) - segment.wire - (1 if segment.tcp_flags & FIN else 0)
-    if place >= 0 and start < t.progress[place].end:
+    if place >= 0 and _add_repeated(stream, t.progress[place], segment):
         return
     stream.retransmitted_bytes = retransmitted_bytes
     stream.retransmitted_packets = retransmitted_packets

@@ -143,6 +143,8 @@ def _begins_connection(t, c, segment):  # type: ignore[no-untyped-def]
     if stream.started:
         # A retransmitted SYN has the same number; data may have moved `next` on since.
         return (segment.seq + 1 - stream.base_seq) & 0xFFFFFFFF != 0
+    if t.state[0].points > 1 and row.syn_at == 0 and row.syn_ack_at != 0:
+        return False  # another point saw the answer to this SYN before it
     return segment.tcp_flags & ACK == 0
 
 
