@@ -5,6 +5,10 @@
     python benchmarks/make_traffic.py produce OUT.pcap --megabytes 50 --interleaved 6
     python benchmarks/make_traffic.py gaps OUT.pcap --count 10000 --kilobytes 60
     python benchmarks/make_traffic.py steady OUT.pcap --count 1000 --requests 300 [--heavy 1000000]
+    python benchmarks/make_traffic.py pending OUT.pcap --count 1000000
+    python benchmarks/make_traffic.py clients OUT.pcap --count 1000000
+    python benchmarks/make_traffic.py topics OUT.pcap --count 1000000
+    python benchmarks/make_traffic.py unfinished OUT.pcap --count 1000000
 
 `connections`: each connection has one Metadata request (v0) and its response, and ends with --fin. Ports are
 sequential, as behind a NAT or on a Kubernetes node. --clients chooses addresses lower or higher than the broker's.
@@ -12,6 +16,9 @@ sequential, as behind a NAT or on a Kubernetes node. --clients chooses addresses
 
 `steady`: all connections are open from the first packet to the last. They send Produce requests of 1,400 bytes in turn.
 With --heavy, the first connection sends requests of that many bytes.
+
+`pending`: the requests of one connection, none of which is answered. `clients`, `topics`: each request of one connection
+has a client_id, or a topic, of its own. `unfinished`: each connection has a response that begins but does not end.
 """
 
 from __future__ import annotations
@@ -29,6 +36,7 @@ START_NS = 1_704_067_200_000_000_000
 FIN, SYN, PSH, ACK = 1, 2, 8, 16
 ETHERNET_HEADER = bytes(12) + b"\x08\x00"
 BROKER_PORT = 9092
+KINDS = ("connections", "syns", "produce", "gaps", "steady", "pending", "clients", "topics", "unfinished")
 #: Connections written at once.
 BATCH = 50_000
 
@@ -192,6 +200,47 @@ def steady(writer: Writer, count: int, hosts: int, requests: int, heavy: int, se
         got += len(response)
 
 
+def small_produce(number: int, client_id: bytes, topic: bytes) -> tuple[bytes, bytes]:
+    """A Produce request (v3) without records, and its response."""
+    body = struct.pack(">hhih", 0, 3, number, len(client_id)) + client_id + struct.pack(">hhii", -1, 1, 1000, 1)
+    body += struct.pack(">h", len(topic)) + topic + struct.pack(">iii", 1, 0, -1)
+    answer = struct.pack(">iih", number, 1, len(topic)) + topic + struct.pack(">iihqqi", 1, 0, 0, 0, -1, 0)
+    return tuple(struct.pack(">i", len(each)) + each for each in (body, answer))  # type: ignore[return-value]
+
+
+def names(writer: Writer, count: int, kind: str) -> None:
+    """Write `count` requests of one connection, with names of their own, and their responses unless they are pending."""
+    clients, ports, broker = _ends(0, 1, 1, True)
+    for flags, seq, ack, to in ((SYN, 1000, 0, True), (SYN | ACK, 5000, 1001, False), (ACK, 1001, 5001, True)):
+        writer.write([(packet(b"", flags), _columns(clients, ports, broker, seq, ack, to))])
+    sent, got = 1001, 5001
+    for number in range(1, count + 1):
+        name = b"name-%d-%x" % (number, number * 2_654_435_761 % 2**32)
+        asked, answer = small_produce(number, *((name, b"t") if kind == "clients" else (b"app", name)))
+        if kind == "pending":
+            asked, answer = metadata_request(number), b""
+        talk = [(packet(asked, PSH | ACK), _columns(clients, ports, broker, sent, got, True))]
+        sent = (sent + len(asked)) % 2**32
+        if answer:
+            talk.append((packet(answer, PSH | ACK), _columns(clients, ports, broker, got, sent, False)))
+            got = (got + len(answer)) % 2**32
+        writer.write(talk)
+
+
+def unfinished(writer: Writer, count: int, hosts: int) -> None:
+    """Write connections with a response of a megabyte, of which only the start is there."""
+    request, response = metadata_request(), struct.pack(">iiiHs", 1_000_000, 1, 1, 1, b"b") + bytes(1_000)
+    for first in range(0, count, BATCH):
+        clients, ports, broker = _ends(first, min(BATCH, count - first), hosts, True)
+        talk: list[tuple[bytes, int, int, int, bool]] = [
+            (b"", SYN, 1000, 0, True), (b"", SYN | ACK, 5000, 1001, False), (b"", ACK, 1001, 5001, True),
+            (request, PSH | ACK, 1001, 5001, True), (response, PSH | ACK, 5001, 1001 + len(request), False),
+        ]  # fmt: skip
+        writer.write(
+            [(packet(p, flags), _columns(clients, ports, broker, seq, ack, to)) for p, flags, seq, ack, to in talk]
+        )
+
+
 def gaps(writer: Writer, count: int, kilobytes: int) -> None:
     """Write connections without the first segment behind the handshake, and without acknowledgements."""
     clients, ports, broker = _ends(0, count, 1, True)
@@ -208,7 +257,7 @@ def gaps(writer: Writer, count: int, kilobytes: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("connections", "syns", "produce", "gaps", "steady"))
+    parser.add_argument("kind", choices=KINDS)
     parser.add_argument("out", type=Path)
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--hosts", type=int, default=8)
@@ -230,6 +279,10 @@ def main() -> None:
             syns(writer, asked.count, asked.hosts)
         elif asked.kind == "steady":
             steady(writer, asked.count, asked.hosts, asked.requests, asked.heavy, asked.segment)
+        elif asked.kind in ("pending", "clients", "topics"):
+            names(writer, asked.count, asked.kind)
+        elif asked.kind == "unfinished":
+            unfinished(writer, asked.count, asked.hosts)
         elif asked.kind == "produce":
             produce(writer, asked.megabytes, asked.interleaved, asked.segment)
         else:

@@ -28,7 +28,7 @@ from .strings import StringTable
 Array = np.ndarray[Any, Any]
 
 #: Strings of a connection.
-NAMES = ("client_id", "software", "software_version", "mechanism")
+NAMES = ("client_id", "software", "software_version", "mechanism", "advertised")
 
 
 class ConnectionTables(Protocol):
@@ -63,6 +63,7 @@ class ConnectionFacts:
     software: bytes | None = None
     software_version: bytes | None = None
     mechanism: bytes | None = None
+    advertised: bytes | None = None
     head: int = 0
     not_kafka_since: int = 0
     key: int = 0
@@ -207,6 +208,7 @@ def _put_connection(t, out, at, c):  # type: ignore[no-untyped-def]
     at = _put_text(t, out, at, np.int64(row.software))
     at = _put_text(t, out, at, np.int64(row.software_version))
     at = _put_text(t, out, at, np.int64(row.mechanism))
+    at = _put_text(t, out, at, np.int64(row.advertised))
     for d in range(2):
         at = _put_stream(t, out, at, t.streams[2 * c + d])
     losses = np.int64(0)

@@ -14,7 +14,7 @@ from kafkatap.kernels.table import SlotTable
 from .drain import DRAIN_STATE, NEEDS_PROBLEMS, NEEDS_RESULTS, NEEDS_ROOM, NEEDS_TAPE, DrainTables
 from .dtypes import RESULT
 from .exchanges import BODIES_STATE, NEEDED_BY_ALL, TOPIC_NAME, Bodies
-from .framing.program_index import HEAD_ONLY
+from .framing.program_index import HEAD_ONLY, framing_index
 from .framing.tables import Tables
 from .programs.machine import JOB, ROWS, SCRATCH_SIZE, TAPE
 from .programs.program import Programs
@@ -59,7 +59,8 @@ def choose_programs(
         is_head_only = (bodies.index != programs.index) & head.short_heads()
         index = np.where(is_head_only, programs.index | HEAD_ONLY, programs.index)
     as_bodies = None if bodies is programs else bodies.by_program_of(programs)
-    return ChosenPrograms(programs, bodies, details, index, as_bodies, details.by_program_of(programs))
+    framed_index = framing_index(index, programs.others)
+    return ChosenPrograms(programs, bodies, details, framed_index, as_bodies, details.by_program_of(programs))
 
 
 class BodyDecoder:

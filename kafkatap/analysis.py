@@ -177,7 +177,8 @@ class Analysis:
         run = Run(self.captures, streaming_engine(self._engine, collector, nodes, selection))
 
         def made() -> Iterator[Message]:
-            yield from stream_messages(run, collector, selection)
+            for messages in stream_messages(run, collector, selection):
+                yield from messages
             self._check(run)
 
         return Known(TopicNames(run.engine), nodes.names), made()
@@ -272,7 +273,7 @@ def analyze(
     captures: Path | Iterable[Path],
     *,
     ports: Iterable[int] = (),
-    definitions: Path | None = None,
+    definitions: Path | Iterable[Path] | None = None,
     filter: str | None = None,
     clients: str | Iterable[str] = (),
     topics: str | Iterable[str] = (),
@@ -286,8 +287,9 @@ def analyze(
 
     `captures`: files; folders, of which all captures are read; globs; pipes. A pipe is read only once: you get one
     table (or iterator), and `files`, `connections` and `ledger` with it. Nothing is read before you use a table.
-    `ports`: hints that brokers listen there; Kafka is found without them. `definitions`: a folder of a newer Kafka's
-    own message definitions (.json), laid over the built-in ones; it is read at once. `max_frame`: messages larger than
+    `ports`: hints that brokers listen there; Kafka is found without them. `definitions`: message definitions
+    (.json) of a newer Kafka or a vendor, laid over the built-in ones: a folder, a kafka-clients jar or another archive,
+    a file, or several of these, of which later ones go before. They are read at once. `max_frame`: messages larger than
     this many bytes (None: 100 MiB) are measured, and only their heads decoded.
 
     The other arguments select exchanges, as the options of the command line do. `filter`: an expression

@@ -143,6 +143,16 @@ class Assembly:
         closed: Array = (self.assembler.connections["closed_at"] != 0).view(np.uint8)
         return closed
 
+    def as_ended(self) -> Assembled:
+        """All connections that did not end so far, as if they ended now. They go on."""
+        assembler = self.assembler
+        numbers = np.flatnonzero(assembler.connections["used"] == ROW_OPEN)
+        return Assembled(
+            _NO_BYTES, assembler.pool, assembler.chunks, 0, len(assembler.connections), _NO_CONNECTIONS, _NO_FLOWS,
+            numbers, taken(assembler.connections, numbers),
+            taken(assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1)),
+        )  # fmt: skip
+
     def _end(self, buffer: Array, everything: bool, idle: int = 0) -> Iterator[Assembled]:
         for chunks, ended in self.assembler.finish(self.latest, everything, idle):
             yield self._part(buffer, chunks, ended.astype(np.int64))

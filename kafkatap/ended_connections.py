@@ -32,6 +32,15 @@ class EndedConnections:
         self.duplicates = 0  # packets that were captured twice
         self._rows: list[Array] = []
 
+    def copy(self) -> EndedConnections:
+        """The same counts and rows, to which more can be added."""
+        made = EndedConnections(self.counted is None)
+        made.counted = None if self.counted is None else self.counted.copy()
+        made.bytes = dict(self.bytes)
+        made.not_captured = self.not_captured
+        made._rows = list(self._rows)
+        return made
+
     @property
     def rows(self) -> Array:
         """CONNECTION_ROW of every connection that ended. Empty without `tables`."""

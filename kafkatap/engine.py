@@ -10,7 +10,7 @@ run in a thread of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, overload
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from .selection import Selection
 
 Array = np.ndarray[Any, Any]
+#: One path, or several.
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def programs_for(name: str, definitions: Definitions | None) -> Programs:
@@ -91,10 +93,11 @@ class Strings(Sequence[bytes | None]):
         return self._dissector.string(number)
 
 
-def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
-    """`loading.open_definitions`, with the compiled programs kept beside the kernels."""
+def open_definitions(paths: Paths) -> Definitions:
+    """`loading.open_definitions` of one path or several, with the compiled programs kept beside the kernels."""
     store.use(KERNEL_MODULES)
-    return loading.open_definitions(folder)
+    several = (paths,) if isinstance(paths, (str, os.PathLike)) else tuple(paths)
+    return loading.open_definitions(*several)
 
 
 class Engine:
@@ -201,12 +204,15 @@ class Engine:
             yield Batch(finished.exchanges, finished.results, finished.marks, topics, finished.provisional)
 
     def _end(self, part: Assembled) -> None:
-        numbers = part.ended
         if self.watcher is not None:
-            self.watcher(self, numbers, part.ended_rows, part.ended_directions)
+            self.watcher(self, part.ended, part.ended_rows, part.ended_directions)
+        self._add_ended(self._ended, part)
+
+    def _add_ended(self, ended: EndedConnections, part: Assembled) -> None:
+        numbers = part.ended
         both = (2 * numbers[:, None] + (0, 1)).reshape(-1)
         known, streams = self.dissector.connections[numbers], taken(self.dissector.streams, both)
-        self._ended.add(part, known, streams, self.endpoints(numbers))
+        ended.add(part, known, streams, self.endpoints(numbers))
 
     def endpoints(self, connections: Array) -> Array:
         """The ends of connections by number: int32 (n, 4), address number and port of the client, then of the broker.
@@ -298,23 +304,42 @@ class Engine:
         encrypted = self._ended.bytes["encrypted"] + int(skipped[2 * tls].sum() + skipped[2 * tls + 1].sum())
         return min(encrypted / total, 1.0) if total else 0.0
 
-    def context(self, files: Sequence[FileInfo] = (), connections: Array | None = None) -> Context:
-        """What reports and tables need beside the rows. `connections`: CONNECTION_ROW (None: all that ended)."""
+    def context(
+        self, files: Sequence[FileInfo] = (), connections: Array | None = None, is_over: bool = True
+    ) -> Context:  # fmt: skip
+        """What reports and tables need beside the rows. `connections`: CONNECTION_ROW (None: all that ended).
+
+        `is_over`: whether `finish` was called. Otherwise open connections count as they are now.
+        """
+        ended = self._ended
+        if not is_over:
+            ended = ended.copy()
+            self._add_ended(ended, self.assembly.as_ended())
         return Context(
             strings=self.strings[:],
             addresses=list(self.addresses),
             topic_names=dict(self.topic_names),
-            connections=self.connections if connections is None else connections,
+            connections=ended.rows if connections is None else connections,
             files=files,
-            ledger=self.ledger(),
+            ledger=self.ledger() if is_over else self._ledger_so_far(ended),
             first=self.first,
             last=self.last,
             packets=self.packets,
             encrypted_share=self.encrypted_share,
             known_versions=self.dissector.programs.known_versions,
-            not_captured=self.not_captured,
-            counted=self._ended.counted if connections is None else None,
+            not_captured=ended.not_captured,
+            counted=ended.counted if connections is None else None,
         )
+
+    def _ledger_so_far(self, ended: EndedConnections) -> dict[str, dict[str, int]]:
+        """The ledger, with `ended` in place of the ended connections. The part "unfinished" has what is in none yet."""
+        ledger = self.ledger()
+        ledger["payload bytes"] |= ended.bytes
+        for section in ("payload bytes", "requests"):
+            parts = ledger[section]
+            total = parts.pop("total")
+            ledger[section] = {**parts, "unfinished": total - sum(parts.values()), "total": total}
+        return ledger
 
     def ledger(self) -> dict[str, dict[str, int]]:
         """Every packet, payload byte, request and response in exactly one named place. The places add up to "total"."""

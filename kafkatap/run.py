@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import NamedTuple
+
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .assembly import Assembled
@@ -11,6 +14,18 @@ from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport
 from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
 from .engine import Engine
+
+
+class Follow(NamedTuple):
+    """Captures that grow are read until `watch` ends the run, or for `duration` ns.
+
+    `notify` gets messages for the user, `note` those that only -v prints.
+    """
+
+    duration: int | None = None
+    notify: Callable[[str], None] = lambda text: None
+    note: Callable[[str], None] = lambda text: None
+
 
 #: A run calls it once a block with the bytes of files read so far. True ends the run.
 Watch = Callable[[int], bool]
@@ -24,8 +39,9 @@ def never(_: int) -> bool:
 class Run:
     """One pass over captures: `batches()` yields the rows, and `context()` then says what their numbers mean.
 
-    `files`: reports on the captures read so far. `threaded`: a second thread reads files and reassembles their streams,
-    ahead of dissection. `interrupted`: `watch` ended the run.
+    `follow`: the captures may still grow, and `paths` may name folders; None: they are read once. `files`: reports on
+    the captures read so far. `threaded`: a second thread reads files and reassembles their streams, ahead of
+    dissection. `interrupted`: `watch` ended the run. `is_caught_up`: with `follow`, all that was there was read.
     """
 
     def __init__(
@@ -35,13 +51,16 @@ class Run:
         watch: Watch = never,
         block_size: int = BLOCK_SIZE,
         threaded: bool = True,
+        follow: Follow | None = None,
     ) -> None:
         self.paths = paths
         self.engine = engine
         self.watch = watch
         self.block_size = block_size
-        self.threaded = threaded
+        self.threaded = threaded and follow is None
+        self.follow = follow
         self.interrupted = False
+        self.is_caught_up = False
         self.files: list[FileReport] = []
         self._done = 0  # bytes of files read so far
         self._ahead: Iterator[tuple[int, Assembled | None]] | None = None
@@ -67,6 +86,8 @@ class Run:
         for progress, part in self._assembled() if ahead is None else ahead:
             if part is not None:
                 yield self.engine.dissect(part)
+            elif self.follow is not None:
+                yield iter(())
             if not self.interrupted and self.watch(progress):
                 self.interrupted = True  # `_assembled` ends; the parts that it has already made follow
 
@@ -76,7 +97,10 @@ class Run:
 
     def _assembled(self) -> Generator[tuple[int, Assembled | None], None, None]:
         """Yield (bytes of files read so far, a part that reassembly made of them)."""
-        yield from self._one_capture(self.paths[0]) if len(self.paths) == 1 else self._merged_captures()
+        if self.follow is not None:
+            yield from self._followed_captures(self.follow)
+        else:
+            yield from self._one_capture(self.paths[0]) if len(self.paths) == 1 else self._merged_captures()
         for part in self.engine.assembly.end_all():
             yield self._done, part
 
@@ -125,20 +149,46 @@ class Run:
             if self.interrupted:
                 break
 
+    def _followed_captures(self, follow: Follow) -> Iterator[tuple[int, Assembled | None]]:
+        """Yield the parts of captures that grow; (bytes, None) a few times a second while there is nothing new."""
+        from .captures.followed_captures import FollowedCaptures
+
+        captures = FollowedCaptures(self.paths, follow.notify, follow.note, self.block_size)
+        end = None if follow.duration is None else time.monotonic() + follow.duration / 1e9
+        for run in captures.runs(lambda: self.interrupted or (end is not None and time.monotonic() >= end)):
+            self.is_caught_up = captures.is_caught_up
+            if run is None:
+                yield self._done, None
+                continue
+            reader, last = run
+            if not any(report is reader.report for report in self.files):
+                self.files.append(reader.report)
+            if last > reader.position:
+                before = int(self.engine.assembler.duplicates[0])
+                for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, last):
+                    yield self._done, part
+                reader.report.duplicates += int(self.engine.assembler.duplicates[0]) - before
+                reader.position = last
+        self.is_caught_up = captures.is_caught_up
+
     @property
     def is_cut_short(self) -> bool:
-        """Whether captures were not read to their end. To interrupt a pipe is the usual way to end it."""
-        return self.interrupted and not all(map(is_pipe, self.paths))
+        """Whether captures were not read to their end. To interrupt a pipe is the usual way to end it, and so it is for
+        captures that grow."""
+        return self.interrupted and self.follow is None and not all(map(is_pipe, self.paths))
 
     @property
     def damaged(self) -> list[FileReport]:
         """The captures that could not be read completely."""
         return [f for f in self.files if f.damage]
 
-    def context(self) -> Context:
-        """Names, connections, files and the ledger: what reports and tables need beside the rows."""
+    def context(self, is_over: bool = True) -> Context:
+        """Names, connections, files and the ledger: what reports and tables need beside the rows. `is_over`: as for
+        `Engine.context`."""
         files = sorted(self.files, key=lambda f: f.first_packet)
-        return self.engine.context([self._info(f) for f in files])._replace(interrupted=self.interrupted)
+        interrupted = self.interrupted and not self.is_caught_up
+        context = self.engine.context([self._info(f) for f in files], is_over=is_over)
+        return context._replace(interrupted=interrupted)
 
     def _info(self, f: FileReport) -> FileInfo:
         return FileInfo(

@@ -319,21 +319,18 @@ def _all_of(nodes: list[Node], text: str, messages: Messages | None) -> Expressi
 
 def api_keys(names: Iterable[str]) -> frozenset[int]:
     """The keys of APIs by name (in any case) or number; ValueError for an unknown one, with those like it."""
-    from kafkatap.dissector.layouts.catalog import api_names
+    from kafkatap.dissector.layouts.catalog import api_names, key_of
 
-    by_name = {name.lower(): key for key, name in api_names().items()}
     keys = set()
     for name in names:
-        plain = name.replace("_", "").replace("-", "").lower()
-        if re.fullmatch(r"\d{1,5}", name) and int(name) < 32768:
-            keys.add(int(name))
-        elif plain in by_name:
-            keys.add(by_name[plain])
-        else:
+        key = key_of(name)
+        if key is None:
             from difflib import get_close_matches
 
-            near = [api_names()[by_name[n]] for n in get_close_matches(plain, by_name, 3)]
+            by_name = {known.lower(): known for known in api_names().values()}
+            near = [by_name[n] for n in get_close_matches(name.lower(), by_name, 3)]
             raise ValueError(f"no API is called {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+        keys.add(key)
     return frozenset(keys)
 
 

@@ -110,6 +110,7 @@ class Assembler:
         state = self._state
         state["closed_limit"], state["syns_limit"], state["idle_limit"] = bounds.closed, bounds.syns, bounds.idle
         state["held_bytes_limit"], state["held_segments_limit"] = bounds.held_bytes, bounds.held_segments
+        state["late_ns"] = bounds.late_ns
 
     def expect_points(self, points: int) -> None:
         """The next packets may be of so many capture points (`Packet.point` 0 to points - 1)."""

@@ -60,7 +60,7 @@ def _reset_direction(stream):  # type: ignore[no-untyped-def]
     stream.next = 0
     stream.acked = 0
     stream.fin = -1
-    stream.gap_since = 0
+    stream.held_since = 0
     stream.recent = 0
     stream.held_bytes = 0
     stream.packets = 0

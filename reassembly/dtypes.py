@@ -18,7 +18,8 @@ class Bounds(NamedTuple):
 
     `closed`, `syns`, `idle`: how many other connections may begin (or close) after a connection was closed, after a SYN
     that nothing followed, and after its last segment, before it is over. `held_bytes`, `held_segments`: how much may
-    wait behind gaps, in all connections together.
+    wait behind gaps, in all connections together. `late_ns`: how long a segment may be captured after the
+    acknowledgement of its bytes.
     """
 
     closed: int = 65_536
@@ -26,6 +27,7 @@ class Bounds(NamedTuple):
     idle: int = 262_144
     held_bytes: int = 64 << 20
     held_segments: int = 262_144
+    late_ns: int = 5_000_000_000
 
 
 #: One captured packet: `at` is where its captured bytes start in the block. `point`: the capture point that saw it
@@ -115,7 +117,7 @@ DIRECTION = record_dtype(
     ("next", "i8"),  # first stream offset that no chunk has covered yet
     ("acked", "i8"),  # highest offset that the other end acknowledged
     ("fin", "i8"),  # offset after the last byte, once a FIN was captured; -1
-    ("gap_since", "i8"),  # when the first held segment came
+    ("held_since", "i8"),  # when the first held segment came
     ("recent", "i8"),  # its latest row of RECENT_PACKET, counted from 1; 0: none
     ("held_bytes", "i8"),
     ("packets", "i8"),
@@ -171,9 +173,11 @@ PROGRESS = record_dtype(
 #: Rows of each direction. More points than that have no row: their packets bring something new, or are duplicates.
 POINTS_KEPT = 4
 
-#: A segment that waits for the bytes before it. Its own bytes lie in the held pool.
+#: A segment that waits for the bytes before it. Its own bytes lie in the held pool. `needs`: the offset in the other
+#: direction that it acknowledges, as bytes up to there were sent before it.
 HELD = record_dtype(
     ("offset", "i8"),
+    ("needs", "i8"),
     ("ts", "i8"),
     ("packet", "i8"),
     ("at", "i8"),

@@ -60,6 +60,11 @@ class Scanner:
         """Number packets from `first` on. Those read already were numbered from 1."""
         self._state["next_number"] += first - 1
 
+    @property
+    def next_number(self) -> int:
+        """The number of the next packet."""
+        return int(self._state["next_number"][0])
+
     def start(self, head: bytes) -> int:
         """Detect the format from the first HEADER_SIZE bytes (fewer: the whole capture); return the header's length."""
         if not head:
@@ -167,9 +172,9 @@ class Scanner:
 
     @property
     def link_types(self) -> tuple[int, ...]:
-        """The link types of this capture's interfaces."""
+        """The link types of this capture's interfaces; none before its format is known."""
         if self.format != "pcapng":
-            return (int(self._state["link_type"][0]),)
+            return (int(self._state["link_type"][0]),) if self.format else ()
         return tuple(dict.fromkeys(self._described["link_type"].tolist()))
 
     @property

@@ -30,6 +30,7 @@ STREAMS_STATE = record_dtype(
     ("idle_limit", "i8"),
     ("held_bytes_limit", "i8"),
     ("held_segments_limit", "i8"),
+    ("late_ns", "i8"),
     ("recent", "i8"),  # how many rows of RECENT_PACKET were written
     ("points", "i8"),  # how many capture points there are
 )

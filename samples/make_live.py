@@ -10,12 +10,8 @@ The JSON file holds what the clients themselves saw. Every wait has a limit, and
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,9 +28,10 @@ from confluent_kafka.admin import (  # noqa: E402
     ResourceType,
 )
 
-from tests.support.broker import BrokerError, KafkaBroker, fetch_jars, missing  # noqa: E402
+from tests.support.broker import KafkaBroker, fetch_jars  # noqa: E402
 from tests.support.captures import write_capture  # noqa: E402
 from tests.support.clients import ClientCounts, consumer, produce, producer, read  # noqa: E402
+from tests.support.recording import cannot_record, recorded  # noqa: E402
 
 
 def set_up(broker: KafkaBroker, seen: ClientCounts) -> AdminClient:
@@ -128,36 +125,8 @@ def record(folder: Path) -> None:
     """Start the broker and tcpdump, run the clients, stop both, write the sample."""
     seen = ClientCounts()
     with tempfile.TemporaryDirectory() as work, KafkaBroker.start(Path(work) / "broker") as broker:
-        raw = Path(work) / "live.pcap"
-        command = [
-            "tcpdump",
-            "-i",
-            "lo",
-            "-U",
-            "-w",
-            str(raw),
-            "-s",
-            "0",
-            "-B",
-            "65536",
-            "tcp",
-            "port",
-            str(broker.port),
-        ]
-        with open(Path(work) / "tcpdump.log", "wb") as log:
-            tcpdump = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            end = time.monotonic() + 10
-            while not (raw.exists() and raw.stat().st_size >= 24) and time.monotonic() < end:
-                time.sleep(0.1)
-            if tcpdump.poll() is not None:
-                raise BrokerError(f"tcpdump ended: {(Path(work) / 'tcpdump.log').read_text()}")
+        with recorded(Path(work), broker.port) as raw:
             play(broker, seen)
-            time.sleep(1)
-        finally:
-            tcpdump.terminate()
-            tcpdump.wait(10)
-        print((Path(work) / "tcpdump.log").read_text().strip())
         target = write_capture(folder / "live-4.3.pcap.zst", raw.read_bytes())
         (folder / "live-4.3.clients.json").write_text(seen.as_json())
         print(f"{target}: {target.stat().st_size} bytes, {raw.stat().st_size} unpacked")
@@ -167,12 +136,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) > 1:
         print("usage: python samples/make_live.py [FOLDER]", file=sys.stderr)
         return 2
-    why = missing()
-    if shutil.which("tcpdump") is None:
-        why = "needs tcpdump to record loopback (apt-get install tcpdump)"
-    elif os.geteuid() != 0:
-        why = why or "needs to be root: tcpdump records loopback"
-    if why:
+    if why := cannot_record():
         print(f"make_live: {why}", file=sys.stderr)
         return 2
     fetch_jars()

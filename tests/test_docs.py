@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kafkatap.dissector.kafka.releases import RELEASES
+from kafkatap.dissector.layouts.catalog import load_messages
+from kafkatap.dissector.layouts.schema import REQUEST
 from kafkatap.reports.tables import TABLES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,3 +34,20 @@ def test_the_examples_of_the_library_run(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     assert tried > 8
     assert failed == 0
+
+
+#: Documents that count what is built in, each with sentences that must be in it.
+COUNTED = {
+    "README.md": "every request and response of Kafka 0.8 to {newest} ({apis} APIs, {pairs} versions)",
+    "docs/notation.md": "every request and response of Kafka 0.8.2 to {newest}, one file for each API: {apis} files, "
+    "{pairs} (key, version) pairs",
+    "docs/tshark.md": "knows 48 of the {apis} APIs",
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counts_of_apis_and_versions_are_those_of_the_layouts(name: str) -> None:
+    requests = [message for (_, direction), message in load_messages().items() if direction == REQUEST]
+    pairs = sum(len(list(message.versions)) for message in requests)
+    wanted = COUNTED[name].format(newest=RELEASES[-1], apis=len(requests), pairs=pairs)
+    assert wanted in " ".join((ROOT / name).read_text(encoding="utf-8").split())

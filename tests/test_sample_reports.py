@@ -11,7 +11,7 @@ import pytest
 
 SAMPLES = (
     "apache-4.3.pcap.zst", "apache-4.3-two-interfaces.pcapng", "apache-2.8.pcap.zst", "apache-0.10.2.pcap.zst",
-    "apache-0.8.2.pcap.zst", "live-4.3.pcap.zst",
+    "apache-0.8.2.pcap.zst", "live-4.3.pcap.zst", "live-4.4.pcap.zst",
 )  # fmt: skip
 
 

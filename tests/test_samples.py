@@ -1,4 +1,4 @@
-"""The samples are what their README says: the truth's rows lie in the capture, and the cuts are made anew the same."""
+"""The samples are what their README says: the truth's rows are in the capture, and the cuts are made anew the same."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.support.broker import KafkaBroker
-from tests.support.captures import read_capture
-from tests.support.truth import read_truth
+from kafkatap import analyze
+from tests.support.broker import NEWEST_KAFKA, KafkaBroker, missing_compiler
+from tests.support.captures import read_bytes, read_capture
+from tests.support.kafka_truth import truth_of as kafkas_truth_of
+from tests.support.truth import compare_exchanges, read_truth
 
 CUT = (
     "apache-4.3.pcap.zst",
@@ -57,6 +59,28 @@ def test_cuts_are_made_anew_the_same(samples: Path, corpus: Path, tmp_path: Path
             p.data for p in read_capture(samples / sample).packets
         ]
         assert (tmp_path / truth_of(sample)).read_bytes() == (samples / truth_of(sample)).read_bytes()
+
+
+def test_the_newest_sample_is_read_as_kafka_reads_it(samples: Path) -> None:
+    truth = read_truth(samples / "live-4.4.exchanges.tsv")
+    analysis = analyze(samples / "live-4.4.pcap.zst")
+    assert compare_exchanges(analysis.exchanges, truth) == []
+    new = {(18, 5), (28, 6), (42, 3), (88, 1), (89, 1), (93, 0), (94, 0)}
+    assert new <= set(zip(truth["api_key"], truth["api_version"], strict=True))
+    errors = ",".join(truth["errors"])
+    assert all(f"{code}x" in errors for code in (129, 136))  # REBOOTSTRAP_REQUIRED, CONTROLLER_ID_NOT_REGISTERED
+    topics = {topic for row in analysis.exchanges.to_pylist() if row["api_key"] == 28 for topic in row["topics"]}
+    assert topics == {"orders"}  # the messages have only its id
+
+
+def test_the_truth_of_the_newest_sample_is_made_anew_the_same(samples: Path, tmp_path: Path) -> None:
+    if why := missing_compiler():
+        pytest.skip(why)
+    path = tmp_path / "live-4.4.pcap"
+    path.write_bytes(read_bytes(samples / "live-4.4.pcap.zst"))
+    wanted = (samples / "live-4.4.exchanges.tsv").read_text()
+    port = int(wanted.splitlines()[1].split("\t")[1].rpartition(":")[2])
+    assert kafkas_truth_of(path, port, NEWEST_KAFKA) == wanted
 
 
 def test_live_sample_has_what_its_clients_saw(samples: Path) -> None:

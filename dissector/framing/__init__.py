@@ -8,6 +8,7 @@ evidence         how far the first bytes of a frame can be believed
 correlation      requests and responses, matched
 waiting          the requests of a connection that wait for their response
 program_index    which program decodes a body
+advertised       the APIs beyond Kafka's own that a broker lists
 headers, cursor  the fields of headers; bounded reads
 buffers          the pool of stream buffers
 tables           the other tables

@@ -34,8 +34,9 @@ from .connections import (
 )
 from .cursor import left
 from .detection import detect_protocol, looks_like_tls, set_not_kafka
+from .evidence import ACCEPT, WAIT
 from .frames import ChunkPart, drop_contradicted_frame, read_frames
-from .resync import find_frame
+from .resync import find_frame, judge_answer
 from .tables import (
     CHUNK,
     CHUNK_END,
@@ -193,6 +194,14 @@ def _resync_stream(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
                 return
             if not is_found and stream.mode == STREAM_AT_START:
                 return
+        if connection.protocol == PROTOCOL_UNKNOWN and other.mode == STREAM_RESYNC and connection.client != d:
+            verdict = judge_answer(t, c, other, stream, is_final)
+            if verdict == WAIT:
+                return
+            if verdict == ACCEPT:
+                connection.client = 1 - d
+                connection.protocol = PROTOCOL_KAFKA
+                _read_buffer(t, c, 1 - d, other)
         if not is_found and stream.used > 0:
             searches += 1
             is_final = is_final or searches > SEARCHES
@@ -276,6 +285,8 @@ def _end_connection(t, c):  # type: ignore[no-untyped-def]
     for d in range(2):
         _finish_stream(t, c, np.int64(d))
     give_up(t, c, np.int64(-1))
+    if connection.protocol == PROTOCOL_KAFKA and connection.requests == 0:
+        connection.protocol = PROTOCOL_UNKNOWN  # a frame was in doubt, and it never ended
     connection.is_open = 0
 
 

@@ -69,6 +69,7 @@ CONNECTION = record_dtype(
     ("software", "i4"),
     ("software_version", "i4"),
     ("mechanism", "i4"),  # of SASL
+    ("advertised", "i4"),  # the APIs beyond Kafka's own that its broker lists (`advertised`)
     ("tls_records", "i4"),
     ("unknown_chunks", "i4"),  # chunks without Kafka; counted until it is Kafka
     ("client", "i1"),  # the direction that sends requests, -1 unknown
@@ -141,6 +142,7 @@ def clear_facts(connection, client):  # type: ignore[no-untyped-def]
     connection.software = -1
     connection.software_version = -1
     connection.mechanism = -1
+    connection.advertised = -1
     connection.client = client
     connection.protocol = PROTOCOL_UNKNOWN
     connection.answers_at_once = -1

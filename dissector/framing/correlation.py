@@ -19,6 +19,7 @@ from kafkatap.kernels.table import take_row
 
 from ..dtypes import (
     ANSWERED,
+    MALFORMED,
     NO_INT16,
     NO_INT32,
     NO_TIME,
@@ -26,9 +27,12 @@ from ..dtypes import (
     ORPHAN_RESPONSE,
     UNANSWERED,
 )
+from ..programs.machine import NO_ROWS, run_program
 from ..strings import intern
+from .advertised import note_advertised
 from .cursor import Cursor, i2, left, skip
 from .headers import (
+    API_VERSIONS,
     PRODUCE,
     REQUEST_FIXED,
     REQUEST_HEADER,
@@ -250,6 +254,26 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
         give_up(t, c, np.int64(t.links[connection.waiting_first].next))
 
 
+@helper
+def _answers_another(t, c, slot, frame):  # type: ignore[no-untyped-def]
+    """Whether a response has the correlation_id of a waiting request and answers another one, which was lost.
+
+    Some clients use a correlation_id for several requests. A body that does not decode shows it.
+    """
+    losses = t.streams[2 * c + 1 - np.int64(t.connections[c].client)].losses
+    if t.links[slot].losses == losses or frame.end < frame.limit:
+        return False
+    x = t.exchanges[slot]
+    body = skip(frame, RESPONSE_HEADER)
+    program = response_program(t.program_index, np.int64(x.api_key), np.int64(x.api_version), body)
+    if program < 0:
+        return False
+    status = run_program(
+        frame.buf, body.at, frame.end, frame.limit, t.code, program, t.tape, NO_ROWS, 0, t.scratch
+    )
+    return status == MALFORMED
+
+
 @inlined
 def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     """Match a response frame with the request that it answers, and finish their exchange."""
@@ -265,6 +289,8 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     slot = np.int64(-1)
     if has_header:
         slot = find_waiting(t, connection, response_correlation_id(frame), DEPTH)
+        if slot >= 0 and _answers_another(t, c, slot, frame):
+            slot = np.int64(-1)
     is_token = slot < 0 and token >= 0
     if is_token:
         slot = token
@@ -297,5 +323,7 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     _add_job(t, frame, body.at, program, slot * 2 + 1)
     if program < 0:
         x.response_status = status_without_program(t, np.int64(x.api_key), frame)
+    if x.api_key == API_VERSIONS and frame.end == frame.limit:
+        note_advertised(t, connection, np.int64(x.api_version), body)
     if x.api_key == SASL_HANDSHAKE and x.api_version == 0 and i2(body, 0) == 0:
         connection.raw_sasl = 1

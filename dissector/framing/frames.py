@@ -15,6 +15,7 @@ import numpy as np
 
 from kafkatap.kernels.decorator import helper, inlined
 
+from .advertised import is_advertised
 from .buffers import append, defer_buffer
 from .connections import DOUBT_AT_SEGMENT, DOUBT_NEXT, DOUBT_NONE, STREAM_RESYNC, forget_frame
 from .correlation import Frame, read_request, read_response
@@ -28,11 +29,12 @@ from .headers import (
     api_key,
     api_version,
     frame_size,
+    has_plausible_name,
     is_plausible_api,
     may_be_same_client,
     response_correlation_id,
 )
-from .program_index import REQUEST, RESPONSE, is_head_only
+from .program_index import REQUEST, RESPONSE, is_head_only, program_of
 from .resync import contradicts
 from .tables import HEAD_KEPT, SOURCE_POOL
 from .waiting import DEPTH, find_waiting
@@ -66,12 +68,25 @@ def _is_believable_request(t, c, frame, size, in_doubt):  # type: ignore[no-unty
     if left(frame) < 8:
         return not in_doubt
     key = api_key(frame)
-    if not is_plausible_api(key, api_version(frame)):
-        return False
-    # An API that only some vendor knows is believed of the client that the connection had so far.
+    version = api_version(frame)
     if key <= APACHE_KEYS or connection.requests == 0:
+        return is_plausible_api(key, version) or program_of(t.program_index, REQUEST, key, version) >= 0
+    return _is_believable_vendor_request(t, connection, frame, size, in_doubt)
+
+
+@helper
+def _is_believable_vendor_request(t, connection, frame, size, in_doubt):  # type: ignore[no-untyped-def]
+    """Whether a request of an API that only some vendor knows makes sense: one that the broker lists or that has a
+    layout, of the client that the connection had so far, or of any client where no frame was in doubt."""
+    key = api_key(frame)
+    version = api_version(frame)
+    if is_advertised(t, connection, key, version) or program_of(t.program_index, REQUEST, key, version) >= 0:
         return True
-    return size <= SUSPICIOUS and may_be_same_client(t, connection, frame)
+    if not is_plausible_api(key, version):
+        return False
+    if size <= SUSPICIOUS and may_be_same_client(t, connection, frame):
+        return True
+    return not in_doubt and has_plausible_name(frame, size)
 
 
 @helper

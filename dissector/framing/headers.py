@@ -21,7 +21,7 @@ LONGEST_FRAME = 1 << 30
 #: Bytes of headers: a request's up to its client_id, with an empty client_id, and a response's.
 REQUEST_FIXED, REQUEST_HEADER, RESPONSE_HEADER = 12, 14, 8
 #: APIs whose header or body needs care.
-PRODUCE, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 7, 17, 18
+PRODUCE, METADATA, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 3, 7, 17, 18
 #: Keys of Apache Kafka stay below this for long; those of vendors begin at 10,000.
 APACHE_KEYS = 1_000
 #: What `client_id_length` returns if the client_id goes beyond the frame's end.
@@ -105,18 +105,31 @@ def may_be_same_client(t, connection, frame):  # type: ignore[no-untyped-def]
 
 
 @helper
-def is_named(t, connection, frame):  # type: ignore[no-untyped-def]
-    """Whether a request has a client_id whose captured bytes are text, or fit the connection's last one."""
-    length = i2(frame, REQUEST_FIXED)
-    if length <= 0:  # or MISSING
-        return False
-    if may_be_same_client(t, connection, frame):
-        return True
+def _is_text(frame, length):  # type: ignore[no-untyped-def]
+    """Whether the captured bytes of a client_id of this length are text."""
     for k in range(min(length, left(frame) - REQUEST_HEADER)):
         byte = u1(frame, REQUEST_HEADER + k)
         if byte < 32 or byte == 127:
             return False
     return True
+
+
+@helper
+def is_named(t, connection, frame):  # type: ignore[no-untyped-def]
+    """Whether a request has a client_id whose captured bytes are text, or fit the connection's last one."""
+    length = i2(frame, REQUEST_FIXED)
+    if length <= 0:  # or MISSING
+        return False
+    return may_be_same_client(t, connection, frame) or _is_text(frame, length)
+
+
+@helper
+def has_plausible_name(frame, size):  # type: ignore[no-untyped-def]
+    """Whether the client_id of a request of `size` bytes can be one: null, or text that ends within the request."""
+    length = i2(frame, REQUEST_FIXED)
+    if length == MISSING:
+        return True
+    return -1 <= length <= size - REQUEST_HEADER and _is_text(frame, length)
 
 
 @helper

@@ -12,8 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.readers import same_bytes
 
 from ..dtypes import INCOMPLETE, OK
+from .advertised import is_advertised
 from .buffers import drop_segment
 from .connections import DOUBT_AT_SEGMENT, DOUBT_IN_SEGMENT, DOUBT_NONE, PROTOCOL_KAFKA
 from .cursor import Cursor, left, skip
@@ -23,17 +25,22 @@ from .evidence import (
     SEARCH_DEPTH,
     WAIT,
     body_status,
+    is_telling,
     request_header,
     response_header,
 )
 from .headers import (
     PRODUCE,
     REQUEST_HEADER,
+    RESPONSE_HEADER,
     api_key,
     api_version,
     client_id_length,
     frame_size,
     is_named,
+    is_plausible_api,
+    may_be_same_client,
+    request_correlation_id,
     response_correlation_id,
 )
 from .program_index import REQUEST, program_of
@@ -47,6 +54,8 @@ RETRY_FROM = 4_096
 ENOUGH = 16
 #: A response of this many bytes needs no header behind it; this many captured bytes suffice inside a segment.
 LONG_RESPONSE, LONG_RESPONSE_START = 28, 64
+#: By how much the correlation_id of a client's next request is larger, at most.
+CORRELATION_STEP = 1 << 16
 #: A verdict beside REJECT, ACCEPT and WAIT: a frame that is believed until another one contradicts it.
 DOUBT = 3
 
@@ -84,11 +93,33 @@ def _is_header(t, c, frame, is_response):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _is_followed_by_request(t, frame):  # type: ignore[no-untyped-def]
+    """Whether another request follows a whole one, and its body decodes to its end: ACCEPT, REJECT, or WAIT."""
+    following = skip(frame, frame_size(frame))
+    header = request_header(t, following)
+    if header.verdict != ACCEPT:
+        return header.verdict
+    if header.program < 0 or request_correlation_id(following) == request_correlation_id(frame):
+        return np.int64(REJECT)
+    if frame_size(following) > left(following):
+        return np.int64(WAIT)
+    return np.int64(ACCEPT if body_status(t, following, header, True, True) == OK else REJECT)
+
+
+@helper
 def _judge_whole(t, c, frame, status, is_response, at_segment, is_aligned, is_final):  # type: ignore[no-untyped-def]
-    """The verdict on a candidate whose bytes are all there."""
+    """The verdict on a candidate whose bytes are all there.
+
+    A request that is not telling is believed of a connection that has had others, or if another one follows.
+    """
     connection = t.connections[c]
+    is_kafka = connection.protocol == PROTOCOL_KAFKA and connection.requests > 0
     if status != OK:  # trailing bytes, or a body that does not decode
-        return ACCEPT if at_segment and is_aligned and connection.protocol == PROTOCOL_KAFKA else REJECT
+        return ACCEPT if at_segment and is_aligned and is_kafka else REJECT
+    if not is_response and not is_kafka and not is_telling(t, connection, frame):
+        verdict = np.int64(_is_followed_by_request(t, frame))
+        if verdict != ACCEPT:
+            return REJECT if is_final else verdict
     if is_aligned or (at_segment and connection.client >= 0):
         return ACCEPT
     following = skip(frame, frame_size(frame))
@@ -114,6 +145,96 @@ def _judge_start(t, c, frame, header, is_response, at_segment, is_aligned, is_na
 
 
 @helper
+def _is_next_request(t, stream, frame, following, size):  # type: ignore[no-untyped-def]
+    """Whether the same client's next request seems to follow a request, and ends with a segment."""
+    length = client_id_length(frame)
+    if left(following) < REQUEST_HEADER or client_id_length(following) != length:
+        return False
+    if not is_plausible_api(api_key(following), api_version(following)):
+        return False
+    step = request_correlation_id(following) - request_correlation_id(frame)
+    if not 0 < step < CORRELATION_STEP:
+        return False
+    at = frame.at + REQUEST_HEADER
+    if not same_bytes(following.buf, following.at + REQUEST_HEADER, frame.buf, at, length):
+        return False
+    offset = frame.at - stream.buffer
+    return segment_ends_at(t, stream, offset + size + frame_size(following))
+
+
+@helper
+def _judge_unknown_request(t, c, stream, offset, header, at_segment, is_final):  # type: ignore[no-untyped-def]
+    """The verdict on a request without a layout. It has to start with a segment and to name its client.
+
+    It is expected of the connection's client, and if the broker lists its API; then it has to end with a segment. Of
+    others, the client's next request has to follow it.
+    """
+    connection = t.connections[c]
+    frame = skip(search_buffer(t, stream), offset)
+    if not at_segment or not is_named(t, connection, frame):
+        return REJECT
+    if header.verdict == WAIT:
+        return REJECT if is_final else WAIT
+    is_expected = False
+    if connection.protocol == PROTOCOL_KAFKA and connection.client >= 0:
+        is_expected = connection.client_id >= 0 and may_be_same_client(t, connection, frame)
+        is_expected = is_expected or is_advertised(t, connection, api_key(frame), api_version(frame))
+    size = frame_size(frame)
+    if size > left(frame):
+        unfinished = DOUBT if is_expected else REJECT
+        return unfinished if is_final else WAIT
+    is_aligned = segment_ends_at(t, stream, offset + size)
+    if is_expected and is_aligned:
+        return ACCEPT
+    if _is_next_request(t, stream, frame, skip(frame, size), size):
+        return ACCEPT
+    return REJECT if is_final or not is_aligned else WAIT
+
+
+@helper
+def _starts_with_segment(t, stream):  # type: ignore[no-untyped-def]
+    """Whether a search buffer starts where a segment does."""
+    if stream.segments_first < 0:
+        return False
+    segment = t.segments[stream.segments_first]
+    return segment.offset == 0 and segment.starts_chunk == 1
+
+
+@helper
+def judge_answer(t, c, requests, stream, is_final):  # type: ignore[no-untyped-def]
+    """Whether a search buffer starts with the answer to a request without a layout, with which that of stream
+    `requests` starts. Both have to start and to end with segments, and to have the same correlation_id."""
+    request = search_buffer(t, requests)
+    answer = search_buffer(t, stream)
+    if left(request) < REQUEST_HEADER or left(answer) < RESPONSE_HEADER:
+        return REJECT
+    if response_correlation_id(answer) != request_correlation_id(request):
+        return REJECT
+    header = request_header(t, request)
+    is_known = header.verdict != ACCEPT or header.program >= 0
+    if is_known or not is_named(t, t.connections[c], request):
+        return REJECT
+    if not (_starts_with_segment(t, requests) and segment_ends_at(t, requests, frame_size(request))):
+        return REJECT
+    size = frame_size(answer)
+    if size < RESPONSE_HEADER or size > SEARCH_LIMIT or not _starts_with_segment(t, stream):
+        return REJECT
+    if size > left(answer):
+        return REJECT if is_final else WAIT
+    return ACCEPT if segment_ends_at(t, stream, size) else REJECT
+
+
+@helper
+def _judge_cut_header(connection, is_aligned):  # type: ignore[no-untyped-def]
+    """The verdict on a request that starts with a segment, of which no more than a part of its client_id was captured.
+
+    That is a short snap length, which cuts every request of a client with a long name.
+    """
+    is_kafka = connection.protocol == PROTOCOL_KAFKA and connection.client >= 0
+    return DOUBT if is_aligned or is_kafka else REJECT
+
+
+@helper
 def _judge_candidate(t, c, stream, offset, is_response, at_segment, is_final):  # type: ignore[no-untyped-def]
     """Whether a frame starts at an offset of the search buffer."""
     connection = t.connections[c]
@@ -128,16 +249,18 @@ def _judge_candidate(t, c, stream, offset, is_response, at_segment, is_final):  
     is_named_request = True
     if not is_response and left(frame) >= REQUEST_HEADER:
         if header.program < 0:
-            return REJECT
+            return _judge_unknown_request(t, c, stream, offset, header, at_segment, is_final)
         is_named_request = is_named(t, connection, frame)
         # Inside a segment, a client_id that is no text is not worth waiting for.
         worth_waiting = is_client_known if header.body <= frame.at + REQUEST_HEADER else at_segment
         if not is_named_request and not worth_waiting:
             return REJECT
+    is_aligned = segment_ends_at(t, stream, offset + frame_size(frame))
     if header.verdict == WAIT:
+        if is_final and not is_response and at_segment and is_named_request and left(frame) >= REQUEST_HEADER:
+            return _judge_cut_header(connection, is_aligned)
         return REJECT if is_final else WAIT
     is_whole = frame_size(frame) <= left(frame)
-    is_aligned = segment_ends_at(t, stream, offset + frame_size(frame))
     if header.program < 0:
         if not at_segment or (is_whole and not is_aligned):
             return REJECT

@@ -1,7 +1,7 @@
 """Names of numbers in messages: Kafka's enums, and the fields that carry them.
 
-The names are in enums.tsv: enum, number, name (for booleans 0 and 1), as of Kafka 4.3. The name of a field determines
-its enum in every API, except for the fields of `_AT`. A number outside of its enum has no name.
+The names are in enums.tsv: enum, number, name (for booleans 0 and 1). The name of a field determines its enum in every
+API, except for the fields of `_AT`. A number outside of its enum has no name.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _NAMED = {
     "MatchType": "QuotaMatchType",
     "Mechanism": "ScramMechanism",
     "MemberType": "MemberType",
+    "NodeType": "TopologyNodeType",
     "Operation": "AclOperation",
     "PatternType": "PatternType",
     "PatternTypeFilter": "PatternType",
@@ -46,6 +47,8 @@ _NAMED = {
     "SecurityProtocol": "SecurityProtocol",
     "ShareAcquireMode": "ShareAcquireMode",
     "Source": "ConfigSource",
+    "StatusCode": "StreamsGroupStatus",
+    "TopologyDescriptionStatus": "TopologyDescriptionStatus",
     "TransactionResult": "TransactionResult",
     "UpgradeType": "UpgradeType",
 }

@@ -1,6 +1,6 @@
 """Kafka's error codes: their names, and whether a client may retry.
 
-The table is error_codes.tsv: code, name, retriable; codes -1 to 133 as of Kafka 4.3.
+The table is error_codes.tsv: code, name, retriable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The (api_key, version) pairs that each Kafka release supports. The table is releases.tsv: 31 releases, 0.8.2 to 4.3.
+"""The (api_key, version) pairs that each Kafka release supports. The table is releases.tsv.
 
 A release supports a version if its client classes have it as a stable one. Requests between brokers of 0.8.2 count from
 0.8.2, though only brokers had them. KIP-896 removed old versions in 4.0.
@@ -14,7 +14,7 @@ from functools import cache
 RELEASES = (
     "0.8.2", "0.9.0", "0.10.0", "0.10.1", "0.10.2", "0.11.0", "1.0", "1.1", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5",
     "2.6", "2.7", "2.8", "3.0", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2",
-    "4.3",
+    "4.3", "4.4",
 )  # fmt: skip
 
 _TABLE = os.path.join(os.path.dirname(__file__), "releases.tsv")
@@ -31,6 +31,19 @@ def _known() -> dict[tuple[int, int], tuple[str, str]]:
         for version in range(int(first), int(last) + 1):
             known[int(api_key), version] = (since, removed)
     return known
+
+
+def release_of(name: str) -> str:
+    """The release of `RELEASES` that a name means: "4.3.1" and "4.3" are 4.3. KeyError if there is none.
+
+    Releases that only correct errors support the same versions.
+    """
+    if name in RELEASES:
+        return name
+    shorter, _, last = name.rpartition(".")
+    if shorter in RELEASES and last.isdecimal():
+        return shorter
+    raise KeyError(name)
 
 
 def known_since(api_key: int, version: int) -> str | None:

@@ -1,9 +1,10 @@
-"""The built-in layouts: the files of messages/, one for each API (`001_Fetch.kmsg`).
+"""The built-in layouts: the files of messages/, one for each API (`001_Fetch.kmsg`), and the names of APIs.
 
-Names of APIs come from the names of the files, so that a report that only names APIs parses no file.
+Names of APIs come from the names of the files, so that a report that only names APIs parses no file. Other names are
+those of definitions (`overlay`) and of vendors (`vendors`). An API without a name is called `API 10001`.
 
-Definitions of a newer Kafka (`overlay`) add names. The whole process learns them, since a key means the same API in
-every Kafka. Layouts are passed as objects instead, since two folders may differ in them.
+The whole process learns the names of definitions, since a key means the same API in every Kafka. Layouts are passed as
+objects instead, since two folders may differ in them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 MESSAGES_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "messages")
 _SUFFIX = ".kmsg"
+#: An api_key is an int16 on the wire.
+LARGEST_KEY = 32_767
 
 
 #: Learned names.
@@ -33,25 +36,60 @@ def built_in_names() -> dict[int, str]:
 
 @cache
 def api_names() -> dict[int, str]:
-    """The built-in and learned names of APIs by key, ascending."""
-    return dict(sorted({**_learned, **built_in_names()}.items()))
+    """The names of APIs by key, ascending. No two are the same: the second API of a name is `API 10001`."""
+    from .vendors import vendor_names  # most reports have only Kafka's own keys
+
+    found: dict[int, str] = {}
+    taken: set[str] = set()
+    for names in (built_in_names(), _learned, vendor_names()):
+        for key, name in names.items():
+            if key not in found:
+                found[key] = _numbered(key) if _plain(name) in taken else name
+                taken.add(_plain(name))
+    return dict(sorted(found.items()))
+
+
+@cache
+def _keys_by_name() -> dict[str, int]:
+    return {_plain(name): key for key, name in api_names().items()}
 
 
 def learn_names(names: Mapping[int, str]) -> None:
     """Add names of further APIs, by key. Built-in names stay."""
     _learned.update(names)
-    api_names.cache_clear()
+    _forget_cached()
 
 
 def forget_names() -> None:
     """Forget all learned names."""
     _learned.clear()
+    _forget_cached()
+
+
+def _forget_cached() -> None:
     api_names.cache_clear()
+    _keys_by_name.cache_clear()
 
 
 def api_name(api_key: int) -> str:
-    """The name of an API, or its key as text if it has none."""
-    return api_names().get(api_key, str(api_key))
+    """The name of an API: `Fetch`, `DescribeRedpandaRoles`, `API 10001`."""
+    return built_in_names().get(api_key) or api_names().get(api_key) or _numbered(api_key)
+
+
+def key_of(name: str) -> int | None:
+    """The key of an API by its name, in any case and with any _ and -, or by `API 10001` or `10001`."""
+    digits = name.lower().removeprefix("api").strip()
+    if digits.isascii() and digits.isdigit():
+        return int(digits) if len(digits) <= 5 and int(digits) <= LARGEST_KEY else None
+    return _keys_by_name().get(_plain(name))
+
+
+def _numbered(api_key: int) -> str:
+    return f"API {api_key}"
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
 
 
 @cache

@@ -1,8 +1,9 @@
-"""A folder of Kafka's own definitions laid over the built-in layouts.
+"""Message definitions laid over the built-in layouts.
 
-If both have a version of a message, the folder's layout wins: the user pointed at it, and a version that was not yet
-stable may have changed. Versions that only the built-in layout has stay if no gap separates them from the folder's.
-The result is one `MessageLayout` for each (api_key, direction), over all versions of the message.
+If both have a version of a message, the layout of the definitions wins: the user pointed at it, and a version that was
+not yet stable may have changed. Versions that only the built-in layout has stay if no gap separates them from those of
+the definitions. The result is one `MessageLayout` for each (api_key, direction), over all versions of the message. Of
+several sources, each is laid over those before it in the same way.
 
 Layouts are merged field by field. A field of the same name and kind in both becomes one. A field that changed its kind
 or its place becomes two that exist in different versions; the built-in one gets a name of its own (`TopicV0`).
@@ -15,63 +16,86 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 from .catalog import built_in_names, load_messages
+from .definition_files import DefinitionError, Source, read_source
 from .schema import NO_VERSIONS, Field, MessageLayout, Struct, Versions
-
-#: Where the definitions lie in Kafka's sources.
-_IN_KAFKA = Path("clients/src/main/resources/common/message")
 
 
 @dataclass(frozen=True)
 class Definitions:
-    """A folder's definitions: texts by file name, read once. `digest` changes with their content only."""
+    """The definitions of one or several sources, read once. `digest` changes with their content only."""
 
-    folder: str
-    texts: Mapping[str, bytes] = field(repr=False)
+    sources: tuple[Source, ...]
     #: Results that others derive from the definitions, by name: they live as long as these do.
     derived: dict[str, object] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def paths(self) -> str:
+        """The paths of the sources, for messages."""
+        return ", ".join(source.path for source in self.sources)
 
     @cached_property
     def digest(self) -> str:
         """Hexadecimal, 16 digits."""
         found = hashlib.blake2b(digest_size=8)
-        for name, text in sorted(self.texts.items()):
-            found.update(f"{name}\0{len(text)}\0".encode())
-            found.update(text)
+        for source in self.sources:
+            found.update(f"{len(source.texts)}\0".encode())
+            for name, text in sorted(source.texts.items()):
+                found.update(f"{name!a}\0{len(text)}\0".encode())
+                found.update(text)
         return found.hexdigest()
 
     @cached_property
-    def own(self) -> dict[tuple[int, int], MessageLayout]:
-        """The layouts of the folder alone, by (api_key, direction). DefinitionError names a malformed file."""
-        from .definitions import DefinitionError, load_definitions  # kept programs need none of it
-
-        try:
-            found = load_definitions(self.texts)
-        except DefinitionError as error:
-            raise DefinitionError(f"{self.folder}: {error}") from error
-        if not found:
-            inner = Path(self.folder) / _IN_KAFKA
-            hint = f"did you mean {inner}?" if inner.is_dir() else f"in Kafka's sources they lie in {_IN_KAFKA}"
-            raise DefinitionError(f"{self.folder}: no Kafka message definitions (*.json) in it; {hint}")
-        return found
+    def own(self) -> tuple[dict[tuple[int, int], MessageLayout], ...]:
+        """The layouts of each source alone, by (api_key, direction). DefinitionError names a malformed file."""
+        return tuple(_layouts_of(source) for source in self.sources)
 
     @cached_property
     def messages(self) -> dict[tuple[int, int], MessageLayout]:
-        """The built-in layouts with the folder's laid over them, by (api_key, direction)."""
-        return lay_over(load_messages(), self.own)
+        """The built-in layouts with those of each source laid over them, by (api_key, direction)."""
+        together = load_messages()
+        for own in self.own:
+            together = lay_over(together, own)
+        return together
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """Names of the APIs that are not built in, by key."""
-        return {key: message.name for (key, _), message in self.own.items() if key not in built_in_names()}
+        """Names of the APIs that are not built in, by key: those of requests, of the last source that has one."""
+        found: dict[int, str] = {}
+        for own in self.own:
+            for key in sorted(own, reverse=True):
+                if key[0] not in built_in_names():
+                    found[key[0]] = own[key].name
+        return found
+
+    def defining(self, api_key: int, version: int) -> str | None:
+        """The path of the last source that has a version of an API; None for a version that is only built in."""
+        for source, own in zip(self.sources[::-1], self.own[::-1], strict=True):
+            if any(key == api_key and version in message.versions for (key, _), message in own.items()):
+                return source.path
+        return None
 
 
-def read_folder(folder: str | os.PathLike[str]) -> Definitions:
-    """The .json files of a folder, not parsed yet. OSError if they cannot be read."""
-    texts = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.suffix == ".json"}
-    return Definitions(str(folder), texts)
+def _layouts_of(source: Source) -> dict[tuple[int, int], MessageLayout]:
+    from .definitions import load_definitions  # kept programs need none of it
+
+    try:
+        found = load_definitions(source.texts)
+        if not found:
+            raise DefinitionError(f"{', '.join(sorted(source.texts)[:3])}: no request or response of Kafka")
+    except DefinitionError as error:
+        folder, name = os.path.split(source.path)
+        where = (
+            os.path.join(folder, "") if name in source.texts else f"{source.path}: "
+        )  # a file's name is in the error
+        raise DefinitionError(f"{where}{error}") from error
+    return found
+
+
+def read_definitions(*paths: str | os.PathLike[str]) -> Definitions:
+    """The definitions at these paths, not parsed yet. OSError, DefinitionError as of `read_source`."""
+    return Definitions(tuple(read_source(path) for path in paths))
 
 
 def lay_over(

@@ -6,6 +6,7 @@ A program has no conditions on versions. Runs of unwanted fields of fixed size b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,10 @@ from ..layouts.schema import FIXED_WIDTHS, REQUEST, Field, MessageLayout, Struct
 from . import machine as m
 from .fields import HEADER_TAGS, TAGS, FieldTable, number_fields
 from .profiles import Profile
-from .program import KEYS, VERSIONS, Programs
+from .program import DENSE, KEYS, LARGEST, VERSIONS, Programs, pack_message
 from .roles import R_ERROR_CODE
 
+Array = np.ndarray[Any, Any]
 #: The most bytes that one instruction needs; longer runs of unwanted fields are split.
 _LARGEST_NEED = (1 << 22) - 1
 
@@ -35,20 +37,32 @@ _FIXED_OPS = {
 def compile_programs(messages: Mapping[tuple[int, int], MessageLayout], profile: Profile) -> Programs:
     """Compile every version of every message. ValueError names the message that cannot be compiled."""
     table = number_fields(messages)
-    index = np.full(2 * KEYS * VERSIONS, -1, np.int32)
+    starts: dict[int, int] = {}
     code: list[int] = []
     for key in sorted(messages):
         message = messages[key]
         for version in message.versions:
-            if not (message.api_key < KEYS and version < VERSIONS):
-                raise ValueError(
-                    f"{_label(message, version)}: api_key {message.api_key} is beyond what can be read here "
-                    f"(keys to {KEYS - 1}, versions to {VERSIONS - 1})"
-                )
-            index[(message.direction * KEYS + message.api_key) * VERSIONS + version] = len(code)
+            if not (message.api_key <= LARGEST and version <= LARGEST):
+                raise ValueError(f"{_label(message, version)}: keys and versions go up to {LARGEST}")
+            starts[pack_message(message.direction, message.api_key, version)] = len(code)
             _Compiler(code, message, version, table, profile).compile()
     roles = np.array([info.role for info in table], np.uint8)
-    return Programs(np.array(code, np.int32), index, roles, profile.name, table)
+    index, others = _index_of(starts)
+    return Programs(np.array(code, np.int32), index, roles, profile.name, table, others=others)
+
+
+def _index_of(starts: Mapping[int, int]) -> tuple[Array, Array]:
+    """`index` and `others` of Programs, from the first instruction of each message (`pack_message`)."""
+    index = np.full(DENSE, -1, np.int32)
+    others = []
+    for message in sorted(starts):
+        direction, key, version = message >> 30, message >> 15 & LARGEST, message & LARGEST
+        if key < KEYS and version < VERSIONS:
+            index[(direction * KEYS + key) * VERSIONS + version] = starts[message]
+        else:
+            others.append(message)
+    index = np.append(index, np.array([starts[message] for message in others], np.int32))
+    return index, np.array(others, np.int32)
 
 
 def _label(message: MessageLayout, version: int) -> str:
@@ -80,14 +94,12 @@ class _Compiler:
             self.tags({}, "", self.id(HEADER_TAGS))
 
     def compile_head(self) -> None:
-        """Compile the body up to the last wanted field."""
-        present = self.present(self.message.body)
+        """Compile the body up to the last wanted field. The tag section at its end is not read."""
+        present = [item for item in self.present(self.message.body) if self.version not in item.tagged]
         wanted = [place for place, item in enumerate(present) if self.gives_rows(item, item.name)]
         if wanted:
             self.header()
-            fields = tuple(present[: wanted[-1] + 1])
-            assert not any(self.version in item.tagged for item in fields), f"{self.message.name}: a tagged field"
-            for item in fields:
+            for item in present[: wanted[-1] + 1]:
                 self.field(item, "")
         self.write(m.OP_END, b=m.OPEN)
 

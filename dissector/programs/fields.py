@@ -109,7 +109,8 @@ def number_fields(messages: Mapping[tuple[int, int], MessageLayout]) -> FieldTab
     ) -> int:
         number = len(fields)
         key = (message.api_key, message.direction, path)
-        assert key not in find, key
+        if key in find:
+            raise ValueError(f"{message.name}: two fields are called {path}")
         find[key] = number
         fields.append(FieldInfo(number, *key[:2], message.name, path, type_name, kind, role, element, inner))
         return number

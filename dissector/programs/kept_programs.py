@@ -1,6 +1,6 @@
 """Programs in the user's cache folder, in a folder beside those of kernels.
 
-They are those of layouts that changed since the package was made, and those of folders of definitions.
+They are those of layouts that changed since the package was made, and those of definitions.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from kafkatap.kernels import cache
 from .program import Programs
 from .program_files import programs_as_bytes
 
-#: Folders of definitions whose programs are kept; of the built-in layouts one set is.
-FOLDERS_KEPT = 4
+#: Sets of definitions whose programs are kept; of the built-in layouts one set is.
+SETS_KEPT = 4
 
 
 def path_of(name: str, digest: str | None = None) -> Path | None:
@@ -52,7 +52,7 @@ def keep_programs(path: Path, programs: Programs) -> None:
         except BaseException:
             os.unlink(temporary)
             raise
-        ours, kept = ("programs", 1) if programs.definitions is None else ("definitions", FOLDERS_KEPT)
+        ours, kept = ("programs", 1) if programs.definitions is None else ("definitions", SETS_KEPT)
         others = path.parent.glob(f"{ours}-{programs.profile}-*.programs")
         newest = sorted((p for p in others if p != path), key=lambda p: p.stat().st_mtime_ns, reverse=True)
         for old in newest[kept - 1 :]:

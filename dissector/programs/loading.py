@@ -4,7 +4,7 @@
 2. a file in the user's cache folder (`kept_programs`);
 3. the compiler, and then they are kept.
 
-Those of a folder of definitions are kept by a digest of its content.
+Those of definitions are kept by a digest of their content.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 MADE_AHEAD, SOURCES = "{}.programs", "programs.txt"
 
 
-def open_definitions(folder: str | os.PathLike[str]) -> Definitions:
-    """Read and check a folder of Kafka's .json definitions, and learn the names of the APIs that are new in it.
+def open_definitions(*paths: str | os.PathLike[str]) -> Definitions:
+    """Read and check Kafka's .json definitions at these paths (folders, archives, files), and learn the names of the
+    APIs that are new in them. A later path goes before an earlier one if both have a version of a message.
 
-    OSError if it cannot be read, DefinitionError if it has no definitions, or a malformed one.
+    OSError if one cannot be read, DefinitionError if it has no definitions, or a malformed one.
     """
-    from ..layouts.overlay import read_folder  # few runs need it
+    from ..layouts.overlay import read_definitions  # few runs need it
 
-    definitions = read_folder(folder)
+    definitions = read_definitions(*paths)
     load_programs("summary", definitions)
     return definitions
 
@@ -48,14 +49,14 @@ def load_programs(name: str, definitions: Definitions | None = None) -> Programs
         return _made_ahead(name) or _kept_or_compiled(name, None)
     found = definitions.derived.get(f"programs {name}")
     if not isinstance(found, Programs):
-        from ..layouts.definitions import DefinitionError
+        from ..layouts.definition_files import DefinitionError
 
         try:
             found = definitions.derived[f"programs {name}"] = _kept_or_compiled(name, definitions)
         except DefinitionError:
             raise
         except ValueError as error:
-            raise DefinitionError(f"{definitions.folder}: {error}") from error
+            raise DefinitionError(f"{definitions.paths}: {error!s:.300}") from error
     learn_names(found.names)
     return found
 

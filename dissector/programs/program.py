@@ -3,6 +3,9 @@
 Each (direction, api_key, version) has one program. All lie in one array of int32, four to an instruction; `machine`
 explains them. A program starts behind a request's client_id or a response's correlation_id. So the program of a
 flexible message begins with the header's tag section.
+
+An index says where a program starts. Kafka's own keys and versions have a place in it by arithmetic. All others, up to
+32767, follow in a sorted list.
 """
 
 from __future__ import annotations
@@ -20,14 +23,25 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Bounds of `Programs.index`.
+#: Messages with smaller keys and versions have a place in the index by arithmetic. DENSE: how many places those are.
 KEYS, VERSIONS = 128, 32
+DENSE = 2 * KEYS * VERSIONS
+#: The largest api_key and version: both are int16 on the wire.
+LARGEST = 32_767
+
+
+def pack_message(direction: int, api_key: int, version: int) -> int:
+    """A message as one number (31 bits), for `Programs.others`."""
+    return direction << 30 | api_key << 15 | version
 
 
 class Programs:
-    """The programs of a profile: `code` int32; `index[(direction * KEYS + key) * VERSIONS + version]` int32, the first
-    instruction, or -1 for an unknown message; `roles` uint8 by field id (`roles.ROLE_NAMES`). `names`: names of APIs
-    that only `definitions` have."""
+    """The programs of a profile: `code` int32; `index` int32, the first instruction by place, or -1 for an unknown
+    message; `roles` uint8 by field id (`roles.ROLE_NAMES`). `names`: names of APIs that only `definitions` have.
+
+    The place of a message is (direction * KEYS + key) * VERSIONS + version. Messages beyond KEYS and VERSIONS have the
+    places from DENSE on, in the order of `others` (int32, ascending, `pack_message`).
+    """
 
     def __init__(
         self,
@@ -38,6 +52,7 @@ class Programs:
         table: FieldTable | None = None,
         definitions: Definitions | None = None,
         names: Mapping[int, str] | None = None,
+        others: Array | None = None,
     ) -> None:
         self.code = code
         self.index = index
@@ -46,19 +61,38 @@ class Programs:
         self.table = table
         self.definitions = definitions
         self.names = names or {}
+        self.others: Array = np.zeros(0, np.int32) if others is None else others
+
+    def place(self, api_key: int, version: int, direction: int) -> int:
+        """The place of a message in `index`, or -1."""
+        if not (0 <= api_key <= LARGEST and 0 <= version <= LARGEST and direction in (0, 1)):
+            return -1
+        if api_key < KEYS and version < VERSIONS:
+            return (direction * KEYS + api_key) * VERSIONS + version
+        packed = pack_message(direction, api_key, version)
+        at = int(np.searchsorted(self.others, packed))
+        return DENSE + at if at < len(self.others) and self.others[at] == packed else -1
 
     def find(self, api_key: int, version: int, direction: int) -> int:
         """The first instruction of a message's program, or -1."""
-        if not (0 <= api_key < KEYS and 0 <= version < VERSIONS and direction in (0, 1)):
-            return -1
-        return int(self.index[(direction * KEYS + api_key) * VERSIONS + version])
+        place = self.place(api_key, version, direction)
+        return -1 if place < 0 else int(self.index[place])
+
+    @cached_property
+    def messages(self) -> Array:
+        """The message of each place: int32, as of `pack_message`."""
+        dense = np.arange(DENSE, dtype=np.int32)
+        kinds, keys, versions = dense // (KEYS * VERSIONS), dense // VERSIONS % KEYS, dense % VERSIONS
+        return np.concatenate((kinds << 30 | keys << 15 | versions, self.others))
 
     @cached_property
     def known_versions(self) -> dict[int, tuple[int, int]]:
         """The lowest and the highest version of each API's request that has a program, by api_key."""
-        known = self.index.reshape(2, KEYS, VERSIONS)[0] >= 0
-        keys = np.flatnonzero(known.any(1))
-        low, high = known[keys].argmax(1), VERSIONS - 1 - known[keys, ::-1].argmax(1)
+        known = np.sort(self.messages[self.index >= 0])  # requests first, by key and version
+        requests = known[known >> 30 == 0]
+        keys, first = np.unique(requests >> 15, return_index=True)
+        last = np.append(first[1:], len(requests)) - 1
+        low, high = requests[first] & LARGEST, requests[last] & LARGEST
         return {k: (a, b) for k, a, b in zip(keys.tolist(), low.tolist(), high.tolist(), strict=True)}
 
     @cached_property
@@ -72,12 +106,10 @@ class Programs:
 
     def only_for(self, api_keys: frozenset[int], others: Programs) -> Programs:
         """These programs for some APIs, and those of another profile for all other APIs."""
-        of_others = np.ones((2, KEYS, VERSIONS), bool)
-        of_others[:, [key for key in api_keys if 0 <= key < KEYS]] = False
-        known = of_others.reshape(-1) & (others.index >= 0)
+        known = ~np.isin(self.messages >> 15 & LARGEST, sorted(api_keys)) & (others.index >= 0)
         index = np.where(known, others.index + len(self.code), self.index).astype(np.int32)
         code = np.concatenate((self.code, others.code))
-        return Programs(code, index, self.roles, self.profile, self.table, self.definitions, self.names)
+        return Programs(code, index, self.roles, self.profile, self.table, self.definitions, self.names, self.others)
 
     def short_heads(self) -> Array:
         """Whether a program decodes only a header and some small fields behind it: bool by place in `index`."""
@@ -104,7 +136,7 @@ class Programs:
     def versions(self, programs: Array) -> Array:
         """The version (int32) that each of these programs (int32) decodes; -1 for program -1."""
         slots = self._slots[programs]
-        return np.where(slots >= 0, slots % VERSIONS, np.int32(-1))
+        return np.where(slots >= 0, self.messages[slots] & LARGEST, np.int32(-1))
 
     def same_as(self, other: Programs, programs: Array) -> Array:
         """The programs (int32) of this profile for the messages of `other`'s `programs`; -1 stays -1."""

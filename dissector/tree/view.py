@@ -317,7 +317,7 @@ class _Frame:
 def _not_known(api_key: int, version: int, message: MessageLayout | None) -> str:
     """The reason why there is no plan for a body."""
     if message is None:
-        return "the request was not seen" if api_key < 0 else f"API {api_key} is not in these definitions"
+        return "the request was not seen" if api_key < 0 else f"{api_name(api_key)} is not in these definitions"
     name, low, high = message.name, message.versions.low, message.versions.high
     if version > high:
         return f"{name} v{version} is newer than these definitions (up to v{high})"

@@ -100,9 +100,8 @@ class CaptureReader:
             self._begin()
         except CaptureError as error:
             self._fail(error, fatal=True)
-        self.report.kind = self._scanner.format
-        if self._source.compression:
-            self.report.kind += f", {self._source.compression}"
+            self.report.bytes = self._source.bytes_read
+        self.report.kind = ", ".join(filter(None, (self._scanner.format, self._source.compression)))
 
     @property
     def packets(self) -> Array:

@@ -1,4 +1,4 @@
-"""Decompression of gzip and zstd that returns every byte before damage.
+"""Decompression of gzip and zstd that returns the bytes before damage.
 
 `open_decompressor(file)` detects the compression by the file's first bytes. A decompressor's `readinto(view)` returns 0
 only at the end. It raises `DamagedCapture` only after it has returned everything before the damage; the offset counts
@@ -19,7 +19,8 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 UNSUPPORTED = {b"BZh": ("bzip2", "bunzip2"), b"\xfd7zXZ": ("xz", "unxz"), b"\x04\x22\x4d\x18": ("lz4", "unlz4"),
            b"PK\x03\x04": ("zip", "unzip"), b"\x1f\x9d": ("compress", "uncompress")}  # fmt: skip
 _CHUNK = 65_536
-#: zstd decompresses this many bytes at once. Damage costs at most as many bytes before it.
+#: zstd decompresses this many bytes at once. Damage costs at most as many bytes before it, the same ones whatever the
+#: caller's views.
 _ZSTD_STEP = 65_536
 #: zstd: the type of a block that repeats one byte, and the flag of a frame that ends with a checksum.
 _RUN, _CHECKSUM = 1, 4
@@ -175,24 +176,43 @@ class ZstdDecompressor:
         self._damage = zstandard.ZstdError
         self._frames = _ZstdFrames(file)
         self._stream = zstandard.ZstdDecompressor().stream_reader(cast(Any, self._frames), read_across_frames=True)
-        self._position = 0
+        self._position = 0  # decompressed bytes so far
+        self._step = memoryview(b"")  # those that the caller had no room for
         self._error: DamagedCapture | None = None
 
     def readinto(self, view: memoryview) -> int:
         done = 0
-        while done < len(view) and self._error is None:
-            try:
-                count = self._stream.readinto(view[done : done + _ZSTD_STEP])
-            except self._damage as error:
-                reason = str(error).rpartition(": ")[2]
-                self._error = DamagedCapture(f"the zstd stream is damaged ({reason})", self._position + done)
-                break
-            if not count:
-                if self._frames.is_inside:
-                    self._error = TruncatedCapture("the zstd stream is cut short", self._position + done)
-                break
-            done += count
-        self._position += done
+        while done < len(view):
+            if not self._step:
+                if len(view) - done >= _ZSTD_STEP:
+                    count = self._read_step(view[done : done + _ZSTD_STEP])
+                    if not count:
+                        break
+                    done += count
+                    continue
+                step = memoryview(bytearray(_ZSTD_STEP))
+                self._step = step[: self._read_step(step)]
+                if not self._step:
+                    break
+            some = self._step[: len(view) - done]
+            view[done : done + len(some)] = some
+            self._step = self._step[len(some) :]
+            done += len(some)
         if done == 0 and self._error is not None:
             raise self._error
         return done
+
+    def _read_step(self, view: memoryview) -> int:
+        """Decompress up to _ZSTD_STEP bytes; 0 at the end, and where `_error` says what is wrong."""
+        if self._error is not None:
+            return 0
+        count = 0
+        try:
+            count = int(self._stream.readinto(cast(Any, view)))
+        except self._damage as error:
+            reason = str(error).rpartition(": ")[2]
+            self._error = DamagedCapture(f"the zstd stream is damaged ({reason})", self._position)
+        if not count and self._error is None and self._frames.is_inside:
+            self._error = TruncatedCapture("the zstd stream is cut short", self._position)
+        self._position += count
+        return count

@@ -28,7 +28,7 @@ def find_captures(named: Iterable[str]) -> list[str]:
     found: dict[str, None] = {}
     for path in named:
         if path != STANDARD_INPUT and (os.path.isdir(path) or is_uri(path)):
-            files = [file for file in _files_below(path) if is_uri(file) or _is_capture(file)]
+            files = [file for file in _files_below(path) if is_uri(file) or is_capture(file)]
             if not files:
                 raise FileNotFoundError(f"{path}: there is no capture in this folder")
             found.update(dict.fromkeys(files))
@@ -48,9 +48,14 @@ def _files_below(path: str) -> list[str]:
         return []
 
 
-def _is_capture(path: str) -> bool:
+def has_capture_name(path: str) -> bool:
+    """Whether a file is a capture by its name."""
+    return re.search(_CAPTURE_NAME, path) is not None
+
+
+def is_capture(path: str) -> bool:
     """Whether a file of a folder is a capture, by its name or by its first bytes."""
-    if re.search(_CAPTURE_NAME, path):
+    if has_capture_name(path):
         return True
     try:
         opened: io.BufferedReader = io.BufferedReader(cast(io.RawIOBase, open_input(path)))

@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,11 @@ from ..captures.paths import find_captures
 from ..captures.pipes import STANDARD_INPUT, Interrupted, Pipe, is_pipe
 from ..captures.storage import is_uri
 from ..complaints import complain, reason_of
+from ..run import Follow
 from .exit_codes import WRONG
+
+#: What ends --follow besides Ctrl-C, as it ends live capture.
+SIGNALS_OF_FOLLOW = ("SIGTERM", "SIGHUP")
 
 
 def discard_output() -> None:
@@ -59,16 +63,10 @@ def readable_captures(named: list[str], command: str = "report") -> list[str]:
 
     ValueError or OSError if none can be opened, or if one does not exist. Nothing is read before.
     """
-    if named.count(STANDARD_INPUT) > 1:
-        raise ValueError("standard input (-) can be read only once")
+    _check_standard_input(named, command)
     captures = find_captures(named)
     for path in captures:
-        if path == STANDARD_INPUT:
-            if sys.stdin is None or sys.stdin.isatty():
-                raise ValueError(
-                    f"standard input is a terminal; pipe a capture into it (tcpdump -w - | kafkatap {command} -)"
-                )
-        elif not is_uri(path) and not is_pipe(path):  # opening a pipe would disturb its writer
+        if not is_uri(path) and not is_pipe(path):  # opening a pipe would disturb its writer
             try:
                 os.close(os.open(path, os.O_RDONLY))
             except PermissionError:
@@ -82,9 +80,32 @@ def readable_captures(named: list[str], command: str = "report") -> list[str]:
     return captures
 
 
+def following(options: argparse.Namespace) -> Follow | None:
+    """How --follow reads the captures; None without it. ValueError for options that do not fit."""
+    if not options.follow:
+        if options.duration:
+            raise ValueError("--duration needs --follow: without it, reading ends with the captures")
+        return None
+    from ..captures.followed_captures import check_followed
+
+    _check_standard_input(options.captures, options.command)
+    check_followed(options.captures)
+    options.progress = False
+    return Follow(options.duration, complain, complain if options.verbose else lambda text: None)
+
+
+def _check_standard_input(named: Sequence[str], command: str) -> None:
+    """ValueError if standard input is among the captures and cannot be read."""
+    if named.count(STANDARD_INPUT) > 1:
+        raise ValueError("standard input (-) can be read only once")
+    if STANDARD_INPUT in named and (sys.stdin is None or sys.stdin.isatty()):
+        raise ValueError(f"standard input is a terminal; pipe a capture into it (tcpdump -w - | kafkatap {command} -)")
+
+
 @contextmanager
-def interrupts() -> Iterator[list[int]]:
-    """A list that is not empty after Ctrl-C. A second Ctrl-C ends the run at once."""
+def interrupts(also: Sequence[str] = ()) -> Iterator[list[int]]:
+    """A list that is not empty after Ctrl-C, or one of the signals named in `also`. A second one ends the run at
+    once."""
     pressed: list[int] = []
 
     def note(number: int, _: Any) -> None:
@@ -94,11 +115,12 @@ def interrupts() -> Iterator[list[int]]:
         if Pipe.waiting:
             raise Interrupted
 
-    before = signal.signal(signal.SIGINT, note)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, *(getattr(signal, n) for n in also))}
     try:
         yield pressed
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .values import parse_apis, parse_broker, parse_frame_size, parse_port, parse_when
+from .values import parse_apis, parse_broker, parse_duration, parse_frame_size, parse_port, parse_when
 
 EXIT_CODES = """\
 exit codes:
@@ -28,6 +28,17 @@ def add_captures(command: argparse.ArgumentParser) -> None:
         help="pcap or pcapng files, also .gz and .zst; folders and globs; pipes (- for standard input). Packets of "
         "several captures are sorted by time",
     )  # fmt: skip
+
+
+def add_follow(command: argparse.ArgumentParser, what: str) -> None:
+    """Reading captures that are still written. `what` is printed meanwhile."""
+    group = command.add_argument_group("captures that grow")
+    group.add_argument("-F", "--follow", action="store_true",
+                       help=f"read files and folders while tcpdump or dumpcap writes them, until Ctrl-C: {what}. Files "
+                       "may not exist yet, and may rotate (-C, -G, -W, -b); name the folder, or a quoted "
+                       "glob")  # fmt: skip
+    group.add_argument("--duration", type=parse_duration, metavar="DURATION",
+                       help="with --follow: end after DURATION")  # fmt: skip
 
 
 class _Filter(argparse.Action):
@@ -70,8 +81,9 @@ def add_selection(group: argparse._ArgumentGroup, times: bool = True) -> None:
 def add_definitions(group: argparse._ArgumentGroup) -> None:
     """The option --definitions, for every command that decodes or names messages (see `chosen_definitions`)."""
     group.add_argument(
-        "--definitions", metavar="DIR",
-        help="add the messages of a newer Kafka: DIR has its message definitions (.json)",
+        "--definitions", action="append", metavar="PATH",
+        help="add the messages of a newer Kafka or of a vendor: PATH is a folder with message definitions (.json), "
+        "such as Kafka's sources, a kafka-clients .jar, or a .json file; may be repeated: later ones go before others",
     )  # fmt: skip
 
 

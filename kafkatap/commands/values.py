@@ -47,8 +47,7 @@ def parse_apis(text: str) -> list[str]:
 
 
 def chosen_definitions(options: argparse.Namespace) -> Definitions | None:
-    """Read and check the folder of --definitions, and learn the names of its APIs. Call this before making a
-    selection.
+    """Read and check what --definitions names, and learn the names of its APIs. Call this before making a selection.
 
     OSError or ValueError where there is nothing usable.
     """

@@ -73,10 +73,14 @@ class TableWriter:
         if self._gathered.add(batch):
             self._try(self._end_group)
 
-    def context(self) -> Context:
-        """The run's context, with counts of connections instead of their rows."""
+    def context(self, is_over: bool = True) -> Context:
+        """The run's context, with counts of connections instead of their rows. `is_over`: as for `Engine.context`."""
         self._take_connections()
-        return self._run.context()._replace(counted=self._counted)
+        context, counted = self._run.context(is_over), self._counted
+        if not is_over:
+            counted = counted.copy()
+            counted.add(context.connections)
+        return context._replace(counted=counted)
 
     def publish(self, context: Context) -> list[Path]:
         """Write the rest, and give the files their names. Return their paths. OSError if rows could not be written."""

@@ -48,26 +48,31 @@ def streaming_engine(
     )
 
 
-def stream_messages(run: Run, collector: MessageCollector, selection: Selection = EVERYTHING) -> Iterator[Message]:
-    """Yield the selected messages of a run in one pass, within a block in time order.
+def stream_messages(
+    run: Run, collector: MessageCollector, selection: Selection = EVERYTHING
+) -> Iterator[list[Message]]:  # fmt: skip
+    """Yield the selected messages of each step of a run in one pass, in time order.
 
     A selection with an expression yields a message once its exchange is finished, else as soon as it was read.
     """
     engine = run.engine
     selector = Selector(selection, engine)
     held: dict[int, list[Message]] = {}
-    for batch in chain(run.batches(), (None,)):
-        made = collector.take(batch)
-        if selection.expression is None and selection.window is not None and engine.first is not None:
-            start, end = selection.window.span(engine.first)
-            made = [message for message in made if start <= message.began < end]
-        elif selection.expression is not None:
-            for message in made:
-                held.setdefault(message.id >> 1, []).append(message)
-            made = []
-            if batch is not None:
-                chosen = selector.select(batch)
-                for exchange, is_chosen in zip(batch.exchanges["exchange"].tolist(), chosen.tolist(), strict=True):
-                    messages = held.pop(exchange, ())
-                    made += messages if is_chosen else ()
-        yield from sorted(made, key=lambda m: (m.time, m.id))
+    for batches in run.steps():
+        found: list[Message] = []
+        for batch in chain(batches, (None,)):
+            made = collector.take(batch)
+            if selection.expression is None and selection.window is not None and engine.first is not None:
+                start, end = selection.window.span(engine.first)
+                made = [message for message in made if start <= message.began < end]
+            elif selection.expression is not None:
+                for message in made:
+                    held.setdefault(message.id >> 1, []).append(message)
+                made = []
+                if batch is not None:
+                    chosen = selector.select(batch)
+                    for exchange, is_chosen in zip(batch.exchanges["exchange"].tolist(), chosen.tolist(), strict=True):
+                        messages = held.pop(exchange, ())
+                        made += messages if is_chosen else ()
+            found += made
+        yield sorted(found, key=lambda m: (m.time, m.id))

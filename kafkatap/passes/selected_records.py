@@ -18,7 +18,7 @@ from kafkatap.dissector.records.codecs import Bounds
 from kafkatap.dissector.records.record_inspector import Chunk, RecordCollector, Tally, Topic
 
 from ..captures.pipes import is_pipe
-from ..run import Run, Watch, never
+from ..run import Follow, Run, Watch, never
 from ..selection import EVERYTHING, Selection
 from .message_index import MakeEngine, are_among, exchange_times, index_messages, message_ids
 from .topic_names import TopicNames
@@ -62,7 +62,8 @@ class RecordReader:
     """Reads the records of captures. Call `tables()` once; afterwards `run` and `tally` describe what was read.
 
     For captures that are read twice, `run` covers all of them even if the caller stops before the last table.
-    ValueError for an expression on pipes: the records are gone before their exchanges are finished.
+    `follow`: the captures may still grow. ValueError for an expression on these or on pipes: the records are gone
+    before their exchanges are finished.
     """
 
     def __init__(
@@ -73,13 +74,15 @@ class RecordReader:
         wanted: RecordSelection = ALL_RECORDS,
         bounds: Bounds | None = None,
         watch: Watch = never,
+        follow: Follow | None = None,
     ) -> None:
-        if wanted.selection.expression is not None and not can_read_twice(captures):
-            raise ValueError("what is read from a pipe can be filtered by --topic, --from and --to alone")
+        self._twice = follow is None and can_read_twice(captures)
+        if wanted.selection.expression is not None and not self._twice:
+            raise ValueError("what is read only once can be filtered by --topic, --from and --to alone")
         self.captures = captures
         self._selection, self._topic = wanted.selection, wanted.topic
         self._make_engine = make_engine
-        self._watch = watch
+        self._watch, self._follow = watch, follow
         self._ids: Array | None = None
         self._names: Mapping[bytes, str] = {}
         self.collector = RecordCollector(
@@ -95,7 +98,7 @@ class RecordReader:
         """Yield the table `records` in parts of at most `dissector.records.RECORDS` rows."""
         from kafkatap.reports.record_table import records_table
 
-        twice = can_read_twice(self.captures)
+        twice = self._twice
         if twice:
             index = index_messages(self.captures, self._make_engine, selection=self._selection, watch=self._watch)
             self._names = index.topic_names
@@ -105,7 +108,7 @@ class RecordReader:
             if index.run.interrupted or not any(file.packets for file in index.run.files):
                 return
         engine = self._make_engine(inspectors=[self.collector])
-        run = Run(self.captures, engine, self._watch)
+        run = Run(self.captures, engine, self._watch, follow=self._follow)
         if not twice:
             self._names = TopicNames(engine)
             self.run = run
@@ -120,7 +123,7 @@ class RecordReader:
         assert self.run is not None
         first = self.run.engine.first
         window = self._selection.window
-        if window is None or first is None or can_read_twice(self.captures):
+        if window is None or first is None or self._twice:
             return np.ones(len(numbers), bool)
         start, end = window.span(first)
         times = exchange_times(frames)[numbers]

@@ -28,7 +28,7 @@ _RIGHT = frozenset((0, 6, 7))
 #: Shorter waits are not shown.
 SHORTEST_WAIT_NS = 1_000_000
 #: Values that are shown even if they are 0 or false.
-_ALWAYS = frozenset(("Committed", "GenerationId", "MemberEpoch", "NodeId", "Coordinator"))
+_ALWAYS = frozenset(("Committed", "GenerationId", "GenerationIdOrMemberEpoch", "MemberEpoch", "NodeId", "Coordinator"))
 #: Values that are never shown, as they are at the top of most messages.
 _NEVER = frozenset(
     ("ErrorMessage", "ThrottleTimeMs", "ClusterId", "SessionEpoch", "ReplicaEpoch", "CurrentLeaderEpoch")

@@ -33,7 +33,7 @@ def read_captures(
     *,
     split_size: int | None = None,
     ports: Sequence[int] = (),
-    definitions: str | os.PathLike[str] | None = None,
+    definitions: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
     strict: bool = False,
     filter: str | None = None,
     clients: str | Iterable[str] = (),
@@ -46,9 +46,10 @@ def read_captures(
     """Captures whose tables are DataFrames.
 
     `split_size`: bytes, 0 for whole files (default: of the total size and the number of cores). `ports`: hints where
-    brokers listen. `definitions`: a folder of a newer Kafka's message definitions. `strict`: raise DamagedCaptureError
-    if a capture is damaged. The other arguments select exchanges, as in `kafkatap.analyze`; each exchange keeps all its
-    rows. The tables of connections, files and the ledger are of the whole captures.
+    brokers listen. `definitions`: message definitions of a newer Kafka or a vendor, as in `kafkatap.analyze`.
+    `strict`: raise DamagedCaptureError if a capture is damaged. The other arguments select exchanges, as in
+    `kafkatap.analyze`; each exchange keeps all its rows. The tables of connections, files and the ledger are of the
+    whole captures.
 
     ValueError if definitions or a selection are wrong. FileNotFoundError (at the first read) if a pattern matches
     nothing.

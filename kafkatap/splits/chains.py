@@ -71,6 +71,7 @@ def _copy_history(source, target):  # type: ignore[no-untyped-def]
     target.software = source.software
     target.software_version = source.software_version
     target.mechanism = source.mechanism
+    target.advertised = source.advertised
     target.client = source.client
     target.protocol = source.protocol
     target.answers_at_once = source.answers_at_once
@@ -93,6 +94,8 @@ def _add_later(known, later):  # type: ignore[no-untyped-def]
         known.software_version = later.software_version
     if later.mechanism >= 0:
         known.mechanism = later.mechanism
+    if later.advertised >= 0:
+        known.advertised = later.advertised
     if known.base_seq_a < 0:
         known.base_seq_a = later.base_seq_a
     if known.base_seq_b < 0:

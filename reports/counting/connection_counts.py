@@ -50,6 +50,14 @@ class ConnectionCounts:
         found, counts = np.unique((owners << OWNER_SHIFT) | buckets(rows["handshake_rtt_ns"][seen]), return_counts=True)
         self.rtts.add(found, counts)
 
+    def copy(self) -> ConnectionCounts:
+        """The same counts, to which more can be added."""
+        made = ConnectionCounts()
+        made.table.merge(self.table)
+        owner, bucket, times = self.rtts.of(0)
+        made.rtts.add((owner << OWNER_SHIFT) | bucket, times)
+        return made
+
     def names_used(self) -> tuple[Array, Array]:
         """The numbers of strings and of addresses in the keys, ascending: int64 (n,) each."""
         keys = self.table.key_rows()

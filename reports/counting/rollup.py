@@ -91,8 +91,6 @@ def api_label(api_key: int, long_poll: int = 0) -> str:
     from kafkatap.dissector.layouts.catalog import api_name
 
     name = api_name(api_key) if api_key >= 0 else "(no request)"
-    if name.lstrip("-").isdigit():
-        name = f"API {name}"
     return f"{name} (long poll)" if long_poll else name
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import cache
 
 from kafkatap.dissector.kafka.error_codes import error_codes
-from kafkatap.dissector.layouts.catalog import api_names
+from kafkatap.dissector.layouts.catalog import api_names, key_of
 
 from ..literals import DURATIONS, SIZES, Moment, exact, read_moment, read_number
 from .expression_error import ExpressionError, suggestion
@@ -43,7 +43,7 @@ def number_of(literal: Literal, name: Name, text: str, utc: bool = False) -> int
     known = _words(name)
     if not known:
         raise _wrong(literal, name, text)
-    found = known.get(_plain(literal.text))
+    found = key_of(literal.text) if kind == "api" else known.get(_plain(literal.text))
     if found is None:
         words = {"api": api_names().values(), "error": (n for n, _ in error_codes().values())}.get(kind, name.words)
         what = {"api": "no API is called", "error": "no error is called"}.get(kind, f"{name.name} is never")
@@ -129,16 +129,16 @@ def _plain(word: str) -> str:
 
 
 @cache
-def _numbers_of(kind: str) -> Mapping[str, int]:
-    if kind == "api":
-        return {_plain(name): key for key, name in api_names().items()}
+def _error_codes() -> Mapping[str, int]:
     return {_plain(name): code for code, (name, _) in error_codes().items()}
 
 
 def _words(name: Name) -> Mapping[str, int]:
     """Numbers by the words that stand for them, without case, _ and -."""
-    if name.kind in ("api", "error"):
-        return _numbers_of(name.kind)
+    if name.kind == "api":
+        return {known: key for key, known in api_names().items()}
+    if name.kind == "error":
+        return _error_codes()
     if name.kind == "flag":
         return {"true": 1, "false": 0}
     return {_plain(word): number for word, number in name.words.items()}

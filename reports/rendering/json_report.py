@@ -65,6 +65,11 @@ def write_json(report: Report, file: TextIO, version: str) -> None:
     file.write("\n }\n}\n")
 
 
+def write_json_line(report: Report, file: TextIO, version: str) -> None:
+    """Write the report in ASCII on one line."""
+    file.write(json.dumps(report_object(report, version)) + "\n")
+
+
 _TYPES = {"text": "string", "share": "number", "flag": "boolean", "time": "string"}
 
 

@@ -39,6 +39,7 @@ WORDS = {
         "retransmitted": "retransmitted",
         "duplicate": "captured twice",
         "out_of_window": "far outside the TCP window",
+        "unfinished": "of messages that were not complete yet",
     },
     "requests": {
         "answered": "answered",
@@ -47,6 +48,7 @@ WORDS = {
         "response_lost": "response lost (gap, or end of capture)",
         "sasl_tokens": "SASL tokens without a Kafka header",
         "header_not_captured": "header not captured",
+        "unfinished": "waiting for their response",
     },
     "responses": {
         "matched": "matched with a request",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafkatap.dissector.layouts.vendors import vendor_of
+
 from ..batch import Context
 from ..counting import tally
 from ..counting.counts import ReportCounts
@@ -18,6 +20,7 @@ COLUMNS = (
     Column("status", "why", "text", "newer_version, older_version or unknown_api"),
     Column("known_from", "known\nfrom", "count", "oldest known version; null: the API is unknown"),
     Column("known_to", "known\nto", "count", "newest known version; null: the API is unknown"),
+    Column("vendor", "vendor", "text", "vendor who uses this key; null: none is known", 1),
 )
 NEWER, OLDER, UNKNOWN_API = "newer_version", "older_version", "unknown_api"
 
@@ -26,7 +29,7 @@ NAMED = 3
 _REASONS = {NEWER: "newer than these definitions", OLDER: "older than these definitions",
             UNKNOWN_API: "not in these definitions"}  # fmt: skip
 _REST = (
-    ". Requests are matched with responses, but bodies are not decoded. Load newer definitions with --definitions DIR."
+    ". Requests are matched with responses, but bodies are not decoded. Load their definitions with --definitions PATH."
 )
 
 
@@ -45,7 +48,8 @@ def not_decoded(counts: ReportCounts, context: Context) -> ReportTable:
     for (key, version), n in sorted(found.items(), key=lambda entry: (-entry[1], entry[0])):
         known = context.known_versions.get(key)
         status = UNKNOWN_API if known is None else NEWER if version > known[1] else OLDER
-        rows.append((api_label(key), key, version, n, status, *(known or (None, None))))
+        vendor = vendor_of(key) or None
+        rows.append((api_label(key), key, version, n, status, *(known or (None, None)), vendor))
     return _table(rows)
 
 
@@ -61,7 +65,8 @@ def not_decoded_warnings(table: ReportTable) -> tuple[str, ...]:
         rows = [row for row in table.rows if row[4] == status]
         if len(rows) == 1:
             bound = {NEWER: f" (up to v{rows[0][6]})", OLDER: f" (from v{rows[0][5]})"}.get(status, "")
-            found.append(f"{_name(rows[0], '')} is {_REASONS[status]}{bound}{_REST}")
+            known = _known(status, rows[0]) if status == UNKNOWN_API else ""
+            found.append(f"{_name(rows[0], known)} is {_REASONS[status]}{bound}{_REST}")
         elif rows:
             names = [_name(row, _known(status, row)) for row in rows[:NAMED]]
             left = len(rows) - len(names)
@@ -77,4 +82,5 @@ def _name(row: Sequence[Value], known: str) -> str:
 
 
 def _known(status: str, row: Sequence[Value]) -> str:
-    return {NEWER: f", known up to v{row[6]}", OLDER: f", known from v{row[5]}"}.get(status, "")
+    vendor = f", a key of {row[7]}" if row[7] else ""
+    return {NEWER: f", known up to v{row[6]}", OLDER: f", known from v{row[5]}"}.get(status, vendor)

@@ -10,7 +10,7 @@ import pytest
 
 from kafkatap.commands.apis.command import Api, known_apis, ranges, schema
 from kafkatap.dissector.kafka.releases import RELEASES
-from kafkatap.dissector.layouts.catalog import forget_names, load_api
+from kafkatap.dissector.layouts.catalog import built_in_names, forget_names, load_api
 from kafkatap.dissector.layouts.history import changes_in
 from kafkatap.dissector.programs.loading import open_definitions
 from tests.support.messages import Taste, generate_message
@@ -37,12 +37,14 @@ def test_the_list() -> None:
     done = kafkatap("apis")
     assert (done.code, done.err) == (0, "")
     rows = rows_of(done.out)
-    assert len(rows) == 93
+    assert [int(row[0]) for row in rows.values()] == list(built_in_names())
     assert rows["Fetch"] == ["1", "0-18", "12+", "0.8.2", "0-3", "v18", "4.1"]
     assert rows["StopReplica"] == ["5", "0-4", "2+", "0.8.2", "all", "(0-4)", "v4", "3.4"]
     assert rows["SaslHandshake"] == ["17", "0-1", "-", "0.10.0", "-", "v1", "1.0"]
     assert rows["InitProducerId"][-2:] == ["v5", "3.8"]  # 6 is in no release as a stable version
-    assert "93 APIs, 361 versions." in done.out
+    pairs = sum(len(list(request.versions)) for request, _ in map(load_api, built_in_names()))
+    assert f"Kafka's APIs, 0.8.2 to {RELEASES[-1]}" in done.out
+    assert f"{len(rows)} APIs, {pairs} versions." in done.out
     assert max(map(len, done.out.splitlines())) <= 120
 
 
@@ -148,7 +150,7 @@ def test_definitions_add_versions_and_apis(tmp_path: Path) -> None:
     lines = kafkatap("apis", "QueuePeek", "--definitions", folder).out.splitlines()
     assert lines[:2] == [
         "QueuePeek: API key 100, versions 0-1, flexible from v0",
-        "  v0  in no release as a stable version, flexible from here on",
+        f"  v0  defined by {folder}; in no release of Apache Kafka up to {RELEASES[-1]}, flexible from here on",
     ]
     added = one("Fetch", "--definitions", folder)["versions"][20]["request"]["added"]
     assert added == [{"path": "Mood", "type": "string", "tag": None}]

@@ -51,7 +51,7 @@ def test_what_is_newer_is_paired_by_its_header(capture: Path) -> None:
     assert [row["correlation_id"] for row in rows.values()] == [1, 2, 3, 4, 5]
     assert {row["outcome"] for row in rows.values()} == {"answered"}
     assert all(3_000_000 < row["total_ns"] < 4_000_000 for row in rows.values())
-    assert rows[PEEK]["api_name"] == "100"
+    assert rows[PEEK]["api_name"] == "API 100"
     assert rows[REFUSED]["errors"] == [{"code": 35, "count": 1}]
     assert rows[FETCH_21]["errors"] == []
 
@@ -80,16 +80,16 @@ def test_the_report_says_what_is_newer(capture: Path) -> None:
     assert whole["warnings"] == [
         "Fetch v20 (1 request, known up to v18), Fetch v21 (1 request, known up to v18) and ApiVersions v99 "
         "(1 request, known up to v4) are newer than these definitions. Requests are matched with responses, but bodies "
-        "are not decoded. Load newer definitions with --definitions DIR.",
+        "are not decoded. Load their definitions with --definitions PATH.",
         "API 100 v0 (1 request) and API 999 v2 (1 request) are not in these definitions. Requests are matched with "
-        "responses, but bodies are not decoded. Load newer definitions with --definitions DIR.",
+        "responses, but bodies are not decoded. Load their definitions with --definitions PATH.",
     ]
     assert [tuple(row.values()) for row in whole["reports"]["not_decoded"]] == [
-        ("Fetch", 1, 20, 1, "newer_version", 0, 18),
-        ("Fetch", 1, 21, 1, "newer_version", 0, 18),
-        ("ApiVersions", 18, 99, 1, "newer_version", 0, 4),
-        ("API 100", 100, 0, 1, "unknown_api", None, None),
-        ("API 999", 999, 2, 1, "unknown_api", None, None),
+        ("Fetch", 1, 20, 1, "newer_version", 0, 18, None),
+        ("Fetch", 1, 21, 1, "newer_version", 0, 18, None),
+        ("ApiVersions", 18, 99, 1, "newer_version", 0, 4, None),
+        ("API 100", 100, 0, 1, "unknown_api", None, None, None),
+        ("API 999", 999, 2, 1, "unknown_api", None, None, None),
     ]
 
 
@@ -125,7 +125,7 @@ def test_folders_that_cannot_be_used(capture: Path, definitions: Path, tmp_path:
     for folder, reason in (
         (missing, f"{missing}: no such file or directory"),
         (empty, f"{empty}: no Kafka message definitions (*.json) in it"),
-        (file, f"{file}: not a directory"),
+        (file, f"{file}: there is no 'type'"),
         (bad, f"{bad}: FetchRequest.json: "),
     ):
         for command in (("report", capture), ("apis",)):

@@ -8,7 +8,7 @@ import pytest
 
 from kafkatap.dissector.layouts.definitions import DefinitionError, load_definition, load_definitions
 from kafkatap.dissector.layouts.notation import parse_api
-from kafkatap.dissector.layouts.overlay import read_folder
+from kafkatap.dissector.layouts.overlay import read_definitions
 
 DEFINITION = """
 // A header // with a comment
@@ -81,4 +81,4 @@ def test_a_struct_within_itself_is_refused() -> None:
 def test_a_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "ExampleRequest.json").write_text(DEFINITION, encoding="utf-8")
     (tmp_path / "notes.txt").write_text("not a definition", encoding="utf-8")
-    assert list(read_folder(tmp_path).own) == [(200, 0)]
+    assert list(read_definitions(tmp_path).own[0]) == [(200, 0)]

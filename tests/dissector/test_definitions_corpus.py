@@ -1,4 +1,4 @@
-"""The notation says what Kafka's own definitions say, field by field, for every version of two sets: 3.9 and 4.3.0.
+"""The notation says what Kafka's own definitions say, field by field, for every version of three sets.
 
 The set of 3.9 was taken before its release; some of its versions were not stable then.
 """
@@ -11,19 +11,27 @@ from typing import Any
 import pytest
 
 from kafkatap.dissector.layouts.catalog import load_messages
-from kafkatap.dissector.layouts.overlay import read_folder
+from kafkatap.dissector.layouts.overlay import read_definitions
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Struct
 
-SETS = ("3.9-trunk", "4.3.0")
-#: Where the older set has other names for the same bytes: (api_key, direction) → versions.
-RENAMED = {(52, REQUEST): (0, 1), (74, RESPONSE): (0,)}
-#: Where 4.3.0 laid out a version anew that no release before it had as a stable one: (api_key, direction) → versions.
-RELAID = {(87, RESPONSE): (0,)}
+#: Oldest first, with the number of (key, version) pairs in each.
+SETS = {"3.9-trunk": 327, "4.3.0": 302, "4.4.0": 309}
+NEWEST = list(SETS)[-1]
+#: Where older sets have other names for the same bytes: (set, api_key, direction) → versions.
+RENAMED = {
+    ("3.9-trunk", 28, REQUEST): (3, 4, 5),
+    ("3.9-trunk", 52, REQUEST): (0, 1),
+    ("3.9-trunk", 74, RESPONSE): (0,),
+    ("4.3.0", 28, REQUEST): (3, 4, 5),
+    ("4.3.0", 88, RESPONSE): (0,),
+}
+#: Where a later set laid out a version anew that was not stable before: (set, api_key, direction) → versions.
+RELAID = {("3.9-trunk", 87, RESPONSE): (0,)}
 
 
 @pytest.fixture(scope="module")
 def definitions(corpus: Path) -> dict[str, dict[tuple[int, int], MessageLayout]]:
-    return {name: read_folder(corpus / "kafka-messages" / name).own for name in SETS}
+    return {name: read_definitions(corpus / "kafka-messages" / name).own[0] for name in SETS}
 
 
 def layout(struct: Struct, version: int, *, names: bool = True) -> list[Any]:
@@ -45,10 +53,13 @@ def layout(struct: Struct, version: int, *, names: bool = True) -> list[Any]:
     ]
 
 
+def relaid(name: str, key: tuple[int, int], version: int) -> bool:
+    return version in RELAID.get((name, *key), ())
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_every_version_has_the_layout_that_kafka_defines(definitions: Any, name: str) -> None:
     ours = load_messages()
-    older = name == SETS[0]
     compared = 0
     for key, theirs in definitions[name].items():
         mine = ours[key]
@@ -56,13 +67,14 @@ def test_every_version_has_the_layout_that_kafka_defines(definitions: Any, name:
             where = (theirs.name, "response" if key[1] else "request", version)
             assert version in mine.versions, where
             assert (version in mine.flexible) == (version in theirs.flexible), where
-            names = not (older and version in RENAMED.get(key, ()))
-            same = layout(mine.body, version, names=names) == layout(theirs.body, version, names=names)
-            assert same != (older and version in RELAID.get(key, ())), where
+            differs = version in RENAMED.get((name, *key), ()) or relaid(name, key, version)
+            assert (layout(mine.body, version) != layout(theirs.body, version)) == differs, where
+            same = layout(mine.body, version, names=False) == layout(theirs.body, version, names=False)
+            assert same != relaid(name, key, version), where
             compared += 1
-        if not older:
+        if name == NEWEST:
             assert (mine.name, mine.body.name) == (theirs.name, theirs.body.name)
-    assert compared == 2 * {"3.9-trunk": 327, "4.3.0": 302}[name]
+    assert compared == 2 * SETS[name]
 
 
 def test_the_notation_has_no_version_that_kafka_has_not(definitions: Any) -> None:
@@ -71,5 +83,5 @@ def test_the_notation_has_no_version_that_kafka_has_not(definitions: Any) -> Non
     }
     ours = {(*key, version) for key, message in load_messages().items() for version in message.versions}
     assert ours == theirs
-    assert len({key for key, _, _ in ours}) == 93
-    assert len({(key, version) for key, _, version in ours}) == 361
+    assert len({key for key, _, _ in ours}) == 95
+    assert len({(key, version) for key, _, version in ours}) == 368

@@ -27,8 +27,8 @@ PLAIN = {
     "MinVersionLevel", "OngoingTxnProducerEpoch", "ProducerEpoch", "RepartitionSourceTopics", "ReplicationFactor",
     "SourceTopicRegex", "SourceTopics", "TransactionVersion", "V3AndBelowProducerEpoch",
 }  # fmt: skip
-#: Enums for which no names are known: what controllers before KRaft sent, and a bare status code.
-NAMELESS = {(4, "Type"), (6, "Type"), (88, "StatusCode")}
+#: Enums for which no names are known: what controllers before KRaft sent.
+NAMELESS = {(4, "Type"), (6, "Type")}
 
 
 def _enum(info: FieldInfo) -> str | None:

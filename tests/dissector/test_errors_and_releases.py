@@ -7,21 +7,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kafkatap.dissector.kafka.error_codes import error_codes, error_name, is_retriable
-from kafkatap.dissector.kafka.releases import known_since, oldest_release_for, removed_in
+from kafkatap.dissector.kafka.releases import RELEASES, known_since, oldest_release_for, release_of, removed_in, speaks
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.schema import REQUEST
 
+#: Spoken by the brokers of old releases, but not by their client classes.
+BETWEEN_BROKERS = {(4, 0), (5, 0), (6, 0), (7, 0)}
+
 
 def test_error_names() -> None:
-    assert [error_name(code) for code in (-1, 0, 6, 133)] == [
+    assert [error_name(code) for code in (-1, 0, 6, 136)] == [
         "UNKNOWN_SERVER_ERROR",
         "NONE",
         "NOT_LEADER_OR_FOLLOWER",
-        error_codes()[133][0],
+        "CONTROLLER_ID_NOT_REGISTERED",
     ]
     assert (error_name(5120), error_name(-32768)) == ("5120", "-32768")
-    assert len(error_codes()) == 135
+    assert list(error_codes()) == list(range(-1, 137))
 
 
 def test_retriable() -> None:
@@ -29,7 +34,7 @@ def test_retriable() -> None:
 
 
 def test_errors_are_those_of_kafka(corpus: Path) -> None:
-    with (corpus / "kafka-facts" / "errors.tsv").open(encoding="utf-8") as file:
+    with (corpus / "kafka-facts" / "4.4.0" / "errors.tsv").open(encoding="utf-8") as file:
         theirs = {int(r["code"]): (r["name"], r["retriable"] == "true") for r in csv.DictReader(file, delimiter="\t")}
     assert error_codes() == theirs
 
@@ -39,6 +44,7 @@ def test_the_oldest_release_is_that_of_the_newest_version() -> None:
     assert oldest_release_for([(0, 3), (3, 0), (18, 0)]) == "0.11.0"
     assert oldest_release_for([(18, 3), (0, 0), (999, 0)]) == "2.4"
     assert oldest_release_for([(1, 11), (18, 0)]) == "2.3"
+    assert oldest_release_for([(28, 6), (18, 5)]) == oldest_release_for([(94, 0)]) == "4.4"
     assert oldest_release_for([]) == oldest_release_for([(999, 0)]) == ""
 
 
@@ -48,7 +54,7 @@ def test_what_kafka_4_removed() -> None:
 
 
 def test_releases_are_those_of_kafka(corpus: Path) -> None:
-    with (corpus / "kafka-facts" / "releases.tsv").open(encoding="utf-8") as file:
+    with (corpus / "kafka-facts" / "4.4.0" / "releases.tsv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     order = list(dict.fromkeys(row["release"] for row in rows))
     first: dict[tuple[int, int], str] = {}
@@ -59,14 +65,37 @@ def test_releases_are_those_of_kafka(corpus: Path) -> None:
             first.setdefault(pair, row["release"])
             if row["release"] == order[-1]:
                 newest.add(pair)
-    between_brokers = {(4, 0), (5, 0), (6, 0), (7, 0)}  # spoken by 0.8.2's broker, not by its client classes
     for pair, release in first.items():
         since = known_since(*pair)
         assert since is not None
-        assert release.startswith(since) or (pair in between_brokers and since == "0.8.2"), pair
+        assert release.startswith(since) or (pair in BETWEEN_BROKERS and since == "0.8.2"), pair
         assert (removed_in(*pair) is None) == (pair in newest), pair
     known = {(key, v) for (key, direction), m in load_messages().items() if direction == REQUEST for v in m.versions}
     assert set(first) <= known
+
+
+def test_a_release_speaks_what_its_clients_do(corpus: Path) -> None:
+    with (corpus / "kafka-facts" / "4.4.0" / "releases.tsv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    theirs: dict[str, set[tuple[int, int]]] = {}
+    for row in rows:
+        versions = range(int(row["min_version"]), int(row["max_version"]) + 1)
+        theirs.setdefault(row["release"], set()).update((int(row["api_key"]), version) for version in versions)
+    assert len(theirs) == 33
+    assert set(map(release_of, theirs)) == set(RELEASES)
+    every = set().union(*theirs.values())
+    for name, pairs in theirs.items():
+        ours = {pair for pair in every if speaks(release_of(name), *pair)}
+        assert ours - BETWEEN_BROKERS == pairs - BETWEEN_BROKERS, name
+
+
+def test_names_of_releases() -> None:
+    assert [release_of(name) for name in ("4.3", "4.3.0", "4.3.1", "0.8.2.2", "0.10.0.1", "1.0.2")] == [
+        "4.3", "4.3", "4.3", "0.8.2", "0.10.0", "1.0",
+    ]  # fmt: skip
+    for name in ("", "4", "4.", "4.3.", "4.3.x", "5.0.1", "0.8", "4.3.1.1"):
+        with pytest.raises(KeyError):
+            release_of(name)
 
 
 def test_names_are_known_without_numpy_or_the_layouts() -> None:

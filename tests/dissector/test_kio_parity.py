@@ -22,6 +22,12 @@ from ..support.messages import Taste, generate_message
 
 SEEDS = range(4)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+#: Kafka 4.4 renamed these fields. kio has the names of 4.3; some messages had the newer name before.
+OLDER_NAMES = {
+    "GenerationIdOrMemberEpoch": "GenerationId",
+    "generation_id_or_member_epoch": "generation_id",
+    "AcceptableRecoveryLagLegacy": "AcceptableRecoveryLag",
+}
 LOADERS = {REQUEST: load_request_schema, RESPONSE: load_response_schema}
 
 
@@ -71,8 +77,8 @@ def compare(struct: Struct, version: int, value: dict[str, Any], entity: Any, wh
 
 
 def plain(name: str) -> str:
-    """A field's name without case and underscores; kio leaves the unit of a duration out."""
-    return re.sub(r"(ms|_)$", "", name.replace("_", "").lower())
+    """A field's name without case and underscores, as in Kafka 4.3; kio leaves the unit of a duration out."""
+    return re.sub(r"(ms|_)$", "", OLDER_NAMES.get(name, name).replace("_", "").lower())
 
 
 def converted(other: Any, mine: Any) -> Any:

@@ -432,10 +432,11 @@ def test_elements_of_no_bytes_are_refused() -> None:
         compile_programs({(3, REQUEST): _message(empty)}, PROFILES["everything"])
 
 
-def test_versions_and_keys_beyond_the_index_are_refused() -> None:
-    message = MessageLayout(3, "Toy", REQUEST, Versions(32, 32), Versions(0, -1), Struct("Toy", ()))
-    with pytest.raises(ValueError, match="ToyRequest v32: api_key 3 is beyond"):
-        compile_programs({(3, REQUEST): message}, PROFILES["everything"])
+def test_keys_and_versions_beyond_int16_are_refused() -> None:
+    for key, version, label in ((3, 32_768, "v32768"), (32_768, 0, "v0")):
+        message = MessageLayout(key, "Toy", REQUEST, Versions(version, version), Versions(0, -1), Struct("Toy", ()))
+        with pytest.raises(ValueError, match=f"ToyRequest {label}: keys and versions go up to 32767"):
+            compile_programs({(key, REQUEST): message}, PROFILES["everything"])
 
 
 def test_a_count_has_its_own_id_beside_its_elements() -> None:

@@ -17,7 +17,7 @@ from kafkatap.dissector.tree.nested import CONTROL_KEY, CONTROL_VALUES, DATA_FOL
 from kafkatap.dissector.tree.node import Node, walk
 from kafkatap.dissector.tree.view import EarlierFacts, Viewer
 from tests.dissector.machine_support import MESSAGES
-from tests.dissector.test_definitions_corpus import layout
+from tests.dissector.test_definitions_corpus import SETS, layout
 from tests.dissector.view_support import check_cover, fields_of, find, frame_of, problems, view_message
 from tests.support.messages import Taste, encode_message, generate_message
 
@@ -36,7 +36,7 @@ def encoded(name: str, version: int, value: dict[str, Any]) -> bytes:
 
 def test_layouts_are_what_kafka_defines(corpus: Path) -> None:
     compared = set()
-    for folder in ("3.9-trunk", "4.3.0"):
+    for folder in SETS:
         for path in sorted((corpus / "kafka-messages" / folder).glob("*.json")):
             message = load_data_definition(path.read_text(encoding="utf-8"))
             if message is None or message.name not in LAYOUTS:

@@ -15,11 +15,12 @@ from kafkatap.dissector.layouts import catalog, overlay
 from kafkatap.dissector.layouts.catalog import api_name, api_names, load_messages
 from kafkatap.dissector.layouts.definitions import DefinitionError, load_definitions
 from kafkatap.dissector.layouts.notation import parse_api, render_message
-from kafkatap.dissector.layouts.overlay import lay_message_over, lay_over, read_folder
+from kafkatap.dissector.layouts.overlay import lay_message_over, lay_over, read_definitions
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Versions
+from kafkatap.dissector.layouts.vendors import vendor_names
 from kafkatap.dissector.programs import kept_programs
 from kafkatap.dissector.programs.compiler import compile_programs
-from kafkatap.dissector.programs.kept_programs import FOLDERS_KEPT
+from kafkatap.dissector.programs.kept_programs import SETS_KEPT
 from kafkatap.dissector.programs.loading import load_programs, open_definitions
 from kafkatap.dissector.programs.profiles import EVERYTHING
 from kafkatap.kernels import store
@@ -55,13 +56,13 @@ def test_newer_versions_follow_on_the_built_in_ones(tmp_path: Path, kept: Path) 
 
 
 def test_names_of_new_apis_are_known_everywhere(tmp_path: Path, kept: Path) -> None:
-    assert api_name(QUEUE_PEEK) == "100"
+    assert api_name(QUEUE_PEEK) == "API 100"
     for _ in ("compiled", "kept"):
         open_definitions(write_definitions(tmp_path / "newer"))
         assert api_name(QUEUE_PEEK) == "QueuePeek"
-        assert list(api_names()) == [*range(93), QUEUE_PEEK]
+        assert list(api_names()) == sorted({*catalog.built_in_names(), QUEUE_PEEK, *vendor_names()})
         catalog.forget_names()
-        assert api_name(QUEUE_PEEK) == "100"
+        assert api_name(QUEUE_PEEK) == "API 100"
 
 
 def test_a_second_start_reads_no_definition(tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,13 +80,13 @@ def test_a_second_start_reads_no_definition(tmp_path: Path, kept: Path, monkeypa
 
 def test_programs_of_few_folders_are_kept_beside_the_own_ones(tmp_path: Path, kept: Path) -> None:
     load_programs("summary")
-    for number in range(FOLDERS_KEPT + 2):
+    for number in range(SETS_KEPT + 2):
         folder = write_definitions(tmp_path / "newer")
         text = newer_texts()["QueuePeekRequest.json"].replace("QueuePeek", f"Peek{number}")
         (folder / "QueuePeekRequest.json").write_text(text, encoding="utf-8")
         open_definitions(folder)
     names = [path.name.split("-")[0] for path in kept.iterdir()]
-    assert (names.count("programs"), names.count("definitions")) == (1, FOLDERS_KEPT)
+    assert (names.count("programs"), names.count("definitions")) == (1, SETS_KEPT)
 
 
 def test_kept_programs_know_their_fields(tmp_path: Path, kept: Path) -> None:
@@ -156,7 +157,7 @@ def test_versions_behind_a_gap_go() -> None:
 
 def assert_same_bytes(folder: Path) -> None:
     """Every version reads under the union as it does by the layout that stands for it."""
-    built_in, own = load_messages(), read_folder(folder).own
+    built_in, own = load_messages(), read_definitions(folder).own[0]
     both = lay_over(built_in, own)
     assert both.keys() == built_in.keys() | own.keys()
     compile_programs(both, EVERYTHING)
@@ -181,13 +182,13 @@ def test_each_version_reads_by_the_layout_that_stands(tmp_path: Path) -> None:
     assert_same_bytes(write_definitions(tmp_path / "newer"))
 
 
-@pytest.mark.parametrize("release", ["4.3.0", "3.9-trunk"])
+@pytest.mark.parametrize("release", ["4.4.0", "4.3.0", "3.9-trunk"])
 def test_kafkas_own_folders_read_by_the_layout_that_stands(corpus: Path, release: str) -> None:
     assert_same_bytes(corpus / "kafka-messages" / release)
 
 
 def test_the_newest_release_adds_nothing(corpus: Path) -> None:
-    both = lay_over(load_messages(), read_folder(corpus / "kafka-messages" / "4.3.0").own)
+    both = lay_over(load_messages(), read_definitions(corpus / "kafka-messages" / "4.4.0").own[0])
     assert {key: m.versions for key, m in both.items()} == {key: m.versions for key, m in load_messages().items()}
 
 
@@ -212,15 +213,16 @@ for level in range(40):
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        ({"apiKey": 128}, r"QueuePeekRequest v0: api_key 128 is beyond what can be read here \(keys to 127, "),
-        ({"validVersions": "30-32"}, "QueuePeekRequest v32: .* versions to 31"),
+        ({"apiKey": 32_768}, r"QueuePeekRequest\.json: 32768 is no apiKey \(0 to 32767\)"),
+        ({"validVersions": "0+"}, r"QueuePeekRequest\.json: validVersions '0\+' needs an end below 32767"),
+        ({"validVersions": "0-256"}, r"QueuePeekRequest\.json: validVersions '0-256' are more than 256"),
         ({"apiKey": "Fetch"}, r"QueuePeekRequest\.json: 'Fetch' is no apiKey"),
         ({"validVersions": "new"}, r"QueuePeekRequest\.json: 'new' is no range of versions"),
         ({"name": None}, r"QueuePeekRequest\.json: "),
         ({"fields": [{"name": "X", "type": "Y", "versions": "0+"}]}, r"QueuePeekRequest\.json: there is no 'Y'"),
         ({"fields": [{"name": "X", "type": "int8", "versions": "0+"}] * 2}, "two fields of one name"),
         ({"fields": [EMPTY], "flexibleVersions": "none"}, "QueuePeekRequest v0, Nothing: elements of no bytes"),
-        ({"fields": [DEEP]}, "QueuePeekRequest v0: nested too deeply"),
+        ({"fields": [DEEP]}, r"QueuePeekRequest\.json: .*nested too deeply"),
     ],
 )
 def test_a_definition_that_cannot_be_used_is_named(
@@ -241,8 +243,8 @@ def test_text_that_is_no_definition(tmp_path: Path, kept: Path) -> None:
         (b"{}", "there is no 'type'"),
         (b"[" * 99_999, ""),
     ):
-        (write_definitions(tmp_path / "newer") / "Bad.json").write_bytes(content)
-        with pytest.raises(DefinitionError, match=rf"Bad\.json: .*{reason}"):
+        (write_definitions(tmp_path / "newer") / "BadRequest.json").write_bytes(content)
+        with pytest.raises(DefinitionError, match=rf"BadRequest\.json: .*{reason}"):
             open_definitions(tmp_path / "newer")
 
 
@@ -251,12 +253,12 @@ def test_folders_without_definitions(tmp_path: Path, kept: Path) -> None:
         open_definitions(tmp_path / "missing")
     with pytest.raises(DefinitionError, match=r"no Kafka message definitions \(\*\.json\) in it"):
         open_definitions(kept)
-    inner = tmp_path / "clients/src/main/resources/common/message"
-    inner.mkdir(parents=True)
-    with pytest.raises(DefinitionError, match=f"did you mean {inner}"):
+    jar = tmp_path / "kafka-clients-9.9.jar"
+    jar.touch()
+    with pytest.raises(DefinitionError, match=f"did you mean {jar}"):
         open_definitions(tmp_path)
     (kept / "x.json").write_text('{"type": "data", "name": "X", "validVersions": "0"}')
-    with pytest.raises(DefinitionError, match="no Kafka message definitions"):
+    with pytest.raises(DefinitionError, match=r"x\.json: no request or response of Kafka"):
         open_definitions(kept)
 
 
@@ -269,4 +271,4 @@ def test_one_direction_alone_is_read(tmp_path: Path, kept: Path) -> None:
 
 
 def test_texts_read_as_those_of_the_folder(tmp_path: Path) -> None:
-    assert load_definitions(newer_texts()) == read_folder(write_definitions(tmp_path / "newer")).own
+    assert load_definitions(newer_texts()) == read_definitions(write_definitions(tmp_path / "newer")).own[0]

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 
 KAFKA_VERSION = "4.3.0"
+#: The newest release. Its kafka-tools are not published: it runs with the API of the earlier ones, without commands.
+NEWEST_KAFKA = "4.4.0"
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -31,11 +33,18 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <artifactId>jars</artifactId>
   <version>1</version>
   <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
+{dependencies}
   </dependencies>
 </project>
 """
+_DEPENDENCY = (
+    "    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>{rest}"
+    "</dependency>"
+)
+_WITHOUT_TOOLS = (
+    "<exclusions><exclusion><groupId>org.apache.kafka</groupId><artifactId>kafka-tools-api</artifactId></exclusion>"
+    "</exclusions>"
+)
 
 
 class BrokerError(RuntimeError):
@@ -57,6 +66,13 @@ def missing() -> str:
     return ""
 
 
+def missing_compiler() -> str:
+    """The programs that this machine lacks to run Java sources with Kafka's jars, as a sentence; "" where none."""
+    if shutil.which("javac") is None:
+        return "runs Java sources, and there is no Java compiler (Debian: apt-get install default-jdk-headless)"
+    return missing()
+
+
 def jars_folder(version: str = KAFKA_VERSION) -> Path:
     """The cache folder for the jars of a release."""
     named = os.environ.get("KAFKATAP_TEST_CACHE")
@@ -69,18 +85,42 @@ def _have_jars(folder: Path) -> bool:
 
 
 def fetch_jars(version: str = KAFKA_VERSION) -> Path:
-    """The folder with Kafka's jars. Maven fetches them the first time (54 MB)."""
-    folder = jars_folder(version)
+    """The folder with the jars of a broker. Maven fetches them the first time (54 MB)."""
+    if version == NEWEST_KAFKA:
+        return _fetch(
+            jars_folder(version),
+            ("org.apache.kafka", "kafka_2.13", version, _WITHOUT_TOOLS),
+            ("org.apache.kafka", "kafka-tools-api", KAFKA_VERSION, ""),
+        )
+    return _fetch(
+        jars_folder(version),
+        ("org.apache.kafka", "kafka_2.13", version, ""),
+        ("org.apache.kafka", "kafka-tools", version, ""),
+    )
+
+
+def fetch_client_jars(version: str) -> Path:
+    """The folder with the jars of a release's clients, and those that its JSON converters need."""
+    return _fetch(
+        jars_folder(version).with_name(f"kafka-clients-{version}"),
+        ("org.apache.kafka", "kafka-clients", version, ""),
+        ("com.fasterxml.jackson.core", "jackson-databind", "2.19.2", ""),
+    )
+
+
+def _fetch(folder: Path, *dependencies: tuple[str, str, str, str]) -> Path:
+    """The folder with these jars and the jars that they need. `dependencies`: group, name, version, and more XML."""
     if _have_jars(folder):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pom.xml").write_text(_POM.format(version=version))
+    texts = (_DEPENDENCY.format(group=g, name=n, version=v, rest=rest) for g, n, v, rest in dependencies)
+    (folder / "pom.xml").write_text(_POM.format(dependencies="\n".join(texts)))
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=600, check=False, stdin=subprocess.DEVNULL
     )
     if done.returncode:
-        raise BrokerError(f"Maven could not fetch Kafka {version}'s jars:\n{(done.stdout + done.stderr)[-2000:]}")
+        raise BrokerError(f"Maven could not fetch {folder.name}:\n{(done.stdout + done.stderr)[-2000:]}")
     (folder / "complete").touch()
     return folder
 
@@ -115,9 +155,12 @@ class KafkaBroker:
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
         version: str = KAFKA_VERSION,
+        features: Sequence[str] = ("share.version=1",),
+        classes: Path | None = None,
         timeout: float = 90,
     ) -> KafkaBroker:
-        """Format a new log folder, start a broker and wait until it listens. `properties` go into its file."""
+        """Format a new log folder, start a broker and wait until it listens. `properties` go into its file. `classes`:
+        a folder of further classes for it."""
         why = missing()
         if why:
             raise BrokerError(why)
@@ -130,11 +173,12 @@ class KafkaBroker:
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         # An id never begins with a dash: the tool would read it as an option.
         cluster = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-        arguments = ["format", "-t", cluster, "-c", str(config), "--feature", "share.version=1"]
-        run_class(jars, "kafka.tools.StorageTool", arguments, timeout=60)
+        arguments = ["format", "-t", cluster, "-c", str(config)]
+        arguments += [word for feature in features for word in ("--feature", feature)]
+        run_class(jars, "kafka.tools.StorageTool", arguments, timeout=60, classes=classes)
         with open(folder / "broker.log", "wb") as log:
             process = subprocess.Popen(
-                java_command(jars, "kafka.Kafka", [str(config)], memory="512m"),
+                java_command(jars, "kafka.Kafka", [str(config)], memory="512m", classes=classes),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -187,15 +231,21 @@ class KafkaBroker:
         self.stop()
 
 
-def java_command(jars: Path, name: str, arguments: Sequence[str], memory: str = "256m") -> list[str]:
-    """A Java command line for one of Kafka's classes. The serial collector and the first compiler start fastest."""
+def java_command(
+    jars: Path, name: str, arguments: Sequence[str], memory: str = "256m", classes: Path | None = None
+) -> list[str]:
+    """A Java command line for one of Kafka's classes, or one in the folder `classes`.
+
+    The serial collector and the first compiler start fastest.
+    """
     options = [f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
-    return ["java", *options, "-cp", f"{jars}/*", name, *arguments]
+    path = f"{jars}/*" if classes is None else f"{jars}/*:{classes}"
+    return ["java", *options, "-cp", path, name, *arguments]
 
 
-def run_class(jars: Path, name: str, arguments: Sequence[str], timeout: float) -> str:
+def run_class(jars: Path, name: str, arguments: Sequence[str], timeout: float, classes: Path | None = None) -> str:
     """Run a class to its end and return its output; BrokerError where it fails."""
-    command = java_command(jars, name, arguments)
+    command = java_command(jars, name, arguments, classes=classes)
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
     )

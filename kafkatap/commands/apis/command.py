@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.dissector.kafka.releases import RELEASES, known_since, removed_in, speaks
-from kafkatap.dissector.layouts.catalog import load_messages
+from kafkatap.dissector.kafka.releases import RELEASES, known_since, release_of, removed_in, speaks
+from kafkatap.dissector.layouts.catalog import api_name, built_in_names, load_api, load_messages
 from kafkatap.dissector.layouts.history import Changes, changes_in
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
+from kafkatap.dissector.layouts.vendors import vendor_of, vendor_ranges
 from kafkatap.reports.model import Column, ReportTable, Value
 from kafkatap.reports.rendering.text import Line, render_table, write_lines
 
@@ -36,12 +37,15 @@ NEWEST = RELEASES[-1]
 
 @dataclass(frozen=True, slots=True)
 class ApiVersion:
-    """One version of an API. `since`, `removed_in`: releases, or None. `request`, `response`: the changes from the
-    version before, or None if that direction is unknown."""
+    """One version of an API. `since`, `removed_in`: releases, or None. `defined_by`: the path of --definitions that has
+    it, or None. `is_built_in`: kafkatap has it without that. `request`, `response`: the changes from the version
+    before, or None if that direction is unknown."""
 
     version: int
     since: str | None
     removed_in: str | None
+    defined_by: str | None
+    is_built_in: bool
     flexible: bool
     request: Changes | None
     response: Changes | None
@@ -75,25 +79,33 @@ def known_apis(
 ) -> list[Api]:
     """The APIs with these keys (or all), ascending. `release`: only its APIs and versions; KeyError for an unknown
     release. `definitions`: added to the built-in layouts."""
-    if release is not None and release not in RELEASES:
-        raise KeyError(release)
+    if release is not None:
+        release = release_of(release)
     messages = load_messages() if definitions is None else definitions.messages
     found = []
     for key in sorted({key for key, _ in messages}):
         if not keys or key in keys:
             sides = messages.get((key, REQUEST)), messages.get((key, RESPONSE))
-            api = _api(key, *sides, release)
+            api = _api(key, *sides, release, definitions)
             if api.versions:
                 found.append(api)
     return found
 
 
-def _api(key: int, request: MessageLayout | None, response: MessageLayout | None, release: str | None) -> Api:
+def _api(
+    key: int,
+    request: MessageLayout | None,
+    response: MessageLayout | None,
+    release: str | None,
+    definitions: Definitions | None,
+) -> Api:
     sides = [message for message in (request, response) if message is not None]
     versions = sorted({v for message in sides for v in message.versions})
-    return Api(key, sides[0].name, tuple(
+    built_in = load_api(key) if key in built_in_names() else ()
+    return Api(key, api_name(key), tuple(
         ApiVersion(
-            v, known_since(key, v), removed_in(key, v), any(v in message.flexible for message in sides),
+            v, known_since(key, v), removed_in(key, v), None if definitions is None else definitions.defining(key, v),
+            any(v in message.versions for message in built_in), any(v in message.flexible for message in sides),
             _changes(request, v), _changes(response, v),
         )
         for v in versions
@@ -130,8 +142,7 @@ def run(options: argparse.Namespace) -> int:
         found = known_apis(keys, release=options.release, definitions=definitions)
         missing = set(keys) - {api.key for api in found}
         if missing:
-            where = f"in Kafka {options.release}" if options.release else "known"
-            raise ValueError(f"no API with key {', '.join(map(str, sorted(missing)))} is {where}")
+            raise ValueError(_not_listed(sorted(missing), options.release))
     except KeyError:
         complain(f"unknown Kafka release {options.release!r}; known are {', '.join(RELEASES)}")
         return WRONG
@@ -146,6 +157,16 @@ def run(options: argparse.Namespace) -> int:
         write_lines(lambda width: lines(found, options.release, width), sys.stdout, color=color)
     sys.stdout.flush()
     return DONE
+
+
+def _not_listed(keys: Sequence[int], release: str | None) -> str:
+    """Why there is no row for these keys."""
+    if release:
+        return f"no API with key {', '.join(map(str, keys))} is in Kafka {release}"
+    named = [f"{api_name(key)} (key {key}, {vendor_of(key)})" for key in keys if vendor_of(key)]
+    if named:
+        return f"the layout of {', '.join(named)} is not known; --definitions PATH adds it"
+    return f"no API with key {', '.join(map(str, keys))} is known"
 
 
 COLUMNS = (
@@ -173,6 +194,8 @@ def render_list(found: Sequence[Api], release: str | None, width: int) -> Iterat
             (api.key, api.name, ranges([v.version for v in api.versions]), flexible, api.since, removed, *added)
         )
     title = f"APIs of Kafka {release}" if release else f"Kafka's APIs, 0.8.2 to {NEWEST}"
+    if not all(v.is_built_in for api in found for v in api.versions):
+        title += ", and those of --definitions"
     notes: tuple[str, ...] = (
         f"{len(found)} APIs, {sum(len(api.versions) for api in found)} versions. kafkatap apis NAME lists the "
         "changes of each version.",
@@ -182,8 +205,17 @@ def render_list(found: Sequence[Api], release: str | None, width: int) -> Iterat
             f"Kafka {CLEAN_UP} and later refuse clients that send a version which {CLEAN_UP} removed (KIP-896); "
             "kafkatap report --by version CAPTURE shows which versions are in use."
         )
-        notes = (*notes, advice)
+        notes = (*notes, advice, _vendors_note())
     yield from render_table(ReportTable("apis", title, COLUMNS, rows, notes, whole=True), width, 0, True)
+
+
+def _vendors_note() -> str:
+    """The keys of vendors, in one sentence."""
+    keys = "; ".join(
+        f"{vendor} {', '.join(f'{low}-{high}' if low < high else str(low) for low, high in ranges)}"
+        for vendor, ranges in vendor_ranges().items()
+    )
+    return f"Keys that vendors use: {keys}. --definitions PATH adds their messages."
 
 
 def render_versions(found: Sequence[Api], release: str | None, width: int) -> Iterator[Line]:
@@ -205,8 +237,10 @@ def render_versions(found: Sequence[Api], release: str | None, width: int) -> It
 
 def _version_line(v: ApiVersion, first_flexible: bool) -> Line:
     line: Line = [(f"{f'v{v.version}':>4}", "bold cyan"), (f"  since Kafka {v.since}" if v.since else "", "")]
-    if not v.since:
+    if not v.since and v.is_built_in:
         line += [("  in no release as a stable version", "yellow")]
+    elif not v.since:
+        line += [(f"  defined by {v.defined_by}; in no release of Apache Kafka up to {NEWEST}", "yellow")]
     if v.removed_in:
         line += [(f", removed in {v.removed_in}", "red")]
     if first_flexible:
@@ -284,7 +318,8 @@ def api_object(api: Api) -> dict[str, Any]:
         "newest_since": None if newest is None else newest.since,
         "versions": [
             {
-                "version": v.version, "since": v.since, "removed_in": v.removed_in, "flexible": v.flexible,
+                "version": v.version, "since": v.since, "removed_in": v.removed_in, "defined_by": v.defined_by,
+                "flexible": v.flexible,
                 "request": _changes_object(v.request), "response": _changes_object(v.response),
             }
             for v in api.versions
@@ -319,6 +354,7 @@ def schema() -> dict[str, Any]:
         version=("integer", "the version"),
         since=("string?", "first release that supports it; null: no release has it as a stable version"),
         removed_in=("string?", "release that removed it; null: none"),
+        defined_by=("string?", "path of --definitions that has this version; null: it is built in"),
         flexible=("boolean", "compact lengths and tag sections (KIP-482)"),
         request=(changes, "changes from the version before; null: that direction is unknown"),
         response=(changes, "the same for the response"),

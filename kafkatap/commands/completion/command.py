@@ -21,8 +21,8 @@ def completion_script(shell: str) -> str:
     parser = build_parser()
     for command in parser._subparsers._group_actions[0].choices.values():  # type: ignore[union-attr]
         for action in command._actions:
-            if action.dest in ("captures", "archive", "log", "write_pcap"):
+            if action.dest in ("captures", "archive", "log", "write_pcap", "definitions"):
                 action.complete = shtab.FILE
-            elif action.dest in ("csv", "plots", "parquet", "definitions", "out", "write_parquet"):
+            elif action.dest in ("csv", "plots", "parquet", "out", "write_parquet"):
                 action.complete = shtab.DIRECTORY
     return str(shtab.complete(parser, shell=shell))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.kernels import store
 from kafkatap.reassembly.assembler import Assembler
+from kafkatap.reassembly.dtypes import Bounds
 from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 #: Percent of one core that a monitor uses, unless that drops packets.
 USUAL_SHARE = 33.0
+#: How long a packet may be captured after the acknowledgement of its bytes, ns. What waits for it is shown later.
+LATE_NS = 50_000_000
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 #: Error numbers of a write without a reader: a closed pipe, a terminal that hung up.
 GONE = (errno.EPIPE, errno.EIO)
@@ -186,8 +189,8 @@ def _engine(options: argparse.Namespace, selections: list[Selection], definition
     probes = [inspector for each in needed for inspector in each.inspectors]
     problems = bool(options.write_parquet) or any(each.problems for each in needed)
     return Engine(
-        options.topics, options.port or (), probes, definitions, assembler=Assembler(), max_frame=options.max_frame,
-        problems=problems,
+        options.topics, options.port or (), probes, definitions,
+        assembler=Assembler(bounds=Bounds(late_ns=LATE_NS)), max_frame=options.max_frame, problems=problems,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from ..shared_options import (
     EXIT_CODES,
     add_appearance,
     add_captures,
+    add_follow,
     add_max_frame,
     add_reading,
     add_selection,
@@ -24,6 +25,7 @@ examples:
   kafkatap records --json capture.pcap | jq 'select(.value.form == "json").value.data'
   kafkatap records --api Produce --values hex ring/*.pcap.gz
   kafkatap records --parquet records.parquet capture.pcap
+  kafkatap records --follow --topic orders ring/
 
 """
     + EXIT_CODES
@@ -33,6 +35,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     add_captures(parser)
+    add_follow(parser, "records are printed as they come")
     what = parser.add_argument_group("selection")
     add_selection(what)
     what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N records")

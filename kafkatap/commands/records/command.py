@@ -19,8 +19,9 @@ from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_
 from ...complaints import complain, name_of
 from ...engine import Engine
 from ...passes.selected_records import RecordReader, RecordSelection, can_read_twice
+from ...run import Follow, Watch
 from ...selection import selection_of
-from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
+from ..console import SIGNALS_OF_FOLLOW, advice_on, following, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions
 
@@ -34,10 +35,12 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     store.verbose = options.verbose > 0
     try:
-        options.captures = readable_captures(options.captures, "records")
+        follow = following(options)
+        if follow is None:
+            options.captures = readable_captures(options.captures, "records")
         target = None if options.parquet is None else parquet_path(options.parquet)
-        with interrupts() as stop, progress(options) as drawn:
-            reader = _reader(options, watch=lambda done: drawn(done) or bool(stop))
+        with interrupts(SIGNALS_OF_FOLLOW if follow else ()) as stop, progress(options) as drawn:
+            reader = _reader(options, lambda done: drawn(done) or bool(stop), follow)
             tables = _first_rows(reader.tables(), options.number)
             written = _write_lines(tables, options) if target is None else _write_parquet(tables, target, reader)
         return _finish(reader, options, written, target)
@@ -47,15 +50,16 @@ def run(options: argparse.Namespace) -> int:
         return refuse(error)
 
 
-def _reader(options: argparse.Namespace, watch: Callable[[int], bool]) -> RecordReader:
+def _reader(options: argparse.Namespace, watch: Watch, follow: Follow | None) -> RecordReader:
     definitions = chosen_definitions(options)
     # --topic selects single records: an exchange may hold those of other topics too.
     selection = selection_of(argparse.Namespace(**{**vars(options), "topic": None}), definitions)
-    if selection.expression is not None and not can_read_twice(options.captures):
-        raise ValueError("what is piped in can be filtered by --topic, --from and --to alone (save it to a file first)")
+    if selection.expression is not None and (follow is not None or not can_read_twice(options.captures)):
+        what = "what is piped in" if follow is None else "what is followed"
+        raise ValueError(f"{what} can be filtered by --topic, --from and --to alone (save it to a file first)")
     wanted = RecordSelection(selection, _topic_test(options.topic))
     make_engine = partial(Engine, ports=options.port or (), definitions=definitions, max_frame=options.max_frame)
-    return RecordReader(options.captures, make_engine, definitions, wanted, watch=watch)
+    return RecordReader(options.captures, make_engine, definitions, wanted, watch=watch, follow=follow)
 
 
 def _topic_test(globs: list[str] | None) -> Callable[[str], bool] | None:
@@ -166,7 +170,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
     if run.interrupted:
         if target is not None and run.is_cut_short:
             complain("interrupted: no table was written")
-        else:
+        elif not run.is_caught_up:
             complain("interrupted: these are the records of what was read until then")
         return INTERRUPTED
     context = run.context()

@@ -11,6 +11,7 @@ from ..shared_options import (
     TOP_HELP,
     add_appearance,
     add_captures,
+    add_follow,
     add_max_frame,
     add_reading,
     add_selection,
@@ -28,6 +29,7 @@ examples:
   kafkatap report --jobs 8 huge.pcap
   kafkatap report --utc --from 15:10:39.5 --topic orders capture.pcap
   tcpdump -w - port 9092 | kafkatap report -
+  kafkatap report --follow --interval 30s ring/       # while tcpdump -C 100 -W 10 -w ring/r port 9092 runs
   kafkatap report --json capture.pcap | jq '.reports.errors'
 
 """
@@ -38,12 +40,14 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     add_captures(parser)
+    add_follow(parser, "a report each --interval")
     what = parser.add_argument_group("selection")
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     add_selection(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
                       help="length of the timeline's intervals, such as 100ms or 5m; the busiest are shown, see --top "
-                      "(default: the timeline fits a screen)")  # fmt: skip
+                      "(default: the timeline fits a screen). With --follow: the time between two reports (default: "
+                      "10s)")  # fmt: skip
     add_reading(what)
     add_max_frame(what)
     what.add_argument("--jobs", type=parse_jobs, metavar="N",

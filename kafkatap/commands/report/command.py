@@ -7,6 +7,7 @@ import gc
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkatap.kernels import store
@@ -15,9 +16,9 @@ from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of, reason_of
 from ...engine import engine_for
 from ...installation import install_command
-from ...run import Run, Watch
+from ...run import Follow, Run, Watch
 from ...selection import Selection, selection_of
-from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
+from ..console import SIGNALS_OF_FOLLOW, advice_on, following, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions
 from .jobs import JobsRun, choose_jobs, run_with_jobs
@@ -46,13 +47,15 @@ def run(options: argparse.Namespace) -> int:
     try:
         definitions = chosen_definitions(options)
         selection = selection_of(options, definitions)
-        options.captures = readable_captures(options.captures)
+        follow = following(options)
+        if follow is None:
+            options.captures = readable_captures(options.captures)
         _check_outputs(options)
     except (ValueError, OSError) as error:
         return refuse(error)
     with ExitStack() as files:
         try:
-            with interrupts() as stop, progress(options) as show:
+            with interrupts(SIGNALS_OF_FOLLOW if follow else ()) as stop, progress(options) as show:
 
                 def watch(done: int) -> bool:
                     return show(done) or bool(stop)
@@ -60,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
                 jobs = choose_jobs(options)
                 read = _read_with_jobs(options, jobs, selection, definitions, watch, files) if jobs > 1 else None
                 if read is None:
-                    read = _read_here(options, selection, definitions, watch, files)
+                    read = _read_here(options, selection, definitions, watch, files, follow)
         except OSError as error:
             complain(reason_of(error))
             return WRONG
@@ -84,25 +87,38 @@ def _read_with_jobs(
 
 
 def _read_here(
-    options: argparse.Namespace, selection: Selection, definitions: Definitions | None, watch: Watch, files: ExitStack
+    options: argparse.Namespace,
+    selection: Selection,
+    definitions: Definitions | None,
+    watch: Watch,
+    files: ExitStack,
+    follow: Follow | None = None,
 ) -> Read:
     """Read the captures in this process. `files` closes output files."""
     by_topic, has_tables = options.by == "topic", options.parquet is not None
     engine = engine_for(
         selection, by_topic or has_tables, options.port or (), definitions, has_tables, options.max_frame
     )
-    run = Run(options.captures, engine, watch=watch)
+    run = Run(options.captures, engine, watch=watch, follow=follow)
     writer = _table_writer(options.parquet, run, files) if has_tables else None
     run.start()  # it reads the first block while the rest is imported
     from .reporting import ReportCounts
 
     _collect_garbage()
-    counts = ReportCounts(by_topic=by_topic, interval=options.interval)
-    for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
-        counts.add(batch)
-        if writer is not None:
-            writer.add(batch)
-    return Read(run, counts, writer, run.context if writer is None else writer.context)
+    counts = ReportCounts(by_topic=by_topic, interval=None if follow else options.interval)
+    context = run.context if writer is None else writer.context
+    with ExitStack() as screen:
+        if follow is not None:
+            from .following import IntervalReports
+
+            reports = IntervalReports(options, counts, partial(context, is_over=False), selection.text)
+            screen.callback(reports.close)
+            run.watch = reports.beside(watch)
+        for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
+            counts.add(batch)
+            if writer is not None:
+                writer.add(batch)
+    return Read(run, counts, writer, context)
 
 
 def _collect_garbage() -> None:
@@ -148,6 +164,8 @@ def _report(options: argparse.Namespace, selection: Selection, read: Read) -> in
     except KeyboardInterrupt:
         complain("interrupted: not all files were written")
         return INTERRUPTED
+    if run.interrupted and options.follow and not context.interrupted:
+        return INTERRUPTED  # the usual end
     if run.interrupted:
         unwritten = "; no tables were written" if read.tables is not None and run.is_cut_short else ""
         complain(f"interrupted: the report covers only what was read before{unwritten}")

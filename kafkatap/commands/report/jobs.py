@@ -30,7 +30,10 @@ LARGE, FEW_CORES = 4 << 30, 2
 
 def choose_jobs(options: argparse.Namespace) -> int:
     """The number of processes for a run. It says why if there is only one, though more were asked for."""
-    if options.jobs == 1:
+    if options.jobs == 1 or (options.follow and options.jobs is None):
+        return 1
+    if options.follow:
+        _explain(options, "it is followed")
         return 1
     if options.jobs is None and sum(map(_size, options.captures)) <= LARGE:
         return 1

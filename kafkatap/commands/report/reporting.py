@@ -27,7 +27,11 @@ def has_requests(report: Report) -> bool:
 def print_report(options: argparse.Namespace, report: Report) -> None:
     """Print the report. If its reader has gone (`| head`), files can still be written."""
     try:
-        if options.json:
+        if options.json and options.follow:
+            from kafkatap.reports.rendering.json_report import write_json_line
+
+            write_json_line(report, sys.stdout, own_version())
+        elif options.json:
             from kafkatap.reports.rendering.json_report import write_json
 
             write_json(report, sys.stdout, own_version())

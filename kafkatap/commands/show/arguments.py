@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from ..shared_options import EXIT_CODES, add_appearance, add_captures, add_max_frame, add_reading, add_selection
+from ..shared_options import (
+    EXIT_CODES,
+    add_appearance,
+    add_captures,
+    add_follow,
+    add_max_frame,
+    add_reading,
+    add_selection,
+)
 from ..values import parse_count
 
 DESCRIPTION = "List the requests and responses of one or more captures in time order."
@@ -17,6 +25,7 @@ examples:
   kafkatap show -f 'latency > 200ms and topic ~ "^orders"' --from +30s ring/*.pcap.zst
   kafkatap show --json --client billing capture.pcap | jq .body
   tcpdump -w - port 9092 | kafkatap show -
+  kafkatap show --follow --tail 20 -f 'error' ring/
 
 """
     + EXIT_CODES
@@ -26,6 +35,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     add_captures(parser)
+    add_follow(parser, "messages are printed as they come")
     what = parser.add_argument_group("selection")
     add_selection(what)
     what.add_argument("--only", choices=("requests", "responses"), help="only requests, or only responses")

@@ -11,7 +11,6 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import islice, takewhile
 
 from kafkatap.kernels import store
 
@@ -28,7 +27,7 @@ from ...run import Run
 from ...selection import selection_of
 from ...show.printing import Printer, make_printer
 from ...show.viewing import Known
-from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
+from ..console import SIGNALS_OF_FOLLOW, advice_on, following, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions
 
@@ -56,11 +55,13 @@ class _Task:
             raise ValueError("--brief leaves the bodies out of --json: without that, each message is one line anyway")
         self.definitions = chosen_definitions(options)
         self.selection = selection_of(options, self.definitions)
-        options.captures = readable_captures(options.captures, "show")
+        self.follow = following(options)
+        if self.follow is None:
+            options.captures = readable_captures(options.captures, "show")
         self.make_engine = partial(
             Engine, ports=options.port or (), definitions=self.definitions, max_frame=options.max_frame
         )
-        self.must_stream = options.stream or any(map(is_pipe, options.captures))
+        self.must_stream = options.stream or self.follow is not None or any(map(is_pipe, options.captures))
         self.directions = _DIRECTIONS[options.only]
 
     def collector(self, index: MessageIndex | None) -> MessageCollector:
@@ -92,20 +93,39 @@ class _Task:
         options = self.options
         collector, nodes = self.collector(None), NodeNames(self.definitions)
         engine = streaming_engine(self.make_engine, collector, nodes, self.selection)
-        with interrupts() as stop:
-            run = Run(options.captures, engine, watch=lambda done: bool(stop))
+        with interrupts(SIGNALS_OF_FOLLOW if self.follow else ()) as stop:
+            run = Run(options.captures, engine, watch=lambda done: bool(stop), follow=self.follow)
             printer = make_printer(options, Known(TopicNames(engine), nodes.names), self.definitions)
-            messages = self.chosen(stream_messages(run, collector, self.selection))
-            printed = printer.print_all(takewhile(lambda _: not stop, messages))
-        return INTERRUPTED if stop else self.finish(run, printed)
+            printed = 0
+            for messages in self.chosen(stream_messages(run, collector, self.selection), run):
+                if stop and self.follow is None:
+                    break
+                printed += printer.print_all(messages)
+        if stop and self.follow is None:
+            return INTERRUPTED
+        code = self.finish(run, printed)
+        return INTERRUPTED if stop else code
 
-    def chosen(self, messages: Iterable[Message]) -> Iterator[Message]:
-        """What the options ask for, of messages as they come."""
-        options = self.options
-        passed = (m for m in messages if (m.id & 1) in self.directions)
-        if options.number is not None:
-            return islice(passed, options.number)
-        return iter(deque(passed, options.tail)) if options.tail is not None else passed
+    def chosen(self, parts: Iterable[list[Message]], run: Run) -> Iterator[list[Message]]:
+        """What the options ask for, of messages as they come. With --follow, --tail counts the messages that were there
+        at the start."""
+        left = self.options.number
+        last = None if self.options.tail is None else deque[Message](maxlen=self.options.tail)
+        if left == 0:
+            return
+        for part in parts:
+            passed = [message for message in part if (message.id & 1) in self.directions][:left]
+            if last is not None:
+                last.extend(passed)
+                if not run.is_caught_up:
+                    continue
+                passed, last = list(last), None
+            yield passed
+            if left is not None:
+                left -= len(passed)
+                if left == 0:
+                    return
+        yield list(last or ())
 
     def finish(self, run: Run, printed: int) -> int:
         """Say what is to be said of the captures; the exit code."""

@@ -1,0 +1,103 @@
+"""`kafkatap report --follow`: a report each interval, while captures grow."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counting.counts import ReportCounts
+
+from ..console import discard_output
+from .reporting import print_report
+
+if TYPE_CHECKING:
+    from kafkatap.reports.batch import Context
+    from kafkatap.reports.model import Report
+
+    from ...run import Watch
+
+#: ns between two reports, unless --interval says otherwise.
+INTERVAL = 10_000_000_000
+_RULE = "-" * 79
+#: The alternate screen of a terminal: its begin and end. Cursor to the top and clear.
+_BEGIN_SCREEN, _END_SCREEN, _CLEAR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[H\x1b[2J"
+
+
+class IntervalReports:
+    """Prints the report of the counts so far at each interval. On a terminal it is drawn anew in the same place.
+
+    `context`: what the counts mean now. `is_lost`: the reader of the output has gone.
+    """
+
+    def __init__(
+        self, options: argparse.Namespace, counts: ReportCounts, context: Callable[[], Context], selected: str | None
+    ) -> None:
+        self._options = options
+        self._counts, self._context, self._selected = counts, context, selected
+        self._interval = (options.interval or INTERVAL) / 1e9
+        self._due = time.monotonic() + self._interval
+        self._is_screen = sys.stdout.isatty() and not options.json and os.environ.get("TERM") not in (None, "", "dumb")
+        self._is_drawn = False
+        self.is_lost = False
+
+    def beside(self, watch: Watch) -> Watch:
+        """A `Watch` that also prints reports, and ends the run when nobody reads them."""
+
+        def watched(done: int) -> bool:
+            self.print_due()
+            return watch(done) or self.is_lost
+
+        return watched
+
+    def print_due(self) -> None:
+        """Print a report if the interval is over and there are packets."""
+        now = time.monotonic()
+        if now < self._due or self.is_lost:
+            return
+        self._due = max(self._due + self._interval, now)
+        context = self._context()
+        if not context.packets:
+            return
+        report = build_report(self._counts, context, by=self._options.by, selected=self._selected)
+        try:
+            if self._is_screen:
+                self._draw(report)
+            else:
+                print_report(self._options, report)
+                if not self._options.json:
+                    print(f"\n{_RULE}\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            discard_output()
+            self.is_lost = True
+
+    def _draw(self, report: Report) -> None:
+        """Draw as much of a report as the terminal has lines."""
+        from shutil import get_terminal_size
+
+        from kafkatap.reports.rendering.text import write_text
+
+        options, size = self._options, get_terminal_size()
+        text = io.StringIO()
+        color = options.color == "always" or (options.color == "auto" and not os.environ.get("NO_COLOR"))
+        write_text(report, text, top=options.top, utc=options.utc, color=color, width=size.columns)
+        lines = text.getvalue().splitlines()
+        if len(lines) > size.lines:
+            more = len(lines) - size.lines + 1
+            lines = [*lines[: size.lines - 1], f"… {more} more lines; Ctrl-C prints the whole report"]
+        if not self._is_drawn:
+            sys.stdout.write(_BEGIN_SCREEN)
+            self._is_drawn = True
+        sys.stdout.write(_CLEAR + "\n".join(lines))
+
+    def close(self) -> None:
+        """Show what the terminal showed before the first report."""
+        if self._is_drawn:
+            sys.stdout.write(_END_SCREEN)
+            sys.stdout.flush()

@@ -1,0 +1,116 @@
+"""Captures with packets lost, moved, repeated or cut. Each function needs a seeded `random.Random` and nothing else.
+
+A damaged capture is a list of `Numbered` packets: each with the place that it had in the whole capture, from 1 on. So a
+comparison knows what survived (`tests.support.survival`).
+
+    whole = numbered(read_capture("x.pcap").packets)
+    damaged = lose(whole, random.Random(1), 0.01)
+    Path("damaged.pcap").write_bytes(pcap_bytes(packets_of(damaged)))
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from .captures import Packet
+
+
+class Numbered(NamedTuple):
+    """A packet, and the number that it had in the whole capture (from 1 on, as the product counts)."""
+
+    number: int
+    packet: Packet
+
+
+Numbers = list[Numbered]
+
+
+def numbered(packets: Iterable[Packet]) -> Numbers:
+    """The packets of a whole capture."""
+    return [Numbered(n, p) for n, p in enumerate(packets, 1)]
+
+
+def packets_of(packets: Iterable[Numbered]) -> list[Packet]:
+    """The packets without their numbers."""
+    return [p.packet for p in packets]
+
+
+def _later(packet: Packet, nanoseconds: int) -> Packet:
+    return replace(packet, time_ns=packet.time_ns + nanoseconds)
+
+
+def lose(packets: Sequence[Numbered], chance: random.Random, share: float) -> Numbers:
+    """Lose each packet with a probability of `share`."""
+    return [p for p in packets if chance.random() >= share]
+
+
+def lose_bursts(packets: Sequence[Numbered], chance: random.Random, share: float, length: int = 50) -> Numbers:
+    """Lose about `share` of the packets, in runs of about `length`, as a full buffer does."""
+    kept: Numbers = []
+    at = 0
+    while at < len(packets):
+        passed = int(chance.expovariate(share / (1 - share) / length))
+        kept += packets[at : at + passed]
+        at += passed + 1 + int(chance.expovariate(1 / length))
+    return kept
+
+
+def reorder(packets: Sequence[Numbered], chance: random.Random, share: float, most_ns: int) -> Numbers:
+    """Delay `share` of the packets by up to `most_ns`: they are captured later, and their time is later."""
+    late = [
+        p._replace(packet=_later(p.packet, chance.randrange(most_ns))) if chance.random() < share else p
+        for p in packets
+    ]
+    return sorted(late, key=lambda p: p.packet.time_ns)
+
+
+def shuffle(packets: Sequence[Numbered], chance: random.Random, share: float, most_ns: int) -> Numbers:
+    """Write `share` of the packets up to `most_ns` too late. Their times stay as they are, so these step back."""
+    order = [
+        (p.packet.time_ns + (chance.randrange(most_ns) if chance.random() < share else 0), n)
+        for n, p in enumerate(packets)
+    ]
+    return [packets[n] for _, n in sorted(order)]
+
+
+def duplicate(packets: Sequence[Numbered], chance: random.Random, share: float, most_ns: int = 2_000_000) -> Numbers:
+    """Capture `share` of the packets twice. The copy comes up to `most_ns` later."""
+    both = list(packets)
+    for p in packets:
+        if chance.random() < share:
+            both.append(p._replace(packet=_later(p.packet, chance.randrange(most_ns))))
+    return sorted(both, key=lambda p: p.packet.time_ns)
+
+
+def cut(packets: Sequence[Numbered], snap_length: int) -> Numbers:
+    """Keep the first `snap_length` bytes of each packet."""
+    return [
+        p._replace(packet=replace(p.packet, data=p.packet.data[:snap_length], original_length=p.packet.wire_length))
+        for p in packets
+    ]
+
+
+def keep_if(packets: Sequence[Numbered], is_kept: Callable[[Packet], bool]) -> Numbers:
+    """Keep the packets for which a condition holds, such as those to the brokers."""
+    return [p for p in packets if is_kept(p.packet)]
+
+
+def step_clock(packets: Sequence[Numbered], chance: random.Random, steps: int, most_ns: int) -> Numbers:
+    """Set the capturing host's clock `steps` times, by up to `most_ns` forwards or backwards."""
+    places = {chance.randrange(len(packets)) for _ in range(steps)} if packets else set()
+    offset = 0
+    moved: Numbers = []
+    for n, p in enumerate(packets):
+        if n in places:
+            offset += chance.randrange(-most_ns, most_ns)
+        moved.append(p._replace(packet=_later(p.packet, offset)))
+    return moved
+
+
+def rotate(packets: Sequence[Numbered], count: int) -> list[Numbers]:
+    """The capture as `count` files, one after the other, as `tcpdump -C` writes them."""
+    size = max(1, -(-len(packets) // count))
+    return [list(packets[at : at + size]) for at in range(0, len(packets), size)]
