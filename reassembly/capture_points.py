@@ -87,12 +87,13 @@ def note_progress(t, number, segment):  # type: ignore[no-untyped-def]
 
 @helper
 def _add_repeated(stream, row, segment):  # type: ignore[no-untyped-def]
-    """Add the first bytes of a segment that its point saw before, and return whether there are some."""
-    start = _sent_end(stream, segment) - segment.wire - (1 if segment.tcp_flags & FIN else 0)
-    again = min(row.end - start, segment.wire)
+    """Return whether a segment's first bytes were seen by its point before. Add them if others follow."""
+    end = _sent_end(stream, segment) - (1 if segment.tcp_flags & FIN else 0)
+    again = segment.wire - (end - row.end)
     if row.end == _NOTHING or again <= 0:
         return False
-    row.repeated_bytes += again
+    if again < segment.wire:
+        row.repeated_bytes += again
     return True
 
 
@@ -149,9 +150,11 @@ def move_to_duplicates(t, number, segment, retransmitted_bytes, retransmitted_pa
     """
     stream = t.directions[number]
     known = stream.retransmitted_bytes - retransmitted_bytes
-    if known == 0:
-        return
     place = _row_of(t, number, segment)
+    if known == 0:
+        if place >= 0 and segment.wire > 0 and _sent_end(stream, segment) <= t.progress[place].end:
+            t.progress[place].repeated_bytes += segment.wire  # out of order: other points see the same
+        return
     if place >= 0 and _add_repeated(stream, t.progress[place], segment):
         return
     stream.retransmitted_bytes = retransmitted_bytes
