@@ -221,6 +221,10 @@ class Dissector:
         """Note the name of a topic."""
         self.topic_names[self.strings.number_of(topic_id)] = self.strings.number_of(name)
 
+    def set_heads_from(self, time: int) -> None:
+        """Packets before a time (ns since the epoch) are not the heads of connections."""
+        self._state[0].heads_from = time
+
     def forget_strings(self, kept: Array) -> Array:
         """Forget all strings but those numbered in `kept` (int64, any order) and those that open exchanges and
         connections need. Return the new numbers by the old ones, int64 (strings + 1,): -1 for a forgotten string, and

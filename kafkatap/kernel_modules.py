@@ -18,7 +18,6 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.afpacket",
     "kafkatap.reassembly.boundaries",
     "kafkatap.reassembly.connection_state",
-    "kafkatap.reassembly.duplicates",
     "kafkatap.reassembly.flows",
     "kafkatap.reassembly.fragments",
     "kafkatap.reassembly.held_segments",
