@@ -129,6 +129,7 @@ def skip_gaps_beyond_bounds(t, ts):  # type: ignore[no-untyped-def]
     """Skip the oldest gaps while all connections together hold too much."""
     state = t.state[0]
     while state.held_bytes > state.held_bytes_limit or rows_in_use(t.free_held) > state.held_segments_limit:
+        state.gaps_given_up += 1
         skip_gap(t, state.gaps_first, ts)
 
 

@@ -30,6 +30,7 @@ STREAMS_STATE = record_dtype(
     ("idle_limit", "i8"),
     ("held_bytes_limit", "i8"),
     ("held_segments_limit", "i8"),
+    ("gaps_given_up", "i8"),  # gaps that were skipped because of these two limits
     ("recent", "i8"),  # how many rows of RECENT_PACKET were written
 )
 #: Why a kernel stopped: everything was read, or a table is full.
