@@ -7,6 +7,7 @@ KERNEL_MODULES = (
     "kafkatap.dissector.connection_state",
     "kafkatap.dissector.expiry",
     "kafkatap.dissector.drain",
+    "kafkatap.dissector.held_frames",
     "kafkatap.dissector.problems",
     "kafkatap.dissector.strings",
     "kafkatap.dissector.programs.machine",

@@ -290,6 +290,11 @@ class Assembler:
         return {name: count for name, count in counts if count}
 
     @property
+    def gaps_given_up(self) -> int:
+        """The gaps that were skipped early because too much waited behind gaps."""
+        return int(self._state["gaps_given_up"][0])
+
+    @property
     def payload_bytes(self) -> int:
         """The bytes of TCP payload on the wire so far."""
         return int(self._headers["payload_bytes"][0])
