@@ -103,7 +103,7 @@ def test_ranges() -> None:
 def test_the_catalog_knows_every_api_by_name() -> None:
     assert list(built_in_names()) == list(range(len(built_in_names())))
     assert (api_name(1), api_name(7), api_name(94)) == ("Fetch", "ControlledShutdown", "UnregisterController")
-    assert api_name(999) == "999"
+    assert api_name(999) == "API 999"
     messages = load_messages()
     assert len(messages) == 2 * len(built_in_names())
     assert all(messages[key, REQUEST].versions == messages[key, RESPONSE].versions for key in built_in_names())
