@@ -19,7 +19,7 @@ STRING_COLUMNS = frozenset((
     "client_id", "client_software", "client_software_version", "software", "software_version", "sasl_mechanism",
     "topic", "topic_id", "name", "request_problem", "response_problem",
 ))  # fmt: skip
-ADDRESS_COLUMNS = frozenset(("client_ip", "broker_ip"))
+ADDRESS_COLUMNS = frozenset(("client_ip", "broker_ip", "proxy_ip"))
 #: A dense lookup table is used for up to this many numbers for each exchange.
 _DENSE = 16
 
@@ -54,6 +54,8 @@ CONNECTION_ROW = record_dtype(
     ("broker_ip", "i4"),
     ("client_port", "i4"),
     ("broker_port", "i4"),
+    ("proxy_ip", "i4"),  # the TCP peer, if a PROXY header says where the client is; -1
+    ("proxy_port", "i4"),
     ("client_id", "i4"),  # the last one
     ("software", "i4"),
     ("software_version", "i4"),
@@ -223,9 +225,11 @@ def error_counts(results: Array) -> Array:
 
 
 def uuid_text(value: bytes | None) -> str | None:
-    """A 16-byte id in Kafka's form: 22 characters of URL-safe base64."""
+    """A 16-byte id in Kafka's form: 22 characters of URL-safe base64. The name in place of ids beyond a limit stays."""
     if value is None:
         return None
+    if len(value) != 16:
+        return value.decode("utf-8", "replace")
     from base64 import urlsafe_b64encode
 
     return urlsafe_b64encode(value).rstrip(b"=").decode()
