@@ -395,10 +395,10 @@ class Engine:
         packets["tcp"] -= self._ended.duplicates
         return {
             "packets": {**packets, "total": self.packets},
-            **({"tunnels": {**tunnels, "total": sum(tunnels.values())}} if tunnels else {}),
             "payload bytes": {**self._ended.bytes, "total": self.assembler.payload_bytes},
             "requests": {**requests, "total": int(frames.requests)},
             "responses": {**responses, "total": int(frames.responses)},
+            **({"tunnels": {**tunnels, "total": sum(tunnels.values())}} if any(tunnels.values()) else {}),
             **self._beyond_limits(),
         }
 

@@ -15,7 +15,7 @@ COLUMNS = (
         "section",
         "what",
         "text",
-        "packets, tunnels (packets in tunnels), payload bytes, requests or responses",
+        "packets, payload bytes, requests, responses, or packets in tunnels",
     ),
     Column("part", "part", "text", "the part that counts them; total: all of them", 9),
     Column("meaning", "counted as", "text", "the part in words"),
@@ -35,15 +35,6 @@ WORDS = {
         "bad_header": "invalid headers",
         "unknown_link_type": "link type that is not read",
         "duplicate": "captured twice",
-    },
-    "tunnels": {
-        "vxlan": "VXLAN",
-        "geneve": "GENEVE",
-        "gre": "GRE",
-        "erspan": "ERSPAN",
-        "ip_in_ip": "IP in IP",
-        "ethernet_in_ip": "Ethernet in IP",
-        "mpls": "MPLS",
     },
     "payload bytes": {
         "kafka_frames": "Kafka messages",
@@ -78,6 +69,15 @@ WORDS = {
         "orphan": "request not in the capture",
         "sasl_tokens": "SASL tokens without a Kafka header",
         "header_not_captured": "header not captured",
+    },
+    "tunnels": {
+        "vxlan": "VXLAN",
+        "geneve": "GENEVE",
+        "gre": "GRE",
+        "erspan": "ERSPAN",
+        "ip_in_ip": "IP in IP",
+        "ethernet_in_ip": "Ethernet in IP",
+        "mpls": "MPLS",
     },
 }
 
