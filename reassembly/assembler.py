@@ -12,7 +12,7 @@ from kafkatap.kernels.arrays import drop_pages, grown, taken, untouched
 from kafkatap.kernels.table import Column, SlotTable
 from kafkatap.kernels.writers import written
 
-from . import headers, held_segments, streams
+from . import held_segments, packet_counts, streams
 from .connection_rules import CLOSED_NS
 from .connection_state import Resumption, resume_connection, write_states
 from .dtypes import (
@@ -33,9 +33,11 @@ from .dtypes import (
     Bounds,
 )
 from .flows import FlowTable, flow_keys
+from .fragments import FragmentTable, drop_datagrams
 from .listeners import ListenerTable
-from .one_pass import PacketTables
+from .packet_tables import PacketTables
 from .recent_packets import RECENT_ROWS
+from .segments import read_segments
 from .stream_tables import (
     ASSEMBLED,
     CHUNKS_FULL,
@@ -57,9 +59,9 @@ _POOL_SLACK = 8 << 20
 _DISORDER_NS = 1_000_000_000
 #: The earliest and the latest time that an int64 can hold, ns.
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
-#: Places of fields among the int64s of HEADERS_STATE and of STREAMS_STATE. numpy takes a microsecond for a field of a
+#: Places of fields among the int64s of PACKETS_STATE and of STREAMS_STATE. numpy takes a microsecond for a field of a
 #: record, and `read` comes a hundred times a second in live capture.
-_READ, _FIRST, _LAST = (headers.HEADERS_STATE.fields[name][1] // 8 for name in ("read", "first", "last"))  # type: ignore[index]
+_READ, _FIRST, _LAST = (packet_counts.PACKETS_STATE.fields[name][1] // 8 for name in ("read", "first", "last"))  # type: ignore[index]
 _CHUNKS, _NEXT_SERIAL, _CLOSED, _POOL_USED, _HELD_BYTES = (
     STREAMS_STATE.fields[name][1] // 8  # type: ignore[index]
     for name in ("chunks", "next_serial", "closed", "pool_used", "held_bytes")
@@ -84,7 +86,7 @@ class Assembler:
         keep_flows: bool = False,
         segment_filter: SegmentFilter | None = None,
     ) -> None:
-        self._headers = np.zeros(1, headers.HEADERS_STATE)
+        self._headers = np.zeros(1, packet_counts.PACKETS_STATE)
         self._headers_numbers: Array = self._headers.view(np.int64)
         self.take_times()
         self._state = np.zeros(1, STREAMS_STATE)
@@ -93,6 +95,7 @@ class Assembler:
         self._state["gaps_first"] = self._state["gaps_last"] = -1
         self.bound(bounds or Bounds())
         self._flows = FlowTable(2 * connections, keep_flows)
+        self._fragments = FragmentTable()
         self.segment_filter = segment_filter
         self.segments = untouched(65_536, SEGMENT)
         self._connections = SlotTable(connections, connections=CONNECTION, directions=Column(DIRECTION, 2))
@@ -142,10 +145,11 @@ class Assembler:
         The array is a view that the next step overwrites. Packets and payload are counted.
         """
         while first < count:
-            first = headers.read_headers(block, packets, first, count, self._headers, self._flows.arrays, self.segments)
+            first = read_segments(block, packets, first, count, self._all_tables, self.segments)
             yield self.segments[: int(self._headers["segments"][0])]
-            if self._headers["flows_full"][0]:
-                self._grow_flows()
+            stopped = int(self._headers["stopped"][0])
+            if stopped != ASSEMBLED:
+                self._make_room(stopped)
 
     def assemble(self, block: Array, segments: Array) -> Iterator[int]:
         """Turn segments, whose bytes lie in `block`, into chunks; yield each time that chunks are ready."""
@@ -166,7 +170,7 @@ class Assembler:
         while True:
             tables = self._packet_tables
             if tables is None:
-                tables = self._packet_tables = PacketTables(self._headers, self._flows.arrays, self._tables)
+                tables = self._packet_tables = self._all_tables
             stopped = read(tables)
             if stopped != ASSEMBLED:
                 self._make_room(stopped)
@@ -187,6 +191,8 @@ class Assembler:
 
         Yields (chunks ready, numbers of the connections that end with them). Call `release` with those afterwards.
         """
+        if len(self._fragments):
+            drop_datagrams(self._fragments.arrays, self._headers, now, int(everything))
         while True:
             made = streams.finish(now, int(everything), idle, self._tables, self._ended)
             chunks = self._take_chunks()
@@ -275,7 +281,18 @@ class Assembler:
     @property
     def packet_counts(self) -> dict[str, int]:
         """The packets so far by category; each is counted once."""
-        return dict(zip(headers.CATEGORIES, self._headers["packets"][0].tolist(), strict=True))
+        return dict(zip(packet_counts.CATEGORIES, self._headers["packets"][0].tolist(), strict=True))
+
+    @property
+    def tunnel_counts(self) -> dict[str, int]:
+        """The packets so far that came through tunnels, by the outermost one. Tunnels without packets are left out."""
+        counts = zip(packet_counts.TUNNELS[1:], self._headers["tunnels"][0].tolist()[1:], strict=True)
+        return {name: count for name, count in counts if count}
+
+    @property
+    def gaps_given_up(self) -> int:
+        """The gaps that were skipped early because too much waited behind gaps."""
+        return int(self._state["gaps_given_up"][0])
 
     @property
     def payload_bytes(self) -> int:
@@ -332,11 +349,12 @@ class Assembler:
     @contextmanager
     def uncounted(self) -> Iterator[None]:
         """Within this context packets and payload bytes are not counted: another run counts them."""
-        packets, payload = self._headers["packets"].copy(), int(self._headers["payload_bytes"][0])
+        counted = {name: self._headers[name].copy() for name in ("packets", "tunnels", "payload_bytes")}
         try:
             yield
         finally:
-            self._headers["packets"], self._headers["payload_bytes"] = packets, payload
+            for name, count in counted.items():
+                self._headers[name] = count
 
     def detach(self, connections: Array) -> tuple[Array, Array]:
         """Drop connections without ending them: no END, and what is held of them is not emitted.
@@ -373,6 +391,10 @@ class Assembler:
         self._listeners.clear()
 
     # Tables.
+
+    @property
+    def _all_tables(self) -> PacketTables:
+        return PacketTables(self._headers, self._flows.arrays, self._fragments.arrays, self._tables)
 
     @property
     def _tables(self) -> StreamTables:

@@ -25,7 +25,7 @@ class Bounds(NamedTuple):
     closed: int = 65_536
     syns: int = 65_536
     idle: int = 262_144
-    held_bytes: int = 64 << 20
+    held_bytes: int = 32 << 20
     held_segments: int = 262_144
     late_ns: int = 5_000_000_000
 
@@ -44,9 +44,9 @@ PACKET = record_dtype(
 #: The same as scalars (int64).
 Packet = namedtuple("Packet", "ts number at captured original link_type point")
 
-#: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie in the block from `at` on.
-#: `ip_id`: of IPv4, 0 for IPv6. `timestamps`: the 8 bytes of its TCP header in which the TCP timestamps lie as a rule;
-#: 0 if the header is shorter.
+#: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie at `at`, in the block or,
+#: of a datagram that came in fragments, in the held pool. `ip_id`: of IPv4, 0 for IPv6. `timestamps`: the 8 bytes of
+#: its TCP header in which the TCP timestamps lie as a rule; 0 if the header is shorter.
 SEGMENT = record_dtype(
     ("ts", "i8"),
     ("packet", "i8"),
@@ -62,10 +62,11 @@ SEGMENT = record_dtype(
     ("point", "i4"),
     ("tcp_flags", "u1"),
     ("direction", "u1"),
+    ("source", "u1"),  # FROM_BLOCK, FROM_HELD
 )
 #: The same as scalars (int64).
 Segment = namedtuple(
-    "Segment", "ts packet at seq ack timestamps flow captured wire window ip_id point tcp_flags direction"
+    "Segment", "ts packet at seq ack timestamps flow captured wire window ip_id point tcp_flags direction source"
 )
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 

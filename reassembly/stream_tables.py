@@ -31,6 +31,7 @@ STREAMS_STATE = record_dtype(
     ("held_bytes_limit", "i8"),
     ("held_segments_limit", "i8"),
     ("late_ns", "i8"),
+    ("gaps_given_up", "i8"),  # gaps that were skipped because of these two limits
     ("recent", "i8"),  # how many rows of RECENT_PACKET were written
     ("points", "i8"),  # how many capture points there are
 )

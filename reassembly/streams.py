@@ -22,7 +22,7 @@ from kafkatap.kernels.decorator import helper, inlined
 
 from .capture_points import is_of_other_point, move_to_duplicates, note_progress
 from .connection_rules import CLOSED_NS, close_connection, connection_of, is_over
-from .dtypes import ACK, CHUNK_END, FIN, FROM_BLOCK, IGNORED, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
+from .dtypes import ACK, CHUNK_END, FIN, FROM_HELD, IGNORED, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
 from .held_segments import (
     HELD_BYTES_BEHIND_GAP,
     Payload,
@@ -165,7 +165,7 @@ def _add_payload(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
     other = t.directions[number ^ 1]
     needs = _needed(other, segment, handshake_seen)
     if stream.held < 0 and payload.offset == stream.next and needs <= other.next:
-        add_data(t, number, FROM_BLOCK, payload)
+        add_data(t, number, segment.source, payload)
         if other.held >= 0:
             emit_held(t, number ^ 1)
     else:
@@ -299,7 +299,7 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     _note_acked(other, segment)
     if segment.wire > 0:
         payload = Payload(stream.next, segment.at, segment.ts, segment.packet, segment.captured, segment.wire)
-        add_data(t, number, FROM_BLOCK, payload)
+        add_data(t, number, segment.source, payload)
     return True
 
 
@@ -309,7 +309,7 @@ def _segment_of(row):  # type: ignore[no-untyped-def]
     return Segment(
         row.ts, row.packet, row.at, row.seq, row.ack, row.timestamps, np.int64(row.flow), np.int64(row.captured),
         np.int64(row.wire), np.int64(row.window), np.int64(row.ip_id), np.int64(row.point), np.int64(row.tcp_flags),
-        np.int64(row.direction),
+        np.int64(row.direction), np.int64(row.source),
     )  # fmt: skip
 
 
@@ -324,7 +324,7 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
         if stopped != ASSEMBLED:
             break
         if not is_ignored(t, segment):
-            assemble_segment(t, buf, segment)
+            assemble_segment(t, t.pool if segment.source == FROM_HELD else buf, segment)
         i += 1
     t.state[0].stopped = stopped
     return i

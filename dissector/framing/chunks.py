@@ -33,7 +33,7 @@ from .connections import (
     forget_frame,
 )
 from .cursor import left
-from .detection import detect_protocol, looks_like_tls, set_not_kafka
+from .detection import detect_protocol, looks_like_tls, note_source, set_not_kafka
 from .evidence import ACCEPT, WAIT
 from .frames import ChunkPart, drop_contradicted_frame, read_frames
 from .resync import find_frame, judge_answer
@@ -240,6 +240,8 @@ def _start_connection(t, c, chunk):  # type: ignore[no-untyped-def]
     clear_connection(connection, chunk.at, chunk.length)
     if opening != OPENING_RESUMED:
         clear_facts(connection, np.int64(-1 if opening == OPENING_UNKNOWN else chunk.direction))
+    elif connection.source_port >= 0:
+        note_source(t, connection)
     for d in range(2):
         clear_stream(t.streams[2 * c + d], STREAM_AT_START if opening == OPENING_SYN else STREAM_RESYNC)
 
