@@ -325,8 +325,11 @@ class Engine:
 
     @property
     def encrypted_share(self) -> float:
-        """The part of the TCP payload so far that was TLS, 0 to 1."""
-        total, known = self.assembler.payload_bytes, self.dissector.connections
+        """The part of the TCP payload so far, without duplicates, that was TLS: 0 to 1."""
+        known, directions = self.dissector.connections, self.assembler.directions
+        is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
+        duplicate = self._ended.bytes["duplicate"] + int(directions["duplicate_bytes"][is_open].sum())
+        total = self.assembler.payload_bytes - duplicate
         used = self.assembler.connections["used"][: len(known)] == ROW_OPEN
         tls = np.flatnonzero(used & (known["protocol"][: len(used)] == PROTOCOL_TLS))
         skipped = self.dissector.streams["skipped_bytes"]
