@@ -82,6 +82,10 @@ WORDS = {
 }
 
 _DUPLICATES = "{n} packet{s} {were} captured twice. Copies do not count, and are no retransmissions"
+_ONE_SIDED = (
+    "{n} connection{s} {were} captured in one direction only: no packet of the other direction is in this capture. "
+    "Requests are shown without their responses. Responses without their requests cannot be decoded."
+)
 #: Files that the sentence on duplicates names at most.
 _NAMED_FILES = 3
 #: The parts of the ledger that exchanges fall into, by outcome.
@@ -192,6 +196,9 @@ def _capture_warnings(context: Context, without: frozenset[tuple[str, str]]) -> 
         with_gaps = connections.total("connections_with_gaps")
         where = "1 connection" if with_gaps == 1 else f"{with_gaps:,} connections"
         warnings.append(_sentence(f"{{n}} byte{{s}} of {where} {{are}} in no packet of this capture (gaps).", gaps))
+    one_sided = connections.total("one_sided")
+    if one_sided:
+        warnings.append(_sentence(_ONE_SIDED, one_sided))
     if context.not_captured:
         template = (
             "The snap length cut off {n} byte{s} of payload. Times are right, but error codes, throttle times and "
