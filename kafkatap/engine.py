@@ -388,7 +388,8 @@ class Engine:
             "header_not_captured": int(frames.requests_headerless),
         }
         responses = {
-            "matched": int(frames.answered),
+            "matched": int(frames.answered - frames.out_of_order_responses),
+            "out_of_order": int(frames.out_of_order_responses),
             "orphan": int(frames.orphan_responses),
             "sasl_tokens": int(frames.response_tokens),
             "header_not_captured": int(frames.responses_headerless),

@@ -66,6 +66,7 @@ WORDS = {
     },
     "responses": {
         "matched": "matched with a request",
+        "out_of_order": "matched with a request, after the response to a later one",
         "orphan": "request not in the capture",
         "sasl_tokens": "SASL tokens without a Kafka header",
         "header_not_captured": "header not captured",
@@ -101,6 +102,10 @@ _SENTENCES = {
         "requests",
         "header_not_captured",
     ): "{n} request{s} {have} no header in this capture; only size and time are known.",
+    ("responses", "out_of_order"): (
+        "{n} response{s} came after the response to a later request of the same connection: the broker answered out of "
+        "order."
+    ),
     ("responses", "orphan"): "{n} response{s} {have} no request in this capture.",
     ("responses", "header_not_captured"): (
         "{n} response{s} {have} no header in this capture; only size and time are known."
