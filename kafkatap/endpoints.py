@@ -10,20 +10,26 @@ from kafkatap.dissector.dissector import Dissector
 from kafkatap.kernels.arrays import new_numbers, taken
 
 Array = np.ndarray[Any, Any]
+#: The text in place of addresses beyond the limit, and its key.
+OTHER, _OTHER = "(other)", (-1, -1)
 #: Fewer addresses than this are looked up one by one.
 _FEW = 200
 
 
 class Endpoints:
-    """`addresses`: the text of each address by its number; IPv4-mapped addresses as IPv4.
+    """`addresses`: the text of each address by its number; IPv4-mapped addresses as IPv4. `limit`: how many there are at
+    most, beside OTHER.
 
     The dissector keeps the ends of connections (`Dissector.ends`), as it writes them to exchanges.
     """
 
-    def __init__(self, dissector: Dissector) -> None:
+    def __init__(self, dissector: Dissector, limit: int = 1 << 62) -> None:
+        self._limit = limit
+        self.refused = 0  # connections with an address beyond the limit
         self.addresses: list[str] = []
         self._numbers: dict[tuple[int, int], int] = {}
         self._dissector = dissector
+        dissector.on_sources = self._set_sources
 
     def begin(self, connections: int, started: Array, flows: Array) -> None:
         """Add connections that began: their numbers and FLOW rows. `connections`: rows in the table of connections."""
@@ -33,6 +39,20 @@ class Endpoints:
         ends = self._dissector.ends.reshape(-1, 8)
         for column, values in enumerate((a, flows["a_port"], b, flows["b_port"])):
             ends[started, column] = ends[started, (column + 2) % 4 + 4] = values
+
+    def _set_sources(self, connections: Array) -> None:
+        """Make what a PROXY header says the client's end of connections (numbers)."""
+        known = taken(self._dissector.connections, connections)
+        ends, rows = self._ends, 2 * connections + (known["client"] == 1)
+        ends[rows, 0] = self._numbered(known["source_high"], known["source_low"])
+        ends[rows, 1] = known["source_port"]
+
+    def proxies(self, connections: Array) -> Array:
+        """The TCP peer that sent a PROXY header with a source, int32 (n, 2): address number and port; -1 for none."""
+        known = self._dissector.connections
+        peers = taken(self._ends, 2 * connections + (known["client"][connections] != 1))[:, 2:].copy()
+        peers[known["source_port"][connections] < 0] = -1
+        return peers
 
     @property
     def _ends(self) -> Array:
@@ -73,6 +93,10 @@ class Endpoints:
 
     def _number(self, high: int, low: int) -> int:
         number = self._numbers.get((high, low))
+        if number is None and len(self.addresses) >= self._limit:
+            self.refused += 1
+            high, low = _OTHER
+            number = self._numbers.get(_OTHER)
         if number is None:
             number = self._numbers[high, low] = len(self.addresses)
             self.addresses.append(_text(high & (1 << 64) - 1, low & (1 << 64) - 1))
@@ -81,6 +105,8 @@ class Endpoints:
 
 def _text(high: int, low: int) -> str:
     """The text of an address by its upper and lower 64 bits."""
+    if (high, low) == _OTHER:
+        return OTHER
     if not high and low >> 32 == 0xFFFF:  # IPv4
         return ".".join(map(str, (low & 0xFFFFFFFF).to_bytes(4, "big")))
     from ipaddress import IPv6Address  # takes 1 ms to import

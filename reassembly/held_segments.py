@@ -189,6 +189,7 @@ def give_up_beyond_bounds(t):  # type: ignore[no-untyped-def]
     """Give up what was waited for longest while all connections together hold too much."""
     state = t.state[0]
     while state.held_bytes > state.held_bytes_limit or rows_in_use(t.free_held) > state.held_segments_limit:
+        state.gaps_given_up += 1
         give_up_first(t, state.gaps_first)
 
 
@@ -258,7 +259,10 @@ def _hold_new_bytes(t, buf, number, payload, needs):  # type: ignore[no-untyped-
 @helper
 def is_held(t, number, offset, end):  # type: ignore[no-untyped-def]
     """Return whether a direction holds all bytes from stream offset `offset` to `end`."""
-    row = np.int64(t.directions[number].held)
+    stream = t.directions[number]
+    row = np.int64(stream.held)
+    if row < 0 or t.held[stream.held_last].offset + np.int64(t.held[stream.held_last].wire) < end:
+        return False
     while row >= 0 and offset < end:
         node = t.held[row]
         if node.offset > offset:

@@ -3,6 +3,8 @@
 After a SYN, the client is known, and a frame starts with the first byte. The connection is Kafka if its first request
 decodes to its end, or one behind it. A request that does not decode (a newer version, a vendor's API, a client's
 mistake) waits for the broker's answer, which has to carry its correlation_id. Until then nothing is reported.
+
+A PROXY header may come before all of this, and before TLS.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from .headers import (
     response_correlation_id,
 )
 from .program_index import response_program
-from .resync import RETRY_FROM, SEARCH_LIMIT, search_buffer, segment_ends_at
+from .proxy_protocol import MORE, NO_HEADER, NO_SOURCE, may_be_proxy_header, read_proxy_header
+from .resync import RETRY_FROM, SEARCH_LIMIT, drop_front, search_buffer, segment_ends_at
 
 #: Content types of TLS records (RFC 8446, 5.1).
 TLS_FIRST, TLS_HANDSHAKE, TLS_LAST = 20, 22, 23
@@ -157,6 +160,37 @@ def _judge_broker(t, connection, stream, client_stream, is_final):  # type: igno
 
 
 @helper
+def note_source(t, connection):  # type: ignore[no-untyped-def]
+    """Note that the ends of a connection have to change before the next drain."""
+    connection.is_source_new = 1
+    t.state[0].new_sources += 1
+
+
+@helper
+def _needs_more_of_proxy(t, connection, stream, is_final):  # type: ignore[no-untyped-def]
+    """Skip a PROXY header at the start of the client's stream, and note its source. Return whether more bytes are
+    needed: of the header, or behind it."""
+    if stream.proxy_bytes > 0 or not may_be_proxy_header(search_buffer(t, stream)):
+        return False
+    header = read_proxy_header(search_buffer(t, stream))
+    if header.length == NO_HEADER:
+        return False
+    if header.length == MORE:
+        return not is_final
+    drop_front(t, stream, header.length)
+    stream.skipped_bytes -= header.length
+    stream.proxy_bytes += header.length
+    if header.port != NO_SOURCE:
+        connection.source_high = header.high
+        connection.source_low = header.low
+        connection.source_port = header.port
+        note_source(t, connection)
+    if stream.segments_first >= 0:
+        t.segments[stream.segments_first].starts_chunk = 1  # for a search: a frame starts here
+    return stream.used == 0 and not is_final
+
+
+@helper
 def detect_protocol(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
     """Set a connection's `protocol` by the first bytes after its SYN: the client's, and the broker's if these do not
     suffice. If they do not either, the streams are searched. `is_final`: no more bytes come that could help."""
@@ -164,6 +198,8 @@ def detect_protocol(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
     other = t.streams[2 * c + 1 - d]
     is_final = is_final or stream.used > SEARCH_LIMIT
     if d == np.int64(connection.client):
+        if _needs_more_of_proxy(t, connection, stream, is_final):
+            return
         first = search_buffer(t, stream)
         if looks_like_tls(first) and u1(first, 0) == TLS_HANDSHAKE:
             set_not_kafka(t, c, PROTOCOL_TLS)

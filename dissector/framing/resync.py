@@ -295,7 +295,7 @@ def contradicts(t, c, part, is_response, doubt):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _drop_front(t, stream, count):  # type: ignore[no-untyped-def]
+def drop_front(t, stream, count):  # type: ignore[no-untyped-def]
     """Skip the first bytes of a search buffer: no frame starts in them."""
     if count <= 0:
         return
@@ -370,5 +370,5 @@ def find_frame(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
         offset = waiting
         if not is_final:
             _note_retry(t, stream, offset)
-    _drop_front(t, stream, offset)
+    drop_front(t, stream, offset)
     return found != REJECT

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         kept = _kept_capabilities(options)
         capabilities.keep_only({*kept, *capabilities.TO_OPEN})
         capture = open_capture(
-            options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
+            options.interface or [interfaces.ANY], " ".join(options.expression) or None, options.buffer_size,
             promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, notify=notices.notify,
         )  # fmt: skip
     except PermissionError:
