@@ -153,6 +153,7 @@ class BodyDecoder:
         if found:
             names = self._topic_names[:found]
             self.topic_names.update(zip(names["topic_id"].tolist(), names["topic"].tolist(), strict=True))
+            self.topic_names.pop(self._strings.other, None)  # the name of one of them is not that of all
 
     def make_room(self, need: int, t: Tables, block: Array, held: Array) -> None:
         """Do what a drain NEEDS_... before it goes on."""

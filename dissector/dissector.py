@@ -42,6 +42,7 @@ from .framing.tables import (
     SEGMENT,
     Tables,
 )
+from .held_frames import HEAD_ONLY, cut_frames, drop_searched, held_bytes
 from .inspection import Frames, Inspector
 from .programs.machine import JOB
 from .programs.program import Programs
@@ -103,6 +104,7 @@ class Dissector:
     ) -> None:
         self.programs = programs
         self.strings = StringTable()
+        self.cut_frames = 0  # frames that `limit_held` has cut
         chosen = choose_programs(programs, details, None if apis is None else head, apis or frozenset())
         self._index = chosen.framed_index
         self._decoder = BodyDecoder(chosen, load_whole, self.strings)
@@ -126,6 +128,7 @@ class Dissector:
         self.on_sources: Callable[[Array], None] | None = None
         self._all_results, self._inspectors = all_results, tuple(inspectors)
         self._decoder.set_mode(all_results, bool(inspectors))
+        self._is_limited = False
         self.shed(None)
         self.name_topic(METADATA_TOPIC_ID, METADATA_TOPIC)
 
@@ -221,6 +224,10 @@ class Dissector:
         """Note the name of a topic."""
         self.topic_names[self.strings.number_of(topic_id)] = self.strings.number_of(name)
 
+    def set_heads_from(self, time: int) -> None:
+        """Packets before a time (ns since the epoch) are not the heads of connections."""
+        self._state[0].heads_from = time
+
     def forget_strings(self, kept: Array) -> Array:
         """Forget all strings but those numbered in `kept` (int64, any order) and those that open exchanges and
         connections need. Return the new numbers by the old ones, int64 (strings + 1,): -1 for a forgotten string, and
@@ -291,7 +298,38 @@ class Dissector:
     def shed(self, kept: int | None) -> None:
         """From the next frames on, keep only `kept` leading bytes of each (None: all). Boundaries are still found;
         bodies that go on are `incomplete`."""
-        self._state[0].most_kept = _KEEP_ALL if kept is None else kept
+        self._shed_to = _KEEP_ALL if kept is None else kept
+        self._state[0].most_kept = min(self._shed_to, HEAD_ONLY) if self._is_limited else self._shed_to
+
+    def limit_held(self, limit: int, block: Array, held: Array) -> Iterator[Finished]:
+        """Keep frames that are not complete within `limit` bytes (`held_frames`), after a drain of this block."""
+        if self.pool_used <= limit and not self._is_limited:
+            return
+        now = held_bytes(self.streams)
+        if now <= limit:
+            if self._is_limited and now < limit // 2:
+                self._is_limited = False
+                self.shed(self._shed_to)
+            return
+        self._is_limited = True
+        self.shed(self._shed_to)
+        self.cut_frames += cut_frames(self.streams)
+        number = 0
+        while number < len(self.streams):
+            number = drop_searched(self._tables(), number)
+            yield self.drain(block, held)
+
+    @property
+    def open_exchanges(self) -> int:
+        """How many exchanges are not finished."""
+        return self._exchanges.in_use
+
+    def give_up_oldest(self, count: int, block: Array) -> Iterator[Finished]:
+        """Finish the oldest requests that wait, until no more than `count` wait."""
+        times = self.exchanges["request_last"][self._exchanges.taken_rows()]
+        more = len(times) - count
+        if more > 0:
+            yield from self.give_up(int(np.partition(times, more - 1)[more - 1]) + 1, block)
 
     def reserve(self, connections: int) -> None:
         """Make room for connections numbered below `connections`."""

@@ -20,7 +20,20 @@ Array = np.ndarray[Any, Any]
 
 #: Where a string's bytes lie in the text.
 STRING = record_dtype(("at", "i8"), ("hash", "i8"), ("length", "i4"))
-STRINGS_STATE = record_dtype(("count", "i8"), ("text_used", "i8"), ("seed", "i8"))
+STRINGS_STATE = record_dtype(
+    ("count", "i8"),
+    ("text_used", "i8"),
+    ("seed", "i8"),
+    ("limit", "i8"),  # of `count`; later strings are OTHER
+    ("text_limit", "i8"),  # of `text_used`
+    ("refused", "i8"),  # how often OTHER took the place of a string
+    ("other", "i8"),  # the number of OTHER
+)
+#: The string in place of those beyond the limit.
+OTHER = b"(other)"
+_UNLIMITED = 1 << 62
+#: Bytes of text for each string of the limit.
+_LENGTH = 256
 
 
 class Strings(NamedTuple):
@@ -52,7 +65,10 @@ def hash_bytes(buf, at, length, seed):  # type: ignore[no-untyped-def]
 
 @helper
 def intern(strings, buf, at, length):  # type: ignore[no-untyped-def]
-    """The number of the string buf[at:at+length], which is added if it is new. -1 for null (length < 0)."""
+    """The number of the string buf[at:at+length], which is added if it is new. -1 for null (length < 0).
+
+    Beyond the limits of the table, it is that of OTHER.
+    """
     if length < 0:
         return np.int64(-1)
     state = strings.state[0]
@@ -68,6 +84,9 @@ def intern(strings, buf, at, length):  # type: ignore[no-untyped-def]
             return number
         bucket = (bucket + 1) & mask
     number = np.int64(state.count)
+    if number >= state.limit or state.text_used + length > state.text_limit:
+        state.refused += 1
+        return np.int64(state.other)
     state.count = number + 1
     strings.buckets[bucket] = number + 1
     entry = strings.entries[number]
@@ -102,7 +121,23 @@ class StringTable:
             np.zeros(1, STRINGS_STATE),
         )  # fmt: skip
         self.arrays.state["seed"] = new_seed()
+        self.arrays.state["limit"] = self.arrays.state["text_limit"] = _UNLIMITED
         self._numbers: dict[bytes, int] = {}  # of the strings that Python asked for
+        self.arrays.state["other"] = self.number_of(OTHER)
+
+    def limit(self, count: int) -> None:
+        """Add no strings from now on if there are `count`, or much text."""
+        self.arrays.state["limit"], self.arrays.state["text_limit"] = count, count * _LENGTH
+
+    @property
+    def refused(self) -> int:
+        """How often OTHER took the place of a string beyond the limit."""
+        return int(self.arrays.state["refused"][0])
+
+    @property
+    def other(self) -> int:
+        """The number of OTHER."""
+        return int(self.arrays.state["other"][0])
 
     def __len__(self) -> int:
         return int(self.arrays.state["count"][0])
@@ -153,7 +188,8 @@ class StringTable:
 
     def keep(self, needed: Array) -> Array:
         """Forget all strings but those of `needed` (bool, one for each string). Return the new numbers by the old ones,
-        int64 with one item more: -1 for a forgotten string, and at the end -1 for -1."""
+        int64 with one item more: -1 for a forgotten string, and at the end -1 for -1. OTHER is never forgotten."""
+        needed[self.other] = True
         numbers = new_numbers(np.append(needed, False))
         entries = taken(self.arrays.entries, np.flatnonzero(needed))
         lengths = entries["length"].astype(np.int64)
@@ -167,6 +203,7 @@ class StringTable:
         buckets = untouched(max(_BUCKETS, 1 << (4 * len(entries)).bit_length()), np.int32)
         enter_strings(kept, len(entries), buckets)
         self.arrays.state["count"], self.arrays.state["text_used"] = len(entries), len(old_text)
+        self.arrays.state["other"] = numbers[self.other]
         self.arrays = Strings(kept, text, buckets, self.arrays.state)
         self._numbers.clear()
         return numbers

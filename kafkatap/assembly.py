@@ -54,6 +54,7 @@ class Assembled(NamedTuple):
     packets: int = 0
     first: int | None = None  # ns since the epoch, of these packets
     last: int | None = None
+    is_limited: bool = False  # connections ended because so many others are newer
 
     @property
     def chunks(self) -> Array:
@@ -155,7 +156,8 @@ class Assembly:
 
     def _end(self, buffer: Array, everything: bool, idle: int = 0) -> Iterator[Assembled]:
         for chunks, ended in self.assembler.finish(self.latest, everything, idle):
-            yield self._part(buffer, chunks, ended.astype(np.int64))
+            part = self._part(buffer, chunks, ended.astype(np.int64))
+            yield part if everything or idle or not len(ended) else part._replace(is_limited=True)
             if len(ended):
                 self.assembler.release(ended)
 

@@ -10,17 +10,22 @@ from kafkatap.dissector.dissector import Dissector
 from kafkatap.kernels.arrays import new_numbers, taken
 
 Array = np.ndarray[Any, Any]
+#: The text in place of addresses beyond the limit, and its key.
+OTHER, _OTHER = "(other)", (-1, -1)
 #: Fewer addresses than this are looked up one by one.
 _FEW = 200
 
 
 class Endpoints:
-    """`addresses`: the text of each address by its number; IPv4-mapped addresses as IPv4.
+    """`addresses`: the text of each address by its number; IPv4-mapped addresses as IPv4. `limit`: how many there are at
+    most, beside OTHER.
 
     The dissector keeps the ends of connections (`Dissector.ends`), as it writes them to exchanges.
     """
 
-    def __init__(self, dissector: Dissector) -> None:
+    def __init__(self, dissector: Dissector, limit: int = 1 << 62) -> None:
+        self._limit = limit
+        self.refused = 0  # connections with an address beyond the limit
         self.addresses: list[str] = []
         self._numbers: dict[tuple[int, int], int] = {}
         self._dissector = dissector
@@ -88,6 +93,10 @@ class Endpoints:
 
     def _number(self, high: int, low: int) -> int:
         number = self._numbers.get((high, low))
+        if number is None and len(self.addresses) >= self._limit:
+            self.refused += 1
+            high, low = _OTHER
+            number = self._numbers.get(_OTHER)
         if number is None:
             number = self._numbers[high, low] = len(self.addresses)
             self.addresses.append(_text(high & (1 << 64) - 1, low & (1 << 64) - 1))
@@ -96,6 +105,8 @@ class Endpoints:
 
 def _text(high: int, low: int) -> str:
     """The text of an address by its upper and lower 64 bits."""
+    if (high, low) == _OTHER:
+        return OTHER
     if not high and low >> 32 == 0xFFFF:  # IPv4
         return ".".join(map(str, (low & 0xFFFFFFFF).to_bytes(4, "big")))
     from ipaddress import IPv6Address  # takes 1 ms to import

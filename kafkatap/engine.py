@@ -34,6 +34,7 @@ from .assembly import Assembled, Assembly
 from .ended_connections import EndedConnections
 from .endpoints import Endpoints
 from .kernel_modules import KERNEL_MODULES
+from .limits import Limits
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -63,12 +64,13 @@ def engine_for(
     definitions: Definitions | None = None,
     tables: bool = True,
     max_frame: int | None = None,
+    limits: Limits | None = None,
 ) -> Engine:
     """An engine that decodes what a selection compares. Of APIs that cannot match it decodes only what others need."""
     needed = selection.engine_options
     return Engine(
         all_results or needed.all_results, ports, needed.inspectors, definitions, needed.apis, tables=tables,
-        max_frame=max_frame, problems=tables or needed.problems,
+        max_frame=max_frame, problems=tables or needed.problems, limits=limits,
     )  # fmt: skip
 
 
@@ -108,7 +110,7 @@ class Engine:
     `definitions`: layouts of a newer Kafka, laid over the built-in ones. `apis`: only exchanges of these APIs must be
     right in all columns; of other bodies the engine reads no more than these need. `tables`: keep a row of each
     connection and the topics of requests; otherwise connections are only counted. `max_frame`: as of `Dissector`, bytes
-    (None: MAX_FRAME). `problems`: find the field at which a message is malformed.
+    (None: MAX_FRAME). `limits`: what is kept at most (None: the usual). `problems`: find the field at which a message is malformed.
     """
 
     def __init__(
@@ -122,22 +124,29 @@ class Engine:
         tables: bool = True,
         max_frame: int | None = None,
         problems: bool = True,
+        limits: Limits | None = None,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembly = Assembly(assembler, ports)
+        self.limits = limits or Limits()
+        if limits is not None:
+            self.assembly.assembler.bound(limits.bounds())
         programs, details = programs_for("summary", definitions), programs_for("results", definitions)
         head = None if apis is None else programs_for("head", definitions)
         load_whole = partial(programs_for, "everything", definitions) if problems else None
         self.dissector = Dissector(
             programs, details, load_whole, all_results, inspectors, apis, head, max_frame or MAX_FRAME
         )
-        self._endpoints = Endpoints(self.dissector)
+        self.dissector.strings.limit(self.limits.names)
+        self._endpoints = Endpoints(self.dissector, self.limits.names)
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)
         self.packets = 0
         self.first: int | None = None
         self.last: int | None = None
         self._ended = EndedConnections(tables)
+        self._given_up = dict.fromkeys(("connections", "requests"), 0)
+        self._counted_elsewhere: dict[str, int] = {}  # what another run has counted of what was given up
         #: Called with connections before they end: their numbers, CONNECTION rows, and DIRECTION rows (two for each).
         self.watcher: Callable[[Engine, Array, Array, Array], None] | None = None
 
@@ -176,6 +185,7 @@ class Engine:
         """Set the counts of packets, the ledger and the open connections to 0: another run has them."""
         self.packets, self.first, self.last = 0, None, None
         self._ended.discount()
+        self._counted_elsewhere = self._all_given_up()
         self.dissector.discount(self.assembly.discount())
 
     def dissect(self, part: Assembled) -> Iterator[Batch]:
@@ -191,8 +201,24 @@ class Engine:
             for finished in dissector.feed(part.block, part.held, part.table, part.chunk_count, part.connections):
                 yield from self._batches(finished)
         yield from self._batches(dissector.drain(part.block, part.held))
+        if dissector.open_exchanges > self.limits.waiting:
+            yield from self._give_up_oldest(part)
+        for finished in dissector.limit_held(self.limits.held, part.block, part.held):
+            yield from self._batches(finished)
         if len(part.ended):
             self._end(part)
+
+    def _give_up_oldest(self, part: Assembled) -> Iterator[Batch]:
+        """End the exchanges of the requests that wait longest, so that half of the limit is free."""
+        before = self._unanswered
+        for finished in self.dissector.give_up_oldest(self.limits.waiting // 2, part.block):
+            yield from self._batches(finished)
+        self._given_up["requests"] += self._unanswered - before
+
+    @property
+    def _unanswered(self) -> int:
+        counts = self.dissector.frame_counts
+        return int(counts.unanswered) + int(counts.response_lost) + int(counts.no_reply_expected)
 
     def _begin(self, part: Assembled) -> None:
         """Note the ends of connections that begin in a part, before their bytes come."""
@@ -206,6 +232,9 @@ class Engine:
     def _end(self, part: Assembled) -> None:
         if self.watcher is not None:
             self.watcher(self, part.ended, part.ended_rows, part.ended_directions)
+        if part.is_limited:
+            rows = part.ended_rows
+            self._given_up["connections"] += int(((rows["closed_at"] == 0) & (rows["only_syn"] == 0)).sum())
         self._add_ended(self._ended, part)
 
     def _add_ended(self, ended: EndedConnections, part: Assembled) -> None:
@@ -370,4 +399,19 @@ class Engine:
             "payload bytes": {**self._ended.bytes, "total": self.assembler.payload_bytes},
             "requests": {**requests, "total": int(frames.requests)},
             "responses": {**responses, "total": int(frames.responses)},
+            **self._beyond_limits(),
+        }
+
+    def _beyond_limits(self) -> dict[str, dict[str, int]]:
+        """The section of the ledger with what was given up because of limits; nothing if that is nothing."""
+        found = {part: count - self._counted_elsewhere.get(part, 0) for part, count in self._all_given_up().items()}
+        total = sum(found.values())
+        return {"limits": {**found, "total": total}} if total else {}
+
+    def _all_given_up(self) -> dict[str, int]:
+        return {
+            **self._given_up,
+            "gaps": self.assembler.gaps_given_up,
+            "messages": self.dissector.cut_frames,
+            "names": self.dissector.strings.refused + self._endpoints.refused,
         }

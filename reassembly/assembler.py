@@ -24,6 +24,8 @@ from .dtypes import (
     HELD,
     IGNORED,
     LISTENER,
+    POINTS_KEPT,
+    PROGRESS,
     RECENT_PACKET,
     ROW_FREE,
     ROW_OPEN,
@@ -102,6 +104,7 @@ class Assembler:
         self._tables_of_chunks = [untouched(chunks, CHUNK) for _ in range(turns)]
         self._listeners = ListenerTable()
         self._recent = untouched(RECENT_ROWS, RECENT_PACKET)
+        self._progress = np.zeros(1, PROGRESS)
         self.duplicates = np.zeros(1, np.int64)  # packets, by capture point
         self._ended = np.zeros(4_096, np.int32)
 
@@ -111,6 +114,19 @@ class Assembler:
         state["closed_limit"], state["syns_limit"], state["idle_limit"] = bounds.closed, bounds.syns, bounds.idle
         state["held_bytes_limit"], state["held_segments_limit"] = bounds.held_bytes, bounds.held_segments
         state["late_ns"] = bounds.late_ns
+
+    def expect_points(self, points: int) -> None:
+        """The next packets may be of so many capture points (`Packet.point` 0 to points - 1)."""
+        if points <= max(1, int(self._state["points"][0])):
+            return
+        self._packet_tables = None
+        is_first = self._state["points"][0] <= 1
+        self._state["points"] = points
+        if points > len(self.duplicates):
+            self.duplicates = grown(self.duplicates, points)
+        self._grow_progress()
+        if is_first:
+            self._begin_progress()
 
     # Packets in, chunks out.
 
@@ -274,6 +290,11 @@ class Assembler:
         return {name: count for name, count in counts if count}
 
     @property
+    def gaps_given_up(self) -> int:
+        """The gaps that were skipped early because too much waited behind gaps."""
+        return int(self._state["gaps_given_up"][0])
+
+    @property
     def payload_bytes(self) -> int:
         """The bytes of TCP payload on the wire so far."""
         return int(self._headers["payload_bytes"][0])
@@ -318,6 +339,7 @@ class Assembler:
         The state of the connections stays as it is.
         """
         rows = np.flatnonzero(self.connections["used"] == ROW_OPEN)
+        self.duplicates[:] = 0
         for name in CONNECTION_COUNTERS:
             self.connections[name][rows] = 0
         for name in DIRECTION_COUNTERS:
@@ -387,6 +409,7 @@ class Assembler:
             pool=self.pool,
             listeners=self._listeners.arrays,
             recent=self._recent,
+            progress=self._progress,
             duplicates=self.duplicates,
             chunks=self.chunks,
         )
@@ -400,12 +423,29 @@ class Assembler:
             self._pools[-1] = grown(self.pool, used=int(self._state["pool_used"][0]))
         elif stopped == CONNECTIONS_FULL:
             self._connections.grow()
+            self._grow_progress()
         elif stopped == LISTENERS_FULL:
             self._listeners.grow()
         elif stopped == FLOWS_FULL:
             self._grow_flows()
         elif stopped == CHUNKS_FULL and not self._state["chunks"][0]:
             self._grow_chunks()
+
+    def _begin_progress(self) -> None:
+        """Note how far point 0 saw the open connections."""
+        connections, directions = self.connections, self.directions
+        connections["is_quiet"][connections["is_quiet"] == 1] = 0
+        numbers = np.flatnonzero(np.repeat(connections["used"] == ROW_OPEN, 2) & (directions["started"] != 0))
+        rows = np.zeros(len(numbers), PROGRESS)
+        rows["point"] = 1
+        rows["end"] = directions["next"][numbers] + (directions["fin"][numbers] >= 0)
+        rows["acked"] = directions["acked"][numbers ^ 1]
+        self._progress[numbers * POINTS_KEPT] = rows
+
+    def _grow_progress(self) -> None:
+        needed = 2 * POINTS_KEPT * len(self._connections)
+        if self._state["points"][0] > 1 and len(self._progress) < needed:
+            self._progress = grown(self._progress, needed)
 
     def _grow_chunks(self) -> None:
         self._tables_of_chunks[-1] = grown(self.chunks)

@@ -162,6 +162,18 @@ RECENT_PACKET = record_dtype(
     ("tcp_flags", "u1"),
 )
 
+#: How far one point saw a direction. Offsets are those of the stream; `acked` is one of the other direction's.
+PROGRESS = record_dtype(
+    ("end", "i8"),  # after the last byte; a SYN and a FIN count as one each
+    ("acked", "i8"),
+    ("repeated_bytes", "i8"),  # of segments that brought nothing new to the point
+    ("repeated_empty", "i8"),  # the number of those without payload
+    ("point", "i4"),  # plus 1; 0: not in use
+    ("is_reset", "i4"),  # 1: it saw a RST
+)
+#: Rows of each direction. More points than that have no row: their packets bring something new, or are duplicates.
+POINTS_KEPT = 4
+
 #: A segment that waits for the bytes before it. Its own bytes lie in the held pool. `needs`: the offset in the other
 #: direction that it acknowledges, as bytes up to there were sent before it.
 HELD = record_dtype(

@@ -189,6 +189,7 @@ def give_up_beyond_bounds(t):  # type: ignore[no-untyped-def]
     """Give up what was waited for longest while all connections together hold too much."""
     state = t.state[0]
     while state.held_bytes > state.held_bytes_limit or rows_in_use(t.free_held) > state.held_segments_limit:
+        state.gaps_given_up += 1
         give_up_first(t, state.gaps_first)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined
 
+from .capture_points import is_of_other_point, move_to_duplicates, note_progress
 from .connection_rules import CLOSED_NS, close_connection, connection_of, is_over
 from .dtypes import ACK, CHUNK_END, FIN, FROM_HELD, IGNORED, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
 from .held_segments import (
@@ -201,6 +202,18 @@ def _brings_nothing(t, number, segment):  # type: ignore[no-untyped-def]
     return end <= stream.next or (stream.held >= 0 and is_held(t, number, max(offset, stream.next), end))
 
 
+@helper
+def _is_duplicate(t, number, segment):  # type: ignore[no-untyped-def]
+    """Return whether a segment that brings nothing new was captured twice, at one capture point or at several."""
+    if t.state[0].points <= 1:
+        return is_copy(t, number, segment)
+    is_other = is_of_other_point(t, number, segment)
+    found = is_other or is_copy(t, number, segment)
+    if found:
+        note_progress(t, number, segment)
+    return found
+
+
 @inlined
 def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
     """Add a segment to its connection. The caller has checked `full_table`."""
@@ -208,9 +221,10 @@ def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
     number = 2 * c + segment.direction
     row = t.connections[c]
     stream = t.directions[number]
-    if _brings_nothing(t, number, segment) and is_copy(t, number, segment):
+    if _brings_nothing(t, number, segment) and _is_duplicate(t, number, segment):
         count_duplicate(t, stream, segment)
         return
+    old_bytes, old_packets = stream.retransmitted_bytes, stream.retransmitted_packets
     note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
     _note_flags(row, stream, segment)
@@ -223,6 +237,9 @@ def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
         give_up_overdue(t, c, segment.ts)
     give_up_beyond_bounds(t)
     _note_close(t, c, number, segment)
+    if t.state[0].points > 1:
+        move_to_duplicates(t, number, segment, old_bytes, old_packets)
+        note_progress(t, number, segment)
     row.is_quiet = _is_quiet(t, c)
 
 
@@ -235,7 +252,8 @@ def _is_quiet(t, c):  # type: ignore[no-untyped-def]
     is_open = row.closed_at == 0 and (a.fin < 0 or b.fin < 0) and row.previous < 0 and a.held < 0 and b.held < 0
     handshake_known = row.handshake_rtt_ns >= 0 or row.syn_at == 0 or row.syn_ack_at == 0
     is_known = handshake_known and row.only_syn == 0 and a.started != 0 and b.started != 0
-    return np.int64(1 if is_open and is_known else 0)
+    one_point = t.state[0].points <= 1
+    return np.int64(1 if is_open and is_known and one_point else 0)
 
 
 @inlined

@@ -225,9 +225,11 @@ def error_counts(results: Array) -> Array:
 
 
 def uuid_text(value: bytes | None) -> str | None:
-    """A 16-byte id in Kafka's form: 22 characters of URL-safe base64."""
+    """A 16-byte id in Kafka's form: 22 characters of URL-safe base64. The name in place of ids beyond a limit stays."""
     if value is None:
         return None
+    if len(value) != 16:
+        return value.decode("utf-8", "replace")
     from base64 import urlsafe_b64encode
 
     return urlsafe_b64encode(value).rstrip(b"=").decode()

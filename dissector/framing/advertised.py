@@ -55,7 +55,8 @@ def note_advertised(t, connection, version, body):  # type: ignore[no-untyped-de
             if tags != (1 << 32):
                 return  # tags in an entry: no broker has any
             entries = skip(entries, 1)
-    connection.advertised = intern(t.strings, text, first, used)
+    number = intern(t.strings, text, first, used)
+    connection.advertised = number if number != t.strings.state[0].other else -1
 
 
 @helper

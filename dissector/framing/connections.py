@@ -61,7 +61,7 @@ CONNECTION = record_dtype(
     ("ahead_hol_poll_wait", "i8"),
     ("requests", "i8"),
     ("head", "i8"),  # the packet that completed the first answered exchange, or showed that it is TLS or foreign; 0
-    ("not_kafka_since", "i8"),  # the packet of chunk NOT_KAFKA_AFTER without Kafka; 0
+    ("not_kafka_since", "i8"),  # the packet of chunk NOT_KAFKA_AFTER (or a later one) without Kafka; 0
     ("source_high", "i8"),  # the client's address by a PROXY header, as in a flow, ...
     ("source_low", "i8"),
     ("waiting_first", "i4"),  # open exchanges that wait for their response, in order; -1

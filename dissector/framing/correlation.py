@@ -331,7 +331,7 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
         return
     counts.answered += 1
     x.outcome = ANSWERED
-    if connection.head == 0:
+    if connection.head == 0 and frame.last >= t.state[0].heads_from:
         connection.head = frame.packet_last
     body = skip(frame, RESPONSE_HEADER)
     program = response_program(t.program_index, np.int64(x.api_key), np.int64(x.api_version), body)

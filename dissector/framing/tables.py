@@ -81,6 +81,7 @@ FRAMING_STATE = record_dtype(
     ("head_kept", "i8"),  # of a frame that is decoded head only, so many leading bytes are kept
     ("most_kept", "i8"),  # of any frame no more leading bytes are kept
     ("new_sources", "i8"),  # connections with `is_source_new`
+    ("heads_from", "i8"),  # no packet before this time is the `head` of a connection, ns
 )
 #: The head of a frame, bytes.
 HEAD_KEPT = 1 << 16

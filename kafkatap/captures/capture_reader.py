@@ -286,12 +286,12 @@ class CaptureReader:
         self._source.close()
 
 
-def count_packets(path: str) -> int:
-    """How many packets a capture file holds, up to its damage if it has any."""
+def measure_packets(path: str) -> tuple[int, int | None]:
+    """How many packets a capture file holds, up to its damage if it has any, and the time of the latest one."""
     reader = CaptureReader(path)
     try:
         while reader.fill():
             reader.position = reader.count
-        return reader.report.packets
+        return reader.report.packets, reader.report.last
     finally:
         reader.close()

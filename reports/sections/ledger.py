@@ -66,6 +66,13 @@ WORDS = {
         "header_not_captured": "header not captured",
         "unfinished": "waiting for their response",
     },
+    "limits": {
+        "connections": "silent connections ended early",
+        "requests": "requests given up while they waited",
+        "gaps": "gaps given up early",
+        "messages": "messages cut to their first bytes",
+        "names": "names counted as (other)",
+    },
     "responses": {
         "matched": "matched with a request",
         "orphan": "request not in the capture",
@@ -108,6 +115,12 @@ _SENTENCES = {
     ("packets", "evicted_fragment"): (
         "{n} IP fragment{s} {were} not reassembled, because too many datagrams waited for their other fragments."
     ),
+    ("limits", "connections"): "{n} silent connection{s} ended early, as many others began since (--max-connections).",
+    ("limits", "requests"): "{n} request{s} {were} given up while {they} waited for a response (--max-waiting).",
+    ("limits", "gaps"): "{n} gap{s} {were} given up early, as much waited behind gaps (--max-held).",
+    ("limits", "messages"): "{n} message{s} {were} cut while many were not complete; only {their} start is decoded "
+    "(--max-held).",
+    ("limits", "names"): "{n} name{s} {were} counted as (other), as there were so many names (--max-names).",
     ("packets", "headers_not_captured"): "{n} packet{s} {have} incomplete headers and {were} ignored.",
     ("packets", "bad_header"): "{n} packet{s} {have} invalid headers and {were} ignored.",
     ("packets", "unknown_link_type"): (
@@ -208,4 +221,5 @@ def _sentence(template: str, n: int) -> str:
         were="was" if one else "were",
         their="its" if one else "their",
         them="it" if one else "them",
+        they="it" if one else "they",
     )
