@@ -17,8 +17,8 @@ _FEW = 200
 
 
 class Endpoints:
-    """`addresses`: the text of each address by its number; IPv4-mapped addresses as IPv4. `limit`: how many there are at
-    most, beside OTHER.
+    """`addresses`: the text of each address by its number; IPv4-mapped addresses as IPv4. `limit`: how many there are
+    at most, beside OTHER.
 
     The dissector keeps the ends of connections (`Dissector.ends`), as it writes them to exchanges.
     """

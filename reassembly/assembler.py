@@ -193,6 +193,12 @@ class Assembler:
         self.connections["used"][ended] = ROW_FREE
         self._connections.release(ended)
 
+    def count_crowded_out(self, rows: Array) -> int:
+        """How many connections (CONNECTION rows) are over only because so many others began after their last packet."""
+        newer = self.begun - rows["last_serial"]
+        is_open = (rows["closed_at"] == 0) & (rows["only_syn"] == 0)
+        return int((is_open & (newer > self._state["idle_limit"][0])).sum())
+
     def end_block(self) -> None:
         """Free the pool's bytes that are not held any more. Call it when all chunks of a block were read."""
         used = self._numbers.item(_POOL_USED)

@@ -1,8 +1,8 @@
 """Files and folders in which a capturing program still writes, read as one capture that grows.
 
 `FollowedCaptures.runs` yields packets in time order, as `merge_captures` does, and waits for more. It looks at the
-files every POLL seconds. A new file of a folder joins when it has a packet, so the files of a ring come in the order of their
-first packets, whatever their names. A file that no longer grows is suspended once a later one has packets.
+files every POLL seconds. A new file of a folder joins when it has a packet, so the files of a ring come in the order of
+their first packets, whatever their names. A file that no longer grows is suspended once a later one has packets.
 
 A file that was truncated, or replaced by another of its name, is a new capture. A file that was deleted is read to its
 end if it was open.

@@ -50,18 +50,18 @@ WORDS = {
         "header_not_captured": "header not captured",
         "unfinished": "waiting for their response",
     },
+    "responses": {
+        "matched": "matched with a request",
+        "orphan": "request not in the capture",
+        "sasl_tokens": "SASL tokens without a Kafka header",
+        "header_not_captured": "header not captured",
+    },
     "limits": {
         "connections": "silent connections ended early",
         "requests": "requests given up while they waited",
         "gaps": "gaps given up early",
         "messages": "messages cut to their first bytes",
         "names": "names counted as (other)",
-    },
-    "responses": {
-        "matched": "matched with a request",
-        "orphan": "request not in the capture",
-        "sasl_tokens": "SASL tokens without a Kafka header",
-        "header_not_captured": "header not captured",
     },
 }
 
