@@ -14,10 +14,12 @@ import argparse
 import random
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.support.captures import read_capture
+from kafkatap import analyze
+from tests.support.captures import Packet, pcap_bytes, read_capture
 from tests.support.damage import (
     Numbers,
     cut,
@@ -29,7 +31,7 @@ from tests.support.damage import (
     shuffle,
     step_clock,
 )
-from tests.support.survival import Outcome, WholeCapture
+from tests.support.survival import Outcome, RowsReader, WholeCapture
 
 SECOND = 1_000_000_000
 
@@ -54,6 +56,18 @@ DAMAGES: dict[str, Callable[[Numbers, random.Random], Numbers]] = {
     "5 % captured twice, 5 % lost": lambda packets, chance: lose(duplicate(packets, chance, 0.05), chance, 0.05),
     "10 clock steps of up to 20 s": lambda packets, chance: step_clock(packets, chance, 10, 20 * SECOND),
 }
+
+
+def rows_reader(folder: Path) -> RowsReader:
+    """A function that writes packets to a capture in a folder, and reads their exchanges as a user of the library."""
+
+    def read_rows(packets: Sequence[Packet], link_type: int) -> list[dict[str, Any]]:
+        path = folder / "damaged.pcap"
+        path.write_bytes(pcap_bytes(packets, link_type, nanoseconds=True))
+        table = analyze(path).exchanges
+        return table.select([name for name in table.column_names if name != "errors"]).to_pylist()
+
+    return read_rows
 
 
 def share(part: int, whole: int) -> str:
@@ -81,7 +95,7 @@ def main(arguments: list[str]) -> int:
         for path in options.captures:
             capture = read_capture(path)
             packets = capture.packets[: options.packets]
-            whole = WholeCapture(packets, Path(folder), capture.link_types[0])
+            whole = WholeCapture(packets, rows_reader(Path(folder)), capture.link_types[0])
             print(f"{path.name}: {len(packets):,} packets, {len(whole.exchanges):,} exchanges", file=sys.stderr)
             for name in options.only:
                 for seed in range(options.seeds):

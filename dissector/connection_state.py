@@ -20,6 +20,7 @@ from .framing.connections import (
     PROTOCOL_FOREIGN,
     PROTOCOL_TLS,
     PROTOCOL_UNKNOWN,
+    STREAM_AT_START,
     STREAM_IN_SYNC,
 )
 from .framing.tables import Tables
@@ -27,6 +28,8 @@ from .strings import StringTable
 
 Array = np.ndarray[Any, Any]
 
+#: What a PROXY header says of a connection's client.
+SOURCE = ("source_high", "source_low", "source_port")
 #: Strings of a connection.
 NAMES = ("client_id", "software", "software_version", "mechanism", "advertised")
 
@@ -52,7 +55,8 @@ class ConnectionFacts:
 
     `client`: the direction that sends requests, -1 unknown. `protocol`: PROTOCOL_*. `answers_at_once`: KIP-219, 1 yes,
     0 no, -1 unknown. `head`: the packet of the first answered exchange, or that showed that it is TLS or foreign; 0.
-    `not_kafka_since`: the packet of its 16th chunk without Kafka; 0. `key`: the connection's key in tables.
+    `not_kafka_since`: the packet of its 16th chunk without Kafka; 0. `key`: the connection's key in tables. `source_*`:
+    the client's address and port by a PROXY header, as in CONNECTION.
     """
 
     serial: int
@@ -67,6 +71,9 @@ class ConnectionFacts:
     head: int = 0
     not_kafka_since: int = 0
     key: int = 0
+    source_high: int = 0
+    source_low: int = 0
+    source_port: int = -1
 
 
 def facts_of(tables: ConnectionTables, connection: int) -> ConnectionFacts:
@@ -75,7 +82,7 @@ def facts_of(tables: ConnectionTables, connection: int) -> ConnectionFacts:
     texts = {name: _text(tables, row[name]) for name in NAMES}
     return ConnectionFacts(
         int(row.serial), int(row.client), int(row.protocol), int(row.answers_at_once), head=int(row.head),
-        not_kafka_since=int(row.not_kafka_since), key=int(row.key), **texts,
+        not_kafka_since=int(row.not_kafka_since), key=int(row.key), **{n: int(row[n]) for n in SOURCE}, **texts,
     )  # fmt: skip
 
 
@@ -86,6 +93,8 @@ def set_facts(tables: ConnectionTables, connection: int, facts: ConnectionFacts)
     # Nobody knows where its frames begin, so Kafka has to be found again.
     row.protocol = facts.protocol if facts.protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN) else PROTOCOL_UNKNOWN
     row.answers_at_once = facts.answers_at_once
+    for name in SOURCE:
+        row[name] = getattr(facts, name)
     for name in NAMES:
         value = getattr(facts, name)
         row[name] = -1 if value is None else tables.strings.number_of(value)
@@ -134,6 +143,7 @@ def _put_ahead(t, out, at, connection):  # type: ignore[no-untyped-def]
 def _put_stream(t, out, at, stream):  # type: ignore[no-untyped-def]
     """Write a stream with the bytes of its current frame, or those that are searched."""
     at = put_int(out, at, np.int64(stream.mode))
+    at = put_int(out, at, np.int64(1 if stream.mode == STREAM_AT_START and stream.proxy_bytes > 0 else 0))
     at = put_int(out, at, stream.frame_size)
     at = put_int(out, at, stream.kept)
     at = put_int(out, at, stream.passed)
@@ -196,6 +206,9 @@ def _put_connection(t, out, at, c):  # type: ignore[no-untyped-def]
     at = put_int(out, at, np.int64(row.protocol))
     at = put_int(out, at, np.int64(row.client))
     at = put_int(out, at, row.key)
+    at = put_int(out, at, row.source_high)
+    at = put_int(out, at, row.source_low)
+    at = put_int(out, at, np.int64(row.source_port))
     if row.protocol == PROTOCOL_TLS or row.protocol == PROTOCOL_FOREIGN:
         return at
     at = put_int(out, at, np.int64(row.raw_sasl))

@@ -57,9 +57,9 @@ METADATA_TOPIC, METADATA_TOPIC_ID = b"__cluster_metadata", bytes(15) + b"\1"
 #: `most_kept` of a dissector that keeps all of each frame.
 _KEEP_ALL = 2**62
 #: Places of counts in a FRAMING_STATE.
-_FULL, _JOBS, _FINISHED, _DEFERRED, _POOL_TOP, _FREE_LARGE_BYTES = (
+_FULL, _JOBS, _FINISHED, _DEFERRED, _POOL_TOP, _FREE_LARGE_BYTES, _NEW_SOURCES = (
     FRAMING_STATE.names.index(name)  # type: ignore[union-attr]
-    for name in ("full", "jobs", "finished", "deferred", "pool_top", "free_large_bytes")
+    for name in ("full", "jobs", "finished", "deferred", "pool_top", "free_large_bytes", "new_sources")
 )
 #: Connections for which there is room at first.
 _CONNECTIONS = 256
@@ -124,6 +124,8 @@ class Dissector:
         self._counts: Array = np.zeros(1, FRAME_COUNTS)
         self._has_provisional = False
         self._bound: _BoundKernels | None = None
+        #: Called before a drain with connections that have a new source by a PROXY header: it changes their `ends`.
+        self.on_sources: Callable[[Array], None] | None = None
         self._all_results, self._inspectors = all_results, tuple(inspectors)
         self._decoder.set_mode(all_results, bool(inspectors))
         self._is_limited = False
@@ -222,6 +224,10 @@ class Dissector:
         """Note the name of a topic."""
         self.topic_names[self.strings.number_of(topic_id)] = self.strings.number_of(name)
 
+    def set_heads_from(self, time: int) -> None:
+        """Packets before a time (ns since the epoch) are not the heads of connections."""
+        self._state[0].heads_from = time
+
     def forget_strings(self, kept: Array) -> Array:
         """Forget all strings but those numbered in `kept` (int64, any order) and those that open exchanges and
         connections need. Return the new numbers by the old ones, int64 (strings + 1,): -1 for a forgotten string, and
@@ -284,7 +290,7 @@ class Dissector:
         """Count again from here: all frames, and the bytes of the streams of these connections (numbers)."""
         self._counts[0] = np.zeros(1, FRAME_COUNTS)[0]
         streams = (2 * connections[:, None] + (0, 1)).reshape(-1)
-        for name in ("frame_bytes", "token_bytes", "skipped_bytes"):
+        for name in ("frame_bytes", "token_bytes", "skipped_bytes", "proxy_bytes"):
             self.streams[name][streams] = 0
 
     # Chunks.
@@ -401,6 +407,8 @@ class Dissector:
     def drain(self, block: Array, held: Array) -> Finished:
         """Decode the frames so far, and return the finished exchanges."""
         numbers, decoder = self._numbers, self._decoder
+        if numbers.item(_NEW_SOURCES):
+            self._apply_sources()
         count, top = numbers.item(_FINISHED), numbers.item(_POOL_TOP)
         rows: Array = np.empty(count, EXCHANGE)
         marks: Array = np.empty(count, np.uint64) if self.inspectors else _NO_MARKS
@@ -425,6 +433,13 @@ class Dissector:
             marks[:made] if self.inspectors else None,
             provisional[:made] if self._has_provisional else None,
         )
+
+    def _apply_sources(self) -> None:
+        self._state[0].new_sources = 0
+        found = np.flatnonzero(self.connections["is_source_new"])
+        self.connections["is_source_new"][found] = 0
+        if self.on_sources is not None:
+            self.on_sources(found)
 
     def _inspect(self, block: Array, held: Array) -> None:
         t = self._tables()

@@ -15,7 +15,7 @@ from .assembly import Assembled
 Array = np.ndarray[Any, Any]
 #: Where a payload byte ends up: the part "payload bytes" of the ledger.
 BYTE_PLACES = (
-    "kafka_frames", "sasl_tokens", "encrypted", "not_kafka", "skipped", "retransmitted", "duplicate", "out_of_window",
+    "kafka_frames", "sasl_tokens", "proxy_headers", "encrypted", "not_kafka", "skipped", "retransmitted", "duplicate", "out_of_window",
 )  # fmt: skip
 _OF_DIRECTION = (
     "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
@@ -56,13 +56,14 @@ class EndedConnections:
         self.bytes = dict.fromkeys(BYTE_PLACES, 0)
         self.not_captured = self.duplicates = 0
 
-    def add(self, part: Assembled, known: Array, streams: Array, ends: Array) -> None:
+    def add(self, part: Assembled, known: Array, streams: Array, ends: Array, proxies: Array) -> None:
         """Add the connections that ended with a part.
 
         `known`: the dissector's CONNECTION rows of them. `streams`: STREAM (2n,), two for each. `ends`: int32 (n, 4),
-        address number and port of the client, then of the broker.
+        address number and port of the client, then of the broker. `proxies`: int32 (n, 2), those of a proxy, -1.
         """
         rows = self._made(part, known, ends)
+        rows["proxy_ip"], rows["proxy_port"] = proxies.T
         if self.counted is None:
             self._rows.append(rows)
         else:
@@ -94,6 +95,7 @@ class EndedConnections:
         is_encrypted, is_kafka = protocol == PROTOCOL_TLS, protocol == PROTOCOL_KAFKA
         places = self.bytes
         places["kafka_frames"] += int((streams["frame_bytes"] - streams["token_bytes"]).sum())
+        places["proxy_headers"] += int(streams["proxy_bytes"].sum())
         places["sasl_tokens"] += int(streams["token_bytes"].sum())
         places["encrypted"] += int(skipped[is_encrypted].sum())
         places["skipped"] += int(skipped[is_kafka].sum())

@@ -29,6 +29,7 @@ class Endpoints:
         self.addresses: list[str] = []
         self._numbers: dict[tuple[int, int], int] = {}
         self._dissector = dissector
+        dissector.on_sources = self._set_sources
 
     def begin(self, connections: int, started: Array, flows: Array) -> None:
         """Add connections that began: their numbers and FLOW rows. `connections`: rows in the table of connections."""
@@ -38,6 +39,20 @@ class Endpoints:
         ends = self._dissector.ends.reshape(-1, 8)
         for column, values in enumerate((a, flows["a_port"], b, flows["b_port"])):
             ends[started, column] = ends[started, (column + 2) % 4 + 4] = values
+
+    def _set_sources(self, connections: Array) -> None:
+        """Make what a PROXY header says the client's end of connections (numbers)."""
+        known = taken(self._dissector.connections, connections)
+        ends, rows = self._ends, 2 * connections + (known["client"] == 1)
+        ends[rows, 0] = self._numbered(known["source_high"], known["source_low"])
+        ends[rows, 1] = known["source_port"]
+
+    def proxies(self, connections: Array) -> Array:
+        """The TCP peer that sent a PROXY header with a source, int32 (n, 2): address number and port; -1 for none."""
+        known = self._dissector.connections
+        peers = taken(self._ends, 2 * connections + (known["client"][connections] != 1))[:, 2:].copy()
+        peers[known["source_port"][connections] < 0] = -1
+        return peers
 
     @property
     def _ends(self) -> Array:

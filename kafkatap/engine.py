@@ -131,7 +131,7 @@ class Engine:
         self.assembly = Assembly(assembler, ports)
         self.limits = limits or Limits()
         if limits is not None:
-            self.assembly.assembler.bound(limits.bounds())
+            self.assembler.bound(limits.bounds()._replace(late_ns=self.assembler.late_ns))
         programs, details = programs_for("summary", definitions), programs_for("results", definitions)
         head = None if apis is None else programs_for("head", definitions)
         load_whole = partial(programs_for, "everything", definitions) if problems else None
@@ -240,7 +240,7 @@ class Engine:
         numbers = part.ended
         both = (2 * numbers[:, None] + (0, 1)).reshape(-1)
         known, streams = self.dissector.connections[numbers], taken(self.dissector.streams, both)
-        ended.add(part, known, streams, self.endpoints(numbers))
+        ended.add(part, known, streams, self.endpoints(numbers), self._endpoints.proxies(numbers))
 
     def endpoints(self, connections: Array) -> Array:
         """The ends of connections by number: int32 (n, 4), address number and port of the client, then of the broker.
@@ -370,7 +370,10 @@ class Engine:
         return ledger
 
     def ledger(self) -> dict[str, dict[str, int]]:
-        """Every packet, payload byte, request and response in exactly one named place. The places add up to "total"."""
+        """Every packet, payload byte, request and response in exactly one named place. The places add up to "total".
+
+        The section "tunnels" has the packets that came through tunnels, if there are any.
+        """
         frames = self.dissector.frame_counts
         requests = {
             "answered": int(frames.answered),
@@ -386,10 +389,12 @@ class Engine:
             "sasl_tokens": int(frames.response_tokens),
             "header_not_captured": int(frames.responses_headerless),
         }
+        tunnels = self.assembler.tunnel_counts
         packets = {**self.assembler.packet_counts, "duplicate": self._ended.duplicates}
         packets["tcp"] -= self._ended.duplicates
         return {
             "packets": {**packets, "total": self.packets},
+            **({"tunnels": {**tunnels, "total": sum(tunnels.values())}} if tunnels else {}),
             "payload bytes": {**self._ended.bytes, "total": self.assembler.payload_bytes},
             "requests": {**requests, "total": int(frames.requests)},
             "responses": {**responses, "total": int(frames.responses)},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
@@ -14,9 +14,6 @@ from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport
 from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
 from .engine import Engine
-
-if TYPE_CHECKING:
-    from .captures.duplicate_counter import DuplicateCounter
 
 
 class Follow(NamedTuple):
@@ -65,7 +62,6 @@ class Run:
         self.interrupted = False
         self.is_caught_up = False
         self.files: list[FileReport] = []
-        self._duplicates: DuplicateCounter | None = None  # of several captures
         self._done = 0  # bytes of files read so far
         self._ahead: Iterator[tuple[int, Assembled | None]] | None = None
 
@@ -126,28 +122,28 @@ class Run:
                 if not made:
                     yield self._done, None
             yield self._done, None  # `watch` is asked once more: was the end of a pipe an interruption?
+            report.duplicates = int(self.engine.assembler.duplicates[0])
         finally:
             reader.close()
         yield self._done, None  # the caller may have been interrupted while the last bytes were awaited
 
     def _merged_captures(self) -> Iterator[tuple[int, Assembled | None]]:
         """Yield the parts of several captures, merged in time order."""
-        from .captures.duplicate_counter import DuplicateCounter
         from .captures.merge import merge_captures  # most runs read one capture
 
-        self._duplicates = DuplicateCounter(len(self.paths))
-        progress: dict[int, int] = {}
-        for reader, end in merge_captures(self.paths, self.block_size):
-            number = id(reader.report)
-            if number not in progress:
-                self.files.append(reader.report)
-            self._done += reader.progress - progress.get(number, 0)
-            progress[number] = reader.progress
-            if end > reader.position:
-                self._duplicates.add(reader, end)
-                for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, end):
+        assembly, assembler = self.engine.assembly, self.engine.assembler
+        seen: set[int] = set()
+        for merged in merge_captures(self.paths, self.block_size):
+            self._done = merged.progress
+            self.files += [report for _, report in merged.captures if id(report) not in seen]
+            seen.update(id(report) for _, report in merged.captures)
+            if merged.end > merged.first:
+                assembler.expect_points(merged.points)
+                before = assembler.duplicates.copy()
+                for part in assembly.feed(merged.buffer, merged.packets, merged.first, merged.end):
                     yield self._done, part
-                reader.position = end
+                for point, report in merged.captures:
+                    report.duplicates += int(assembler.duplicates[point] - before[point])
             else:
                 yield self._done, None
             if self.interrupted:
@@ -168,8 +164,10 @@ class Run:
             if not any(report is reader.report for report in self.files):
                 self.files.append(reader.report)
             if last > reader.position:
+                before = int(self.engine.assembler.duplicates[0])
                 for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, last):
                     yield self._done, part
+                reader.report.duplicates += int(self.engine.assembler.duplicates[0]) - before
                 reader.position = last
         self.is_caught_up = captures.is_caught_up
 
@@ -193,8 +191,7 @@ class Run:
         return context._replace(interrupted=interrupted)
 
     def _info(self, f: FileReport) -> FileInfo:
-        duplicates = 0 if self._duplicates is None else self._duplicates.count(f)
         return FileInfo(
             f.path, f.kind, f.first_packet, f.packets, f.bytes, f.link_types, f.first, f.last, f.drops, f.damage,
-            duplicates,
+            f.duplicates,
         )  # fmt: skip

@@ -9,13 +9,14 @@ scanner           one capture's bytes in, in any format; PACKET rows or chunks o
 boundaries        finds where records begin in the middle of a capture
 afpacket          reads the packets of a Linux packet ring in place
 pcap_writer       packets to the bytes of capture files
-duplicates        counts packets that several captures have
 
 headers           packets to TCP segments, each with its flow
 flows             the table of 4-tuples
 listeners         the ends that answer SYNs
 streams           segments to in-order chunks and gaps, by connection and direction
 connection_rules  which connection a segment belongs to, when it begins and when it is over
+recent_packets    the latest packets, to find those that were captured twice
+capture_points    how far each of several capture points saw a connection
 held_segments     segments that wait behind a gap
 stream_tables     the tables of these kernels, as one argument
 one_pass          packets to chunks, each packet in one pass

@@ -23,8 +23,9 @@ from kafkatap.kernels.hints import prefetch
 from kafkatap.kernels.readers import be16, le16, le32
 
 from .dtypes import PACKET, Packet
-from .headers import ETHERNET, RAW
-from .one_pass import PacketTables, assemble_packet
+from .link_types import ETHERNET, RAW
+from .one_pass import assemble_packet
+from .packet_tables import PacketTables
 from .pcap import write_packet
 from .stream_tables import ASSEMBLED
 

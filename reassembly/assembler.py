@@ -12,7 +12,7 @@ from kafkatap.kernels.arrays import drop_pages, grown, taken, untouched
 from kafkatap.kernels.table import Column, SlotTable
 from kafkatap.kernels.writers import written
 
-from . import headers, held_segments, streams
+from . import held_segments, packet_counts, streams
 from .connection_rules import CLOSED_NS
 from .connection_state import Resumption, resume_connection, write_states
 from .dtypes import (
@@ -24,6 +24,8 @@ from .dtypes import (
     HELD,
     IGNORED,
     LISTENER,
+    POINTS_KEPT,
+    PROGRESS,
     RECENT_PACKET,
     ROW_FREE,
     ROW_OPEN,
@@ -31,9 +33,11 @@ from .dtypes import (
     Bounds,
 )
 from .flows import FlowTable, flow_keys
+from .fragments import FragmentTable, drop_datagrams
 from .listeners import ListenerTable
-from .one_pass import PacketTables
+from .packet_tables import PacketTables
 from .recent_packets import RECENT_ROWS
+from .segments import read_segments
 from .stream_tables import (
     ASSEMBLED,
     CHUNKS_FULL,
@@ -55,9 +59,9 @@ _POOL_SLACK = 8 << 20
 _DISORDER_NS = 1_000_000_000
 #: The earliest and the latest time that an int64 can hold, ns.
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
-#: Places of fields among the int64s of HEADERS_STATE and of STREAMS_STATE. numpy takes a microsecond for a field of a
+#: Places of fields among the int64s of PACKETS_STATE and of STREAMS_STATE. numpy takes a microsecond for a field of a
 #: record, and `read` comes a hundred times a second in live capture.
-_READ, _FIRST, _LAST = (headers.HEADERS_STATE.fields[name][1] // 8 for name in ("read", "first", "last"))  # type: ignore[index]
+_READ, _FIRST, _LAST = (packet_counts.PACKETS_STATE.fields[name][1] // 8 for name in ("read", "first", "last"))  # type: ignore[index]
 _CHUNKS, _NEXT_SERIAL, _CLOSED, _POOL_USED, _HELD_BYTES = (
     STREAMS_STATE.fields[name][1] // 8  # type: ignore[index]
     for name in ("chunks", "next_serial", "closed", "pool_used", "held_bytes")
@@ -82,7 +86,7 @@ class Assembler:
         keep_flows: bool = False,
         segment_filter: SegmentFilter | None = None,
     ) -> None:
-        self._headers = np.zeros(1, headers.HEADERS_STATE)
+        self._headers = np.zeros(1, packet_counts.PACKETS_STATE)
         self._headers_numbers: Array = self._headers.view(np.int64)
         self.take_times()
         self._state = np.zeros(1, STREAMS_STATE)
@@ -91,6 +95,7 @@ class Assembler:
         self._state["gaps_first"] = self._state["gaps_last"] = -1
         self.bound(bounds or Bounds())
         self._flows = FlowTable(2 * connections, keep_flows)
+        self._fragments = FragmentTable()
         self.segment_filter = segment_filter
         self.segments = untouched(65_536, SEGMENT)
         self._connections = SlotTable(connections, connections=CONNECTION, directions=Column(DIRECTION, 2))
@@ -99,6 +104,7 @@ class Assembler:
         self._tables_of_chunks = [untouched(chunks, CHUNK) for _ in range(turns)]
         self._listeners = ListenerTable()
         self._recent = untouched(RECENT_ROWS, RECENT_PACKET)
+        self._progress = np.zeros(1, PROGRESS)
         self.duplicates = np.zeros(1, np.int64)  # packets, by capture point
         self._ended = np.zeros(4_096, np.int32)
 
@@ -107,6 +113,25 @@ class Assembler:
         state = self._state
         state["closed_limit"], state["syns_limit"], state["idle_limit"] = bounds.closed, bounds.syns, bounds.idle
         state["held_bytes_limit"], state["held_segments_limit"] = bounds.held_bytes, bounds.held_segments
+        state["late_ns"] = bounds.late_ns
+
+    @property
+    def late_ns(self) -> int:
+        """`Bounds.late_ns`."""
+        return int(self._state["late_ns"][0])
+
+    def expect_points(self, points: int) -> None:
+        """The next packets may be of so many capture points (`Packet.point` 0 to points - 1)."""
+        if points <= max(1, int(self._state["points"][0])):
+            return
+        self._packet_tables = None
+        is_first = self._state["points"][0] <= 1
+        self._state["points"] = points
+        if points > len(self.duplicates):
+            self.duplicates = grown(self.duplicates, points)
+        self._grow_progress()
+        if is_first:
+            self._begin_progress()
 
     # Packets in, chunks out.
 
@@ -125,10 +150,11 @@ class Assembler:
         The array is a view that the next step overwrites. Packets and payload are counted.
         """
         while first < count:
-            first = headers.read_headers(block, packets, first, count, self._headers, self._flows.arrays, self.segments)
+            first = read_segments(block, packets, first, count, self._all_tables, self.segments)
             yield self.segments[: int(self._headers["segments"][0])]
-            if self._headers["flows_full"][0]:
-                self._grow_flows()
+            stopped = int(self._headers["stopped"][0])
+            if stopped != ASSEMBLED:
+                self._make_room(stopped)
 
     def assemble(self, block: Array, segments: Array) -> Iterator[int]:
         """Turn segments, whose bytes lie in `block`, into chunks; yield each time that chunks are ready."""
@@ -149,7 +175,7 @@ class Assembler:
         while True:
             tables = self._packet_tables
             if tables is None:
-                tables = self._packet_tables = PacketTables(self._headers, self._flows.arrays, self._tables)
+                tables = self._packet_tables = self._all_tables
             stopped = read(tables)
             if stopped != ASSEMBLED:
                 self._make_room(stopped)
@@ -170,6 +196,8 @@ class Assembler:
 
         Yields (chunks ready, numbers of the connections that end with them). Call `release` with those afterwards.
         """
+        if len(self._fragments):
+            drop_datagrams(self._fragments.arrays, self._headers, now, int(everything))
         while True:
             made = streams.finish(now, int(everything), idle, self._tables, self._ended)
             chunks = self._take_chunks()
@@ -264,7 +292,13 @@ class Assembler:
     @property
     def packet_counts(self) -> dict[str, int]:
         """The packets so far by category; each is counted once."""
-        return dict(zip(headers.CATEGORIES, self._headers["packets"][0].tolist(), strict=True))
+        return dict(zip(packet_counts.CATEGORIES, self._headers["packets"][0].tolist(), strict=True))
+
+    @property
+    def tunnel_counts(self) -> dict[str, int]:
+        """The packets so far that came through tunnels, by the outermost one. Tunnels without packets are left out."""
+        counts = zip(packet_counts.TUNNELS[1:], self._headers["tunnels"][0].tolist()[1:], strict=True)
+        return {name: count for name, count in counts if count}
 
     @property
     def gaps_given_up(self) -> int:
@@ -316,6 +350,7 @@ class Assembler:
         The state of the connections stays as it is.
         """
         rows = np.flatnonzero(self.connections["used"] == ROW_OPEN)
+        self.duplicates[:] = 0
         for name in CONNECTION_COUNTERS:
             self.connections[name][rows] = 0
         for name in DIRECTION_COUNTERS:
@@ -325,11 +360,12 @@ class Assembler:
     @contextmanager
     def uncounted(self) -> Iterator[None]:
         """Within this context packets and payload bytes are not counted: another run counts them."""
-        packets, payload = self._headers["packets"].copy(), int(self._headers["payload_bytes"][0])
+        counted = {name: self._headers[name].copy() for name in ("packets", "tunnels", "payload_bytes")}
         try:
             yield
         finally:
-            self._headers["packets"], self._headers["payload_bytes"] = packets, payload
+            for name, count in counted.items():
+                self._headers[name] = count
 
     def detach(self, connections: Array) -> tuple[Array, Array]:
         """Drop connections without ending them: no END, and what is held of them is not emitted.
@@ -368,6 +404,10 @@ class Assembler:
     # Tables.
 
     @property
+    def _all_tables(self) -> PacketTables:
+        return PacketTables(self._headers, self._flows.arrays, self._fragments.arrays, self._tables)
+
+    @property
     def _tables(self) -> StreamTables:
         return StreamTables(
             state=self._state,
@@ -380,6 +420,7 @@ class Assembler:
             pool=self.pool,
             listeners=self._listeners.arrays,
             recent=self._recent,
+            progress=self._progress,
             duplicates=self.duplicates,
             chunks=self.chunks,
         )
@@ -393,12 +434,29 @@ class Assembler:
             self._pools[-1] = grown(self.pool, used=int(self._state["pool_used"][0]))
         elif stopped == CONNECTIONS_FULL:
             self._connections.grow()
+            self._grow_progress()
         elif stopped == LISTENERS_FULL:
             self._listeners.grow()
         elif stopped == FLOWS_FULL:
             self._grow_flows()
         elif stopped == CHUNKS_FULL and not self._state["chunks"][0]:
             self._grow_chunks()
+
+    def _begin_progress(self) -> None:
+        """Note how far point 0 saw the open connections."""
+        connections, directions = self.connections, self.directions
+        connections["is_quiet"][connections["is_quiet"] == 1] = 0
+        numbers = np.flatnonzero(np.repeat(connections["used"] == ROW_OPEN, 2) & (directions["started"] != 0))
+        rows = np.zeros(len(numbers), PROGRESS)
+        rows["point"] = 1
+        rows["end"] = directions["next"][numbers] + (directions["fin"][numbers] >= 0)
+        rows["acked"] = directions["acked"][numbers ^ 1]
+        self._progress[numbers * POINTS_KEPT] = rows
+
+    def _grow_progress(self) -> None:
+        needed = 2 * POINTS_KEPT * len(self._connections)
+        if self._state["points"][0] > 1 and len(self._progress) < needed:
+            self._progress = grown(self._progress, needed)
 
     def _grow_chunks(self) -> None:
         self._tables_of_chunks[-1] = grown(self.chunks)

@@ -19,6 +19,7 @@ import numpy as np
 from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.table import take_row
 
+from .capture_points import forget_points
 from .dtypes import ACK, CHUNK_START, OPENING_HINT, OPENING_SYN, OPENING_UNKNOWN, ROW_OPEN, RST, SYN
 from .flows import connection_key
 from .listeners import known_client
@@ -59,7 +60,7 @@ def _reset_direction(stream):  # type: ignore[no-untyped-def]
     stream.next = 0
     stream.acked = 0
     stream.fin = -1
-    stream.gap_since = 0
+    stream.held_since = 0
     stream.recent = 0
     stream.held_bytes = 0
     stream.packets = 0
@@ -87,6 +88,8 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
     state = t.state[0]
     flow = t.flows[segment.flow]
     c = take_row(t.free_connections)
+    if state.points > 1:
+        forget_points(t, c)
     row = t.connections[c]
     row.serial = state.next_serial
     state.next_serial += 1
@@ -140,6 +143,8 @@ def _begins_connection(t, c, segment):  # type: ignore[no-untyped-def]
     if stream.started:
         # A retransmitted SYN has the same number; data may have moved `next` on since.
         return (segment.seq + 1 - stream.base_seq) & 0xFFFFFFFF != 0
+    if t.state[0].points > 1 and row.syn_at == 0 and row.syn_ack_at != 0:
+        return False  # another point saw the answer to this SYN before it
     return segment.tcp_flags & ACK == 0
 
 
@@ -158,10 +163,31 @@ def _belongs_to_earlier(t, c, segment):  # type: ignore[no-untyped-def]
     return before.started != 0 and abs(distance(before, segment.seq)) <= DOUBTFUL_DISTANCE
 
 
+@helper
+def _is_late_copy(t, c, segment):  # type: ignore[no-untyped-def]
+    """Return whether a segment belongs to the connection that used the flow of `c` before.
+
+    Another capture point, whose clock is behind, sees the whole connection after the new one began.
+    """
+    d = segment.direction
+    older = np.int64(t.connections[c].previous)
+    if older < 0 or t.connections[older].used != ROW_OPEN or is_over(t, older):
+        return False
+    stream, before = t.directions[2 * c + d], t.directions[2 * older + d]
+    if before.started == 0 or segment.ts - t.connections[older].closed_at > CLOSED_NS:
+        return False
+    if segment.tcp_flags & SYN:
+        return (segment.seq + 1) & 0xFFFFFFFF == before.base_seq
+    is_near = stream.started != 0 and abs(distance(stream, segment.seq)) <= DOUBTFUL_DISTANCE
+    return not is_near and abs(distance(before, segment.seq)) <= DOUBTFUL_DISTANCE
+
+
 @inlined
 def connection_of(t, segment):  # type: ignore[no-untyped-def]
     """Return the number of the connection that a segment belongs to, which may begin with it."""
     c = np.int64(t.flows[segment.flow].connection)
+    if c >= 0 and t.state[0].points > 1 and _is_late_copy(t, c, segment):
+        return np.int64(t.connections[c].previous)
     if c < 0 or _begins_connection(t, c, segment):
         return _open_connection(t, segment)
     if (

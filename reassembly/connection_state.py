@@ -57,11 +57,12 @@ def _put_stream(t, out, at, number, opened):  # type: ignore[no-untyped-def]
     at = put_int(out, at, max(np.int64(0), row.acked - following))
     at = put_int(out, at, np.int64(1) if row.fin >= 0 else np.int64(0))
     at = put_int(out, at, row.fin - following if row.fin >= 0 else np.int64(0))
-    at = put_int(out, at, row.gap_since if row.held >= 0 else np.int64(0))
+    at = put_int(out, at, row.held_since if row.held >= 0 else np.int64(0))
     held = np.int64(row.held)
     while held >= 0:
         node = t.held[held]
         at = put_int(out, at, node.offset - following)
+        at = put_int(out, at, max(np.int64(0), node.needs - t.directions[number ^ 1].next))
         at = put_int(out, at, node.ts)
         at = put_int(out, at, node.packet)
         at = put_int(out, at, np.int64(node.wire))
@@ -124,6 +125,8 @@ def resume_connection(t: StreamTables, c: int, known: Resumption) -> None:
         stream.fin += more if stream.fin >= 0 else 0
         for i in _held_rows(t, number):
             t.held[i].offset += more
+        for i in _held_rows(t, number ^ 1):
+            t.held[i].needs += more
 
 
 def _held_rows(t: StreamTables, number: int) -> list[int]:

@@ -18,14 +18,16 @@ class Bounds(NamedTuple):
 
     `closed`, `syns`, `idle`: how many other connections may begin (or close) after a connection was closed, after a SYN
     that nothing followed, and after its last segment, before it is over. `held_bytes`, `held_segments`: how much may
-    wait behind gaps, in all connections together.
+    wait behind gaps, in all connections together. `late_ns`: how long a segment may be captured after the
+    acknowledgement of its bytes.
     """
 
     closed: int = 65_536
     syns: int = 65_536
     idle: int = 262_144
-    held_bytes: int = 64 << 20
+    held_bytes: int = 32 << 20
     held_segments: int = 262_144
+    late_ns: int = 5_000_000_000
 
 
 #: One captured packet: `at` is where its captured bytes start in the block. `point`: the capture point that saw it
@@ -42,9 +44,9 @@ PACKET = record_dtype(
 #: The same as scalars (int64).
 Packet = namedtuple("Packet", "ts number at captured original link_type point")
 
-#: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie in the block from `at` on.
-#: `ip_id`: of IPv4, 0 for IPv6. `timestamps`: the 8 bytes of its TCP header in which the TCP timestamps lie as a rule; 0
-#: if the header is shorter.
+#: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie at `at`, in the block or,
+#: of a datagram that came in fragments, in the held pool. `ip_id`: of IPv4, 0 for IPv6. `timestamps`: the 8 bytes of
+#: its TCP header in which the TCP timestamps lie as a rule; 0 if the header is shorter.
 SEGMENT = record_dtype(
     ("ts", "i8"),
     ("packet", "i8"),
@@ -60,10 +62,11 @@ SEGMENT = record_dtype(
     ("point", "i4"),
     ("tcp_flags", "u1"),
     ("direction", "u1"),
+    ("source", "u1"),  # FROM_BLOCK, FROM_HELD
 )
 #: The same as scalars (int64).
 Segment = namedtuple(
-    "Segment", "ts packet at seq ack timestamps flow captured wire window ip_id point tcp_flags direction"
+    "Segment", "ts packet at seq ack timestamps flow captured wire window ip_id point tcp_flags direction source"
 )
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 
@@ -115,7 +118,7 @@ DIRECTION = record_dtype(
     ("next", "i8"),  # first stream offset that no chunk has covered yet
     ("acked", "i8"),  # highest offset that the other end acknowledged
     ("fin", "i8"),  # offset after the last byte, once a FIN was captured; -1
-    ("gap_since", "i8"),  # when the first held segment came
+    ("held_since", "i8"),  # when the first held segment came
     ("recent", "i8"),  # its latest row of RECENT_PACKET, counted from 1; 0: none
     ("held_bytes", "i8"),
     ("packets", "i8"),
@@ -159,9 +162,23 @@ RECENT_PACKET = record_dtype(
     ("tcp_flags", "u1"),
 )
 
-#: A segment that waits for the bytes before it. Its own bytes lie in the held pool.
+#: How far one point saw a direction. Offsets are those of the stream; `acked` is one of the other direction's.
+PROGRESS = record_dtype(
+    ("end", "i8"),  # after the last byte; a SYN and a FIN count as one each
+    ("acked", "i8"),
+    ("repeated_bytes", "i8"),  # of segments that brought nothing new to the point
+    ("repeated_empty", "i8"),  # the number of those without payload
+    ("point", "i4"),  # plus 1; 0: not in use
+    ("is_reset", "i4"),  # 1: it saw a RST
+)
+#: Rows of each direction. More points than that have no row: their packets bring something new, or are duplicates.
+POINTS_KEPT = 4
+
+#: A segment that waits for the bytes before it. Its own bytes lie in the held pool. `needs`: the offset in the other
+#: direction that it acknowledges, as bytes up to there were sent before it.
 HELD = record_dtype(
     ("offset", "i8"),
+    ("needs", "i8"),
     ("ts", "i8"),
     ("packet", "i8"),
     ("at", "i8"),

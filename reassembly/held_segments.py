@@ -1,7 +1,9 @@
-"""Segments that arrive before the bytes in front of them: they are held until the gap is filled or skipped.
+"""Segments that arrive before the bytes in front of them: they are held until these come, or are given up.
 
-Each direction keeps its held segments in a list ordered by offset, which do not overlap. Their bytes are copied to the
-held pool. All directions with a gap are in one list, oldest gap first.
+A segment waits for the bytes before it in its own direction, and for those of the other direction that it acknowledges:
+they were sent before it. Each direction keeps its held segments in a list ordered by offset, which do not overlap.
+Their bytes are copied to the held pool. All directions that hold something are in one list, the one that waits longest
+first.
 """
 
 from __future__ import annotations
@@ -17,8 +19,6 @@ from kafkatap.kernels.table import release_row, rows_in_use, take_row
 from .dtypes import CHUNK_GAP, FROM_HELD, ROW_OPEN
 from .stream_tables import StreamTables, add_chunk, add_data
 
-#: A gap is skipped when the other end acknowledged bytes beyond it and this time went by, ns.
-ACKED_GAP_NS = 50_000_000
 #: A gap is skipped after this time without any acknowledgement, ns.
 LONGEST_GAP_NS = 5_000_000_000
 #: A gap is skipped when more than this waits behind it.
@@ -69,77 +69,138 @@ def _remove_gap(t, number):  # type: ignore[no-untyped-def]
 
 
 @helper
-def emit_held(t, number):  # type: ignore[no-untyped-def]
-    """Emit the held segments that are next in line."""
+def _emit_first(t, number):  # type: ignore[no-untyped-def]
+    """Emit the first held segment of a direction as its next bytes."""
     stream = t.directions[number]
-    while stream.held >= 0:
-        row = np.int64(stream.held)
-        node = t.held[row]
-        if node.offset != stream.next:
-            break
-        captured, wire = np.int64(node.captured), np.int64(node.wire)
-        add_data(t, number, FROM_HELD, Payload(node.offset, node.at, node.ts, node.packet, captured, wire))
-        stream.held_bytes -= wire
-        t.state[0].held_bytes -= captured
-        stream.held = node.next
-        stream.held_count -= 1
-        if node.next < 0:
-            stream.held_last = -1
-            _remove_gap(t, number)
-        release_row(t.free_held, row)
+    row = np.int64(stream.held)
+    node = t.held[row]
+    captured, wire = np.int64(node.captured), np.int64(node.wire)
+    add_data(t, number, FROM_HELD, Payload(node.offset, node.at, node.ts, node.packet, captured, wire))
+    stream.held_bytes -= wire
+    t.state[0].held_bytes -= captured
+    stream.held = node.next
+    stream.held_count -= 1
+    if node.next < 0:
+        stream.held_last = -1
+        _remove_gap(t, number)
+    else:
+        stream.held_since = t.held[node.next].ts
+    release_row(t.free_held, row)
 
 
 @helper
-def skip_gap(t, number, ts):  # type: ignore[no-untyped-def]
-    """Emit the first gap of a direction as missing, and what is held behind it."""
+def emit_held(t, number):  # type: ignore[no-untyped-def]
+    """Emit the held segments of a connection that wait for nothing any more. Bytes of direction `number` came."""
+    turn = np.int64(number)
+    blocked = 0
+    while blocked < 2:
+        stream = t.directions[turn]
+        blocked += 1
+        while stream.held >= 0:
+            node = t.held[stream.held]
+            if node.offset != stream.next or node.needs > t.directions[turn ^ 1].next:
+                break
+            _emit_first(t, turn)
+            blocked = 1
+        turn ^= 1
+
+
+@helper
+def skip_to(t, number, offset, ts, packet):  # type: ignore[no-untyped-def]
+    """Emit the next bytes of a direction, up to `offset`, as missing. `ts`, `packet`: of what comes behind the gap."""
     stream = t.directions[number]
-    node = t.held[stream.held]
-    length = node.offset - stream.next
-    add_chunk(t, CHUNK_GAP, number, node.ts, node.packet).length = length
+    length = offset - stream.next
+    add_chunk(t, CHUNK_GAP, number, ts, packet).length = length
     stream.gaps += 1
     stream.gap_bytes += length
-    stream.next = node.offset
-    stream.gap_since = ts
+    stream.next = offset
+
+
+@helper
+def give_up_first(t, number):  # type: ignore[no-untyped-def]
+    """Give up what the first held segment of a direction waits for, and emit what waits for nothing then.
+
+    That is a gap before it, or bytes of the other direction that it acknowledges: these passed uncaptured.
+    """
+    other = number ^ 1
+    stream, acked = t.directions[number], t.directions[other]
+    node = t.held[stream.held]
+    missing_until = node.needs
+    if acked.held >= 0:
+        missing_until = min(missing_until, t.held[acked.held].offset)
+    if node.offset > stream.next:
+        skip_to(t, number, node.offset, node.ts, node.packet)
+    elif acked.next < missing_until <= acked.next + HELD_BYTES_BEHIND_GAP:
+        skip_to(t, other, missing_until, node.ts, node.packet)
+    else:
+        node.needs = 0  # an acknowledgement that makes no sense
     emit_held(t, number)
 
 
 @helper
-def skip_acked_gaps(t, number, ts):  # type: ignore[no-untyped-def]
-    """Skip the gaps in front of bytes that the other end acknowledged."""
-    stream = t.directions[number]
-    while stream.held >= 0 and t.held[stream.held].offset <= stream.acked:
-        skip_gap(t, number, ts)
+def _longest_waiting(t, c):  # type: ignore[no-untyped-def]
+    """The direction of a connection whose first held segment came first, or -1 if nothing is held."""
+    number = np.int64(2 * c)
+    one, two = t.directions[number], t.directions[number + 1]
+    if one.held < 0:
+        return number + 1 if two.held >= 0 else np.int64(-1)
+    if two.held < 0:
+        return number
+    return number if t.held[one.held].packet < t.held[two.held].packet else number + 1
 
 
 @helper
-def skip_overdue_gaps(t, number, ts):  # type: ignore[no-untyped-def]
-    """Skip the gaps of a direction that are too old, or behind which too much waits."""
+def give_up_all(t, c):  # type: ignore[no-untyped-def]
+    """Emit all that a connection holds."""
+    number = _longest_waiting(t, c)
+    while number >= 0:
+        give_up_first(t, number)
+        number = _longest_waiting(t, c)
+
+
+@helper
+def _is_overdue(t, number, ts):  # type: ignore[no-untyped-def]
+    """Whether the first held segment of a direction waited long enough, or too much waits behind it."""
     stream = t.directions[number]
-    while stream.held >= 0:
-        age = ts - stream.gap_since
-        acked_beyond = t.held[stream.held].offset <= stream.acked
-        too_much = stream.held_bytes > HELD_BYTES_BEHIND_GAP or stream.held_count > HELD_SEGMENTS_BEHIND_GAP
-        if not ((acked_beyond and age > ACKED_GAP_NS) or age > LONGEST_GAP_NS or too_much):
-            break
-        skip_gap(t, number, ts)
+    if stream.held_bytes > HELD_BYTES_BEHIND_GAP or stream.held_count > HELD_SEGMENTS_BEHIND_GAP:
+        return True
+    stream.held_since = min(stream.held_since, ts)  # the clock may step back
+    age = ts - stream.held_since
+    is_acked = t.held[stream.held].offset <= stream.acked
+    return age > (min(t.state[0].late_ns, LONGEST_GAP_NS) if is_acked else np.int64(LONGEST_GAP_NS))
+
+
+@helper
+def give_up_overdue(t, c, ts):  # type: ignore[no-untyped-def]
+    """Give up what a connection waits for too long."""
+    number = _longest_waiting(t, c)
+    while number >= 0:
+        other = number ^ 1
+        if not _is_overdue(t, number, ts):
+            if t.directions[other].held < 0 or not _is_overdue(t, other, ts):
+                break
+            number = other
+        give_up_first(t, number)
+        number = _longest_waiting(t, c)
 
 
 @inlined
-def skip_gaps_beyond_bounds(t, ts):  # type: ignore[no-untyped-def]
-    """Skip the oldest gaps while all connections together hold too much."""
+def give_up_beyond_bounds(t):  # type: ignore[no-untyped-def]
+    """Give up what was waited for longest while all connections together hold too much."""
     state = t.state[0]
     while state.held_bytes > state.held_bytes_limit or rows_in_use(t.free_held) > state.held_segments_limit:
         state.gaps_given_up += 1
-        skip_gap(t, state.gaps_first, ts)
+        give_up_first(t, state.gaps_first)
 
 
 @helper
-def _insert(t, buf, stream, before, after, part):  # type: ignore[no-untyped-def]
+def _insert(t, buf, stream, before, after, part, needs):  # type: ignore[no-untyped-def]
     """Hold `part`, which overlaps nothing, between the held segments `before` and `after` (-1: none)."""
     state = t.state[0]
     row = take_row(t.free_held)
     node = t.held[row]
     node.offset = part.offset
+    node.needs = needs
     node.ts = part.ts
     node.packet = part.packet
     node.wire = part.wire
@@ -155,6 +216,7 @@ def _insert(t, buf, stream, before, after, part):  # type: ignore[no-untyped-def
         t.held[before].next = row
     else:
         stream.held = row
+        stream.held_since = part.ts
     if after < 0:
         stream.held_last = row
     stream.held_count += 1
@@ -163,7 +225,7 @@ def _insert(t, buf, stream, before, after, part):  # type: ignore[no-untyped-def
 
 
 @helper
-def _hold_new_bytes(t, buf, number, payload):  # type: ignore[no-untyped-def]
+def _hold_new_bytes(t, buf, number, payload, needs):  # type: ignore[no-untyped-def]
     """Hold the bytes of `payload` that are not held yet; return how many those are."""
     stream = t.directions[number]
     added = np.int64(0)
@@ -186,7 +248,7 @@ def _hold_new_bytes(t, buf, number, payload):  # type: ignore[no-untyped-def]
             rest = cut_front(payload, position - payload.offset)
             wire = limit - position
             part = Payload(rest.offset, rest.at, rest.ts, rest.packet, min(rest.captured, wire), wire)
-            before = _insert(t, buf, stream, before, after, part)
+            before = _insert(t, buf, stream, before, after, part, needs)
             added += wire
         position = limit
         if after >= 0 and position < end:
@@ -197,7 +259,10 @@ def _hold_new_bytes(t, buf, number, payload):  # type: ignore[no-untyped-def]
 @helper
 def is_held(t, number, offset, end):  # type: ignore[no-untyped-def]
     """Return whether a direction holds all bytes from stream offset `offset` to `end`."""
-    row = np.int64(t.directions[number].held)
+    stream = t.directions[number]
+    row = np.int64(stream.held)
+    if row < 0 or t.held[stream.held_last].offset + np.int64(t.held[stream.held_last].wire) < end:
+        return False
     while row >= 0 and offset < end:
         node = t.held[row]
         if node.offset > offset:
@@ -208,15 +273,26 @@ def is_held(t, number, offset, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def hold(t, buf, number, payload):  # type: ignore[no-untyped-def]
-    """Hold a payload behind a gap of direction `number`, and emit what is next in line after that."""
-    stream = t.directions[number]
+def _is_behind_gap(t, stream, offset):  # type: ignore[no-untyped-def]
+    """Whether bytes of a direction are missing before an offset."""
     if stream.held < 0:
-        stream.gap_since = payload.ts
-        _add_gap(t, number)
-    if payload.offset > stream.next:
+        return offset > stream.next
+    last = t.held[stream.held_last]
+    return offset > last.offset + np.int64(last.wire) or t.held[stream.held].offset > stream.next
+
+
+@helper
+def hold(t, buf, number, payload, needs):  # type: ignore[no-untyped-def]
+    """Hold a payload of direction `number`, and emit what waits for nothing any more.
+
+    `needs`: the offset in the other direction that its segment acknowledges.
+    """
+    stream = t.directions[number]
+    if _is_behind_gap(t, stream, payload.offset):
         stream.out_of_order += 1
-    added = _hold_new_bytes(t, buf, number, payload)
+    if stream.held < 0:
+        _add_gap(t, number)
+    added = _hold_new_bytes(t, buf, number, payload, needs)
     stream.retransmitted_bytes += payload.wire - added
     if added == 0:
         stream.retransmitted_packets += 1

@@ -1,25 +1,29 @@
 """Packets to chunks in one pass: each packet goes from its record's header to its chunk while it is in the cache.
 
 The usual way to read one capture. Several captures in time order, and runs that select segments, need the rows in
-between: packets (`scanner`), segments (`headers`), then chunks (`streams`). Both ways use the same helpers, so that
+between: packets (`scanner`), segments (`segments`), then chunks (`streams`). Both ways use the same helpers, so that
 they make the same chunks.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kafkatap.kernels import kernel
-from kafkatap.kernels.decorator import inlined
+from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.hints import prefetch
 
-from .flows import FlowArrays, flows_full
-from .headers import HEADERS_STATE, TCP, packet_category, read_datagram, read_segment
+from .dtypes import FROM_BLOCK
+from .flows import flows_full
+from .headers import read_datagram, read_segment, tcp_category
+from .inner_packets import ROOM, read_inner
+from .packet_counts import TCP
+from .packet_tables import PacketTables
 from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_STATE, pcap_format, read_record
 from .pcapng import INTERFACE, SMALLEST_BLOCK, read_block
-from .stream_tables import ASSEMBLED, FLOWS_FULL, StreamTables, full_table
+from .stream_tables import ASSEMBLED, FLOWS_FULL, full_table
 from .streams import assemble_segment, assemble_usual
 
 Array = np.ndarray[Any, Any]
@@ -27,12 +31,25 @@ Array = np.ndarray[Any, Any]
 _LINE = 64
 
 
-class PacketTables(NamedTuple):
-    """All that turns packets into chunks."""
-
-    headers: Annotated[Array, HEADERS_STATE]
-    flows: FlowArrays
-    streams: StreamTables
+@helper
+def _assemble_inner(buf, packet, t):  # type: ignore[no-untyped-def]
+    """Do as `assemble_packet` for a packet whose TCP is not in the usual place."""
+    if flows_full(t.flows):
+        return FLOWS_FULL
+    full = full_table(t.streams, packet.captured + ROOM)
+    if full != ASSEMBLED:
+        return full
+    inner = read_inner(buf, packet, t)
+    h = t.headers[0]
+    if inner.category == TCP:
+        data = t.streams.pool if inner.source != FROM_BLOCK else buf
+        segment = read_segment(data, inner.packet, inner.datagram, inner.source, t.flows)
+        if not assemble_usual(t.streams, segment):
+            assemble_segment(t.streams, data, segment)
+        h.payload_bytes += segment.wire
+    if inner.category >= 0:
+        h.packets[inner.category] += inner.packets
+    return ASSEMBLED
 
 
 @inlined
@@ -43,18 +60,21 @@ def assemble_packet(buf, packet, t):  # type: ignore[no-untyped-def]
     """
     h = t.headers[0]
     datagram = read_datagram(buf, packet)
-    category = packet_category(buf, packet, datagram)
-    if category == TCP:
+    if datagram.is_usual != 0 and tcp_category(buf, packet, datagram) == TCP:
         if flows_full(t.flows):
             return FLOWS_FULL
-        segment = read_segment(buf, packet, datagram, t.flows)
+        segment = read_segment(buf, packet, datagram, np.int64(FROM_BLOCK), t.flows)
         if not assemble_usual(t.streams, segment):
             full = full_table(t.streams, segment.wire)
             if full != ASSEMBLED:
                 return full
             assemble_segment(t.streams, buf, segment)
         h.payload_bytes += segment.wire
-    h.packets[category] += 1
+        h.packets[TCP] += 1
+    else:
+        full = _assemble_inner(buf, packet, t)
+        if full != ASSEMBLED:
+            return full
     h.read += 1
     h.first = min(h.first, packet.ts)
     h.last = max(h.last, packet.ts)

@@ -78,8 +78,8 @@ def _has_duplicates(t, number):  # type: ignore[no-untyped-def]
 def is_copy(t, number, segment):  # type: ignore[no-untyped-def]
     """Return whether a segment of direction `number` is a copy of a recent packet.
 
-    Linux sends RSTs without an id, and equal ones for several segments. So the copy of one counts only if its connection
-    has other duplicates.
+    Linux sends RSTs without an id, and equal ones for several segments. So the copy of one counts only if its
+    connection has other duplicates.
     """
     if segment.tcp_flags & RST != 0 and segment.ip_id == 0 and not _has_duplicates(t, number):
         return False

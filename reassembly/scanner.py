@@ -17,6 +17,7 @@ from .stream_tables import ASSEMBLED
 
 if TYPE_CHECKING:
     from .assembler import Assembler
+    from .packet_tables import PacketTables
 
 U8 = np.ndarray[Any, np.dtype[np.uint8]]
 Packets = np.ndarray[Any, np.dtype[Any]]
@@ -129,7 +130,7 @@ class Scanner:
         state = self._state[0]
         state.position = start
 
-        def read(tables: one_pass.PacketTables) -> int:
+        def read(tables: PacketTables) -> int:
             while True:
                 interfaces = self._interfaces["interfaces"]
                 full = one_pass.assemble_records(buffer, self.position, end, self._state, interfaces, tables)

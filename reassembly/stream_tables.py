@@ -10,7 +10,7 @@ from kafkatap.kernels.decorator import inlined, record_dtype
 from kafkatap.kernels.readers import signed32
 from kafkatap.kernels.table import rows_in_use, rows_left
 
-from .dtypes import CHUNK, CHUNK_DATA, CONNECTION, DIRECTION, FLOW, FROM_BLOCK, HELD, RECENT_PACKET
+from .dtypes import CHUNK, CHUNK_DATA, CONNECTION, DIRECTION, FLOW, FROM_BLOCK, HELD, PROGRESS, RECENT_PACKET
 from .listeners import ListenerArrays, listeners_full
 
 Array = np.ndarray[Any, Any]
@@ -30,8 +30,10 @@ STREAMS_STATE = record_dtype(
     ("idle_limit", "i8"),
     ("held_bytes_limit", "i8"),
     ("held_segments_limit", "i8"),
+    ("late_ns", "i8"),
     ("gaps_given_up", "i8"),  # gaps that were skipped because of these two limits
     ("recent", "i8"),  # how many rows of RECENT_PACKET were written
+    ("points", "i8"),  # how many capture points there are
 )
 #: Why a kernel stopped: everything was read, or a table is full.
 ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL, FLOWS_FULL = range(7)
@@ -50,6 +52,7 @@ class StreamTables(NamedTuple):
     pool: Annotated[Array, np.uint8]
     listeners: ListenerArrays
     recent: Annotated[Array, RECENT_PACKET]
+    progress: Annotated[Array, PROGRESS]  # POINTS_KEPT rows for each direction, if there are several points
     duplicates: Annotated[Array, np.int64]  # packets, by capture point
     chunks: Annotated[Array, CHUNK]
 

@@ -1,12 +1,13 @@
 """Segments to chunks: TCP in sequence space, one packet after another, so that no block boundary can change a result.
 
 Each direction emits its bytes in order, from offset 0 on, each byte once. The first copy that was read wins, and its
-packet's time is the time of the bytes. A segment beyond the next expected byte is held (`held_segments`). The missing
-bytes before it become a GAP when they will not come any more:
+packet's time is the time of the bytes. A segment beyond the next expected byte is held (`held_segments`). So is one
+that acknowledges bytes of the other direction that did not come yet, so that a request comes before its response whatever
+the order of the packets. Missing bytes become a GAP when they will not come any more:
 
-* the other end answers with data and acknowledges bytes beyond the gap: it has them, so they passed uncaptured,
-* they were acknowledged ACKED_GAP_NS ago, or LONGEST_GAP_NS passed without any acknowledgement,
-* more than HELD_BYTES_BEHIND_GAP or HELD_SEGMENTS_BEHIND_GAP wait behind it, or the connection or the input ends,
+* `Bounds.late_ns` passed since the segment behind them came, and the other end has acknowledged bytes beyond them,
+* LONGEST_GAP_NS passed without any acknowledgement,
+* more than HELD_BYTES_BEHIND_GAP or HELD_SEGMENTS_BEHIND_GAP wait behind them, or the connection or the input ends,
 * all connections together hold too much (`Bounds.held_bytes`, `held_segments`), and no gap is older.
 
 `connection_rules` decides which connection a segment belongs to.
@@ -19,18 +20,21 @@ import numpy as np
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined
 
+from .capture_points import is_of_other_point, move_to_duplicates, note_progress
 from .connection_rules import CLOSED_NS, close_connection, connection_of, is_over
-from .dtypes import ACK, CHUNK_END, FIN, FROM_BLOCK, IGNORED, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
+from .dtypes import ACK, CHUNK_END, FIN, FROM_HELD, IGNORED, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
 from .held_segments import (
+    HELD_BYTES_BEHIND_GAP,
     Payload,
     cut_front,
     drop_held,
+    emit_held,
+    give_up_all,
+    give_up_beyond_bounds,
+    give_up_overdue,
     hold,
     is_held,
-    skip_acked_gaps,
-    skip_gap,
-    skip_gaps_beyond_bounds,
-    skip_overdue_gaps,
+    skip_to,
 )
 from .listeners import add_listener
 from .recent_packets import count_duplicate, is_copy, note_packet
@@ -97,8 +101,6 @@ def _acknowledge(t, c, number, segment):  # type: ignore[no-untyped-def]
     other = t.directions[number ^ 1]
     if other.started:
         _note_acked(other, segment)
-        if segment.wire > 0 and other.held >= 0:
-            skip_acked_gaps(t, number ^ 1, segment.ts)
 
 
 @inlined
@@ -113,6 +115,18 @@ def _note_acked(other, segment):  # type: ignore[no-untyped-def]
     acked = other.next + distance(other, segment.ack)
     if acked > other.acked and acked - other.next < FAR:
         other.acked = acked
+
+
+@inlined
+def _needed(other, segment, handshake_seen):  # type: ignore[no-untyped-def]
+    """Return the offset in the other direction up to which a segment acknowledges bytes that are expected there."""
+    has_begun = other.started and (other.delivered or other.held >= 0 or handshake_seen)
+    if segment.tcp_flags & (ACK | RST) != ACK or not has_begun:
+        return np.int64(0)
+    needs = other.next + distance(other, segment.ack)
+    if other.fin >= 0:
+        needs = min(needs, other.fin)  # a FIN is acknowledged like a byte
+    return needs if needs - other.next < FAR else np.int64(0)
 
 
 @inlined
@@ -148,10 +162,14 @@ def _add_payload(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
         stream.retransmitted_bytes += known
         stream.retransmitted_packets += 1
         payload = cut_front(payload, known)
-    if stream.held < 0 and payload.offset == stream.next:
-        add_data(t, number, FROM_BLOCK, payload)
+    other = t.directions[number ^ 1]
+    needs = _needed(other, segment, handshake_seen)
+    if stream.held < 0 and payload.offset == stream.next and needs <= other.next:
+        add_data(t, number, segment.source, payload)
+        if other.held >= 0:
+            emit_held(t, number ^ 1)
     else:
-        hold(t, buf, number, payload)
+        hold(t, buf, number, payload, needs)
 
 
 @inlined
@@ -184,6 +202,18 @@ def _brings_nothing(t, number, segment):  # type: ignore[no-untyped-def]
     return end <= stream.next or (stream.held >= 0 and is_held(t, number, max(offset, stream.next), end))
 
 
+@helper
+def _is_duplicate(t, number, segment):  # type: ignore[no-untyped-def]
+    """Return whether a segment that brings nothing new was captured twice, at one capture point or at several."""
+    if t.state[0].points <= 1:
+        return is_copy(t, number, segment)
+    is_other = is_of_other_point(t, number, segment)
+    found = is_other or is_copy(t, number, segment)
+    if found:
+        note_progress(t, number, segment)
+    return found
+
+
 @inlined
 def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
     """Add a segment to its connection. The caller has checked `full_table`."""
@@ -191,9 +221,10 @@ def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
     number = 2 * c + segment.direction
     row = t.connections[c]
     stream = t.directions[number]
-    if _brings_nothing(t, number, segment) and is_copy(t, number, segment):
+    if _brings_nothing(t, number, segment) and _is_duplicate(t, number, segment):
         count_duplicate(t, stream, segment)
         return
+    old_bytes, old_packets = stream.retransmitted_bytes, stream.retransmitted_packets
     note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
     _note_flags(row, stream, segment)
@@ -202,23 +233,27 @@ def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
         _acknowledge(t, c, number, segment)
     if segment.wire > 0:
         _add_payload(t, buf, c, number, segment)
-    for waiting in range(2 * c, 2 * c + 2):
-        if t.directions[waiting].held >= 0:
-            skip_overdue_gaps(t, waiting, segment.ts)
-    skip_gaps_beyond_bounds(t, segment.ts)
+    if t.directions[2 * c].held >= 0 or t.directions[2 * c + 1].held >= 0:
+        give_up_overdue(t, c, segment.ts)
+    give_up_beyond_bounds(t)
     _note_close(t, c, number, segment)
+    if t.state[0].points > 1:
+        move_to_duplicates(t, number, segment, old_bytes, old_packets)
+        note_progress(t, number, segment)
     row.is_quiet = _is_quiet(t, c)
 
 
 @inlined
 def _is_quiet(t, c):  # type: ignore[no-untyped-def]
-    """Return whether `assemble_usual` may add segments to connection `c`: it is open, and its start is known."""
+    """Return whether `assemble_usual` may add segments to connection `c`: it is open, its start is known, and it holds
+    nothing."""
     row = t.connections[c]
     a, b = t.directions[2 * c], t.directions[2 * c + 1]
-    is_open = row.closed_at == 0 and (a.fin < 0 or b.fin < 0) and row.previous < 0
+    is_open = row.closed_at == 0 and (a.fin < 0 or b.fin < 0) and row.previous < 0 and a.held < 0 and b.held < 0
     handshake_known = row.handshake_rtt_ns >= 0 or row.syn_at == 0 or row.syn_ack_at == 0
     is_known = handshake_known and row.only_syn == 0 and a.started != 0 and b.started != 0
-    return np.int64(1 if is_open and is_known else 0)
+    one_point = t.state[0].points <= 1
+    return np.int64(1 if is_open and is_known and one_point else 0)
 
 
 @inlined
@@ -235,14 +270,15 @@ def is_ignored(t, segment):  # type: ignore[no-untyped-def]
 def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     """Add a segment of the usual kind to its connection; return whether it is of that kind.
 
-    It begins and ends nothing, and brings the next bytes or acknowledges some, while nothing is held anywhere. Then all
-    other steps of `assemble_segment` would do nothing, so this one leaves them out.
+    It begins and ends nothing, brings the next bytes or acknowledges some, and acknowledges none that did not come,
+    while its connection holds nothing. Then all other steps of `assemble_segment` would do nothing, so this one leaves
+    them out.
     """
     state = t.state[0]
     if is_ignored(t, segment):
         return True
     c = np.int64(t.flows[segment.flow].connection)
-    if c < 0 or state.gaps_first >= 0 or segment.tcp_flags & (ACK | SYN | FIN | RST) != ACK or segment.window == 0:
+    if c < 0 or segment.tcp_flags & (ACK | SYN | FIN | RST) != ACK or segment.window == 0:
         return False
     row = t.connections[c]
     if row.is_quiet == 0 or is_over(t, c) or state.chunks >= t.chunks.shape[0]:
@@ -250,6 +286,9 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     number = 2 * c + segment.direction
     stream = t.directions[number]
     other = t.directions[number ^ 1]
+    acked = distance(other, segment.ack)
+    if acked > 0:
+        return False
     if segment.wire > 0:
         if distance(stream, segment.seq) != 0:
             return False
@@ -260,7 +299,7 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     _note_acked(other, segment)
     if segment.wire > 0:
         payload = Payload(stream.next, segment.at, segment.ts, segment.packet, segment.captured, segment.wire)
-        add_data(t, number, FROM_BLOCK, payload)
+        add_data(t, number, segment.source, payload)
     return True
 
 
@@ -270,7 +309,7 @@ def _segment_of(row):  # type: ignore[no-untyped-def]
     return Segment(
         row.ts, row.packet, row.at, row.seq, row.ack, row.timestamps, np.int64(row.flow), np.int64(row.captured),
         np.int64(row.wire), np.int64(row.window), np.int64(row.ip_id), np.int64(row.point), np.int64(row.tcp_flags),
-        np.int64(row.direction),
+        np.int64(row.direction), np.int64(row.source),
     )  # fmt: skip
 
 
@@ -285,10 +324,25 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
         if stopped != ASSEMBLED:
             break
         if not is_ignored(t, segment):
-            assemble_segment(t, buf, segment)
+            assemble_segment(t, t.pool if segment.source == FROM_HELD else buf, segment)
         i += 1
     t.state[0].stopped = stopped
     return i
+
+
+@helper
+def _skip_tail(t, number):  # type: ignore[no-untyped-def]
+    """Emit a gap for the last bytes of a direction if its FIN or an acknowledgement shows that they are missing."""
+    stream = t.directions[number]
+    row = t.connections[number >> 1]
+    if stream.delivered == 0 and row.syn_at == 0 and row.syn_ack_at == 0:
+        return
+    end = stream.fin
+    if end < 0:
+        # One byte more may be a FIN that was not captured.
+        end = stream.acked if stream.acked > stream.next + 1 else stream.next
+    if stream.next < end <= stream.next + HELD_BYTES_BEHIND_GAP:
+        skip_to(t, number, end, row.last, np.int64(0))
 
 
 @helper
@@ -322,9 +376,9 @@ def finish(now, everything, idle, t, ended):  # type: ignore[no-untyped-def]
         if made == ended.shape[0] or chunks_full(t):
             state.stopped = CHUNKS_FULL
             break
+        give_up_all(t, c)
         for number in range(2 * c, 2 * c + 2):
-            while t.directions[number].held >= 0:
-                skip_gap(t, number, row.last)
+            _skip_tail(t, number)
         add_chunk(t, CHUNK_END, 2 * c, row.last, 0)
         row.used = ROW_ENDED
         ended[made] = c

@@ -19,7 +19,7 @@ STRING_COLUMNS = frozenset((
     "client_id", "client_software", "client_software_version", "software", "software_version", "sasl_mechanism",
     "topic", "topic_id", "name", "request_problem", "response_problem",
 ))  # fmt: skip
-ADDRESS_COLUMNS = frozenset(("client_ip", "broker_ip"))
+ADDRESS_COLUMNS = frozenset(("client_ip", "broker_ip", "proxy_ip"))
 #: A dense lookup table is used for up to this many numbers for each exchange.
 _DENSE = 16
 
@@ -54,6 +54,8 @@ CONNECTION_ROW = record_dtype(
     ("broker_ip", "i4"),
     ("client_port", "i4"),
     ("broker_port", "i4"),
+    ("proxy_ip", "i4"),  # the TCP peer, if a PROXY header says where the client is; -1
+    ("proxy_port", "i4"),
     ("client_id", "i4"),  # the last one
     ("software", "i4"),
     ("software_version", "i4"),
@@ -167,10 +169,11 @@ class ConnectionTotals(Protocol):
 class Context(NamedTuple):
     """Facts about a run besides its counts: names, connections, files and the ledger.
 
-    `ledger` has a section for packets, payload bytes, requests and responses. The parts of a section, without "total",
-    add up to its "total". `known_versions`: by api_key, the lowest and highest request version that can be decoded, or
-    None if that is unknown. `encrypted_share`: share of the TCP payload that is TLS, 0 to 1. `connections`: rows for
-    tables. A run without tables has no rows; then `counted` has the counts of connections.
+    `ledger` has a section for packets, payload bytes, requests, responses, and packets in tunnels if there are any. The
+    parts of a section, without "total", add up to its "total". `known_versions`: by api_key, the lowest and highest
+    request version that can be decoded, or None if that is unknown. `encrypted_share`: share of the TCP payload that is
+    TLS, 0 to 1. `connections`: rows for tables. A run without tables has no rows; then `counted` has the counts of
+    connections.
     """
 
     strings: Sequence[bytes | None] = ()

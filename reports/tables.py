@@ -130,6 +130,8 @@ CONNECTIONS = _columns(
     "sasl_mechanism string?",
     "protocol string",
     "orientation_known bool",
+    "proxy_ip string?",
+    "proxy_port int32?",
 )
 FILES = _columns(
     "path string",
@@ -226,8 +228,10 @@ class Texts:
         """The strings of numbers, null for -1: int (n,) -> pa.Array."""
         return _taken(self.strings, numbers)
 
-    def address(self, numbers: Array) -> Any:
-        """The addresses of numbers, "" for -1, because the column is never null."""
+    def address(self, numbers: Array, or_null: bool = False) -> Any:
+        """The addresses of numbers; for -1 "", or null in a column that may be null."""
+        if or_null:
+            return self._addresses.take(arrow_indices(numbers, numbers < 0))
         last = len(self._addresses) - 1
         return self._addresses.take(arrow_indices(np.where(numbers < 0, last, numbers)))
 
@@ -400,6 +404,8 @@ def connections_table(connections: Array, context: Context) -> Any:
         "sasl_mechanism": texts.string(c["sasl_mechanism"]),
         "protocol": words(PROTOCOLS, c["protocol"]),
         "orientation_known": masked(c["orientation_known"] != 0, "bool"),
+        "proxy_ip": texts.address(c["proxy_ip"], or_null=True),
+        "proxy_port": masked(c["proxy_port"], "int32", c["proxy_port"] < 0),
     }
     return _table(CONNECTIONS, columns, c)
 

@@ -32,38 +32,45 @@ DIRECTIONS = {"request": REQUEST, "response": RESPONSE}
 NO_TIME = -(2**31)
 
 
-@pytest.fixture(scope="module")
-def lines(pytestconfig: pytest.Config) -> list[Line]:
+@pytest.fixture(autouse=True)
+def java() -> None:
     if why := missing_compiler():
         pytest.skip(why)
-    long = pytestconfig.getoption("--long")
-    made = random_messages(NEWEST_KAFKA, 44, 5 if long else 1)
-    if long:
-        made += random_messages(OLDER_KAFKA, 39, 5, sorted(PAIRS - pairs_of(made)))
-    return made
 
 
 def pairs_of(lines: list[Line]) -> set[tuple[int, int]]:
     return {(line["key"], line["version"]) for line in lines}
 
 
-@pytest.fixture(scope="module")
-def capture(lines: list[Line], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("random") / "random.pcap"
-    path.write_bytes(capture_of(lines))
-    return path
+def test_messages_of_the_newest_release(tmp_path: Path) -> None:
+    lines = random_messages(NEWEST_KAFKA, 44, 1)
+    assert len(pairs_of(lines)) == 309
+    check(lines, tmp_path)
 
 
-def test_there_are_messages_of_every_version(lines: list[Line], pytestconfig: pytest.Config) -> None:
+@pytest.mark.long
+def test_messages_of_every_version(tmp_path: Path) -> None:
+    lines = random_messages(NEWEST_KAFKA, 45, 5)
+    lines += random_messages(OLDER_KAFKA, 39, 5, sorted(PAIRS - pairs_of(lines)))
+    assert pairs_of(lines) == PAIRS
+    check(lines, tmp_path)
+    check_trees(lines)
+
+
+def check(lines: list[Line], folder: Path) -> None:
+    """`show` and the tables have what Kafka's classes read."""
     assert not [line["error"] for line in lines if "error" in line]
     assert not any(line["left"] for line in lines)
-    per_pair = Counter((line["key"], line["version"], line["direction"]) for line in lines)
+    per_pair = Counter(identity(line) for line in lines)
     assert len(set(per_pair.values())) == 1
-    assert pairs_of(lines) <= PAIRS
-    assert len(pairs_of(lines)) == (len(PAIRS) if pytestconfig.getoption("--long") else 309)
+    path = folder / "random.pcap"
+    path.write_bytes(capture_of(lines))
+    check_fields(lines, path)
+    check_tables(lines, path)
 
 
-def test_show_prints_every_field(lines: list[Line], capture: Path) -> None:
+def check_fields(lines: list[Line], capture: Path) -> None:
+    """`show` prints every field."""
     command = [sys.executable, "-m", "kafkatap", "show", "--json", "--records", "--show-secrets", str(capture)]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -93,9 +100,8 @@ def decoded(text: str) -> bytes:
     return base64.b64decode(text.replace("-", "+").replace("_", "/") + "==")
 
 
-@pytest.mark.long
-def test_trees_hold_every_byte(lines: list[Line]) -> None:
-    """What is nested in byte fields has the bytes of the field, too."""
+def check_trees(lines: list[Line]) -> None:
+    """Trees have every byte: what is nested in byte fields has the bytes of the field, too."""
     for line in lines:
         data = bytes.fromhex(line["hex"])
         frame = len(data).to_bytes(4, "big") + data
@@ -116,7 +122,8 @@ def differences_in_bytes(wanted: Any, value: Any, path: str = "") -> Any:
         yield path
 
 
-def test_tables_have_every_error_and_throttle_time(lines: list[Line], capture: Path) -> None:
+def check_tables(lines: list[Line], capture: Path) -> None:
+    """The tables have every error code and throttle time."""
     analysis = analyze(capture)
     exchanges = analysis.exchanges.sort_by("request_packet_first").to_pylist()
     codes = defaultdict(list)

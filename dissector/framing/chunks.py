@@ -33,7 +33,7 @@ from .connections import (
     forget_frame,
 )
 from .cursor import left
-from .detection import detect_protocol, looks_like_tls, set_not_kafka
+from .detection import detect_protocol, looks_like_tls, note_source, set_not_kafka
 from .evidence import ACCEPT, WAIT
 from .frames import ChunkPart, drop_contradicted_frame, read_frames
 from .resync import find_frame, judge_answer
@@ -240,6 +240,8 @@ def _start_connection(t, c, chunk):  # type: ignore[no-untyped-def]
     clear_connection(connection, chunk.at, chunk.length)
     if opening != OPENING_RESUMED:
         clear_facts(connection, np.int64(-1 if opening == OPENING_UNKNOWN else chunk.direction))
+    elif connection.source_port >= 0:
+        note_source(t, connection)
     for d in range(2):
         clear_stream(t.streams[2 * c + d], STREAM_AT_START if opening == OPENING_SYN else STREAM_RESYNC)
 
@@ -291,10 +293,11 @@ def _end_connection(t, c):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _count_unknown(connection, chunk):  # type: ignore[no-untyped-def]
-    """Count a chunk of a connection that is not, or not yet, Kafka. Return whether NOT_KAFKA_AFTER have come."""
+def _count_unknown(t, connection, chunk):  # type: ignore[no-untyped-def]
+    """Count a chunk of a connection that is not, or not yet, Kafka. Return whether NOT_KAFKA_AFTER have come now."""
     connection.unknown_chunks += 1
-    if connection.unknown_chunks == NOT_KAFKA_AFTER:
+    is_enough = connection.unknown_chunks >= NOT_KAFKA_AFTER and chunk.ts >= t.state[0].heads_from
+    if is_enough and connection.not_kafka_since == 0:
         connection.not_kafka_since = chunk.packet
         return True
     return False
@@ -311,7 +314,7 @@ def _read_chunk(t, block, held, c, chunk):  # type: ignore[no-untyped-def]
     if _is_not_kafka(connection):
         if not is_gap:
             stream.skipped_bytes += chunk.length
-            if _count_unknown(connection, chunk):
+            if _count_unknown(t, connection, chunk):
                 connection.head = chunk.packet
         return
     if stream.mode == STREAM_IN_SYNC and not is_gap:  # the usual case
@@ -324,7 +327,7 @@ def _read_chunk(t, block, held, c, chunk):  # type: ignore[no-untyped-def]
         if stream.mode == STREAM_AT_START:
             stream.mode = STREAM_RESYNC
     elif connection.protocol == PROTOCOL_UNKNOWN:
-        _count_unknown(connection, chunk)
+        _count_unknown(t, connection, chunk)
         if stream.mode == STREAM_RESYNC and looks_like_tls(part):
             connection.tls_records += 1
     _read_stream(t, c, d, part, is_gap)

@@ -61,7 +61,9 @@ CONNECTION = record_dtype(
     ("ahead_hol_poll_wait", "i8"),
     ("requests", "i8"),
     ("head", "i8"),  # the packet that completed the first answered exchange, or showed that it is TLS or foreign; 0
-    ("not_kafka_since", "i8"),  # the packet of chunk NOT_KAFKA_AFTER without Kafka; 0
+    ("not_kafka_since", "i8"),  # the packet of chunk NOT_KAFKA_AFTER (or a later one) without Kafka; 0
+    ("source_high", "i8"),  # the client's address by a PROXY header, as in a flow, ...
+    ("source_low", "i8"),
     ("waiting_first", "i4"),  # open exchanges that wait for their response, in order; -1
     ("waiting_last", "i4"),
     ("waiting_count", "i4"),
@@ -72,12 +74,14 @@ CONNECTION = record_dtype(
     ("advertised", "i4"),  # the APIs beyond Kafka's own that its broker lists (`advertised`)
     ("tls_records", "i4"),
     ("unknown_chunks", "i4"),  # chunks without Kafka; counted until it is Kafka
+    ("source_port", "i4"),  # ... and its port; -1 for none
     ("client", "i1"),  # the direction that sends requests, -1 unknown
     ("protocol", "u1"),
     ("raw_sasl", "u1"),  # 1 after SaslHandshake v0: frames are bare tokens until a request header comes
     ("ahead_polls", "u1"),  # 1: its broker time was a wait for data or for other members of a group
     ("answers_at_once", "i1"),  # KIP-219: 1 the broker answers at once, then mutes; 0 it answers late; -1 unknown
     ("is_open", "u1"),
+    ("is_source_new", "u1"),  # 1: the connection's ends do not have it yet
 )
 
 #: One direction. In sync, its buffer holds the captured bytes of the current frame from the first one on. During a
@@ -97,6 +101,7 @@ STREAM = record_dtype(
     ("frame_bytes", "i8"),
     ("token_bytes", "i8"),
     ("skipped_bytes", "i8"),
+    ("proxy_bytes", "i8"),  # of a PROXY header
     ("capacity", "i4"),  # size class of the buffer, -1 for none
     ("segments_first", "i4"),  # the segments whose bytes are searched; -1
     ("segments_last", "i4"),
@@ -146,6 +151,10 @@ def clear_facts(connection, client):  # type: ignore[no-untyped-def]
     connection.client = client
     connection.protocol = PROTOCOL_UNKNOWN
     connection.answers_at_once = -1
+    connection.source_high = 0
+    connection.source_low = 0
+    connection.source_port = -1
+    connection.is_source_new = 0
 
 
 @helper
@@ -162,6 +171,7 @@ def clear_stream(stream, mode):  # type: ignore[no-untyped-def]
     stream.frame_bytes = 0
     stream.token_bytes = 0
     stream.skipped_bytes = 0
+    stream.proxy_bytes = 0
     stream.capacity = -1
     stream.segments_first = -1
     stream.segments_last = -1

@@ -19,6 +19,7 @@ from kafkatap.kernels.table import take_row
 
 from ..dtypes import (
     ANSWERED,
+    MALFORMED,
     NO_INT16,
     NO_INT32,
     NO_TIME,
@@ -26,6 +27,7 @@ from ..dtypes import (
     ORPHAN_RESPONSE,
     UNANSWERED,
 )
+from ..programs.machine import NO_ROWS, run_program
 from ..strings import intern
 from .advertised import note_advertised
 from .cursor import Cursor, i2, left, skip
@@ -56,6 +58,9 @@ from .waiting import (
     next_token,
     remove_first,
 )
+
+#: How many waiting requests with one correlation_id the body of a response is compared with.
+MOST_DECODED = 8
 
 #: A whole frame: a cursor at its size field, whose end is that of the captured bytes. `limit` is the end that the size
 #: field declares; `source` says which array `buf` is; times and packets are those of its first and last byte.
@@ -252,6 +257,38 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
         give_up(t, c, np.int64(t.links[connection.waiting_first].next))
 
 
+@helper
+def _decodes_as_answer(t, frame, slot):  # type: ignore[no-untyped-def]
+    """Whether the body of a whole response decodes as an answer to the request in `slot`."""
+    x = t.exchanges[slot]
+    body = skip(frame, RESPONSE_HEADER)
+    program = response_program(t.program_index, np.int64(x.api_key), np.int64(x.api_version), body)
+    if program < 0:
+        return True
+    status = run_program(frame.buf, body.at, frame.end, frame.limit, t.code, program, t.tape, NO_ROWS, 0, t.scratch)
+    return status != MALFORMED
+
+
+@helper
+def _answered_by_body(t, c, slot, frame):  # type: ignore[no-untyped-def]
+    """Which waiting request a response answers whose correlation_id that in `slot` has, or -1.
+
+    Some clients use a correlation_id for several requests. If an answer may be lost, the body shows which one it is.
+    """
+    losses = t.streams[2 * c + 1 - np.int64(t.connections[c].client)].losses
+    if t.links[slot].losses == losses or frame.end < frame.limit:
+        return slot
+    correlation_id = t.exchanges[slot].correlation_id
+    decoded = 0
+    while slot >= 0 and decoded < MOST_DECODED:
+        if t.links[slot].token == 0 and t.exchanges[slot].correlation_id == correlation_id:
+            if _decodes_as_answer(t, frame, slot):
+                return slot
+            decoded += 1
+        slot = np.int64(t.links[slot].next)
+    return np.int64(-1)
+
+
 @inlined
 def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     """Match a response frame with the request that it answers, and finish their exchange."""
@@ -267,6 +304,8 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     slot = np.int64(-1)
     if has_header:
         slot = find_waiting(t, connection, response_correlation_id(frame), DEPTH)
+        if slot >= 0:
+            slot = _answered_by_body(t, c, slot, frame)
     is_token = slot < 0 and token >= 0
     if is_token:
         slot = token
@@ -292,7 +331,7 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
         return
     counts.answered += 1
     x.outcome = ANSWERED
-    if connection.head == 0:
+    if connection.head == 0 and frame.last >= t.state[0].heads_from:
         connection.head = frame.packet_last
     body = skip(frame, RESPONSE_HEADER)
     program = response_program(t.program_index, np.int64(x.api_key), np.int64(x.api_version), body)

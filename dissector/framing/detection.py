@@ -3,6 +3,8 @@
 After a SYN, the client is known, and a frame starts with the first byte. The connection is Kafka if its first request
 decodes to its end, or one behind it. A request that does not decode (a newer version, a vendor's API, a client's
 mistake) waits for the broker's answer, which has to carry its correlation_id. Until then nothing is reported.
+
+A PROXY header may come before all of this, and before TLS.
 """
 
 from __future__ import annotations
@@ -11,27 +13,32 @@ import numpy as np
 
 from kafkatap.kernels.decorator import helper
 
-from ..dtypes import INCOMPLETE, MALFORMED, OK
+from ..dtypes import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES
 from .buffers import skip_buffer
 from .connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, STREAM_AT_START, STREAM_RESYNC
 from .cursor import Cursor, i4, left, skip, u1, u2
-from .evidence import ACCEPT, REJECT, WAIT, Header, body_status, request_header
+from .evidence import ACCEPT, REJECT, WAIT, Header, body_status, is_telling, request_header
 from .headers import (
+    API_VERSIONS,
     LONGEST_FRAME,
     REQUEST_FIXED,
     RESPONSE_HEADER,
     api_key,
     api_version,
     frame_size,
+    has_client_id,
     is_named,
     request_correlation_id,
     response_correlation_id,
 )
 from .program_index import response_program
-from .resync import RETRY_FROM, SEARCH_LIMIT, search_buffer, segment_ends_at
+from .proxy_protocol import MORE, NO_HEADER, NO_SOURCE, may_be_proxy_header, read_proxy_header
+from .resync import RETRY_FROM, SEARCH_LIMIT, drop_front, search_buffer, segment_ends_at
 
 #: Content types of TLS records (RFC 8446, 5.1).
 TLS_FIRST, TLS_HANDSHAKE, TLS_LAST = 20, 22, 23
+#: A ControlledShutdown request of version 0 has 16 bytes; some clients' mistakes have a few more.
+LONGEST_SHUTDOWN = 20
 #: A TLS record is no longer.
 TLS_LONGEST = 16_640
 
@@ -50,10 +57,22 @@ def looks_like_tls(data):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _is_shutdown(frame, status):  # type: ignore[no-untyped-def]
+    """Whether a frame with such a body is a ControlledShutdown request of version 0, which names no client."""
+    is_body = status == OK or status == TRAILING_BYTES
+    return is_body and not has_client_id(api_key(frame), api_version(frame)) and frame_size(frame) <= LONGEST_SHUTDOWN
+
+
+@helper
 def _judge_requests(t, connection, stream, is_final):  # type: ignore[no-untyped-def]
-    """Whether the client's first bytes are requests: ACCEPT, REJECT, or WAIT for more of them or for an answer."""
+    """Whether the client's first bytes are requests: ACCEPT, REJECT, or WAIT for more of them or for an answer.
+
+    A body that decodes suffices, but not one of zeros: it takes two of these, or an ApiVersions request. A
+    ControlledShutdown request, which is mostly zeros, suffices if nothing follows it.
+    """
     frame = search_buffer(t, stream)
     stream.retry = 0
+    decoded = 0
     while left(frame) > 0:
         header = request_header(t, frame)
         if header.verdict != ACCEPT:
@@ -63,6 +82,10 @@ def _judge_requests(t, connection, stream, is_final):  # type: ignore[no-untyped
         if header.program >= 0:
             status = body_status(t, frame, header, True, True)
             if status == OK:
+                decoded += 1
+                if decoded == 2 or api_key(frame) == API_VERSIONS or is_telling(t, connection, frame):
+                    return np.int64(ACCEPT)
+            if is_final and segment_ends_at(t, stream, end) and _is_shutdown(frame, status):
                 return np.int64(ACCEPT)
             if size > left(frame) and status == MALFORMED:
                 return np.int64(REJECT)
@@ -76,7 +99,14 @@ def _judge_requests(t, connection, stream, is_final):  # type: ignore[no-untyped
 
 
 @helper
-def _judge_answer(t, requests, stream, is_final):  # type: ignore[no-untyped-def]
+def _decodes(t, request):  # type: ignore[no-untyped-def]
+    """Whether the body of a whole request decodes to its end."""
+    header = request_header(t, request)
+    return header.verdict == ACCEPT and header.program >= 0 and body_status(t, request, header, True, True) == OK
+
+
+@helper
+def _judge_answer(t, connection, requests, stream, is_final):  # type: ignore[no-untyped-def]
     """Whether the broker's first bytes answer the first request, which stream `requests` holds."""
     request = search_buffer(t, requests)
     answer = search_buffer(t, stream)
@@ -89,6 +119,8 @@ def _judge_answer(t, requests, stream, is_final):  # type: ignore[no-untyped-def
         return REJECT
     body = Cursor(answer.buf, answer.at + RESPONSE_HEADER, min(answer.end, answer.at + size))
     program = response_program(t.program_index, api_key(request), api_version(request), body)
+    if not is_named(t, connection, request) and not _decodes(t, request):
+        return REJECT
     if size > left(answer) and not is_final:
         return WAIT
     is_aligned = segment_ends_at(t, stream, size)
@@ -115,7 +147,7 @@ def _judge_broker(t, connection, stream, client_stream, is_final):  # type: igno
     request = search_buffer(t, client_stream)
     at_start = client_stream.mode == STREAM_AT_START
     if at_start and left(request) >= REQUEST_FIXED and 0 < frame_size(request) <= left(request):
-        verdict = np.int64(_judge_answer(t, client_stream, stream, is_final))
+        verdict = np.int64(_judge_answer(t, connection, client_stream, stream, is_final))
         if verdict == WAIT and is_final:
             stream.mode = STREAM_RESYNC
         return verdict
@@ -128,6 +160,37 @@ def _judge_broker(t, connection, stream, client_stream, is_final):  # type: igno
 
 
 @helper
+def note_source(t, connection):  # type: ignore[no-untyped-def]
+    """Note that the ends of a connection have to change before the next drain."""
+    connection.is_source_new = 1
+    t.state[0].new_sources += 1
+
+
+@helper
+def _needs_more_of_proxy(t, connection, stream, is_final):  # type: ignore[no-untyped-def]
+    """Skip a PROXY header at the start of the client's stream, and note its source. Return whether more bytes are
+    needed: of the header, or behind it."""
+    if stream.proxy_bytes > 0 or not may_be_proxy_header(search_buffer(t, stream)):
+        return False
+    header = read_proxy_header(search_buffer(t, stream))
+    if header.length == NO_HEADER:
+        return False
+    if header.length == MORE:
+        return not is_final
+    drop_front(t, stream, header.length)
+    stream.skipped_bytes -= header.length
+    stream.proxy_bytes += header.length
+    if header.port != NO_SOURCE:
+        connection.source_high = header.high
+        connection.source_low = header.low
+        connection.source_port = header.port
+        note_source(t, connection)
+    if stream.segments_first >= 0:
+        t.segments[stream.segments_first].starts_chunk = 1  # for a search: a frame starts here
+    return stream.used == 0 and not is_final
+
+
+@helper
 def detect_protocol(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
     """Set a connection's `protocol` by the first bytes after its SYN: the client's, and the broker's if these do not
     suffice. If they do not either, the streams are searched. `is_final`: no more bytes come that could help."""
@@ -135,6 +198,8 @@ def detect_protocol(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
     other = t.streams[2 * c + 1 - d]
     is_final = is_final or stream.used > SEARCH_LIMIT
     if d == np.int64(connection.client):
+        if _needs_more_of_proxy(t, connection, stream, is_final):
+            return
         first = search_buffer(t, stream)
         if looks_like_tls(first) and u1(first, 0) == TLS_HANDSHAKE:
             set_not_kafka(t, c, PROTOCOL_TLS)

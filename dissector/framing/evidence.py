@@ -14,7 +14,7 @@ from kafkatap.kernels.decorator import helper
 
 from ..dtypes import MALFORMED, NO_INT16, OK, TRAILING_BYTES
 from ..programs.machine import ERROR_AT, NO_ROWS, run_program
-from .cursor import Cursor, i2, left
+from .cursor import Cursor, i2, left, u1
 from .headers import (
     API_VERSIONS,
     LONGEST_FRAME,
@@ -28,6 +28,7 @@ from .headers import (
     api_version,
     frame_size,
     has_client_id,
+    is_named,
     is_plausible_api,
     response_correlation_id,
 )
@@ -38,6 +39,8 @@ from .waiting import find_waiting
 SEARCH_DEPTH = 64
 #: The body of a Produce request with one topic is no shorter.
 SHORTEST_PRODUCE = 18
+#: So many bytes that are not zero, behind the header's fixed part, show what a request without a name is.
+TELLING = 8
 #: What evidence says: it is no frame; it is one; the bytes that are there do not suffice.
 REJECT, ACCEPT, WAIT = range(3)
 
@@ -68,7 +71,7 @@ def request_header(t, frame):  # type: ignore[no-untyped-def]
     if left(frame) < REQUEST_HEADER:
         return _header(WAIT, program, body)
     length = i2(frame, REQUEST_FIXED)
-    if length < -1 or REQUEST_HEADER + length > size:
+    if length < -1 or REQUEST_HEADER + max(np.int64(0), length) > size:
         return _header(REJECT, program, body)
     body = frame.at + REQUEST_HEADER + max(np.int64(0), length)
     return _header(ACCEPT if body <= frame.end else WAIT, program, body)
@@ -93,12 +96,19 @@ def response_header(t, c, frame):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _is_librdkafka_tail(frame, count):  # type: ignore[no-untyped-def]
+    """Whether librdkafka writes so many trailing bytes: three in Metadata for all topics, four in ApiVersions v0."""
+    key = api_key(frame)
+    version = api_version(frame)
+    return (key == METADATA and version >= 9 and count == 3) or (key == API_VERSIONS and version == 0 and count == 4)
+
+
+@helper
 def body_status(t, frame, header, is_request, starts_chunk):  # type: ignore[no-untyped-def]
     """The status of a candidate's body.
 
     Two more things count for requests. Produce, which zeros read as, has a topic and one of three values of `acks`.
-    librdkafka's Metadata request for all topics has three bytes too many, its ApiVersions request four; these are
-    believed where a chunk starts.
+    librdkafka's trailing bytes are believed where a chunk starts.
     """
     frame_end = frame.at + frame_size(frame)
     captured_end = min(frame.end, frame_end)
@@ -109,7 +119,22 @@ def body_status(t, frame, header, is_request, starts_chunk):  # type: ignore[no-
         acks = acks_of(Cursor(frame.buf, header.body, captured_end), api_version(frame))
         if frame_end - header.body < SHORTEST_PRODUCE or (acks != NO_INT16 and (acks < -1 or acks > 1)):
             return np.int64(MALFORMED)
-    elif is_request and starts_chunk and status == TRAILING_BYTES and frame_end - t.scratch[ERROR_AT] <= 4:
-        if api_key(frame) == METADATA or api_key(frame) == API_VERSIONS:
-            return np.int64(OK)
+    elif is_request and starts_chunk and status == TRAILING_BYTES:
+        is_known = _is_librdkafka_tail(frame, frame_end - t.scratch[ERROR_AT])
+        return np.int64(OK if is_known else status)
     return np.int64(status)
+
+
+@helper
+def is_telling(t, connection, frame):  # type: ignore[no-untyped-def]
+    """Whether a request whose body decodes is believed alone: it names its client, or not all of it is zeros and small
+    numbers, which read as empty names and lists."""
+    if is_named(t, connection, frame):
+        return True
+    telling = 0
+    for k in range(REQUEST_HEADER, min(frame_size(frame), left(frame))):
+        if u1(frame, k) != 0:
+            telling += 1
+            if telling == TELLING:
+                return True
+    return False

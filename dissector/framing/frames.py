@@ -69,8 +69,8 @@ def _is_believable_request(t, c, frame, size, in_doubt):  # type: ignore[no-unty
         return not in_doubt
     key = api_key(frame)
     version = api_version(frame)
-    if key <= APACHE_KEYS or connection.requests == 0:
-        return is_plausible_api(key, version) or program_of(t.program_index, REQUEST, key, version) >= 0
+    if (key <= APACHE_KEYS or connection.requests == 0) and is_plausible_api(key, version):
+        return True
     return _is_believable_vendor_request(t, connection, frame, size, in_doubt)
 
 
@@ -83,7 +83,7 @@ def _is_believable_vendor_request(t, connection, frame, size, in_doubt):  # type
     if is_advertised(t, connection, key, version) or program_of(t.program_index, REQUEST, key, version) >= 0:
         return True
     if not is_plausible_api(key, version):
-        return False
+        return not in_doubt and key >= 0 and version >= 0 and may_be_same_client(t, connection, frame)
     if size <= SUSPICIOUS and may_be_same_client(t, connection, frame):
         return True
     return not in_doubt and has_plausible_name(frame, size)

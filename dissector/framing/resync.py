@@ -25,6 +25,7 @@ from .evidence import (
     SEARCH_DEPTH,
     WAIT,
     body_status,
+    is_telling,
     request_header,
     response_header,
 )
@@ -92,12 +93,33 @@ def _is_header(t, c, frame, is_response):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _is_followed_by_request(t, frame):  # type: ignore[no-untyped-def]
+    """Whether another request follows a whole one, and its body decodes to its end: ACCEPT, REJECT, or WAIT."""
+    following = skip(frame, frame_size(frame))
+    header = request_header(t, following)
+    if header.verdict != ACCEPT:
+        return header.verdict
+    if header.program < 0 or request_correlation_id(following) == request_correlation_id(frame):
+        return np.int64(REJECT)
+    if frame_size(following) > left(following):
+        return np.int64(WAIT)
+    return np.int64(ACCEPT if body_status(t, following, header, True, True) == OK else REJECT)
+
+
+@helper
 def _judge_whole(t, c, frame, status, is_response, at_segment, is_aligned, is_final):  # type: ignore[no-untyped-def]
-    """The verdict on a candidate whose bytes are all there."""
+    """The verdict on a candidate whose bytes are all there.
+
+    A request that is not telling is believed of a connection that has had others, or if another one follows.
+    """
     connection = t.connections[c]
+    is_kafka = connection.protocol == PROTOCOL_KAFKA and connection.requests > 0
     if status != OK:  # trailing bytes, or a body that does not decode
-        is_kafka = connection.protocol == PROTOCOL_KAFKA and connection.requests > 0
         return ACCEPT if at_segment and is_aligned and is_kafka else REJECT
+    if not is_response and not is_kafka and not is_telling(t, connection, frame):
+        verdict = np.int64(_is_followed_by_request(t, frame))
+        if verdict != ACCEPT:
+            return REJECT if is_final else verdict
     if is_aligned or (at_segment and connection.client >= 0):
         return ACCEPT
     following = skip(frame, frame_size(frame))
@@ -203,6 +225,16 @@ def judge_answer(t, c, requests, stream, is_final):  # type: ignore[no-untyped-d
 
 
 @helper
+def _judge_cut_header(connection, is_aligned):  # type: ignore[no-untyped-def]
+    """The verdict on a request that starts with a segment, of which no more than a part of its client_id was captured.
+
+    That is a short snap length, which cuts every request of a client with a long name.
+    """
+    is_kafka = connection.protocol == PROTOCOL_KAFKA and connection.client >= 0
+    return DOUBT if is_aligned or is_kafka else REJECT
+
+
+@helper
 def _judge_candidate(t, c, stream, offset, is_response, at_segment, is_final):  # type: ignore[no-untyped-def]
     """Whether a frame starts at an offset of the search buffer."""
     connection = t.connections[c]
@@ -223,10 +255,12 @@ def _judge_candidate(t, c, stream, offset, is_response, at_segment, is_final):  
         worth_waiting = is_client_known if header.body <= frame.at + REQUEST_HEADER else at_segment
         if not is_named_request and not worth_waiting:
             return REJECT
+    is_aligned = segment_ends_at(t, stream, offset + frame_size(frame))
     if header.verdict == WAIT:
+        if is_final and not is_response and at_segment and is_named_request and left(frame) >= REQUEST_HEADER:
+            return _judge_cut_header(connection, is_aligned)
         return REJECT if is_final else WAIT
     is_whole = frame_size(frame) <= left(frame)
-    is_aligned = segment_ends_at(t, stream, offset + frame_size(frame))
     if header.program < 0:
         if not at_segment or (is_whole and not is_aligned):
             return REJECT
@@ -261,7 +295,7 @@ def contradicts(t, c, part, is_response, doubt):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _drop_front(t, stream, count):  # type: ignore[no-untyped-def]
+def drop_front(t, stream, count):  # type: ignore[no-untyped-def]
     """Skip the first bytes of a search buffer: no frame starts in them."""
     if count <= 0:
         return
@@ -336,5 +370,5 @@ def find_frame(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
         offset = waiting
         if not is_final:
             _note_retry(t, stream, offset)
-    _drop_front(t, stream, offset)
+    drop_front(t, stream, offset)
     return found != REJECT

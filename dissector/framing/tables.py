@@ -80,6 +80,8 @@ FRAMING_STATE = record_dtype(
     ("max_frame", "i8"),  # of a longer frame only HEAD_KEPT leading bytes are kept
     ("head_kept", "i8"),  # of a frame that is decoded head only, so many leading bytes are kept
     ("most_kept", "i8"),  # of any frame no more leading bytes are kept
+    ("new_sources", "i8"),  # connections with `is_source_new`
+    ("heads_from", "i8"),  # no packet before this time is the `head` of a connection, ns
 )
 #: The head of a frame, bytes.
 HEAD_KEPT = 1 << 16

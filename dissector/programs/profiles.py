@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..layouts.catalog import built_in_names
 from ..layouts.schema import REQUEST, RESPONSE
 from .fields import FETCH, K_VALUE, PRODUCE, SHARE_FETCH, FieldInfo
+from .program import Programs
 from .roles import (
     R_ACKS,
     R_API_KEY,
@@ -58,7 +60,7 @@ _PLACES = frozenset(
 )  # fmt: skip
 #: Responses with topic ids beside their names, by api_key: the first such version, and the path of the topics.
 _TOPIC_NAMES = {3: (10, "Topics."), 19: (7, "Topics.")}
-#: Messages with record batches: (api_key, direction).
+#: Kafka's messages with the records of topics: (api_key, direction).
 CARRY_RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
 
 
@@ -102,9 +104,19 @@ def _in_nodes(field: FieldInfo, version: int) -> bool:
 
 
 def _in_records(field: FieldInfo, version: int) -> bool:
-    if (field.api_key, field.direction) not in CARRY_RECORDS or field.kind != K_VALUE:
+    is_own = field.api_key in built_in_names() and (field.api_key, field.direction) not in CARRY_RECORDS
+    if is_own or field.kind != K_VALUE:
         return False
     return field.role in (R_TOPIC_NAME, R_TOPIC_ID, R_PARTITION, R_RECORDS)
+
+
+def with_records(programs: Programs) -> frozenset[tuple[int, int]]:
+    """The messages whose records programs of the RECORDS profile find: (api_key, direction). Of the APIs that only
+    definitions have, those with a `records` field."""
+    if programs.definitions is None:
+        return CARRY_RECORDS
+    fields = (field for field in programs.fields if field.role == R_RECORDS and _in_records(field, 0))
+    return CARRY_RECORDS | {(field.api_key, field.direction) for field in fields}
 
 
 SUMMARY = Profile("summary", _in_summary, zero_errors=False)

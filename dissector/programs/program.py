@@ -141,14 +141,22 @@ class Programs:
     def same_as(self, other: Programs, programs: Array) -> Array:
         """The programs (int32) of this profile for the messages of `other`'s `programs`; -1 stays -1."""
         slots = other._slots[programs]
-        return np.where(slots >= 0, self.index[slots], np.int32(-1))
+        return np.where(slots >= 0, self._index_for(other)[slots], np.int32(-1))
 
     def by_program_of(self, other: Programs) -> Array:
         """`same_as` for all programs of `other`: int32 by instruction, and -1 at the end for program -1."""
         found = np.full(len(other.code) + 1, -1, np.int32)
         used = np.flatnonzero(other.index >= 0)
-        found[other.index[used]] = self.index[used]
+        found[other.index[used]] = self._index_for(other)[used]
         return found
+
+    def _index_for(self, other: Programs) -> Array:
+        """`index` by the places of another profile, which may be of other layouts."""
+        if np.array_equal(self.others, other.others):
+            return self.index
+        at = np.searchsorted(self.others, other.others)
+        ours, index = np.append(self.others, np.int32(-1)), np.append(self.index, np.int32(-1))
+        return np.append(index[:DENSE], np.where(ours[at] == other.others, index[DENSE + at], np.int32(-1)))
 
 
 def layouts_of(definitions: Definitions | None) -> Mapping[tuple[int, int], MessageLayout]:

@@ -16,8 +16,8 @@ from kafkatap.kernels.arrays import taken
 
 from ..dtypes import NO_INT32
 from ..inspection import Frames
-from ..programs.fields import FETCH, PRODUCE, SHARE_FETCH
 from ..programs.machine import TAPE
+from ..programs.profiles import with_records
 from ..programs.program import Programs
 from ..programs.roles import R_PARTITION, R_RECORDS, R_TOPIC_ID, R_TOPIC_NAME
 from ..programs.tape import decode_jobs
@@ -80,6 +80,7 @@ class RecordCollector:
         self.topics: list[Topic] = []
         self.tally = Tally(np.zeros(len(b.RECORD_STATUSES), np.int64))
         self._programs = programs
+        self._carrying = [key * 2 + direction for key, direction in with_records(programs)]
         self._choose = choose
         self._topic_wanted = topic_wanted
         self._bounds = bounds or Bounds()
@@ -96,8 +97,7 @@ class RecordCollector:
     def look(self, frames: Frames) -> None:
         jobs, rows = frames.jobs, frames.rows
         keys = rows["api_key"][jobs["frame"] >> 1]
-        response = (jobs["frame"] & 1) == 1
-        carries = np.where(response, (keys == FETCH) | (keys == SHARE_FETCH), keys == PRODUCE)
+        carries = np.isin(keys.astype(np.int64) * 2 + (jobs["frame"] & 1), self._carrying)
         chosen = np.flatnonzero(carries & (jobs["program"] >= 0))
         if self._choose is not None and len(chosen):
             chosen = chosen[self._choose(frames, chosen)]
@@ -130,13 +130,15 @@ class RecordCollector:
         roles = self._programs.roles[tape["field"]]
         rows = np.flatnonzero((roles == R_RECORDS) & (tape["length"] > 0))
         partitions = np.full(len(tape) + 1, NO_INT32, np.int32)
-        where = np.flatnonzero(roles == R_PARTITION)
+        where = np.flatnonzero((roles == R_PARTITION) & (tape["parent"] >= 0))
         partitions[tape["parent"][where]] = tape["value"][where]
         topics = np.full(len(tape) + 1, -1, np.int32)
         where = np.flatnonzero((roles == R_TOPIC_NAME) | (roles == R_TOPIC_ID))
         places = tape["parent"][where]
-        owners = tape["parent"][tape["parent"][rows]]
-        kept = np.isin(places, owners)
+        # As in Kafka, the topic of records is named around their partition; otherwise beside them, or nowhere.
+        beside = tape["parent"][rows]
+        around = np.where(beside >= 0, tape["parent"][beside], -1)
+        kept = (places >= 0) & np.isin(places, np.concatenate((beside, around)))
         named = where[kept]
         for place, is_id, at, length, job in zip(
             places[kept].tolist(), (roles[named] == R_TOPIC_ID).tolist(), tape["value"][named].tolist(),
@@ -144,7 +146,9 @@ class RecordCollector:
         ):  # fmt: skip
             text = buffers[jobs["source"][job]][at : at + max(length, 0)].tobytes()
             topics[place] = self._number_of((None, text) if is_id else (text, None))
-        numbers = topics[owners]
+        numbers = np.where(topics[around] >= 0, topics[around], topics[beside])
+        if (numbers < 0).any():
+            numbers[numbers < 0] = self._number_of((None, None))
         if self._topic_wanted is not None:
             passing = np.array([*self._passing, True])[numbers]
             rows, numbers = rows[passing], numbers[passing]

@@ -10,7 +10,7 @@ import numpy as np
 from kafkatap.kernels.arrays import untouched
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.errors import CaptureError, DamagedCapture, EmptyCapture, NotACapture, TruncatedCapture
-from kafkatap.reassembly.headers import LINK_NAMES
+from kafkatap.reassembly.link_types import link_name
 from kafkatap.reassembly.scanner import HEADER_SIZE, NOWHERE, Scanner
 
 from .capture_bytes import ByteSource, CaptureBytes
@@ -240,7 +240,7 @@ class CaptureReader:
     def _update_report(self) -> None:
         self.report.bytes = self._bytes_of_report()
         self.report.drops = self._scanner.dropped
-        self.report.link_types = tuple(LINK_NAMES.get(t, f"link type {t}") for t in self._scanner.link_types)
+        self.report.link_types = tuple(map(link_name, self._scanner.link_types))
 
     def _bytes_of_report(self) -> int:
         return self._source.bytes_read
@@ -286,12 +286,12 @@ class CaptureReader:
         self._source.close()
 
 
-def count_packets(path: str) -> int:
-    """How many packets a capture file holds, up to its damage if it has any."""
+def measure_packets(path: str) -> tuple[int, int | None]:
+    """How many packets a capture file holds, up to its damage if it has any, and the time of the latest one."""
     reader = CaptureReader(path)
     try:
         while reader.fill():
             reader.position = reader.count
-        return reader.report.packets
+        return reader.report.packets, reader.report.last
     finally:
         reader.close()

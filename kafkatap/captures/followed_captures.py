@@ -17,7 +17,7 @@ from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from .capture_bytes import CaptureBytes
-from .capture_reader import BLOCK_SIZE, CaptureReader, count_packets
+from .capture_reader import BLOCK_SIZE, CaptureReader, measure_packets
 from .growing_file import GrowingFile, GrowingPipe, GrowingReader, GrowingSource
 from .merge import PIPE_PACKETS, SLACK_NS
 from .paths import has_capture_name, is_capture
@@ -393,7 +393,7 @@ class FollowedCaptures:
             report = other.reader.report
             count = report.packets
             if not (other.is_idle or other.is_gone):
-                count = PIPE_PACKETS if other.pipe is not None else count_packets(other.path)
+                count = PIPE_PACKETS if other.pipe is not None else measure_packets(other.path)[0]
             self._next_number = max(self._next_number, report.first_packet + count, other.reader.next_number)
         for other in self._open:
             other.numbers_end = self._next_number if other.numbers_end is None else other.numbers_end

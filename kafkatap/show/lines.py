@@ -154,7 +154,8 @@ class LineMaker:
     def _places(self, places: list[NamedPlace]) -> list[str]:
         named: dict[str, list[int]] = {}
         for place in places:
-            named.setdefault(self._name(place), []).extend(place.partitions)
+            if place.name is not None or place.topic_id is not None:  # a subtopology has partitions, but no topic
+                named.setdefault(self._name(place), []).extend(place.partitions)
         shown = [name + _ranges(partitions) for name, partitions in list(named.items())[:TOPICS]]
         if len(named) > TOPICS:
             shown.append(f"and {len(named) - TOPICS} more")

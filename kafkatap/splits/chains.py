@@ -75,6 +75,9 @@ def _copy_history(source, target):  # type: ignore[no-untyped-def]
     target.client = source.client
     target.protocol = source.protocol
     target.answers_at_once = source.answers_at_once
+    target.source_high = source.source_high
+    target.source_low = source.source_low
+    target.source_port = source.source_port
 
 
 @helper
@@ -94,6 +97,10 @@ def _add_later(known, later):  # type: ignore[no-untyped-def]
         known.software_version = later.software_version
     if later.mechanism >= 0:
         known.mechanism = later.mechanism
+    if later.source_port >= 0:
+        known.source_high = later.source_high
+        known.source_low = later.source_low
+        known.source_port = later.source_port
     if later.advertised >= 0:
         known.advertised = later.advertised
     if known.base_seq_a < 0:

@@ -39,7 +39,7 @@ class Outcome:
     """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
     them. `names`: topic names by id that this split found. `unnamed`: topic ids in its rows whose names it was not
     given. `ledgers`: by the identity of the capture that was read when something was counted; 0 if the split has
-    none. `first`, `last`: times of its own packets, ns since the epoch. `followed`: bytes of later splits that it
+    none. `duplicates`: packets that were captured twice, by the same identity. `first`, `last`: times of its own packets, ns since the epoch. `followed`: bytes of later splits that it
     read."""
 
     split: int
@@ -48,6 +48,7 @@ class Outcome:
     names: dict[bytes, bytes] = field(default_factory=dict)
     unnamed: set[bytes] = field(default_factory=set)
     ledgers: dict[int, Ledger] = field(default_factory=dict)
+    duplicates: dict[int, int] = field(default_factory=dict)
     not_captured: int = 0
     first: int | None = None
     last: int | None = None
@@ -105,6 +106,7 @@ class SplitRun:
         self._topic_ids: set[int] = set()  # numbers of the topic ids without a name beside them in rows
         self._file: int | None = None  # of the split, that is read
         self._counted: Ledger = {}  # when it began
+        self._duplicates = 0  # in the split before
 
     def batches(self, reader: PackReader | None) -> Iterator[Batch]:
         """The finished rows of this split. `reader` has bases; None: all packets are in seams."""
@@ -183,6 +185,11 @@ class SplitRun:
         capture = self.task.captures[self._file or 0] if self.task.captures else 0
         ledgers = self.outcome.ledgers
         ledgers[capture] = sum_ledgers([ledgers.get(capture, {}), new])
+        duplicates = int(self.engine.assembler.duplicates.sum())
+        if duplicates > self._duplicates:
+            found = self.outcome.duplicates
+            found[capture] = found.get(capture, 0) + duplicates - self._duplicates
+            self._duplicates = duplicates
 
     def _follow(self) -> Iterator[Batch]:
         split_engine = self._split

@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector.connection_state import NAMES, ConnectionFacts
+from kafkatap.dissector.connection_state import NAMES, SOURCE, ConnectionFacts
 from kafkatap.reassembly.flows import KEY_BYTES
 
 from .flow_state import FlowState, History
 
 Array = np.ndarray[Any, Any]
 
-_FACTS = ("serial", "key", "client", "protocol", "answers_at_once", *NAMES)
+_FACTS = ("serial", "key", "client", "protocol", "answers_at_once", *SOURCE, *NAMES)
 _TCP = ("syn_at", "syn_ack_at", "handshake_rtt_ns")
 _BASE_SEQS = ("base_seq_a", "base_seq_b")
 #: The fields of a `History`.
 HISTORY_FIELDS: list[Any] = [
-    *((name, "i8") for name in ("serial", "key", "began", *_BASE_SEQS, *_TCP)),
-    *((name, "i4") for name in NAMES),
+    *((name, "i8") for name in ("serial", "key", "began", *_BASE_SEQS, *_TCP, *SOURCE[:2])),
+    *((name, "i4") for name in (*NAMES, SOURCE[2])),
     ("client", "i1"),
     ("protocol", "u1"),
     ("answers_at_once", "i1"),
@@ -119,14 +119,15 @@ def renumber_strings(rows: Array, strings: Any) -> list[bytes]:
 
 def histories(rows: Array, strings: Sequence[bytes]) -> Iterator[History]:
     """The history in each row."""
-    order = ("serial", "key", "client", "protocol", "answers_at_once", "began", *_BASE_SEQS, *_TCP)
+    order = ("serial", "key", "client", "protocol", "answers_at_once", *SOURCE, "began", *_BASE_SEQS, *_TCP)
     facts_and_more = zip(*(rows[name].tolist() for name in order), strict=True)
     texts = zip(*(rows[name].tolist() for name in NAMES), strict=True)
-    for (serial, key, client, protocol, at_once, began, base_a, base_b, *tcp), numbers in zip(
+    for (serial, key, client, protocol, at_once, high, low, port, began, base_a, base_b, *tcp), numbers in zip(
         facts_and_more, texts, strict=True
     ):
         names: dict[str, Any] = {n: None if i < 0 else strings[i] for n, i in zip(NAMES, numbers, strict=True)}
-        facts = ConnectionFacts(serial, client, protocol, at_once, key=key, **names)
+        source = {"source_high": high, "source_low": low, "source_port": port}
+        facts = ConnectionFacts(serial, client, protocol, at_once, key=key, **source, **names)
         syn_at, syn_ack_at, rtt = tcp
         yield History(facts, began, (base_a, base_b), (syn_at, syn_ack_at), rtt)
 
@@ -138,7 +139,7 @@ def history_rows(known: Sequence[History], dtype: np.dtype[Any]) -> tuple[Array,
     for name in NAMES:
         texts = (getattr(history.facts, name) for history in known)
         rows[name] = [-1 if text is None else numbers.setdefault(text, len(numbers)) for text in texts]
-    for name in ("serial", "key", "client", "protocol", "answers_at_once"):
+    for name in ("serial", "key", "client", "protocol", "answers_at_once", *SOURCE):
         rows[name] = [getattr(history.facts, name) for history in known]
     rows["began"] = [history.first for history in known]
     for end, name in enumerate(_BASE_SEQS):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafkatap.dissector.connection_state import NAMES, ConnectionFacts
+from kafkatap.dissector.connection_state import NAMES, SOURCE, ConnectionFacts
 from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
 from kafkatap.reassembly.connection_state import Handshake, Resumption
 
@@ -44,6 +44,7 @@ class History:
         known: dict[str, Any] = {
             name: getattr(mine, name) if getattr(new, name) is None else getattr(new, name) for name in NAMES
         }
+        known |= {name: getattr(new if new.source_port >= 0 else mine, name) for name in SOURCE}
         facts = replace(
             mine, client=new.client if new.client >= 0 else mine.client, protocol=new.protocol or mine.protocol,
             answers_at_once=new.answers_at_once if new.answers_at_once >= 0 else mine.answers_at_once, **known,

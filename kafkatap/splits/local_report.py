@@ -7,15 +7,14 @@ exchanges and results are in the order of the splits that have them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.batch import Context, FileInfo
+from kafkatap.reports.batch import Context
 from kafkatap.reports.counting.counts import ReportCounts
 
 from ..captures.capture_reader import FileReport
-from ..captures.duplicate_counter import count_duplicates
 from ..captures.storage import File
 from ..engine import Engine
 from .decode import SplitRun, sum_ledgers
@@ -24,7 +23,7 @@ from .split_counts import SplitCounts, TotalCounts, count_split
 from .survey import SplitSurvey, survey_split
 from .surveys import Surveys
 from .task_rows import DecodeInput, ReadOptions, SurveyInput, decode_inputs
-from .two_passes import Begin, TwoPasses, context_of, quiet
+from .two_passes import Begin, TwoPasses, context_of, quiet, with_duplicates
 from .workers import Progress, Workers
 
 if TYPE_CHECKING:
@@ -97,13 +96,6 @@ def _size(path: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Duplicates:
-    """Captures whose duplicates are to be counted."""
-
-    paths: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
 class _Decode:
     """A split to decode. `options`: with absolute times."""
 
@@ -121,10 +113,8 @@ class _Task:
         self._tables = tables
         self._needs_names = needs_names(options, tables)
 
-    def __call__(self, mine: SurveyInput | _Decode | _Duplicates, progress: Progress) -> Any:
-        if isinstance(mine, SurveyInput):
-            return self._survey(mine, progress)
-        return count_duplicates(mine.paths) if isinstance(mine, _Duplicates) else self._count(mine, progress)
+    def __call__(self, mine: SurveyInput | _Decode, progress: Progress) -> Any:
+        return self._survey(mine, progress) if isinstance(mine, SurveyInput) else self._count(mine, progress)
 
     def _survey(self, mine: SurveyInput, progress: Progress) -> SplitSurvey:
         reader = mine.source.open()
@@ -199,20 +189,15 @@ class _LocalReading(TwoPasses):
     def counted(self, empty: Engine, interval: int | None) -> Counted:
         """Survey, decode and count. `empty`: an engine that has read nothing."""
         options = self.resolved
-        duplicates = dict.fromkeys(_overlapping(self.file_infos), -1)
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitCounts]:
             if plan.both_ends:
                 count = len(plan.both_ends)
                 many = "1 connection was" if count == 1 else f"{count:,} connections were"
                 raise CapturedTwice(f"{many} captured at both ends")
-            uncounted = [path for path, count in duplicates.items() if count < 0]
-            first = [_Duplicates(uncounted)] if uncounted else []
             chosen = [_Decode(mine, options, plan.topic_names) for mine in decode_inputs(plan, splits, self.places)]
-            found = dict(self.workers.run([*first, *chosen], self.watch))
-            if first:
-                duplicates.update(zip(uncounted, found[0], strict=True))
-            return {mine.split.task.split: found[i] for i, mine in enumerate(chosen, len(first))}
+            found = dict(self.workers.run(chosen, self.watch))
+            return {mine.split.task.split: found[i] for i, mine in enumerate(chosen)}
 
         named = needs_names(options, self.tables)
         plan, results, rounds = self._prove(decode, lambda result: result.outcome, needs_names=named)
@@ -223,7 +208,7 @@ class _LocalReading(TwoPasses):
         for names in (plan.topic_names, *(result.outcome.names for result in ordered)):
             for topic_id, name in names.items():
                 total.names.name_topic(topic_id, name)
-        files = [info._replace(duplicates=duplicates.get(info.path, 0)) for info in self.file_infos]
+        files = with_duplicates(self.file_infos, [result.outcome for result in ordered])
         context = context_of([result.outcome for result in ordered], files)
         context = context._replace(
             ledger=sum_ledgers([empty.ledger(), context.ledger]),
@@ -233,15 +218,3 @@ class _LocalReading(TwoPasses):
         if self.tables is not None:
             self.tables.take([part for result in ordered for part in result.parts], total.shared, total.names)
         return Counted(total.counts, context, [report for report, _ in self.surveys.reports()], rounds)
-
-
-def _overlapping(files: Iterable[FileInfo]) -> list[str]:
-    """The captures with packets of the time of another one."""
-    found: dict[str, None] = {}
-    latest: tuple[int, str] | None = None
-    for first, last, path in sorted((f.first, f.last or 0, f.path) for f in files if f.first is not None):
-        if latest is not None and first <= latest[0]:
-            found.update(dict.fromkeys((latest[1], path)))
-        if latest is None or last > latest[0]:
-            latest = last, path
-    return list(found)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 _FIRST, _LAST, _RTT, _KNOWN = "connection_first", "connection_last", "handshake_rtt_ns", "orientation_known"
 #: Columns of the latest row in which the broker's end is known, or else of the latest row.
-_ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
+_ENDS = ("client_ip", "client_port", "broker_ip", "broker_port", "proxy_ip", "proxy_port")
 _NAMES = tuple(column.name for column in TABLES["connections"])
 #: Columns of the latest row: it includes what earlier rows had, and later requests may name no client.
 _LATEST = ("connection", _LAST, "client_id", "client_software", "client_software_version", "sasl_mechanism")

@@ -1,8 +1,8 @@
 """The first pass over a split: its flows and their heads.
 
 The engine runs over the split as if it were alone, and decodes almost nothing. The *head* of a flow is the packet that
-completes its first answered exchange: a broker answers in order, so nothing before it is still open. That is a guess,
-which the decoding pass proves.
+completes an answered exchange, the first one after COPY_NS: a broker answers in order, so nothing before it is still
+open. That is a guess, which the decoding pass proves.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import CHUNK, FLOW, OPENING_SYN
 from kafkatap.reassembly.flows import KEY_BYTES
+from kafkatap.reassembly.recent_packets import COPY_NS
 
 from ..assembly import Assembled, Assembly
 from ..engine import programs_for
@@ -114,11 +115,16 @@ class _FlowEngine:
         summary, results, head = (programs_for(name, definitions) for name in ("summary", "results", "head"))
         self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
         self.dissector.strings.limit(limits.names)
+        self._begun = False
         self._started: list[Array] = []  # START chunks
         self._ended: list[Array] = []  # _CONNECTION
 
     def take(self, reader: Packets) -> None:
         """Take the packets of a block."""
+        if not self._begun:
+            # Copies of earlier packets come before the heads, so that decoding from a head on finds the others.
+            self._begun = True
+            self.dissector.set_heads_from(int(reader.packets["ts"][reader.position]) + COPY_NS)
         self._run(self._assembly.feed(reader.buffer, reader.packets, reader.position, reader.count))
 
     def read(self, reader: CaptureReader) -> int:

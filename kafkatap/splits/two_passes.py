@@ -127,6 +127,15 @@ class TwoPasses:
         return made, results, rounds
 
 
+def with_duplicates(files: Sequence[FileInfo], outcomes: Sequence[Outcome]) -> list[FileInfo]:
+    """Files with the duplicates that splits found in them."""
+    found: dict[int, int] = {}
+    for outcome in outcomes:
+        for capture, count in outcome.duplicates.items():
+            found[capture] = found.get(capture, 0) + count
+    return [info._replace(duplicates=found.get(info.capture, 0)) for info in files]
+
+
 def context_of(outcomes: Sequence[Outcome], files: Sequence[FileInfo]) -> Context:
     """Files, ledger and the sums over splits: what reports need beside names, connections and counts."""
     ledger = sum_ledgers(outcome.ledger for outcome in outcomes)

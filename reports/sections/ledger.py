@@ -11,7 +11,12 @@ from ..counting.counts import ReportCounts
 from ..model import Column, ReportTable, Value
 
 COLUMNS = (
-    Column("section", "what", "text", "packets, payload bytes, requests or responses"),
+    Column(
+        "section",
+        "what",
+        "text",
+        "packets, tunnels (packets in tunnels), payload bytes, requests or responses",
+    ),
     Column("part", "part", "text", "the part that counts them; total: all of them", 9),
     Column("meaning", "counted as", "text", "the part in words"),
     Column("count", "count", "count", "number of them"),
@@ -24,15 +29,26 @@ WORDS = {
         "tcp": "TCP",
         "not_ip": "not IP",
         "not_tcp": "IP, but not TCP",
-        "fragment": "IP fragments",
+        "fragment": "IP fragments, not reassembled",
+        "evicted_fragment": "IP fragments, evicted",
         "headers_not_captured": "headers cut off",
         "bad_header": "invalid headers",
-        "unknown_link_type": "unknown link type",
+        "unknown_link_type": "link type that is not read",
         "duplicate": "captured twice",
+    },
+    "tunnels": {
+        "vxlan": "VXLAN",
+        "geneve": "GENEVE",
+        "gre": "GRE",
+        "erspan": "ERSPAN",
+        "ip_in_ip": "IP in IP",
+        "ethernet_in_ip": "Ethernet in IP",
+        "mpls": "MPLS",
     },
     "payload bytes": {
         "kafka_frames": "Kafka messages",
         "sasl_tokens": "SASL tokens without a Kafka header",
+        "proxy_headers": "headers of the PROXY protocol",
         "encrypted": "encrypted (TLS)",
         "not_kafka": "not Kafka",
         "skipped": "Kafka, outside of any message found",
@@ -93,7 +109,12 @@ _SENTENCES = {
         "payload bytes",
         "out_of_window",
     ): "{n} byte{s} {are} far outside the TCP window of {their} connection and {were} ignored.",
-    ("packets", "fragment"): "{n} IP fragment{s} {were} not reassembled; the messages in {them} are missing.",
+    ("packets", "fragment"): (
+        "{n} IP fragment{s} {were} not reassembled, because others of the same datagram are not in the capture."
+    ),
+    ("packets", "evicted_fragment"): (
+        "{n} IP fragment{s} {were} not reassembled, because too many datagrams waited for their other fragments."
+    ),
     ("limits", "connections"): "{n} silent connection{s} ended early, as many others began since (--max-connections).",
     ("limits", "requests"): "{n} request{s} {were} given up while {they} waited for a response (--max-waiting).",
     ("limits", "gaps"): "{n} gap{s} {were} given up early, as much waited behind gaps (--max-held).",
@@ -102,7 +123,9 @@ _SENTENCES = {
     ("limits", "names"): "{n} name{s} {were} counted as (other), as there were so many names (--max-names).",
     ("packets", "headers_not_captured"): "{n} packet{s} {have} incomplete headers and {were} ignored.",
     ("packets", "bad_header"): "{n} packet{s} {have} invalid headers and {were} ignored.",
-    ("packets", "unknown_link_type"): "{n} packet{s} {have} an unknown link type and {were} ignored.",
+    ("packets", "unknown_link_type"): (
+        "{n} packet{s} {have} a link type that kafkatap does not read and {were} ignored."
+    ),
 }
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import zstandard
 
+from tests.support import copies
 from tests.support.captures import (
     ETHERNET,
     IPV4,
@@ -31,6 +32,7 @@ from tests.support.captures import (
     pcapng_bytes,
     read_capture,
 )
+from tests.support.encapsulation import KINDS, encapsulate, fragment, link_type_of
 from tests.support.tcp import ACK, FIN, PSH, RST, SYN, Segment, encode, frame, merge, shake, split_small
 from tests.wire.kafkatalk import CLIENT, KafkaTalk
 from tests.wire.mutations import changed, varied_talk
@@ -129,8 +131,27 @@ def _file(packets: Sequence[Packet], link: int, chance: random.Random) -> bytes:
 # ---------------------------------------------------------------- headers
 
 
+def damaged_layers(chance: random.Random) -> bytes:
+    """A whole file of packets in tunnels, other layers and fragments, whose headers may be damaged."""
+    packets = encode(talk_segments(chance)[:50])
+    kinds = [chance.choice(sorted(KINDS)) for _ in range(chance.choice((0, 1, 1, 1, 2, 3, 9)))]
+    link = ETHERNET
+    if chance.random() < 0.4:
+        packets = fragment(packets, chance.choice((60, 100, 576)), chance.choice(("forward", "reverse", "shuffled")))
+    for kind in kinds:
+        if link == ETHERNET:
+            packets, link = encapsulate(packets, kind), link_type_of(kind)
+    if link == ETHERNET and chance.random() < 0.2:
+        packets = fragment(packets, chance.choice((100, 576)), "shuffled", chance.getrandbits(9))
+    if packets and chance.random() < 0.3:
+        packets = [p if chance.random() < 0.95 else chance.choice(packets) for p in packets]
+    return pcap_bytes(_damaged_heads(packets[:300], chance), link, nanoseconds=True)
+
+
 def damaged_headers(chance: random.Random) -> bytes:
     """A whole file of packets whose link, IP and TCP headers may be of any kind, and damaged."""
+    if chance.random() < 0.6:
+        return damaged_layers(chance)
     link = chance.choice(LINKS)
     segments = talk_segments(chance)[:60]
     vlans = tuple(chance.randrange(4096) for _ in range(chance.choice((0, 0, 1, 2, 5))))
@@ -140,15 +161,20 @@ def damaged_headers(chance: random.Random) -> bytes:
         ip_options=bytes(chance.choice((0, 0, 4, 40))), zero_length=chance.random() < 0.1,
         snap_length=chance.choice((0, 0, 0, 60, 96)),
     )  # fmt: skip
-    for _ in range(chance.choice((1, 4, 20))):
+    packets = _damaged_heads(packets, chance)
+    if chance.random() < 0.1:
+        link = chance.choice((9, 105, 127, 192, 239, 147, 65_535))
+    return pcap_bytes(packets, link, nanoseconds=True)
+
+
+def _damaged_heads(packets: list[Packet], chance: random.Random) -> list[Packet]:
+    for _ in range(chance.choice((0, 1, 4, 20)) if packets else 0):
         at = chance.randrange(len(packets))
         damaged = _damaged_head(packets[at].data, chance)
         packets[at] = replace(packets[at], data=damaged)
         if chance.random() < 0.2:
             packets[at] = replace(packets[at], original_length=chance.choice(NEAR_LIMITS))
-    if chance.random() < 0.1:
-        link = chance.choice((9, 105, 127, 192, 239, 147, 65_535))
-    return pcap_bytes(packets, link, nanoseconds=True)
+    return packets
 
 
 def _damaged_head(data: bytes, chance: random.Random) -> bytes:
@@ -157,7 +183,7 @@ def _damaged_head(data: bytes, chance: random.Random) -> bytes:
     for _ in range(chance.choice((1, 1, 2, 4))):
         if not result:
             break
-        at = chance.randrange(min(len(result), chance.choice((16, 40, 80, 2_000))))
+        at = chance.randrange(min(len(result), chance.choice((16, 40, 80, 120, 2_000))))
         kind = chance.random()
         if kind < 0.4:
             result[at] = chance.choice(
@@ -194,9 +220,30 @@ def hostile_segments(chance: random.Random) -> bytes:
             break
     if chance.random() < 0.2:
         chance.shuffle(segments)
-    if chance.random() < 0.2:
-        segments = segments + segments
-    return pcap_bytes(_odd_times(encode(segments), chance), nanoseconds=True)
+    packets = encode(segments)
+    if chance.random() < 0.3:
+        packets = _copied(packets, chance)
+    return pcap_bytes(_odd_times(packets, chance), nanoseconds=True)
+
+
+def _copied(packets: list[Packet], chance: random.Random) -> list[Packet]:
+    """Packets that were captured twice, or packed differently."""
+    kind = chance.randrange(6)
+    if kind == 0:
+        return packets + packets
+    if chance.random() < 0.7:
+        packets = copies.with_ids(packets, first=chance.choice((0, 1, 65_530)))
+    if chance.random() < 0.7:
+        packets = copies.with_timestamps(packets)
+    if kind == 1:
+        return copies.twice(packets, chance.choice((0, 1, 50_000, 99_000_000, 101_000_000)))
+    if kind == 2:
+        return copies.in_bursts(packets, chance.choice((2, 8, 40)))
+    if kind == 3:
+        return copies.by_time([*packets, *copies.coalesce(packets)])
+    if kind == 4:
+        return copies.by_time([*packets, *copies.routed(packets)])
+    return copies.cut_up(packets, chance.choice((20, 536)))
 
 
 def _hostile(s: Segment, chance: random.Random) -> list[Segment]:
@@ -227,7 +274,8 @@ def _odd_times(packets: list[Packet], chance: random.Random) -> list[Packet]:
         return packets
     if kind < 0.8:
         return [replace(p, time_ns=0) for p in packets]
-    step = chance.choice((-(10**9), 10**9, 3_600 * 10**9, -(86_400 * 10**9), 2**31 * 10**9))
+    # A clock that steps back by more than CLOSED_NS may split a closed connection, depending on the blocks.
+    step = chance.choice((-(4 * 10**9), -(10**9), 10**9, 3_600 * 10**9, 2**31 * 10**9))
     at = chance.randrange(len(packets))
     times = [p.time_ns + (step if n >= at else 0) for n, p in enumerate(packets)]
     return [replace(p, time_ns=max(0, min(t, (2**32 - 1) * 10**9))) for p, t in zip(packets, times, strict=True)]
@@ -279,3 +327,53 @@ def _strange_talk(chance: random.Random) -> KafkaTalk:
         if chance.random() < 0.05:
             talk.tcp.skip(chance.randrange(2), chance.choice((1, 100, 70_000, 2**30)))
     return talk
+
+
+# ---------------------------------------------------------------- several files
+
+
+def undamaged_file(chance: random.Random) -> bytes:
+    """A whole file with anything in its packets."""
+    return chance.choice((hostile_segments, damaged_frames, damaged_headers))(chance)
+
+
+def several_captures(chance: random.Random) -> bytes:
+    """Several files in one input: the same packets at several points, rotated, or with nothing in common."""
+    packets = encode(talk_segments(chance))
+    if chance.random() < 0.7:
+        packets = copies.with_ids(packets)
+    if chance.random() < 0.5:
+        packets = copies.with_timestamps(packets)
+    files = []
+    for _ in range(chance.choice((2, 2, 3, 5))):
+        kind = chance.randrange(6)
+        mine = packets
+        if kind == 0:
+            mine = copies.elsewhere(packets, chance.choice((0, -3_000_000, 5_000, 10**9)), chance.choice((0, 20_000)))
+        elif kind == 1:
+            mine = copies.coalesce(packets)
+        elif kind == 2:
+            mine = copies.lossy(packets, chance, 0.2)
+        elif kind == 3:
+            first = chance.randrange(len(packets))
+            mine = packets[first : first + chance.randrange(1, len(packets))]
+        elif kind == 4:
+            mine = sample_packets(chance)
+        data = pcap_bytes(_odd_times(mine, chance), nanoseconds=True)
+        files.append(changed(data, chance, 4) if chance.random() < 0.2 else data)
+    return packed(files)
+
+
+def packed(files: Sequence[bytes]) -> bytes:
+    """Files as one input."""
+    return b"".join(struct.pack(">I", len(data)) + data for data in files)
+
+
+def unpacked(data: bytes) -> list[bytes]:
+    """The files of such an input."""
+    files = []
+    while len(data) >= 4:
+        length = int.from_bytes(data[:4], "big")
+        files.append(data[4 : 4 + length])
+        data = data[4 + length :]
+    return files[:8]

@@ -17,10 +17,14 @@ from functools import cache
 from pathlib import Path
 
 from kafkatap.kernels.decorator import kernel_mode
+from kafkatap.selection import EVERYTHING
+from kafkatap.splits.local_report import CapturedTwice
+from tests.splits.test_jobs import one_process, several
 from tests.wire.harness import Decoded, assert_same, decode_files
 from tests.wire.two_paths import Streams, assert_same_streams
 
 from . import capture_inputs
+from .capture_inputs import unpacked
 from .target import Target
 
 _BLOCK_SIZES = (1, 13, 100, 999, 5_000)
@@ -65,6 +69,41 @@ def assert_in_the_bytes(seen: Decoded, streams: Streams) -> None:
             assert struct.pack(">i", row["correlation_id"]) in sent, f"no such response was sent: {row}"
 
 
+def check_splits(data: bytes) -> None:
+    """A capture that two processes read in splits has the report of one process."""
+    path = scratch_folder() / "capture.pcap"
+    path.write_bytes(data)
+    keys = [row["connection"] for row in decode_files([path]).connections]
+    if len(set(keys)) < len(keys):
+        return  # connections that begin with the same packet, captured twice: splits take them for one
+    by = ("api", "client", "topic", "broker")[zlib.crc32(data) % 4]
+    wanted = one_process([path], EVERYTHING, by)
+    for count in (2, 5):
+        try:
+            found = several([path], 2, max(1, -(-len(data) // count)), by=by)
+        except CapturedTwice:
+            return
+        assert found == wanted, f"{count} splits: {_difference(found, wanted)}"
+
+
+def _difference(found: str, wanted: str) -> str:
+    """The first lines that differ."""
+    lines = zip(found.splitlines(), wanted.splitlines(), strict=False)
+    return next((f"{a.strip()} instead of {b.strip()}" for a, b in lines if a != b), "one is longer")
+
+
+def check_several(data: bytes) -> None:
+    """Several captures, which may overlap, have the same rows whatever the size of blocks."""
+    paths = []
+    for number, part in enumerate(unpacked(data)):
+        paths.append(scratch_folder() / f"capture-{number}")
+        paths[-1].write_bytes(part)
+    if paths:
+        seen = decode_files(paths)
+        small = random.Random(zlib.crc32(data)).choice(_BLOCK_SIZES[1:])
+        assert_same(decode_files(paths, block_size=small), seen, f"blocks of {small} bytes")
+
+
 def _target(name: str, make: Callable[[random.Random], bytes]) -> Target:
     return Target(name, make, check_capture, seconds=1.0)
 
@@ -74,4 +113,6 @@ CAPTURE_TARGETS = (
     _target("layers", capture_inputs.damaged_headers),
     _target("streams", capture_inputs.hostile_segments),
     _target("framing", capture_inputs.damaged_frames),
+    Target("several", capture_inputs.several_captures, check_several, seconds=1.0),
+    Target("splits", capture_inputs.undamaged_file, check_splits, seconds=2.0),
 )

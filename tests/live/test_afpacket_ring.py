@@ -20,7 +20,7 @@ import pytest
 from kafkatap.live.capture import capture_filter
 from kafkatap.live.capture.afpacket_ring import Ring
 from kafkatap.live.capture.packet_source import Capture, open_capture
-from kafkatap.reassembly.headers import ETHERNET, RAW
+from kafkatap.reassembly.link_types import ETHERNET, RAW
 from tests.support.tcp import ACK, PSH, START_NS, SYN, Segment, on_link, tcp_packet
 
 from . import network

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from kafkatap.live.capture import capture_filter
-from kafkatap.reassembly.headers import ETHERNET, RAW
+from kafkatap.reassembly.link_types import ETHERNET, RAW
 
 EXPRESSIONS = (
     "",

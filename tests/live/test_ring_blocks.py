@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kafkatap.reassembly import afpacket as ring
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import PACKET
-from kafkatap.reassembly.headers import ETHERNET
-from kafkatap.reassembly.one_pass import PacketTables
+from kafkatap.reassembly.link_types import ETHERNET
+from kafkatap.reassembly.packet_tables import PacketTables
 from tests.support.tcp import ACK, START_NS, Segment, on_link, tcp_packet
 
 BLOCK = 4_096

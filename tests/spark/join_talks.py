@@ -275,6 +275,29 @@ def busy(seed: int, clients: int = 4) -> list[Segment]:
     return merge(*talks)
 
 
+def proxied() -> list[Segment]:
+    """Connections that begin with a PROXY header, among them one that is TLS and one without a source."""
+    headers = (
+        b"PROXY TCP4 192.0.2.7 10.0.0.2 51234 9092\r\n",
+        b"PROXY TCP6 2001:db8::7 ::1 443 9092\r\n",
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes((198, 51, 100, 9, 10, 0, 0, 2)) + b"\x01\xbb\x23\x84",
+        b"PROXY UNKNOWN\r\n",
+    )
+    talks = []
+    for n, header in enumerate((*headers, headers[0])):
+        talk = KafkaTalk(client=("10.0.0.9", 41_000 + n), isn=(1_000 * n, 9_000 * n), client_id=f"app-{n}")
+        talk.tcp.open()
+        talk.tcp.client(header)
+        if n < len(headers):
+            add_exchanges(talk, 12, 20 * n)
+        else:
+            for k in range(12):
+                talk.tcp.send(k & 1, (b"\x17\3\3\0\x40" if k else b"\x16\3\1\0\x40") + bytes(64))
+        talk.tcp.close()
+        talks.append(talk.segments)
+    return merge(*talks)
+
+
 #: By name: traffic that fits any number of splits.
 TALKS: dict[str, Callable[[], list[Segment]]] = {
     "pipelined": pipelined,
@@ -285,6 +308,7 @@ TALKS: dict[str, Callable[[], list[Segment]]] = {
     "TLS without a SYN": lambda: encrypted(opened=False)[5:],
     "foreign": foreign,
     "foreign without a SYN": lambda: foreign(opened=False)[2:],
+    "behind a proxy": proxied,
     "old SASL": old_sasl,
     "new SASL": new_sasl,
     "throttled, broker mutes": lambda: throttled(6, True),

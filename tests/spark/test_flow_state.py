@@ -117,7 +117,10 @@ NOT_STATE = {
         "gap_previous", "gap_next",
         "started", "delivered", "acked", "fin",  # tested below
     },
-    "held": {"next", "at"},
+    "held": {
+        "next", "at",
+        "needs",  # tested below
+    },
     "tcp": {
         "is_quiet", "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
         "closed_number", "last_serial", "only_syn",  # what bounds go by: each split counts its own connections
@@ -217,6 +220,10 @@ def _fin(engine: SplitEngine) -> None:
     engine.assembler.directions["fin"][0] = engine.assembler.directions["next"][0]
 
 
+def _needs(engine: SplitEngine) -> None:
+    engine.assembler.held["needs"][_held(engine)] = engine.assembler.directions["next"][0] + 5
+
+
 def _round_trip(engine: SplitEngine) -> None:
     engine.assembler.connections["handshake_rtt_ns"][0] = -1
 
@@ -242,7 +249,7 @@ def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [_held_byte, _buffered_byte, _muted, _software, _client_id, _mechanism, _software_of_waiting, _problem_of_waiting,
-     _group_of_waiting, _lost_since, _acked, _fin, _round_trip],
+     _group_of_waiting, _lost_since, _acked, _fin, _needs, _round_trip],
 )  # fmt: skip
 def test_a_digest_takes_in_what_lies_beside_the_tables(change: Change) -> None:
     engine = busy_state()

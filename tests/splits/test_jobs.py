@@ -37,7 +37,7 @@ from tests.spark.join_talks import TALKS
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
 from tests.support.tcp import encode
 
-SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2", "live-4.3")
+SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2", "live-4.3", "live-4.4")
 
 
 def as_json(counts: ReportCounts, context: Context, by: str) -> str:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from .captures import Packet
+from .captures import ETHERNET, Packet
+from .segments import tcp_at, way_of
 
 
 class Numbered(NamedTuple):
@@ -114,3 +115,19 @@ def rotate(packets: Sequence[Numbered], count: int) -> list[Numbers]:
     """The capture as `count` files, one after the other, as `tcpdump -C` writes them."""
     size = max(1, -(-len(packets) // count))
     return [list(packets[at : at + size]) for at in range(0, len(packets), size)]
+
+
+def shift_numbers(packets: Sequence[Numbered], shifts: tuple[int, int], link_type: int = ETHERNET) -> Numbers:
+    """Add to all sequence numbers: `shifts[0]` to those of the end that sends the first packet, `shifts[1]` to the
+    other's. All packets are of one connection."""
+    first = way_of(packets[0].packet, link_type)
+    shifted: Numbers = []
+    for p in packets:
+        own, other = shifts if way_of(p.packet, link_type) == first else (shifts[1], shifts[0])
+        data = bytearray(p.packet.data)
+        at = tcp_at(p.packet, link_type)
+        for place, by in ((at + 4, own), (at + 8, other)):
+            number = (int.from_bytes(data[place : place + 4], "big") + by) % 2**32
+            data[place : place + 4] = number.to_bytes(4, "big")
+        shifted.append(p._replace(packet=replace(p.packet, data=bytes(data))))
+    return shifted

@@ -82,10 +82,14 @@ def _tag(what: str) -> Callable[[Layer], Layer]:
     return lambda inner: _add(what, struct.pack("!HH", 7, _ETHERTYPES[inner.what]), inner)
 
 
+def _snap(inner: Layer) -> Layer:
+    """LLC and SNAP."""
+    return _add("llc", b"\xaa\xaa\x03\0\0\0" + struct.pack("!H", _ETHERTYPES[inner.what]), inner)
+
+
 def _llc_snap(inner: Layer) -> Layer:
-    """LLC and SNAP behind an 802.3 length field."""
-    snap = b"\xaa\xaa\x03\0\0\0" + struct.pack("!H", _ETHERTYPES[inner.what])
-    return _add("ethernet", _ADDRESSES + struct.pack("!H", min(1500, 8 + inner.wire)) + snap, inner)
+    """The same behind an 802.3 length field."""
+    return _add("ethernet", _ADDRESSES + struct.pack("!H", min(1500, 8 + inner.wire)), _snap(inner))
 
 
 def _mpls(inner: Layer) -> Layer:
@@ -186,8 +190,11 @@ def _pktap(inner: Layer) -> Layer:
 
 
 _VXLAN_8472 = (_vxlan, _udp(8472), _ipv4, _ethernet)
-_UNKNOWN_OPTION = struct.pack("!HBBI", 0x0102, 0x80, 1, 7)
-PPP, PPP_HDLC, CISCO_HDLC, ATM, NFLOG, PPI, PPP_WITH_DIRECTION, MPLS, PKTAP = 9, 50, 104, 100, 239, 192, 204, 219, 258
+_GENEVE = (_geneve(b""), _udp(6081), _ipv4, _ethernet)
+_OPTION = struct.pack("!HBBI", 0x0102, 0x80, 1, 7)
+PPP, PPP_HDLC, PPP_ETHER, ATM, CISCO_HDLC, PPP_PPPD, PPI, PPP_WITH_DIRECTION, MPLS, NFLOG, PKTAP = (
+    9, 50, 51, 100, 104, 166, 192, 204, 219, 239, 258,
+)  # fmt: skip
 
 
 class Kind(NamedTuple):
@@ -196,38 +203,39 @@ class Kind(NamedTuple):
     carries: str  # "ethernet" or "ip"
     layers: tuple[Callable[[Layer], Layer], ...]
     link_type: int = ETHERNET
+    tunnel: str = ""  # the outermost one, as the ledger names it
 
 
 #: The kinds by name.
 KINDS = {
-    "vxlan": Kind("ethernet", (_vxlan, _udp(4789), _ipv4, _ethernet)),
-    "vxlan over ipv6": Kind("ethernet", (_vxlan, _udp(4789), _ipv6, _ethernet)),
-    "vxlan of flannel": Kind("ethernet", _VXLAN_8472),
-    "vxlan of ip": Kind("ip", (_vxlan_gpe, _udp(4790), _ipv4, _ethernet)),
-    "vxlan-gpe": Kind("ethernet", (_vxlan_gpe, _udp(4790), _ipv4, _ethernet)),
-    "geneve": Kind("ethernet", (_geneve(b""), _udp(6081), _ipv4, _ethernet)),
-    "geneve with options": Kind("ethernet", (_geneve(_UNKNOWN_OPTION * 3), _udp(6081), _ipv6, _ethernet)),
-    "geneve of ip": Kind("ip", (_geneve(_UNKNOWN_OPTION), _udp(6081), _ipv4, _ethernet)),
-    "gre": Kind("ip", (_gre(), _ipv4, _ethernet)),
-    "gre with all fields": Kind("ip", (_gre(0xB000), _ipv4, _ethernet)),
-    "gre over ipv6": Kind("ip", (_gre(0x2000), _ipv6, _ethernet)),
-    "gre of ethernet": Kind("ethernet", (_gre(), _ipv4, _ethernet)),
-    "nvgre": Kind("ethernet", (_gre(0x2000), _ipv4, _ethernet)),
-    "gre of mpls": Kind("ip", (_mpls, _gre(), _ipv4, _ethernet)),
-    "erspan 1": Kind("ethernet", (_erspan1, _gre(), _ipv4, _ethernet)),
-    "erspan 2": Kind("ethernet", (_erspan2, _gre(0x1000), _ipv4, _ethernet)),
-    "erspan 3": Kind("ethernet", (_erspan3(False), _gre(0x1000), _ipv4, _ethernet)),
-    "erspan 3 with platform": Kind("ethernet", (_erspan3(True), _gre(0x1000), _ipv4, _ethernet)),
-    "gre in udp": Kind("ip", (_gre(), _udp(4754), _ipv4, _ethernet)),
-    "mpls in udp": Kind("ip", (_mpls, _udp(6635), _ipv4, _ethernet)),
-    "mpls in ip": Kind("ip", (_mpls, _ipv4, _ethernet)),
-    "ipip": Kind("ip", (_ipv4, _ethernet)),
-    "ip in ipv6": Kind("ip", (_ipv6, _ethernet)),
-    "etherip": Kind("ethernet", (_etherip, _ipv4, _ethernet)),
-    "ethernet in ipv6": Kind("ethernet", (_ipv6, _ethernet)),
-    "ipv6 extension headers": Kind("ip", (_ipv6_extended, _ethernet)),
+    "vxlan": Kind("ethernet", (_vxlan, _udp(4789), _ipv4, _ethernet), tunnel="vxlan"),
+    "vxlan over ipv6": Kind("ethernet", (_vxlan, _udp(4789), _ipv6, _ethernet), tunnel="vxlan"),
+    "vxlan of flannel": Kind("ethernet", _VXLAN_8472, tunnel="vxlan"),
+    "vxlan of ip": Kind("ip", (_vxlan_gpe, _udp(4790), _ipv4, _ethernet), tunnel="vxlan"),
+    "vxlan-gpe": Kind("ethernet", (_vxlan_gpe, _udp(4790), _ipv4, _ethernet), tunnel="vxlan"),
+    "geneve": Kind("ethernet", _GENEVE, tunnel="geneve"),
+    "geneve with options": Kind("ethernet", (_geneve(_OPTION * 3), _udp(6081), _ipv6, _ethernet), tunnel="geneve"),
+    "geneve of ip": Kind("ip", (_geneve(_OPTION), _udp(6081), _ipv4, _ethernet), tunnel="geneve"),
+    "gre": Kind("ip", (_gre(), _ipv4, _ethernet), tunnel="gre"),
+    "gre with all fields": Kind("ip", (_gre(0xB000), _ipv4, _ethernet), tunnel="gre"),
+    "gre over ipv6": Kind("ip", (_gre(0x2000), _ipv6, _ethernet), tunnel="gre"),
+    "gre of ethernet": Kind("ethernet", (_gre(), _ipv4, _ethernet), tunnel="gre"),
+    "nvgre": Kind("ethernet", (_gre(0x2000), _ipv4, _ethernet), tunnel="gre"),
+    "gre of mpls": Kind("ip", (_mpls, _gre(), _ipv4, _ethernet), tunnel="gre"),
+    "erspan 1": Kind("ethernet", (_erspan1, _gre(), _ipv4, _ethernet), tunnel="erspan"),
+    "erspan 2": Kind("ethernet", (_erspan2, _gre(0x1000), _ipv4, _ethernet), tunnel="erspan"),
+    "erspan 3": Kind("ethernet", (_erspan3(False), _gre(0x1000), _ipv4, _ethernet), tunnel="erspan"),
+    "erspan 3 with platform": Kind("ethernet", (_erspan3(True), _gre(0x1000), _ipv4, _ethernet), tunnel="erspan"),
+    "gre in udp": Kind("ip", (_gre(), _udp(4754), _ipv4, _ethernet), tunnel="gre"),
+    "mpls in udp": Kind("ip", (_mpls, _udp(6635), _ipv4, _ethernet), tunnel="mpls"),
+    "mpls in ip": Kind("ip", (_mpls, _ipv4, _ethernet), tunnel="mpls"),
+    "ipip": Kind("ip", (_ipv4, _ethernet), tunnel="ip_in_ip"),
+    "ip in ipv6": Kind("ip", (_ipv6, _ethernet), tunnel="ip_in_ip"),
+    "etherip": Kind("ethernet", (_etherip, _ipv4, _ethernet), tunnel="ethernet_in_ip"),
+    "ethernet in ipv6": Kind("ethernet", (_ipv6, _ethernet), tunnel="ethernet_in_ip"),
+    "ipv6 extension headers": Kind("ip", (_ipv6_extended, _ethernet), tunnel="ip_in_ip"),
     "mpls": Kind("ip", (_mpls, _ethernet)),
-    "pseudowire": Kind("ethernet", (_pseudowire, _ethernet)),
+    "pseudowire": Kind("ethernet", (_pseudowire, _ethernet), tunnel="mpls"),
     "vlan": Kind("ip", (_tag("vlan"), _ethernet)),
     "qinq": Kind("ip", (_tag("vlan"), _tag("qinq"), _ethernet)),
     "vlan of mpls": Kind("ip", (_mpls, _tag("vlan"), _ethernet)),
@@ -235,20 +243,23 @@ KINDS = {
     "qinq of pppoe": Kind("ip", (_pppoe, _tag("vlan"), _tag("qinq"), _ethernet)),
     "pppoe of mpls": Kind("ip", (_mpls, _pppoe, _ethernet)),
     "llc": Kind("ip", (_llc_snap,)),
-    "vxlan of llc": Kind("ip", (_llc_snap, _vxlan, _udp(4789), _ipv4, _ethernet)),
-    "vxlan of vlan": Kind("ip", (_tag("vlan"), _ethernet, _vxlan, _udp(4789), _ipv4, _tag("vlan"), _ethernet)),
-    "vxlan in vxlan": Kind("ethernet", (_vxlan, _udp(4789), _ipv4, _ethernet, *_VXLAN_8472)),
-    "ipip in gre in geneve": Kind("ip", (_ipv4, _gre(), _ipv4, _ethernet, _geneve(b""), _udp(6081), _ipv4, _ethernet)),
+    "vxlan of llc": Kind("ip", (_llc_snap, _vxlan, _udp(4789), _ipv4, _ethernet), tunnel="vxlan"),
+    "vxlan of vlan": Kind("ip", (_tag("vlan"), _ethernet, *_VXLAN_8472[:3], _tag("vlan"), _ethernet), tunnel="vxlan"),
+    "vxlan in vxlan": Kind("ethernet", (_vxlan, _udp(4789), _ipv4, _ethernet, *_VXLAN_8472), tunnel="vxlan"),
+    "ipip in gre in geneve": Kind("ip", (_ipv4, _gre(), _ipv4, _ethernet, *_GENEVE), tunnel="geneve"),
     "sll": Kind("ip", (_sll,), SLL),
     "sll of ipip device": Kind("ip", (_sll_tunnel,), SLL),
-    "sll of vxlan": Kind("ethernet", (_vxlan, _udp(4789), _ipv4, _sll), SLL),
+    "sll of vxlan": Kind("ethernet", (_vxlan, _udp(4789), _ipv4, _sll), SLL, tunnel="vxlan"),
     "sll2": Kind("ip", (_sll2,), SLL2),
-    "sll2 of gre": Kind("ip", (_gre(), _ipv4, _sll2), SLL2),
+    "sll2 of gre": Kind("ip", (_gre(), _ipv4, _sll2), SLL2, tunnel="gre"),
     "ppp": Kind("ip", (_ppp(b""),), PPP),
     "ppp with hdlc": Kind("ip", (_ppp(b"\xff\x03"),), PPP),
     "ppp serial": Kind("ip", (_ppp(b"\xff\x03"),), PPP_HDLC),
     "ppp with direction": Kind("ip", (_ppp(b"\x01"),), PPP_WITH_DIRECTION),
     "ppp with direction and hdlc": Kind("ip", (_ppp(b"\0\xff\x03"),), PPP_WITH_DIRECTION),
+    "ppp of pppd": Kind("ip", (_ppp(b"\x01\x03"),), PPP_PPPD),
+    "pppoe link": Kind("ip", (_pppoe,), PPP_ETHER),
+    "llc over atm": Kind("ip", (_snap,), ATM),
     "cisco hdlc": Kind("ip", (_cisco_hdlc,), CISCO_HDLC),
     "mpls link": Kind("ip", (_mpls,), MPLS),
     "nflog": Kind("ip", (_nflog("<"),), NFLOG),
@@ -266,7 +277,7 @@ def link_type_of(kind: str) -> int:
 def encapsulate(packets: Sequence[Packet], kind: str) -> list[Packet]:
     """Put Ethernet packets into the layers of a kind. Packets that it cannot carry are left out if the link type is
     another one, and else stay as they are."""
-    carries, layers, link_type = KINDS[kind]
+    carries, layers, link_type, _ = KINDS[kind]
     made = []
     for packet in packets:
         layer = _carried(packet, carries)

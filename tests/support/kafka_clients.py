@@ -126,9 +126,23 @@ def _values(line: Line, wanted: Any, value: Any, path: str) -> Iterator[str]:
         if value["base64"] != wanted:
             yield f"{path}: {value!r:.200}, not {wanted!r:.200}"
     elif isinstance(value, dict) and isinstance(wanted, str):
-        pass  # decoded: a message inside an Envelope, or bytes that happen to fit
+        yield from _nested(line, value, path)  # decoded bytes
     elif type(value) is not type(wanted) or value != wanted:
         yield f"{path}: {value!r:.200}, not {wanted!r:.200}"
+
+
+def _nested(line: Line, value: dict[str, Any], path: str) -> Iterator[str]:
+    """The differences in what is nested in bytes, where the program put it there; other bytes may happen to fit."""
+    if path.endswith("Data") and "inner" in line:
+        inner = line["inner"]
+        header = {"key": value["Header"].get("ApiKey"), "version": value["Header"].get("ApiVersion")}
+        if inner["direction"] == "request" and header != {"key": inner["key"], "version": inner["version"]}:
+            yield f"{path}: {header!r} is not the message inside"
+        for text in differences(inner, value.get("Body")):
+            yield f"{path}{text}"
+    elif path.endswith("Principal") and "principal" in line:
+        mine = {name: inner for name, inner in value.items() if name != "Version"}
+        yield from _structs({"tags": {}, "records": {}}, line["principal"], mine, path)
 
 
 def _records(value: Any) -> Any:

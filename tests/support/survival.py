@@ -1,8 +1,8 @@
 """What survives of the exchanges of a damaged capture, and what of it the product finds.
 
-`WholeCapture` reads the undamaged capture: its exchanges, as the product finds them there, and which packets carry which
-bytes of them. It locates each frame by its first bytes in the stream, so its places do not depend on the product.
-`survivors` and `compare` then judge a damaged capture:
+`WholeCapture` reads the undamaged capture: its exchanges, as the product finds them there, and which packets carry
+their bytes. It looks for each frame's first bytes in its stream. `WholeCapture.compare` then judges a damaged
+capture:
 
 * *whole*: each byte of the request and of the response is in a packet that is left;
 * *begun*: so are the first 12 bytes of the request and the first 8 of the response.
@@ -15,57 +15,19 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from kafkatap import analyze
-
-from .captures import ETHERNET, SLL, SLL2, Packet, pcap_bytes
+from .captures import ETHERNET, Packet
 from .damage import Numbered, packets_of
+from .segments import TcpPart, Way, tcp_part
 
-#: Bytes before the EtherType's packet, by link type, and where the EtherType is.
-_LINKS = {ETHERNET: (14, 12), SLL: (16, 14), SLL2: (20, 0)}
 REQUEST_HEAD, RESPONSE_HEAD = 12, 8
 SYN = 2
 
-#: (source address, source port, destination address, destination port)
-Way = tuple[bytes, int, bytes, int]
-
-
-@dataclass(frozen=True, slots=True)
-class TcpPart:
-    """The TCP segment of a packet. `length`: of its payload on the wire; `captured`: how much of it is there."""
-
-    way: Way
-    seq: int
-    flags: int
-    length: int
-    payload: bytes
-
-
-def tcp_part(packet: Packet, link_type: int) -> TcpPart | None:
-    """The TCP segment of a packet without tunnels or fragments, or None."""
-    header, type_at = _LINKS[link_type]
-    data = packet.data
-    kind = int.from_bytes(data[type_at : type_at + 2], "big")
-    if kind == 0x0800 and data[header + 9] == 6:
-        at = header + (data[header] & 15) * 4
-        total = int.from_bytes(data[header + 2 : header + 4], "big")
-        end = header + total if total else packet.wire_length
-        ends = data[header + 12 : header + 16], data[header + 16 : header + 20]
-    elif kind == 0x86DD and data[header + 6] == 6:
-        at = header + 40
-        total = int.from_bytes(data[header + 4 : header + 6], "big")
-        end = at + total if total else packet.wire_length
-        ends = data[header + 8 : header + 24], data[header + 24 : header + 40]
-    else:
-        return None
-    source, destination, seq = struct.unpack_from("!HHI", data, at)
-    begin = at + (data[at + 12] >> 4) * 4
-    way = ends[0], source, ends[1], destination
-    return TcpPart(way, seq, data[at + 13], end - begin, data[begin:end])
+#: Packets and their link type to the exchanges that the product finds: the columns of its table, packets from 1 on.
+RowsReader = Callable[[Sequence[Packet], int], list[dict[str, Any]]]
 
 
 @dataclass(slots=True)
@@ -159,7 +121,6 @@ class Outcome:
     wrong: list[dict[str, Any]] = field(default_factory=list)  # rows with the response of another request, or of none
     orphans: list[dict[str, Any]] = field(default_factory=list)  # orphan responses that nobody sent
     missed: list[Exchange] = field(default_factory=list)  # begun and not found
-    ledger: dict[str, int] = field(default_factory=dict)
 
     def __iadd__(self, other: Outcome) -> Outcome:
         for name in ("whole", "whole_found", "begun", "begun_found", "invented", "wrong", "orphans", "missed"):
@@ -170,9 +131,9 @@ class Outcome:
 class WholeCapture:
     """The exchanges of an undamaged capture, and the bytes that its packets carry."""
 
-    def __init__(self, packets: Sequence[Packet], folder: Path, link_type: int = ETHERNET) -> None:
+    def __init__(self, packets: Sequence[Packet], read_rows: RowsReader, link_type: int = ETHERNET) -> None:
         self.link_type = link_type
-        self.folder = folder
+        self.read_rows = read_rows
         self.parts = [tcp_part(p, link_type) for p in packets]
         self._streams: dict[Way, list[_Stream]] = defaultdict(list)
         self._stream_of: dict[int, _Stream] = {}
@@ -183,7 +144,7 @@ class WholeCapture:
         for streams in self._streams.values():
             for stream in streams:
                 stream.sort()
-        self.rows = self.analyzed(packets)
+        self.rows = [row for row in read_rows(packets, link_type) if row["outcome"] != "orphan_response"]
         self.unlocated: list[dict[str, Any]] = []
         self.exchanges: list[Exchange] = []
         self._locate()
@@ -197,16 +158,6 @@ class WholeCapture:
         if part.length > 0:
             self._spans[number] = streams[-1].add(part, number)
 
-    def analyzed(self, packets: Sequence[Packet]) -> list[dict[str, Any]]:
-        """The product's exchanges of some packets."""
-        path = self.folder / "damaged.pcap"
-        path.write_bytes(pcap_bytes(packets, self.link_type, nanoseconds=True))
-        analysis = analyze(path)
-        table = analysis.exchanges
-        names = [n for n in table.column_names if n not in ("errors",)]
-        self.ledger = analysis.ledger.to_pylist()
-        return table.select(names).to_pylist()
-
     def _locate(self) -> None:
         """Find each frame's bytes: in the order of a stream, each begins in its first packet, where its header is."""
         parts: list[dict[str, Part]] = [{} for _ in self.rows]
@@ -214,7 +165,7 @@ class WholeCapture:
             taken: set[tuple[int, int]] = set()  # places of the frames that are located
             for n, row in enumerate(self.rows):
                 first = row[f"{kind}_packet_first"]
-                if not first or (kind == "request" and row["api_key"] is None):
+                if not first or (kind == "request" and _is_token(row)):
                     continue
                 stream = self._stream_of[first]
                 head = _head(row, kind)
@@ -229,7 +180,7 @@ class WholeCapture:
                 taken.add((id(stream), begin))
                 end = begin + 4 + row[f"{kind}_bytes"]
                 parts[n][kind] = Part(begin, end, stream.carriers(begin, end))
-        self.responses = {}
+        self.responses: dict[tuple[int, int, int], dict[str, Any]] = {}
         for n, row in enumerate(self.rows):
             if "response" in parts[n]:
                 for number in parts[n]["response"].starts_in():
@@ -239,10 +190,10 @@ class WholeCapture:
 
     def compare(self, damaged: Sequence[Numbered]) -> Outcome:
         """What the product finds of the packets that are left."""
-        rows = self.analyzed(packets_of(damaged))
-        return self.judge(damaged, rows)
+        return self.judge(damaged, self.read_rows(packets_of(damaged), self.link_type))
 
     def judge(self, damaged: Sequence[Numbered], rows: Sequence[dict[str, Any]]) -> Outcome:
+        """The same, of the rows that the product found."""
         captured: dict[int, int] = {}
         for number, packet in damaged:
             part = self.parts[number - 1]
@@ -262,8 +213,8 @@ class WholeCapture:
                 if (damaged[response - 1].number, row["correlation_id"], row["response_bytes"]) not in self.responses:
                     outcome.orphans.append(row)
                 continue
-            if row["api_key"] is None:
-                continue  # a token
+            if _is_token(row):
+                continue
             place = damaged[first - 1].number, _identity(row)
             candidates = [x for x in by_place.get(place, ()) if id(x) not in found]
             if not candidates:
@@ -295,6 +246,11 @@ class WholeCapture:
         return outcome
 
 
+def _is_token(row: dict[str, Any]) -> bool:
+    """Whether an exchange is one of bare SASL tokens."""
+    return row["api_key"] is None or row["api_key"] < 0
+
+
 def _head(row: dict[str, Any], kind: str) -> bytes:
     """The first bytes of a request or response."""
     if kind == "response":
@@ -303,6 +259,6 @@ def _head(row: dict[str, Any], kind: str) -> bytes:
 
 
 def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[n] for n in ("client_ip", "client_port", "broker_ip", "broker_port", "api_key", "api_version")) + (
-        row["correlation_id"],
-    )
+    """What a request is, beside its place."""
+    ends = "client_ip", "client_port", "broker_ip", "broker_port"
+    return tuple(row[name] for name in (*ends, "api_key", "api_version", "correlation_id"))

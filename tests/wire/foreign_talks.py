@@ -778,7 +778,8 @@ def http2_prior_knowledge() -> Lines:
 def http2_upgrade() -> Lines:
     yield (
         0,
-        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+        b"HTTP2-Settings: AAMAAABk\r\n\r\n",
     )
     yield 1, b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
@@ -899,7 +900,7 @@ def fluentd_forward() -> Lines:
 @talk
 def logstash_beats() -> Lines:
     """Lumberjack: 2, a letter, counts of four bytes."""
-    for n in range(4):
+    for _ in range(4):
         events = b"".join(b"2J" + struct.pack(">I", k) + sized(b'{"message":"hello"}') for k in range(1, 4))
         yield 0, b"2W\0\0\0\3" + events
         yield 1, b"2A\0\0\0\3"

@@ -147,7 +147,7 @@ def _rows(table: Array, context: Context) -> list[Row]:
         for name in _TEXTS:
             if name in row:
                 row[name] = context.text(row[name])
-        for name in ("client_ip", "broker_ip"):
+        for name in ("client_ip", "broker_ip", "proxy_ip"):
             if name in row:
                 row[name] = context.address(row[name])
         if "topic" in row:

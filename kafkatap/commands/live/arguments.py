@@ -38,7 +38,8 @@ exit codes:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     parser.add_argument("expression", nargs="*", metavar="FILTER",
-                      help="capture filter in tcpdump's syntax (default: tcp); other packets are not read")  # fmt: skip
+                      help="capture filter in tcpdump's syntax (default: TCP, also in tunnels and IP fragments); other "
+                      "packets are not read")  # fmt: skip
     where = parser.add_argument_group("packets")
     where.add_argument("-i", "--interface", action="append", metavar="IFACE",
                        help="network interface, or any (the default) for all; may be repeated")  # fmt: skip

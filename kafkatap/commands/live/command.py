@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.kernels import store
 from kafkatap.reassembly.assembler import Assembler
+from kafkatap.reassembly.dtypes import Bounds
 from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 #: Percent of one core that a monitor uses, unless that drops packets.
 USUAL_SHARE = 33.0
+#: How long a packet may be captured after the acknowledgement of its bytes, ns. What waits for it is shown later.
+LATE_NS = 50_000_000
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 #: Error numbers of a write without a reader: a closed pipe, a terminal that hung up.
 GONE = (errno.EPIPE, errno.EIO)
@@ -66,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         kept = _kept_capabilities(options)
         capabilities.keep_only({*kept, *capabilities.TO_OPEN})
         capture = open_capture(
-            options.interface or [interfaces.ANY], " ".join(options.expression) or "tcp", options.buffer_size,
+            options.interface or [interfaces.ANY], " ".join(options.expression) or None, options.buffer_size,
             promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, notify=notices.notify,
         )  # fmt: skip
     except PermissionError:
@@ -188,8 +191,9 @@ def _engine(options: argparse.Namespace, selections: list[Selection], definition
     probes = [inspector for each in needed for inspector in each.inspectors]
     problems = bool(options.write_parquet) or any(each.problems for each in needed)
     return Engine(
-        options.topics, options.port or (), probes, definitions, assembler=Assembler(), max_frame=options.max_frame,
-        problems=problems, limits=limits_of(options),
+        options.topics, options.port or (), probes, definitions,
+        assembler=Assembler(bounds=Bounds(late_ns=LATE_NS)), max_frame=options.max_frame, problems=problems,
+        limits=limits_of(options),
     )  # fmt: skip
 
 

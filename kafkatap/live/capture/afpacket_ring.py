@@ -23,8 +23,8 @@ from kafkatap.kernels.arrays import untouched
 from kafkatap.reassembly import afpacket
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import PACKET
-from kafkatap.reassembly.headers import ETHERNET
-from kafkatap.reassembly.one_pass import PacketTables
+from kafkatap.reassembly.link_types import ETHERNET
+from kafkatap.reassembly.packet_tables import PacketTables
 
 from . import capture_filter
 from .interfaces import Interface, revived

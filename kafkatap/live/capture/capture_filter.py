@@ -15,7 +15,8 @@ import struct
 import subprocess
 from functools import partial
 
-from kafkatap.reassembly.headers import ETHERNET, RAW
+from kafkatap.reassembly import layers
+from kafkatap.reassembly.link_types import ETHERNET, RAW
 
 #: Bytes to keep of a packet: all, as in tcpdump.
 WHOLE = 262_144
@@ -31,8 +32,34 @@ _LONGEST = 4_096  # the kernel's limit (BPF_MAXINSNS)
 _LONGEST_TEXT = 10_000  # near the limit libpcap takes minutes
 
 
+#: What the default filter passes: TCP first, so that its packets cost nothing more; then what may hold TCP: UDP to the
+#: ports of tunnels, later fragments of such packets, tunnels without UDP (by IP protocol), and IPv6 packets whose
+#: extension headers come before TCP.
+_TUNNEL_PORTS = " or ".join(f"dst port {port}" for port in layers.TUNNEL_PORTS)
+_TUNNELS = " or ".join(f"ip proto {number} or ip6 proto {number}" for number in layers.TUNNEL_PROTOCOLS)
+_EXTENSIONS = " or ".join(f"ip6[6] = {number}" for number in layers.EXTENSION_HEADERS)
+_INSIDE_IP = (
+    f"tcp or (udp and ({_TUNNEL_PORTS})) or (ip proto 17 and ip[6:2] & 0x1fff != 0) or {_TUNNELS} or {_EXTENSIONS}"
+)
+#: The same on Ethernet, with tags, labels and sessions (the kernel takes the outer tag out before it filters).
+_ETHERTYPES = (layers.VLAN, layers.QINQ, layers.MPLS, layers.PPPOE)
+_INSIDE_ETHERNET = f"{_INSIDE_IP} or {' or '.join(f'ether proto {kind:#x}' for kind in _ETHERTYPES)}"
+
+
 class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_uint), ("instructions", ctypes.c_void_p))
+
+
+def default_filter(link_type: int) -> str:
+    """The expression for all packets that may hold TCP, also in tunnels and fragments."""
+    return _INSIDE_ETHERNET if link_type == ETHERNET else _INSIDE_IP
+
+
+def program_for(expression: str | None, link_type: int, interface: str) -> bytes:
+    """The program of a filter expression for an interface. None: the default filter."""
+    if expression is not None:
+        return compile_filter(expression, link_type, interface)
+    return compile_filter(default_filter(link_type), link_type)
 
 
 def compile_filter(expression: str, link_type: int, interface: str = "") -> bytes:

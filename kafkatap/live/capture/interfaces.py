@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kafkatap.reassembly.headers import ETHERNET, RAW
+from kafkatap.reassembly.link_types import ETHERNET, RAW
 from kafkatap.reports import units
 
 ANY = "any"

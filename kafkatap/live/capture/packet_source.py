@@ -157,7 +157,7 @@ class Capture:
 
 def open_capture(
     names: Sequence[str],
-    expression: str,
+    expression: str | None,
     size: int,
     *,
     promiscuous: bool = False,
@@ -165,7 +165,7 @@ def open_capture(
     ready: Callable[[], None] = lambda: None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> Capture:
-    """Capture on these interfaces, with `size` bytes of ring in all.
+    """Capture on these interfaces, with `size` bytes of ring in all. `expression`: None for the default filter.
 
     `ready` is called after all checks and before the first packet arrives: do slow work there. ValueError for a wrong
     name or filter, PermissionError without CAP_NET_RAW.
@@ -189,7 +189,7 @@ def open_capture(
         else:
             from .afpacket_ring import Ring, check_capability
 
-            programs = [capture_filter.compile_filter(expression, each.link_type, each.name) for each in chosen]
+            programs = [capture_filter.program_for(expression, each.link_type, each.name) for each in chosen]
             check_capability()
             ready()
             for interface, program in zip(chosen, programs, strict=True):

@@ -21,7 +21,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import untouched
 from kafkatap.reassembly.dtypes import PACKET
-from kafkatap.reassembly.headers import ETHERNET, LOOP, NULL, RAW, SLL, SLL2
+from kafkatap.reassembly.link_types import ETHERNET, LOOP, NULL, RAW, SLL, SLL2
 
 from ...installation import install_command
 from . import capture_filter
@@ -47,13 +47,15 @@ class CaptureSocket:
     if the interface is down.
     """
 
-    def __init__(self, name: str, expression: str, size: int, promiscuous: bool = False) -> None:
+    def __init__(self, name: str, expression: str | None, size: int, promiscuous: bool = False) -> None:
         if _LINUX:
             self.interface = find(name)
-            program = capture_filter.compile_filter(expression, self.interface.link_type, name)
-            self._socket = _open(name, expression, promiscuous)
+            program = capture_filter.program_for(expression, self.interface.link_type, name)
+            self._socket = _open(name, expression or "tcp", promiscuous)  # until `_set_up` attaches the program
             self._set_up(program, size)
         else:
+            if expression is None:
+                expression = capture_filter.default_filter(RAW)
             self._socket = _open(name, expression, promiscuous)
             self.interface = Interface(name, 0, _LINK_TYPES.get(self._socket.LL.__name__, _UNKNOWN_LINK))
         self.buffer: Array = np.zeros(BLOCK, np.uint8)

@@ -13,7 +13,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import grown, untouched
 from kafkatap.reassembly import pcap_writer as writer
-from kafkatap.reassembly.headers import ETHERNET
+from kafkatap.reassembly.link_types import ETHERNET
 from kafkatap.reports.batch import Array
 
 SEGMENT = 1 << 20

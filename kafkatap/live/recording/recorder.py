@@ -23,7 +23,7 @@ import numpy as np
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.reassembly import pcap_writer as writer
-from kafkatap.reassembly.headers import LINK_NAMES
+from kafkatap.reassembly.link_types import link_name
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Batch, endpoint
 from kafkatap.reports.counting.rollup import api_label
@@ -120,7 +120,7 @@ class Recorder(Sink):
         if self.path.suffix in (".gz", ".zst", ".lz4", ".xz"):
             raise ValueError(f"{self.path}: packets are not compressed as they come; name it .pcap or .pcapng")
         if self.path.suffix != ".pcapng" and len(links) > 1:
-            kinds = ", ".join(f"{name} ({_link_name(link)})" for link, name in links.items())
+            kinds = ", ".join(f"{name} ({link_name(link)})" for link, name in links.items())
             raise ValueError(f"{self.path}: a pcap holds one link type, not those of {kinds}; name it .pcapng")
         if self.selection is not None:
             folder = self.path.parent
@@ -351,7 +351,7 @@ class Recorder(Sink):
 
     def _refused(self, link_type: int) -> None:
         self._notify(
-            f"packets of link type {_link_name(link_type)} are not recorded: a pcap holds one link type; "
+            f"packets of link type {link_name(link_type)} are not recorded: a pcap holds one link type; "
             f"name it {self.path.stem}.pcapng to have all"
         )
 
@@ -372,10 +372,6 @@ def describe(exchange: Array, codes: Array, engine: Engine) -> str:
     answered = exchange["outcome"] == r.ANSWERED
     said.append(units.duration(int(exchange["total_ns"])) if answered else r.OUTCOMES[exchange["outcome"]])
     return f"{' '.join(parts)}: {', '.join(said)}"
-
-
-def _link_name(link_type: int) -> str:
-    return LINK_NAMES.get(link_type, f"link type {link_type}")
 
 
 def _stamp(ns: int) -> str:

@@ -8,7 +8,8 @@
 //
 // A line has: key, version, direction, hex (the frame without its size), client_id (of requests), header_tags, body (as
 // Kafka's JSON converters write it), tags (unknown tags by the path of their struct), records (by the path of their
-// field), left (bytes behind the message); or error.
+// field), left (bytes behind the message); or error. A random Envelope also has inner (the line of the message in it)
+// and principal.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -37,6 +38,8 @@ import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.message.ApiMessageType;
+import org.apache.kafka.common.message.DefaultPrincipalData;
+import org.apache.kafka.common.message.DefaultPrincipalDataJsonConverter;
 import org.apache.kafka.common.message.RequestHeaderData;
 import org.apache.kafka.common.message.ResponseHeaderData;
 import org.apache.kafka.common.protocol.ApiMessage;
@@ -77,8 +80,8 @@ public class KafkaMessages {
                 if (!only.isEmpty() && !only.contains(api.apiKey() + ":" + v)) continue;
                 for (int number = 0; number < count; number++)
                     for (boolean response : new boolean[] {false, true}) {
-                        Random chance = new Random(((seed * 1000 + api.apiKey()) * 100 + v) * 1000 + number * 2 + (response ? 1 : 0));
-                        out.println(JSON.writeValueAsString(new Filler(chance, api, (short) v, response).line(number)));
+                        long pair = ((seed * 1000 + api.apiKey()) * 100 + v) * 1000 + number;
+                        out.println(JSON.writeValueAsString(new Filler(pair, api, (short) v, response).line(number)));
                     }
             }
         }
@@ -86,14 +89,17 @@ public class KafkaMessages {
 
     /** Makes one random message. */
     static class Filler {
+        final long pair; // the same for a request and its response
         final Random chance;
         final ApiMessageType api;
         final short version;
         final boolean response;
         int budget = 400; // elements of arrays of structs
+        ObjectNode inner, principal; // in an Envelope
 
-        Filler(Random chance, ApiMessageType api, short version, boolean response) {
-            this.chance = chance;
+        Filler(long pair, ApiMessageType api, short version, boolean response) {
+            this.pair = pair;
+            this.chance = new Random(pair * 2 + (response ? 1 : 0));
             this.api = api;
             this.version = version;
             this.response = response;
@@ -119,6 +125,8 @@ public class KafkaMessages {
             ObjectNode line = parse(ByteBuffer.wrap(frame), response, api, version);
             if (!line.has("error") && !again.equals(body)) line.put("error", "it was not read as it was written");
             line.put("hex", HEX.formatHex(frame));
+            if (inner != null) line.set("inner", inner);
+            if (principal != null) line.set("principal", principal);
             return line;
         }
 
@@ -175,9 +183,34 @@ public class KafkaMessages {
             if (kind == double.class || kind == Double.class) return chance.nextInt(4) == 0 ? 0.0 : chance.nextGaussian() * 1e6;
             if (kind == Uuid.class) return uuid();
             if (kind == String.class) return text();
-            if (kind == byte[].class) return bytes();
-            if (kind == ByteBuffer.class) return ByteBuffer.wrap(bytes());
+            byte[] envelope = api == ApiMessageType.ENVELOPE ? enveloped(path) : null;
+            if (kind == byte[].class) return envelope != null ? envelope : bytes();
+            if (kind == ByteBuffer.class) return ByteBuffer.wrap(envelope != null ? envelope : bytes());
             return records(); // any other is a kind of BaseRecords
+        }
+
+        /** What lies in a field of an Envelope, or null. */
+        byte[] enveloped(String path) throws Exception {
+            if (path.endsWith("_principal")) {
+                DefaultPrincipalData data = new DefaultPrincipalData().setType("User").setName(text());
+                data.setTokenAuthenticated(chance.nextBoolean());
+                principal = (ObjectNode) DefaultPrincipalDataJsonConverter.write(data, (short) 0);
+                ObjectSerializationCache cache = new ObjectSerializationCache();
+                ByteBufferAccessor to = new ByteBufferAccessor(ByteBuffer.allocate(2 + data.size(cache, (short) 0)));
+                to.writeShort((short) 0);
+                data.write(to, cache, (short) 0);
+                return to.buffer().array();
+            }
+            if (!path.endsWith("_data")) return null;
+            Random choice = new Random(pair);
+            ApiMessageType[] apis = ApiMessageType.values();
+            ApiMessageType other = api;
+            while (other == api || other.lowestSupportedVersion() > other.highestSupportedVersion(true))
+                other = apis[choice.nextInt(apis.length)];
+            int versions = other.highestSupportedVersion(true) - other.lowestSupportedVersion() + 1;
+            short chosen = (short) (other.lowestSupportedVersion() + choice.nextInt(versions));
+            inner = new Filler(pair + 500, other, chosen, response).line(choice.nextInt(1000));
+            return HEX.parseHex(inner.get("hex").asText());
         }
 
         Object array(java.lang.reflect.Type java, Type element, String path) throws Exception {

@@ -1,0 +1,127 @@
+"""The outputs of the commands `report`, `show` and `records` over damaged captures.
+
+A command ends with a declared exit code. Its outputs are UTF-8 without any character that acts on a terminal. Its JSON
+parses and is ASCII, and the ledger in it adds up.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+import sys
+import unicodedata
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kafkatap.__main__ import main
+
+from . import capture_inputs
+from .capture_targets import scratch_folder
+from .target import Target
+
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+_SGR = re.compile(r"\x1b\[[0-9;]*m")
+_COMMANDS = (
+    ("report",),
+    ("report", "--by", "topic", "--top", "0", "--color", "always"),
+    ("report", "--json", "--by", "client"),
+    ("show",),
+    ("show", "-v", "--hex", "--records"),
+    ("show", "-v", "--show-secrets", "--stream", "--color", "always"),
+    ("show", "--json", "--records"),
+    ("show", "--json", "--brief", "--filter", "latency > 0ms or error or api == Fetch"),
+    ("records",),
+    ("records", "--values", "hex", "--max-bytes", "9"),
+    ("records", "--json"),
+)
+
+
+def a_capture(chance: random.Random) -> bytes:
+    """A capture with any damage; in some, texts from the wire are nasty."""
+    make = chance.choice(
+        (
+            capture_inputs.damaged_frames,
+            capture_inputs.damaged_frames,
+            capture_inputs.damaged_file,
+            capture_inputs.hostile_segments,
+            capture_inputs.damaged_headers,
+            _nasty_texts,
+        )
+    )
+    return make(chance)
+
+
+def _nasty_texts(chance: random.Random) -> bytes:
+    data = capture_inputs.damaged_frames(chance)
+    for text in (b"app", b"PLAIN", b"topic-", b"group-"):
+        nasty = chance.choice((b"\x1b[2J", b"\x9b31m", b"\xe2\x80\xae", b"\r\n\x07\0", b"\xff\xfe\xc3("))
+        data = data.replace(text, nasty[: len(text)].ljust(len(text), b"\x1b"))
+    return data
+
+
+def check_commands(data: bytes) -> None:
+    """Run two commands on a capture and check what they print."""
+    path = scratch_folder() / "capture.pcap"
+    path.write_bytes(data)
+    chance = random.Random(zlib.crc32(data))
+    for arguments in chance.sample(_COMMANDS, 2):
+        _check_command(arguments, path)
+
+
+def _check_command(arguments: tuple[str, ...], path: Path) -> None:
+    with _outputs() as (out, err):
+        code = main([*arguments, "--utc", str(path)])
+    assert code in (0, 1, 2), code
+    printed, complaints = (stream.buffer.getvalue().decode("utf-8") for stream in (out, err))
+    if "always" in arguments:
+        printed = _SGR.sub("", printed)
+    for text in (printed, complaints):
+        assert not _acting(text), f"{sorted(_acting(text))!r} in the output of {arguments}"
+    if "--json" in arguments and printed:
+        assert printed.isascii()
+        found = [json.loads(line, parse_constant=_refuse) for line in _json_texts(arguments, printed)]
+        if arguments[0] == "report":
+            _check_ledger(found[0]["reports"]["ledger"])
+
+
+def _json_texts(arguments: tuple[str, ...], printed: str) -> list[str]:
+    return [printed] if arguments[0] == "report" else printed.splitlines()
+
+
+def _refuse(text: str) -> None:
+    raise AssertionError(f"{text} is not JSON")
+
+
+def _check_ledger(rows: list[dict[str, Any]]) -> None:
+    sections: dict[str, dict[str, int]] = {}
+    for row in rows:
+        sections.setdefault(row["section"], {})[row["part"]] = row["count"]
+    for name, parts in sections.items():
+        total = parts.pop("total")
+        assert min(parts.values(), default=0) >= 0, (name, parts)
+        assert sum(parts.values()) == total, (name, parts, total)
+
+
+def _acting(text: str) -> set[str]:
+    return {c for c in set(text) if c != "\n" and unicodedata.category(c) in _HIDDEN}
+
+
+@contextmanager
+def _outputs() -> Iterator[tuple[Any, Any]]:
+    """Standard output and standard error of the commands meanwhile."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="\n") for _ in range(2))
+    try:
+        yield sys.stdout, sys.stderr
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+COMMAND_TARGETS = (Target("commands", a_capture, check_commands, seconds=2.0),)

@@ -1,0 +1,70 @@
+"""What fuzzing revealed, each with the shortest input that shows it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import cast
+
+import pytest
+import zstandard
+
+from kafkatap.captures.decompression import open_decompressor
+from kafkatap.reassembly.errors import DamagedCapture
+from tests.support.captures import pcap_bytes
+from tests.support.tcp import encode
+from tests.wire.harness import decode_files
+from tests.wire.kafkatalk import small_talk
+
+
+@pytest.mark.parametrize("data", [b"\x28\xb5\x2f\xfd\x04\x00\xf5", b"\x1f\x8b\x08\0"])
+def test_a_capture_that_cannot_be_decompressed_has_no_link_type(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(data)
+    (info,) = decode_files([tmp_path / "x"]).files
+    assert info.kind in ("zstd", "gzip")
+    assert info.link_types == ()
+    assert "cut short" in info.damage
+
+
+def test_an_unknown_file_has_a_size_whichever_way_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\xa1\xb2\xc3\xff" * 30)
+    alone = decode_files([tmp_path / "x"]).files[0]
+    beside = decode_files([tmp_path / "x", tmp_path / "x"]).files[0]
+    assert alone.bytes == beside.bytes > 0
+
+
+def damaged_zstd(content: bytes) -> bytes:
+    """A zstd stream whose checksum, at its end, is wrong."""
+    whole = zstandard.ZstdCompressor(write_checksum=True, write_content_size=False).compress(content)
+    return whole[:-1] + bytes([whole[-1] ^ 1])
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000, 65_535, 65_536, 65_537, 300_000])
+def test_as_much_of_a_damaged_zstd_stream_is_read_whatever_the_views(size: int) -> None:
+    content = bytes(range(256)) * 1_000
+    file = io.BufferedReader(cast(io.RawIOBase, io.BytesIO(damaged_zstd(content))))
+    _, decompressor = open_decompressor(file)
+    assert decompressor is not None
+    read = bytearray()
+    view = memoryview(bytearray(size))
+
+    def read_all() -> None:
+        while count := decompressor.readinto(view):
+            read.extend(view[:count])
+
+    with pytest.raises(DamagedCapture) as raised:
+        read_all()
+    assert len(read) == raised.value.offset == 196_608  # three times 64 KiB: damage costs the last step
+    assert content.startswith(read)
+
+
+def test_the_blocks_of_a_damaged_zstd_capture(tmp_path: Path) -> None:
+    """Before, the packets that were read depended on the size of blocks."""
+    data = pcap_bytes(encode(small_talk(400).segments))
+    path = tmp_path / "x.pcap.zst"
+    path.write_bytes(damaged_zstd(data))
+    wanted = decode_files([path])
+    assert wanted.packets > 500
+    for block_size in (100, 5_000, 70_000):
+        seen = decode_files([path], block_size=block_size)
+        assert (seen.exchanges, seen.ledger) == (wanted.exchanges, wanted.ledger)
