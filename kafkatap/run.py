@@ -153,6 +153,7 @@ class Run:
         """Yield the parts of captures that grow; (bytes, None) a few times a second while there is nothing new."""
         from .captures.followed_captures import FollowedCaptures
 
+        assembler = self.engine.assembler
         captures = FollowedCaptures(self.paths, follow.notify, follow.note, self.block_size)
         end = None if follow.duration is None else time.monotonic() + follow.duration / 1e9
         for run in captures.runs(lambda: self.interrupted or (end is not None and time.monotonic() >= end)):
@@ -160,14 +161,15 @@ class Run:
             if run is None:
                 yield self._done, None
                 continue
-            reader, last = run
-            if not any(report is reader.report for report in self.files):
+            reader, last, point = run
+            if not any(report is reader.report for report in reversed(self.files)):
                 self.files.append(reader.report)
             if last > reader.position:
-                before = int(self.engine.assembler.duplicates[0])
+                assembler.expect_points(captures.points)
+                before = int(assembler.duplicates[point])
                 for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, last):
                     yield self._done, part
-                reader.report.duplicates += int(self.engine.assembler.duplicates[0]) - before
+                reader.report.duplicates += int(assembler.duplicates[point]) - before
                 reader.position = last
         self.is_caught_up = captures.is_caught_up
 
