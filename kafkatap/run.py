@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .assembly import Assembled
-from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport
+from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport, joined_report
 from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
 from .engine import Engine
@@ -27,6 +27,8 @@ class Follow(NamedTuple):
     note: Callable[[str], None] = lambda text: None
 
 
+#: Reports on captures that are kept while captures are followed. The earliest are joined.
+FILES_KEPT = 1_000
 #: A run calls it once a block with the bytes of files read so far. True ends the run.
 Watch = Callable[[int], bool]
 
@@ -164,6 +166,8 @@ class Run:
             reader, last, point = run
             if not any(report is reader.report for report in reversed(self.files)):
                 self.files.append(reader.report)
+                if len(self.files) > FILES_KEPT:
+                    self.files[: FILES_KEPT // 2] = [joined_report(self.files[: FILES_KEPT // 2])]
             if last > reader.position:
                 assembler.expect_points(captures.points)
                 before = int(assembler.duplicates[point])
