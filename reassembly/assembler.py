@@ -115,6 +115,11 @@ class Assembler:
         state["held_bytes_limit"], state["held_segments_limit"] = bounds.held_bytes, bounds.held_segments
         state["late_ns"] = bounds.late_ns
 
+    @property
+    def late_ns(self) -> int:
+        """`Bounds.late_ns`."""
+        return int(self._state["late_ns"][0])
+
     def expect_points(self, points: int) -> None:
         """The next packets may be of so many capture points (`Packet.point` 0 to points - 1)."""
         if points <= max(1, int(self._state["points"][0])):
@@ -215,6 +220,12 @@ class Assembler:
         """Free the rows of ended connections. Their numbers are used again."""
         self.connections["used"][ended] = ROW_FREE
         self._connections.release(ended)
+
+    def count_crowded_out(self, rows: Array) -> int:
+        """How many connections (CONNECTION rows) are over only because so many others began after their last packet."""
+        newer = self.begun - rows["last_serial"]
+        is_open = (rows["closed_at"] == 0) & (rows["only_syn"] == 0)
+        return int((is_open & (newer > self._state["idle_limit"][0])).sum())
 
     def end_block(self) -> None:
         """Free the pool's bytes that are not held any more. Call it when all chunks of a block were read."""

@@ -27,6 +27,7 @@ from kafkatap.reassembly.recent_packets import COPY_NS
 from ..assembly import Assembled, Assembly
 from ..engine import programs_for
 from ..kernel_modules import KERNEL_MODULES
+from ..limits import Limits
 from .datagrams import packet_of_segment
 from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, flow_bytes, histories, renumber_strings
 from .flow_state import History
@@ -115,13 +116,16 @@ class _FlowEngine:
     """Reassembly and framing of a split, which record its connections. Bodies are decoded only for the facts of
     connections and the names of topics. `light`: as of `survey_split`."""
 
-    def __init__(self, ports: tuple[int, ...], definitions: Definitions | None, light: bool) -> None:
+    def __init__(
+        self, ports: tuple[int, ...], definitions: Definitions | None, light: bool, limits: Limits
+    ) -> None:  # fmt: skip
         store.use(KERNEL_MODULES)
-        self.assembler = Assembler(keep_flows=True)
+        self.assembler = Assembler(keep_flows=True, bounds=limits.bounds())
         self._light = light
         self._assembly = Assembly(self.assembler, ports)
         summary, results, head = (programs_for(name, definitions) for name in ("summary", "results", "head"))
         self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
+        self.dissector.strings.limit(limits.names)
         self._begun = False
         self._started: list[Array] = []  # START chunks
         self._ended: list[Array] = []  # _CONNECTION
@@ -296,13 +300,14 @@ def survey_split(
     ports: tuple[int, ...] = (),
     definitions: Definitions | None = None,
     light: bool = False,
+    limits: Limits | None = None,
 ) -> SplitSurvey:
     """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count.
 
     `light`: follow a connection only until its head and its history are known. That is faster, but names of topics are
     missed, and what a connection shows late, so that the plan may need a correction.
     """
-    engine = _FlowEngine(ports, definitions, light)
+    engine = _FlowEngine(ports, definitions, light, limits or Limits())
     listeners = _NewListeners(engine.assembler)
     blocks = _BlockStarts(reader)
     while blocks.fill():

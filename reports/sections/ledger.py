@@ -57,19 +57,19 @@ WORDS = {
         "header_not_captured": "header not captured",
         "unfinished": "waiting for their response",
     },
-    "limits": {
-        "connections": "silent connections ended early",
-        "requests": "requests given up while they waited",
-        "gaps": "gaps given up early",
-        "messages": "messages cut to their first bytes",
-        "names": "names counted as (other)",
-    },
     "responses": {
         "matched": "matched with a request",
         "out_of_order": "matched with a request, after the response to a later one",
         "orphan": "request not in the capture",
         "sasl_tokens": "SASL tokens without a Kafka header",
         "header_not_captured": "header not captured",
+    },
+    "limits": {
+        "connections": "silent connections ended early",
+        "requests": "requests given up while they waited",
+        "gaps": "gaps given up early",
+        "messages": "messages cut to their first bytes",
+        "names": "names counted as (other)",
     },
     "tunnels": {
         "vxlan": "VXLAN",
