@@ -65,6 +65,7 @@ LINK = record_dtype(
     ("token", "u1"),  # 1: a bare SASL token
     ("answers_at_once", "i1"),  # as in CONNECTION, by the versions in an ApiVersions response
     ("provisional", "u1"),  # 1 + the outcome of its provisional row; 0 without one
+    ("passed", "u1"),  # 1: a later request was answered before this one
 )
 
 #: How many rows of the tables are in use, and the limits of a frame.
@@ -99,6 +100,7 @@ FRAME_COUNTS = record_dtype(
     ("unanswered", "i8"),
     ("response_lost", "i8"),
     ("orphan_responses", "i8"),
+    ("out_of_order_responses", "i8"),  # of the answered ones
     ("resyncs", "i8"),
     ("unfinished", "i8"),
 )

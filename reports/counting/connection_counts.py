@@ -100,7 +100,9 @@ class ConnectionCounts:
 def _is_one_sided(rows: Array) -> Array:
     """Which connections carry payload and have packets of one direction only: bool (n,)."""
     without_client = (rows["client_packets"] == 0) & (rows["broker_bytes"] > 0)
-    return without_client | ((rows["broker_packets"] == 0) & (rows["client_bytes"] > 0))
+    without_broker = (rows["broker_packets"] == 0) & (rows["client_bytes"] > 0)
+    one_sided: Array = without_client | without_broker
+    return one_sided
 
 
 def count_connections(rows: Array) -> ConnectionCounts:

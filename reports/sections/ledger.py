@@ -15,7 +15,7 @@ COLUMNS = (
         "section",
         "what",
         "text",
-        "packets, tunnels (packets in tunnels), payload bytes, requests or responses",
+        "packets, payload bytes, requests, responses, or packets in tunnels",
     ),
     Column("part", "part", "text", "the part that counts them; total: all of them", 9),
     Column("meaning", "counted as", "text", "the part in words"),
@@ -35,15 +35,6 @@ WORDS = {
         "bad_header": "invalid headers",
         "unknown_link_type": "link type that is not read",
         "duplicate": "captured twice",
-    },
-    "tunnels": {
-        "vxlan": "VXLAN",
-        "geneve": "GENEVE",
-        "gre": "GRE",
-        "erspan": "ERSPAN",
-        "ip_in_ip": "IP in IP",
-        "ethernet_in_ip": "Ethernet in IP",
-        "mpls": "MPLS",
     },
     "payload bytes": {
         "kafka_frames": "Kafka messages",
@@ -66,6 +57,13 @@ WORDS = {
         "header_not_captured": "header not captured",
         "unfinished": "waiting for their response",
     },
+    "responses": {
+        "matched": "matched with a request",
+        "out_of_order": "matched with a request, after the response to a later one",
+        "orphan": "request not in the capture",
+        "sasl_tokens": "SASL tokens without a Kafka header",
+        "header_not_captured": "header not captured",
+    },
     "limits": {
         "connections": "silent connections ended early",
         "requests": "requests given up while they waited",
@@ -73,11 +71,14 @@ WORDS = {
         "messages": "messages cut to their first bytes",
         "names": "names counted as (other)",
     },
-    "responses": {
-        "matched": "matched with a request",
-        "orphan": "request not in the capture",
-        "sasl_tokens": "SASL tokens without a Kafka header",
-        "header_not_captured": "header not captured",
+    "tunnels": {
+        "vxlan": "VXLAN",
+        "geneve": "GENEVE",
+        "gre": "GRE",
+        "erspan": "ERSPAN",
+        "ip_in_ip": "IP in IP",
+        "ethernet_in_ip": "Ethernet in IP",
+        "mpls": "MPLS",
     },
 }
 
@@ -101,6 +102,10 @@ _SENTENCES = {
         "requests",
         "header_not_captured",
     ): "{n} request{s} {have} no header in this capture; only size and time are known.",
+    ("responses", "out_of_order"): (
+        "{n} response{s} came after the response to a later request of the same connection: the broker answered out of "
+        "order."
+    ),
     ("responses", "orphan"): "{n} response{s} {have} no request in this capture.",
     ("responses", "header_not_captured"): (
         "{n} response{s} {have} no header in this capture; only size and time are known."
