@@ -324,8 +324,11 @@ class Engine:
 
     @property
     def encrypted_share(self) -> float:
-        """The part of the TCP payload so far that was TLS, 0 to 1."""
-        total, known = self.assembler.payload_bytes, self.dissector.connections
+        """The part of the TCP payload so far, without duplicates, that was TLS: 0 to 1."""
+        known, directions = self.dissector.connections, self.assembler.directions
+        is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
+        duplicate = self._ended.bytes["duplicate"] + int(directions["duplicate_bytes"][is_open].sum())
+        total = self.assembler.payload_bytes - duplicate
         used = self.assembler.connections["used"][: len(known)] == ROW_OPEN
         tls = np.flatnonzero(used & (known["protocol"][: len(used)] == PROTOCOL_TLS))
         skipped = self.dissector.streams["skipped_bytes"]
@@ -384,7 +387,8 @@ class Engine:
             "header_not_captured": int(frames.requests_headerless),
         }
         responses = {
-            "matched": int(frames.answered),
+            "matched": int(frames.answered - frames.out_of_order_responses),
+            "out_of_order": int(frames.out_of_order_responses),
             "orphan": int(frames.orphan_responses),
             "sasl_tokens": int(frames.response_tokens),
             "header_not_captured": int(frames.responses_headerless),
@@ -394,10 +398,10 @@ class Engine:
         packets["tcp"] -= self._ended.duplicates
         return {
             "packets": {**packets, "total": self.packets},
-            **({"tunnels": {**tunnels, "total": sum(tunnels.values())}} if tunnels else {}),
             "payload bytes": {**self._ended.bytes, "total": self.assembler.payload_bytes},
             "requests": {**requests, "total": int(frames.requests)},
             "responses": {**responses, "total": int(frames.responses)},
+            **({"tunnels": {**tunnels, "total": sum(tunnels.values())}} if any(tunnels.values()) else {}),
             **self._beyond_limits(),
         }
 

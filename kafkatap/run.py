@@ -144,7 +144,7 @@ class Run:
                 before = assembler.duplicates.copy()
                 for part in assembly.feed(merged.buffer, merged.packets, merged.first, merged.end):
                     yield self._done, part
-                for point, report in merged.captures:
+                for point, report in dict(merged.captures).items():
                     report.duplicates += int(assembler.duplicates[point] - before[point])
             else:
                 yield self._done, None

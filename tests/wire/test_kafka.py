@@ -99,7 +99,7 @@ def test_controlled_shutdown_without_a_client_id() -> None:
 
 
 @pytest.mark.parametrize(("key", "version", "status"), [
-    (499, 0, "unknown_api"), (94, 3, "unknown_api"), (METADATA, 99, "unknown_version"), (-5, 1, "unknown_api"),
+    (499, 0, "unknown_api"), (120, 3, "unknown_api"), (METADATA, 99, "unknown_version"), (-5, 1, "unknown_api"),
     (FETCH, 31, "unknown_version"), (-32768, -1, "unknown_api"), (METADATA, -1, "unknown_version"),
 ])  # fmt: skip
 def test_unknown_keys_and_versions(key: int, version: int, status: str) -> None:

@@ -30,6 +30,7 @@ examples:
   kafkatap report --utc --from 15:10:39.5 --topic orders capture.pcap
   tcpdump -w - port 9092 | kafkatap report -
   kafkatap report --follow --interval 30s ring/       # while tcpdump -C 100 -W 10 -w ring/r port 9092 runs
+  kafkatap report --definitions kafka-clients-4.9.0.jar capture.pcap    # a Kafka newer than kafkatap
   kafkatap report --json capture.pcap | jq '.reports.errors'
 
 """

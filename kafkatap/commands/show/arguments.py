@@ -23,6 +23,7 @@ examples:
   kafkatap show -f 'api == Produce and error != NONE' capture.pcap
   kafkatap show -v -n 2 --api Metadata capture.pcap
   kafkatap show -f 'latency > 200ms and topic ~ "^orders"' --from +30s ring/*.pcap.zst
+  kafkatap show --definitions ~/automq --api AutomqRegisterNode capture.pcap
   kafkatap show --json --client billing capture.pcap | jq .body
   tcpdump -w - port 9092 | kafkatap show -
   kafkatap show --follow --tail 20 -f 'error' ring/
