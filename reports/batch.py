@@ -171,8 +171,8 @@ class Context(NamedTuple):
 
     `ledger` has a section for packets, payload bytes, requests, responses, and packets in tunnels if there are any. The
     parts of a section, without "total", add up to its "total". `known_versions`: by api_key, the ranges of
-    request versions that can be decoded, or None if that is unknown. `encrypted_share`: share of the TCP payload that is
-    TLS, 0 to 1. `connections`: rows for tables. A run without tables has no rows; then `counted` has the counts of
+    request versions that can be decoded, or None if that is unknown. `encrypted_share`: share of the TCP payload that
+    is TLS, 0 to 1. `connections`: rows for tables. A run without tables has no rows; then `counted` has the counts of
     connections.
     """
 

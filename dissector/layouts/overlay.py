@@ -1,8 +1,9 @@
 """Message definitions laid over the built-in layouts.
 
 If both have a version of a message, the layout of the definitions wins: the user pointed at it, and a version that was
-not yet stable may have changed. Versions that only the built-in layout has stay. The result is one `MessageLayout` for each (api_key, direction), over all versions of the message. Of
-several sources, each is laid over those before it in the same way.
+not yet stable may have changed. Versions that only the built-in layout has stay. The result is one `MessageLayout` for
+each (api_key, direction), over all versions of the message. Of several sources, each is laid over those before it in
+the same way.
 
 Layouts are merged field by field. A field of the same name and kind in both becomes one. A field that changed its kind
 or its place becomes two that exist in different versions; the built-in one gets a name of its own (`TopicV0`).

@@ -42,7 +42,7 @@ ROLES = (
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """An inclusive range of versions; empty when `low > high`. `missing`: versions between these that a message does not
+    """An inclusive range of versions; empty when `low > high`. `missing`: versions within it that a message does not
     have."""
 
     low: int

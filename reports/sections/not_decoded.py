@@ -19,12 +19,7 @@ COLUMNS = (
     Column("requests", "count", "count", "requests of that version"),
     Column("status", "why", "text", "newer_version, older_version or unknown_api"),
     Column("known_from", "known\nfrom", "count", "oldest known version; null: the API is unknown"),
-    Column(
-        "known_to",
-        "known\nto",
-        "count",
-        "newest known version, of a newer_version the newest before it; null: the API is unknown",
-    ),
+    Column("known_to", "known\nto", "count", "newest known version below a newer one; null: the API is unknown"),
     Column("vendor", "vendor", "text", "vendor who uses this key; null: none is known", 1),
 )
 NEWER, OLDER, UNKNOWN_API = "newer_version", "older_version", "unknown_api"

@@ -29,6 +29,7 @@ from tests.support.vendor import (
     PING,
     ROLES,
     UNKNOWN,
+    api_versions,
     vendor_capture,
     vendor_segments,
     write_vendor_definitions,
@@ -167,7 +168,9 @@ def test_splits_of_a_capture_make_the_same_report(tmp_path: Path, definitions: P
 def test_a_version_between_those_that_are_known(tmp_path: Path, definitions: Path) -> None:
     tcp = TcpConversation(CLIENT, BROKER)
     tcp.open()
-    for number, version in ((1, 12), (2, 50), (3, 120)):
+    tcp.client(request_frame(18, 0, 0, "app"))
+    tcp.server(response_frame(0, api_versions(METADATA)))
+    for number, version in ((1, 50), (2, 120)):
         tcp.client(request_frame(METADATA, version, number, "app", b"\0" * 3))
         tcp.server(response_frame(number, b"\0" * 9))
     path = tmp_path / "between.pcap"

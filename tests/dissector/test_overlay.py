@@ -155,7 +155,8 @@ def test_versions_behind_a_gap_stay() -> None:
     )
     both = lay_message_over(old, new)
     assert list(both.versions) == [0, 1, 2, 3, 99]
-    assert (50 in both.versions, 3 in both.flexible, 99 in both.flexible, 1 in both.flexible) == (False, True, True, False)
+    assert [v for v in both.versions if v in both.flexible] == [2, 3, 99]
+    assert 50 not in both.versions
     assert {v: [f.name for f in both.body.fields if v in f.versions] for v in both.versions} == {
         0: ["X"], 1: ["X"], 2: ["X", "Y"], 3: ["X", "Y"], 99: ["X", "Z"]
     }  # fmt: skip
