@@ -115,7 +115,11 @@ def test_several_sources(tmp_path: Path) -> None:
                "fields": [{"name": "Text", "type": "string", "versions": "0+"}]}  # fmt: skip
     (other / "PongRequest.json").write_text(json.dumps(changed))
     last = open_definitions(vendor, other)
-    assert (last.names[PING], last.messages[PING, 0].versions.low, last.messages[PING, 0].versions.high) == ("Pong", 0, 2)
+    assert (last.names[PING], last.messages[PING, 0].versions.low, last.messages[PING, 0].versions.high) == (
+        "Pong",
+        0,
+        2,
+    )
     assert [f.name for f in last.messages[PING, 0].body.fields if 1 in f.versions] == ["Text"]
     assert [f.name for f in last.messages[PING, 0].body.fields if 0 in f.versions] == ["GroupId", "Payload"]
     first = open_definitions(other, vendor)
@@ -129,7 +133,9 @@ def test_one_source_with_two_layouts_of_a_message(tmp_path: Path) -> None:
     write_vendor_definitions(folder / "b")
     assert names_of(folder) == VENDOR
     (folder / "b/VendorPingRequest.json").write_text(json.dumps({**PING_REQUEST, "fields": []}))
-    with pytest.raises(DefinitionError, match=r"a/VendorPingRequest\.json and b/VendorPingRequest\.json define key 10001"):
+    with pytest.raises(
+        DefinitionError, match=r"a/VendorPingRequest\.json and b/VendorPingRequest\.json define key 10001"
+    ):
         open_definitions(folder)
 
 
@@ -287,17 +293,39 @@ def test_damaged_archives(tmp_path: Path) -> None:
 def test_mutated_definitions() -> None:
     """Definitions with changed values are read, or refused with a reason."""
     chance = random.Random(11)
-    values = [None, True, -1, 0, 2**31, 1e400, "", "0+", "3-1", "none", "int32", "[]int8", "[]Pong", [], {}, "\0", "9" * 99]
+    values = [
+        None,
+        True,
+        -1,
+        0,
+        2**31,
+        1e400,
+        "",
+        "0+",
+        "3-1",
+        "none",
+        "int32",
+        "[]int8",
+        "[]Pong",
+        [],
+        {},
+        "\0",
+        "9" * 99,
+    ]
 
     def mutate(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: mutate(inner) if chance.random() < 0.9 else chance.choice(values) for key, inner in value.items()}
+            return {
+                key: mutate(inner) if chance.random() < 0.9 else chance.choice(values) for key, inner in value.items()
+            }
         if isinstance(value, list):
             return [mutate(inner) for inner in value] * chance.choice((1, 1, 1, 2))
         return value if chance.random() < 0.95 else chance.choice(values)
 
     texts = {**newer_texts(), **vendor_texts()}
-    originals = [json.loads("".join(text.split("\n")[1:]).partition("//")[0].partition("/*")[0]) for text in texts.values()]
+    originals = [
+        json.loads("".join(text.split("\n")[1:]).partition("//")[0].partition("/*")[0]) for text in texts.values()
+    ]
     for _ in range(400):
         mutated = {f"{n}.json": json.dumps(mutate(each)) for n, each in enumerate(originals)}
         try:

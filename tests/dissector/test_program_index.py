@@ -27,7 +27,12 @@ def layouts(seed: int) -> dict[tuple[int, int], MessageLayout]:
             low = min(chance.choice(EDGES), LARGEST - 2)
             fields = (Field("X", "int32", Versions(low, low + 2)),)
             found[key, direction] = MessageLayout(
-                key, f"M{key}", direction, Versions(low, low + chance.randint(0, 2)), Versions(0, -1), Struct("M", fields)
+                key,
+                f"M{key}",
+                direction,
+                Versions(low, low + chance.randint(0, 2)),
+                Versions(0, -1),
+                Struct("M", fields),
             )
     return found
 
