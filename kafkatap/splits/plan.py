@@ -19,6 +19,7 @@ import numpy as np
 from kafkatap.dissector.connection_state import ConnectionFacts
 from kafkatap.reassembly.dtypes import LISTENER
 
+from ..captures.capture_points import CapturePoints
 from ..captures.pack_reader import NO_PACKETS
 from .chains import TASK_FLOW, FlowInSplit, Part, TaskFlows, plan_flows
 from .flow_rows import as_keys, flow_bytes, histories, history_rows
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _UNKNOWN = History(ConnectionFacts(0), 0)
+#: The capture point of the packets from a number on.
+POINT_RANGE = np.dtype([("packet", "i8"), ("point", "i4")])
 
 
 @dataclass(slots=True)
@@ -41,7 +44,7 @@ class SplitTask:
     `bases`: packets before each of its files. `captures`: the identities of its files. `keep_open`: more captures will
     come, so open flows stay open at the end. `shared`: the flows that other splits have, too. `listeners`: LISTENER
     rows of the ends that earlier files showed to listen; `later_listeners`: by file, those that files of other splits
-    show after this split began.
+    show after this split began. `points`: POINT_RANGE of all files, if it decodes flows captured at both ends.
     """
 
     split: int
@@ -51,6 +54,7 @@ class SplitTask:
     shared: TaskFlows = field(default_factory=TaskFlows)
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
     later_listeners: dict[int, Array] = field(default_factory=dict)
+    points: Array = field(default_factory=lambda: np.zeros(0, POINT_RANGE))
 
     @property
     def heads(self) -> dict[bytes, int]:
@@ -193,12 +197,38 @@ def make_plan(
     if checkpoint is not None:
         parts.insert(0, Part(len(surveys), SplitSurvey(len(surveys)), -1, ()))
     shared, both_ends = plan_flows(parts, corrections.dropped, corrections.histories.items(), checkpoint)
+    points = _points(surveys, files, ordered, bases) if both_ends else np.zeros(0, POINT_RANGE)
     for task, flows in zip(tasks, shared, strict=True):
         task.shared = flows
+        if flows.followed["is_merged"].any():
+            task.points = points
     if checkpoint is not None:
         tasks[0].shared.flows, tasks[0].shared.strings = _resumed_flows(checkpoint, tasks[0], keep_open)
     resumed = None if checkpoint is None else len(surveys)
     return Plan(tasks, names, both_ends, resumed, base, listeners.all)
+
+
+def _points(
+    surveys: Sequence[SplitSurvey],
+    files: Sequence[Sequence[int]],
+    ordered: Sequence[tuple[int, int]],
+    bases: Sequence[Sequence[int]],
+) -> Array:
+    """POINT_RANGE of all files, in order. `ordered`: as of `_in_order`; `bases`: by split and place."""
+    lasts: dict[int, int] = {}
+    for split, place in ordered:
+        number, last = files[split][place], surveys[split].files[place].report.last
+        lasts[number] = max(lasts.get(number, 0), last or 0)
+    points = CapturePoints()
+    of_file: dict[int, int] = {}
+    rows = []
+    for split, place in ordered:
+        number, read = files[split][place], surveys[split].files[place]
+        if number not in of_file:
+            of_file[number] = points.begin(read.report.path, read.head_time or 0)
+            points.end(of_file[number], lasts[number])
+        rows.append((bases[split][place] + 1, of_file[number]))
+    return np.array(rows, POINT_RANGE)
 
 
 class _Listeners:
