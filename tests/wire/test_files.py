@@ -11,8 +11,6 @@ import pyarrow as pa
 import pytest
 
 from kafkatap import analyze
-from kafkatap.engine import Engine
-from kafkatap.run import Run
 from tests.support.captures import ETHERNET, SLL2, Interface, Packet, pcap_bytes, pcapng_bytes, write_capture
 from tests.support.tcp import START_NS, Segment, encode, merge
 from tests.wire.harness import Decoded, assert_same, check, decode_files, decode_packets
