@@ -79,10 +79,11 @@ class ConnectionFacts:
 def facts_of(tables: ConnectionTables, connection: int) -> ConnectionFacts:
     """The known facts of a connection."""
     row = tables.connections[connection]
-    texts = {name: _text(tables, row[name]) for name in NAMES}
+    named: dict[str, Any] = {name: _text(tables, row[name]) for name in NAMES}
+    named.update({name: int(row[name]) for name in SOURCE})
     return ConnectionFacts(
         int(row.serial), int(row.client), int(row.protocol), int(row.answers_at_once), head=int(row.head),
-        not_kafka_since=int(row.not_kafka_since), key=int(row.key), **{n: int(row[n]) for n in SOURCE}, **texts,
+        not_kafka_since=int(row.not_kafka_since), key=int(row.key), **named,
     )  # fmt: skip
 
 

@@ -25,8 +25,8 @@ RECENT_ROWS = 1 << 14
 COPY_NS = 100_000_000
 #: The same for packets with neither IPv4 ids nor TCP timestamps, ns: a retransmission takes longer than this.
 COPY_WITHOUT_ID_NS = 1_000_000
-#: The search ends after so many packets that lie before the copy in sequence.
-_EARLIER_PACKETS = 64
+#: The search ends after so many packets that lie before the copy in sequence, and after so many in all.
+_EARLIER_PACKETS, _MOST_PACKETS = 64, 1_024
 
 
 @inlined
@@ -64,8 +64,10 @@ def _is_copy_of(segment, row, offset):  # type: ignore[no-untyped-def]
         return False
     if offset == 0 or segment.ip_id == 0:
         return ids == 0
-    # The parts of an offloaded segment have ids that rise by one.
-    return 0 < ids <= (offset + segment.wire - 1) // segment.wire
+    # The parts of an offloaded segment have ids that rise by one, and the same size, except for the last one.
+    if ids == 0 or segment.wire == 1:  # the last byte again: a keep-alive
+        return False
+    return offset % ids == 0 and segment.wire <= offset // ids
 
 
 @helper
@@ -86,7 +88,9 @@ def is_copy(t, number, segment):  # type: ignore[no-untyped-def]
     gone = max(np.int64(0), t.state[0].recent - RECENT_ROWS)
     at = t.directions[number].recent
     earlier = 0
-    while at > gone and earlier < _EARLIER_PACKETS:
+    for _ in range(_MOST_PACKETS):
+        if at <= gone or earlier == _EARLIER_PACKETS:
+            break
         row = t.recent[np.uintp(at & (RECENT_ROWS - 1))]
         if segment.ts - row.ts > COPY_NS:
             break

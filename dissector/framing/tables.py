@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 #: first `captured` lie at `at` in the block or in the held bytes (`source`); a GAP of `length` bytes that no packet
 #: carried; START and END of a connection. `seq` is the sequence number of the first byte of DATA. A START has the
 #: connection's serial in `at` and its key in `length`.
-#: `opening` of a START is one of OPENING_*.
+#: `opening` of a START is one of OPENING_*; of an END it has a bit for each direction of which no packet was captured.
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),

@@ -79,7 +79,7 @@ def test_the_report_says_what_is_newer(capture: Path) -> None:
     whole = json.loads(done.out)
     assert whole["warnings"] == [
         "Fetch v20 (1 request, known up to v18), Fetch v21 (1 request, known up to v18) and ApiVersions v99 "
-        "(1 request, known up to v4) are newer than these definitions. Requests are matched with responses, but bodies "
+        "(1 request, known up to v5) are newer than these definitions. Requests are matched with responses, but bodies "
         "are not decoded. Load their definitions with --definitions PATH.",
         "API 100 v0 (1 request) and API 999 v2 (1 request) are not in these definitions. Requests are matched with "
         "responses, but bodies are not decoded. Load their definitions with --definitions PATH.",
@@ -87,7 +87,7 @@ def test_the_report_says_what_is_newer(capture: Path) -> None:
     assert [tuple(row.values()) for row in whole["reports"]["not_decoded"]] == [
         ("Fetch", 1, 20, 1, "newer_version", 0, 18, None),
         ("Fetch", 1, 21, 1, "newer_version", 0, 18, None),
-        ("ApiVersions", 18, 99, 1, "newer_version", 0, 4, None),
+        ("ApiVersions", 18, 99, 1, "newer_version", 0, 5, None),
         ("API 100", 100, 0, 1, "unknown_api", None, None, None),
         ("API 999", 999, 2, 1, "unknown_api", None, None, None),
     ]
@@ -102,7 +102,7 @@ def test_the_report_with_definitions(capture: Path, definitions: Path) -> None:
         ("line", "COORDINATOR_NOT_AVAILABLE")
     ]
     done = kafkatap("report", capture, "--definitions", definitions)
-    assert "! ApiVersions v99 (1 request) is newer than these definitions (up to v4). Requests" in done.out
+    assert "! ApiVersions v99 (1 request) is newer than these definitions (up to v5). Requests" in done.out
     assert "! API 999 v2 (1 request) is not in these definitions. Requests" in done.out
     assert "Not decoded" not in done.out
 

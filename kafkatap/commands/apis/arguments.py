@@ -15,6 +15,7 @@ examples:
   kafkatap apis                         all APIs, with removed and newest versions
   kafkatap apis Fetch Produce           the changes of each version of these APIs
   kafkatap apis --release 3.9           the APIs and versions of one release
+  kafkatap apis --definitions ~/kafka   with those of Kafka's sources in this folder
   kafkatap apis --json | jq '.apis[] | select(.flexible_from == null) | .name'
 
 """

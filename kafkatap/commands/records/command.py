@@ -21,9 +21,19 @@ from ...engine import Engine
 from ...passes.selected_records import RecordReader, RecordSelection, can_read_twice
 from ...run import Follow, Watch
 from ...selection import selection_of
-from ..console import SIGNALS_OF_FOLLOW, advice_on, following, interrupts, no_kafka, progress, readable_captures, refuse
+from ..console import (
+    SIGNALS_OF_FOLLOW,
+    advice_on,
+    following,
+    interrupts,
+    no_kafka,
+    notes,
+    progress,
+    readable_captures,
+    refuse,
+)
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions
+from ..values import chosen_definitions, limits_of
 
 #: Bytes of a key or value on a line for people, unless --max-bytes says otherwise.
 LINE_BYTES = 256
@@ -37,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         follow = following(options)
         if follow is None:
-            options.captures = readable_captures(options.captures, "records")
+            options.captures = readable_captures(options.captures, "records", notes(options))
         target = None if options.parquet is None else parquet_path(options.parquet)
         with interrupts(SIGNALS_OF_FOLLOW if follow else ()) as stop, progress(options) as drawn:
             reader = _reader(options, lambda done: drawn(done) or bool(stop), follow)
@@ -58,7 +68,13 @@ def _reader(options: argparse.Namespace, watch: Watch, follow: Follow | None) ->
         what = "what is piped in" if follow is None else "what is followed"
         raise ValueError(f"{what} can be filtered by --topic, --from and --to alone (save it to a file first)")
     wanted = RecordSelection(selection, _topic_test(options.topic))
-    make_engine = partial(Engine, ports=options.port or (), definitions=definitions, max_frame=options.max_frame)
+    make_engine = partial(
+        Engine,
+        ports=options.port or (),
+        definitions=definitions,
+        max_frame=options.max_frame,
+        limits=limits_of(options),
+    )
     return RecordReader(options.captures, make_engine, definitions, wanted, watch=watch, follow=follow)
 
 

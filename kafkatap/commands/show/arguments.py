@@ -9,7 +9,7 @@ from ..shared_options import (
     add_appearance,
     add_captures,
     add_follow,
-    add_max_frame,
+    add_limits,
     add_reading,
     add_selection,
 )
@@ -23,6 +23,7 @@ examples:
   kafkatap show -f 'api == Produce and error != NONE' capture.pcap
   kafkatap show -v -n 2 --api Metadata capture.pcap
   kafkatap show -f 'latency > 200ms and topic ~ "^orders"' --from +30s ring/*.pcap.zst
+  kafkatap show --definitions ~/automq --api AutomqRegisterNode capture.pcap
   kafkatap show --json --client billing capture.pcap | jq .body
   tcpdump -w - port 9092 | kafkatap show -
   kafkatap show --follow --tail 20 -f 'error' ring/
@@ -42,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N messages")
     what.add_argument("--tail", type=parse_count, metavar="N", help="only the last N messages")
     add_reading(what)
-    add_max_frame(what)
     what.add_argument("--stream", action="store_true",
                       help="read once and show each message as it arrives (as for pipes); a topic id has a name only "
                       "after a message with that name")  # fmt: skip
@@ -59,3 +59,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="also show passwords, tokens and keys (SASL, SCRAM, delegation tokens, confidential "
                      "settings)")  # fmt: skip
     add_appearance(how)
+    add_limits(parser)
