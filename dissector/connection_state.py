@@ -53,8 +53,8 @@ class ConnectionTables(Protocol):
 class ConnectionFacts:
     """The known facts of a connection. Strings are as on the wire; None if they are unknown.
 
-    `client`: the direction that sends requests, -1 unknown. `protocol`: PROTOCOL_*. `answers_at_once`: KIP-219, 1 yes,
-    0 no, -1 unknown. `head`: the packet of the first answered exchange, or that showed that it is TLS or foreign; 0.
+    `client`: the direction that sends requests, -1 unknown. `protocol`: PROTOCOL_*. `answers_at_once`: AT_ONCE_... or
+    ANSWERS_LATE. `head`: the packet of the first answered exchange, or that showed that it is TLS or foreign; 0.
     `not_kafka_since`: the packet of its 16th chunk without Kafka; 0. `key`: the connection's key in tables. `source_*`:
     the client's address and port by a PROXY header, as in CONNECTION.
     """
@@ -79,10 +79,11 @@ class ConnectionFacts:
 def facts_of(tables: ConnectionTables, connection: int) -> ConnectionFacts:
     """The known facts of a connection."""
     row = tables.connections[connection]
-    texts = {name: _text(tables, row[name]) for name in NAMES}
+    named: dict[str, Any] = {name: _text(tables, row[name]) for name in NAMES}
+    named.update({name: int(row[name]) for name in SOURCE})
     return ConnectionFacts(
         int(row.serial), int(row.client), int(row.protocol), int(row.answers_at_once), head=int(row.head),
-        not_kafka_since=int(row.not_kafka_since), key=int(row.key), **{n: int(row[n]) for n in SOURCE}, **texts,
+        not_kafka_since=int(row.not_kafka_since), key=int(row.key), **named,
     )  # fmt: skip
 
 
@@ -195,6 +196,7 @@ def _put_request(t, out, at, slot, losses):  # type: ignore[no-untyped-def]
     at = _put_text(t, out, at, np.int64(link.name))
     at = put_int(out, at, np.int64(link.no_reply))
     at = put_int(out, at, np.int64(link.token))
+    at = put_int(out, at, np.int64(link.passed))
     return put_int(out, at, np.int64(1 if losses != link.losses else 0))
 
 

@@ -17,6 +17,7 @@ from kafkatap.kernels.table import release_row
 from .dtypes import EXCHANGE
 from .exchanges import BODIES_STATE, TOPIC_NAME, Bodies, collect_fields
 from .framing.buffers import release_buffers
+from .framing.connections import AT_ONCE_UNKNOWN
 from .framing.tables import Tables
 from .programs.machine import JOB, ROWS, run_jobs
 from .results import Results, collect_results, release_partitions, write_topics
@@ -156,7 +157,7 @@ def _finish_exchanges(t, d, rows, marks, provisional):  # type: ignore[no-untype
             return False
         connection = t.connections[link.connection]
         release_partitions(d.results, link)
-        if link.answers_at_once >= 0:
+        if link.answers_at_once >= 0 and connection.answers_at_once == AT_ONCE_UNKNOWN:
             connection.answers_at_once = link.answers_at_once
         if link.token == 0:
             x = t.exchanges[slot]

@@ -4,8 +4,12 @@ A broker reads one request of a connection at a time. So its time with a request
 last byte, the previous response's first byte, and the end of the mute window. (Measured against a broker's own clock.)
 
 The mute window is the throttle_time_ms after a throttled response. Brokers since 2.0 (KIP-219) answer at once, and then
-do not read that connection. Older brokers answer late, so the throttling lies in the response's own time. The versions
-that a broker offers or answers show which one it is, or a throttled response that comes before its throttle_time_ms.
+do not read that connection. Older brokers, and some that are not Apache's, answer late, so the throttling lies in the
+response's own time. The versions that a broker offers or answers show which one it is, unless the wire shows it:
+
+* A throttled response that comes before its throttle_time_ms was not held back.
+* A request that is answered well within the mute window was read in it. If that happens twice, and no throttled response
+  came early, the broker holds responses back.
 
 A head-of-line wait is charged to the cause that the request ahead had at that time: a quota, data, or the broker.
 """
@@ -18,11 +22,14 @@ from kafkatap.kernels.decorator import helper
 
 from .dtypes import ANSWERED, FETCHES, NO_TIME, WAITS
 from .exchanges import FETCH, FETCH_219, PRODUCE, PRODUCE_219
+from .framing.connections import ANSWERS_LATE, AT_ONCE, AT_ONCE_IN_DOUBT, AT_ONCE_PROVEN, AT_ONCE_UNKNOWN
 
 #: A Fetch that came back this close to its max_wait_ms, or later, waited it out: brokers' timers tick in ms, and a Raft
 #: leader ends idle Fetches up to 2 % early.
 LONG_POLL_SLACK_NS = 2_000_000
 LONG_POLL_SLACK_PART = 50
+#: A request was read in a mute window if it is answered so long before the window ends.
+MUTE_SLACK_NS = 10_000_000
 
 
 @helper
@@ -74,13 +81,27 @@ def _set_hol_wait(x, connection):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _note_kip219(x, connection, is_early):  # type: ignore[no-untyped-def]
-    """Note that a broker answers at once, if a throttled response shows it. `is_early`: it came before its
-    throttle_time_ms."""
-    is_new_produce = x.api_key == PRODUCE and x.api_version >= PRODUCE_219
-    is_new_fetch = x.api_key == FETCH and x.api_version >= FETCH_219
-    if is_new_produce or is_new_fetch or (connection.answers_at_once < 0 and is_early):
-        connection.answers_at_once = 1
+def _note_kip219(x, connection, waited, throttled):  # type: ignore[no-untyped-def]
+    """Note how a broker throttles, if a throttled response shows it. `waited`: ns from when it could read the request,
+    were it not mute; `throttled`: throttle_time_ms, in ns."""
+    is_known = connection.answers_at_once != AT_ONCE_UNKNOWN
+    # Where versions show that it answers late, timers may end a little early.
+    if waited < (throttled - throttled // 4 if connection.answers_at_once == ANSWERS_LATE else throttled):
+        connection.answers_at_once = AT_ONCE_PROVEN
+    elif (not is_known and x.api_key == PRODUCE and x.api_version >= PRODUCE_219) or (not is_known and x.api_key == FETCH and x.api_version >= FETCH_219):
+        connection.answers_at_once = AT_ONCE
+
+
+@helper
+def _doubt_mute(x, connection):  # type: ignore[no-untyped-def]
+    """Note that a request was read in the mute window. It has to be one that came after the window began."""
+    if x.response_first > connection.mute_end - MUTE_SLACK_NS or x.request_first < connection.previous_response:
+        return
+    if connection.answers_at_once == AT_ONCE:
+        connection.answers_at_once = AT_ONCE_IN_DOUBT
+    elif connection.answers_at_once == AT_ONCE_IN_DOUBT:
+        connection.answers_at_once = ANSWERS_LATE
+        connection.mute_end = NO_TIME
 
 
 @helper
@@ -100,12 +121,14 @@ def _set_times(x, connection):  # type: ignore[no-untyped-def]
     mute = np.int64(0)
     late = np.int64(0)
     if connection.mute_end > start:
+        _doubt_mute(x, connection)
+    if connection.mute_end > start:
         mute = max(np.int64(0), min(connection.mute_end, x.response_first) - start)
     broker = max(np.int64(0), x.response_first - start - mute)
     if x.throttle_time_ms > 0:
         throttled = np.int64(x.throttle_time_ms) * 1_000_000
-        _note_kip219(x, connection, broker < throttled)
-        if connection.answers_at_once == 1:
+        _note_kip219(x, connection, x.response_first - start, throttled)
+        if connection.answers_at_once >= AT_ONCE:
             connection.mute_end = max(connection.mute_end, x.response_first + throttled)
         else:
             late = min(throttled, broker)

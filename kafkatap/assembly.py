@@ -54,7 +54,7 @@ class Assembled(NamedTuple):
     packets: int = 0
     first: int | None = None  # ns since the epoch, of these packets
     last: int | None = None
-    is_limited: bool = False  # connections ended because so many others are newer
+    ended_early: int = 0  # connections that ended only because so many others are newer
 
     @property
     def chunks(self) -> Array:
@@ -157,7 +157,7 @@ class Assembly:
     def _end(self, buffer: Array, everything: bool, idle: int = 0) -> Iterator[Assembled]:
         for chunks, ended in self.assembler.finish(self.latest, everything, idle):
             part = self._part(buffer, chunks, ended.astype(np.int64))
-            yield part if everything or idle or not len(ended) else part._replace(is_limited=True)
+            yield part._replace(ended_early=self.assembler.count_crowded_out(part.ended_rows)) if len(ended) else part
             if len(ended):
                 self.assembler.release(ended)
 

@@ -18,7 +18,7 @@ BYTE_PLACES = (
     "kafka_frames", "sasl_tokens", "proxy_headers", "encrypted", "not_kafka", "skipped", "retransmitted", "duplicate", "out_of_window",
 )  # fmt: skip
 _OF_DIRECTION = (
-    "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
+    "packets", "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
 )  # fmt: skip
 
 

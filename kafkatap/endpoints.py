@@ -17,8 +17,8 @@ _FEW = 200
 
 
 class Endpoints:
-    """`addresses`: the text of each address by its number; IPv4-mapped addresses as IPv4. `limit`: how many there are at
-    most, beside OTHER.
+    """`addresses`: the text of each address by its number; IPv4-mapped addresses as IPv4. `limit`: how many there are
+    at most, beside OTHER.
 
     The dissector keeps the ends of connections (`Dissector.ends`), as it writes them to exchanges.
     """
@@ -99,14 +99,13 @@ class Endpoints:
             number = self._numbers.get(_OTHER)
         if number is None:
             number = self._numbers[high, low] = len(self.addresses)
-            self.addresses.append(_text(high & (1 << 64) - 1, low & (1 << 64) - 1))
+            is_other = (high, low) == _OTHER
+            self.addresses.append(OTHER if is_other else _text(high & (1 << 64) - 1, low & (1 << 64) - 1))
         return number
 
 
 def _text(high: int, low: int) -> str:
     """The text of an address by its upper and lower 64 bits."""
-    if (high, low) == _OTHER:
-        return OTHER
     if not high and low >> 32 == 0xFFFF:  # IPv4
         return ".".join(map(str, (low & 0xFFFFFFFF).to_bytes(4, "big")))
     from ipaddress import IPv6Address  # takes 1 ms to import

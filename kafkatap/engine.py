@@ -110,7 +110,8 @@ class Engine:
     `definitions`: layouts of a newer Kafka, laid over the built-in ones. `apis`: only exchanges of these APIs must be
     right in all columns; of other bodies the engine reads no more than these need. `tables`: keep a row of each
     connection and the topics of requests; otherwise connections are only counted. `max_frame`: as of `Dissector`, bytes
-    (None: MAX_FRAME). `limits`: what is kept at most (None: the usual). `problems`: find the field at which a message is malformed.
+    (None: MAX_FRAME). `limits`: what is kept at most (None: the usual). `problems`: find the field at which a message
+    is malformed.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Engine:
         self.assembly = Assembly(assembler, ports)
         self.limits = limits or Limits()
         if limits is not None:
-            self.assembly.assembler.bound(limits.bounds())
+            self.assembler.bound(limits.bounds()._replace(late_ns=self.assembler.late_ns))
         programs, details = programs_for("summary", definitions), programs_for("results", definitions)
         head = None if apis is None else programs_for("head", definitions)
         load_whole = partial(programs_for, "everything", definitions) if problems else None
@@ -232,9 +233,7 @@ class Engine:
     def _end(self, part: Assembled) -> None:
         if self.watcher is not None:
             self.watcher(self, part.ended, part.ended_rows, part.ended_directions)
-        if part.is_limited:
-            rows = part.ended_rows
-            self._given_up["connections"] += int(((rows["closed_at"] == 0) & (rows["only_syn"] == 0)).sum())
+        self._given_up["connections"] += part.ended_early
         self._add_ended(self._ended, part)
 
     def _add_ended(self, ended: EndedConnections, part: Assembled) -> None:
@@ -325,8 +324,11 @@ class Engine:
 
     @property
     def encrypted_share(self) -> float:
-        """The part of the TCP payload so far that was TLS, 0 to 1."""
-        total, known = self.assembler.payload_bytes, self.dissector.connections
+        """The part of the TCP payload so far, without duplicates, that was TLS: 0 to 1."""
+        known, directions = self.dissector.connections, self.assembler.directions
+        is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
+        duplicate = self._ended.bytes["duplicate"] + int(directions["duplicate_bytes"][is_open].sum())
+        total = self.assembler.payload_bytes - duplicate
         used = self.assembler.connections["used"][: len(known)] == ROW_OPEN
         tls = np.flatnonzero(used & (known["protocol"][: len(used)] == PROTOCOL_TLS))
         skipped = self.dissector.streams["skipped_bytes"]
@@ -385,7 +387,8 @@ class Engine:
             "header_not_captured": int(frames.requests_headerless),
         }
         responses = {
-            "matched": int(frames.answered),
+            "matched": int(frames.answered - frames.out_of_order_responses),
+            "out_of_order": int(frames.out_of_order_responses),
             "orphan": int(frames.orphan_responses),
             "sasl_tokens": int(frames.response_tokens),
             "header_not_captured": int(frames.responses_headerless),
@@ -395,10 +398,10 @@ class Engine:
         packets["tcp"] -= self._ended.duplicates
         return {
             "packets": {**packets, "total": self.packets},
-            **({"tunnels": {**tunnels, "total": sum(tunnels.values())}} if tunnels else {}),
             "payload bytes": {**self._ended.bytes, "total": self.assembler.payload_bytes},
             "requests": {**requests, "total": int(frames.requests)},
             "responses": {**responses, "total": int(frames.responses)},
+            **({"tunnels": {**tunnels, "total": sum(tunnels.values())}} if any(tunnels.values()) else {}),
             **self._beyond_limits(),
         }
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .assembly import Assembled
-from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport
+from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport, joined_report
 from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
 from .engine import Engine
@@ -27,6 +27,8 @@ class Follow(NamedTuple):
     note: Callable[[str], None] = lambda text: None
 
 
+#: Reports on captures that are kept while captures are followed. The earliest are joined.
+FILES_KEPT = 1_000
 #: A run calls it once a block with the bytes of files read so far. True ends the run.
 Watch = Callable[[int], bool]
 
@@ -142,7 +144,7 @@ class Run:
                 before = assembler.duplicates.copy()
                 for part in assembly.feed(merged.buffer, merged.packets, merged.first, merged.end):
                     yield self._done, part
-                for point, report in merged.captures:
+                for point, report in dict(merged.captures).items():
                     report.duplicates += int(assembler.duplicates[point] - before[point])
             else:
                 yield self._done, None
@@ -153,6 +155,7 @@ class Run:
         """Yield the parts of captures that grow; (bytes, None) a few times a second while there is nothing new."""
         from .captures.followed_captures import FollowedCaptures
 
+        assembler = self.engine.assembler
         captures = FollowedCaptures(self.paths, follow.notify, follow.note, self.block_size)
         end = None if follow.duration is None else time.monotonic() + follow.duration / 1e9
         for run in captures.runs(lambda: self.interrupted or (end is not None and time.monotonic() >= end)):
@@ -160,14 +163,17 @@ class Run:
             if run is None:
                 yield self._done, None
                 continue
-            reader, last = run
-            if not any(report is reader.report for report in self.files):
+            reader, last, point = run
+            if not any(report is reader.report for report in reversed(self.files)):
                 self.files.append(reader.report)
+                if len(self.files) > FILES_KEPT:
+                    self.files[: FILES_KEPT // 2] = [joined_report(self.files[: FILES_KEPT // 2])]
             if last > reader.position:
-                before = int(self.engine.assembler.duplicates[0])
+                assembler.expect_points(captures.points)
+                before = int(assembler.duplicates[point])
                 for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, last):
                     yield self._done, part
-                reader.report.duplicates += int(self.engine.assembler.duplicates[0]) - before
+                reader.report.duplicates += int(assembler.duplicates[point]) - before
                 reader.position = last
         self.is_caught_up = captures.is_caught_up
 

@@ -10,7 +10,13 @@ boundaries        finds where records begin in the middle of a capture
 afpacket          reads the packets of a Linux packet ring in place
 pcap_writer       packets to the bytes of capture files
 
-headers           packets to TCP segments, each with its flow
+link_types        numbers and names of link layers
+headers           the headers of usual packets, and the flow of a segment
+layers            the link layers and tunnels that may lie around TCP
+inner_packets     packets whose TCP lies in tunnels or fragments
+fragments         the table of incomplete IP datagrams
+packet_counts     what is counted of packets
+segments          packets to TCP segments
 flows             the table of 4-tuples
 listeners         the ends that answer SYNs
 streams           segments to in-order chunks and gaps, by connection and direction
@@ -19,6 +25,7 @@ recent_packets    the latest packets, to find those that were captured twice
 capture_points    how far each of several capture points saw a connection
 held_segments     segments that wait behind a gap
 stream_tables     the tables of these kernels, as one argument
+packet_tables     the same with those of packets
 one_pass          packets to chunks, each packet in one pass
 connection_state  the state of connections as bytes; how a connection is resumed
 assembler         owns the tables, runs the kernels, and grows what is full

@@ -74,7 +74,7 @@ class Assembler:
     The next chunks are written over these, or after `take_table` to another table. The bytes of held segments lie in
     `pool`. `turns`: how many tables and pools take turns, so that chunks stay until `take_table` was called that often,
     and held bytes until `end_block` was. `keep_flows`: flows keep their numbers for the whole run.
-    `segment_filter`: what `feed` passes all segments through; None keeps all.
+    `segment_filter`: what `feed` passes all segments through; None keeps all. `fragments`: incomplete IP datagrams.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Assembler:
         self._state["gaps_first"] = self._state["gaps_last"] = -1
         self.bound(bounds or Bounds())
         self._flows = FlowTable(2 * connections, keep_flows)
-        self._fragments = FragmentTable()
+        self.fragments = FragmentTable()
         self.segment_filter = segment_filter
         self.segments = untouched(65_536, SEGMENT)
         self._connections = SlotTable(connections, connections=CONNECTION, directions=Column(DIRECTION, 2))
@@ -114,6 +114,11 @@ class Assembler:
         state["closed_limit"], state["syns_limit"], state["idle_limit"] = bounds.closed, bounds.syns, bounds.idle
         state["held_bytes_limit"], state["held_segments_limit"] = bounds.held_bytes, bounds.held_segments
         state["late_ns"] = bounds.late_ns
+
+    @property
+    def late_ns(self) -> int:
+        """`Bounds.late_ns`."""
+        return int(self._state["late_ns"][0])
 
     def expect_points(self, points: int) -> None:
         """The next packets may be of so many capture points (`Packet.point` 0 to points - 1)."""
@@ -191,8 +196,8 @@ class Assembler:
 
         Yields (chunks ready, numbers of the connections that end with them). Call `release` with those afterwards.
         """
-        if len(self._fragments):
-            drop_datagrams(self._fragments.arrays, self._headers, now, int(everything))
+        if len(self.fragments):
+            drop_datagrams(self.fragments.arrays, self._headers, now, int(everything))
         while True:
             made = streams.finish(now, int(everything), idle, self._tables, self._ended)
             chunks = self._take_chunks()
@@ -215,6 +220,12 @@ class Assembler:
         """Free the rows of ended connections. Their numbers are used again."""
         self.connections["used"][ended] = ROW_FREE
         self._connections.release(ended)
+
+    def count_crowded_out(self, rows: Array) -> int:
+        """How many connections (CONNECTION rows) are over only because so many others began after their last packet."""
+        newer = self.begun - rows["last_serial"]
+        is_open = (rows["closed_at"] == 0) & (rows["only_syn"] == 0)
+        return int((is_open & (newer > self._state["idle_limit"][0])).sum())
 
     def end_block(self) -> None:
         """Free the pool's bytes that are not held any more. Call it when all chunks of a block were read."""
@@ -285,9 +296,8 @@ class Assembler:
 
     @property
     def tunnel_counts(self) -> dict[str, int]:
-        """The packets so far that came through tunnels, by the outermost one. Tunnels without packets are left out."""
-        counts = zip(packet_counts.TUNNELS[1:], self._headers["tunnels"][0].tolist()[1:], strict=True)
-        return {name: count for name, count in counts if count}
+        """The packets so far that came through tunnels, by the outermost one."""
+        return dict(zip(packet_counts.TUNNELS[1:], self._headers["tunnels"][0].tolist()[1:], strict=True))
 
     @property
     def gaps_given_up(self) -> int:
@@ -356,6 +366,11 @@ class Assembler:
             for name, count in counted.items():
                 self._headers[name] = count
 
+    def hand_over_fragments(self, packets: int) -> None:
+        """Count the packets that wait with incomplete datagrams, but `packets` of them: another run counts those."""
+        self._headers["packets"][0, packet_counts.FRAGMENT] += self.fragments.waiting_packets - packets
+        self.fragments.forget_packets()
+
     def detach(self, connections: Array) -> tuple[Array, Array]:
         """Drop connections without ending them: no END, and what is held of them is not emitted.
 
@@ -394,7 +409,7 @@ class Assembler:
 
     @property
     def _all_tables(self) -> PacketTables:
-        return PacketTables(self._headers, self._flows.arrays, self._fragments.arrays, self._tables)
+        return PacketTables(self._headers, self._flows.arrays, self.fragments.arrays, self._tables)
 
     @property
     def _tables(self) -> StreamTables:

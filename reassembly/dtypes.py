@@ -194,7 +194,7 @@ HELD = record_dtype(
 #: * DATA: `length` bytes on the wire, from sequence number `seq` on. The first `captured` of them lie at `at` in the
 #:   block or in the held pool.
 #: * GAP: `length` bytes that no packet carried.
-#: * END.
+#: * END. `opening`: the directions without any packet.
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),
@@ -206,7 +206,7 @@ CHUNK = record_dtype(
     ("direction", "u1"),
     ("kind", "u1"),  # CHUNK_DATA, …
     ("source", "u1"),  # FROM_BLOCK, FROM_HELD
-    ("opening", "u1"),  # of a START: OPENING_UNKNOWN, …
+    ("opening", "u1"),  # of a START: OPENING_UNKNOWN, …; of an END: the directions without any packet, as bits
 )
 CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END = range(4)
 FROM_BLOCK, FROM_HELD = 0, 1

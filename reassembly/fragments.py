@@ -12,6 +12,7 @@ stay for COPIES_NS, because a second interface may see the same fragments betwee
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -64,6 +65,7 @@ FRAGMENTS_STATE = record_dtype(
     ("waiting_last", "i8"),
     ("complete_first", "i8"),
     ("complete_last", "i8"),
+    ("seen", "i8"),  # fragments so far
 )
 #: One fragment, as scalars (int64). The payload's captured bytes are at `at`; `wire` bytes were on the wire. `offset`
 #: is that of the first in its datagram. `packets`: how many packets it stands for.
@@ -240,6 +242,7 @@ def add_fragment(data, f, h, fragment):  # type: ignore[no-untyped-def]
     The caller has checked that it has bytes and ends within LONGEST. Its packets wait with the datagram, or are counted
     if that was complete before.
     """
+    f.state[0].seen += 1
     drop_old(f, h, fragment.ts)
     row = _find(f, fragment)
     if row < 0:
@@ -325,8 +328,50 @@ def drop_datagrams(f, headers, now, everything):  # type: ignore[no-untyped-def]
     return f.rows.shape[0] - rows_left(f.free)
 
 
+class SavedDatagram(NamedTuple):
+    """A datagram outside of the table: its DATAGRAM row (1,), which units arrived, and its bytes up to its reach."""
+
+    row: Array
+    arrived: Array
+    payload: Array
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """What its fragments have in common."""
+        names = ("source_high", "source_low", "target_high", "target_low", "identifier")
+        return tuple(int(self.row[name][0]) for name in names)
+
+    def joined(self, later: SavedDatagram) -> SavedDatagram:
+        """This one with the fragments that came later."""
+        row, units = self.row.copy(), max(len(self.arrived), len(later.arrived))
+        arrived, payload = np.zeros(units, np.uint8), np.zeros(units * UNIT, np.uint8)
+        for saved in (later, self):  # the first bytes win
+            there = np.flatnonzero(saved.arrived)
+            arrived[there] = 1
+            payload.reshape(-1, UNIT)[there] = _in_units(saved.payload)[there]
+        row["units"] = np.count_nonzero(arrived)
+        row["packets"] += later.row["packets"]
+        row["reach"] = max(row["reach"], later.row["reach"])
+        row["cut"] = min(row["cut"], later.row["cut"])
+        if row["length"][0] < 0:
+            row["length"] = later.row["length"]
+        return SavedDatagram(row, arrived, payload[: int(row["reach"][0])])
+
+    @property
+    def is_complete(self) -> bool:
+        length = int(self.row["length"][0])
+        return 0 <= length <= UNIT * int(self.row["units"][0])
+
+
+def _in_units(payload: Array) -> Array:
+    """Bytes in rows of one unit each."""
+    whole = np.zeros(-(-len(payload) // UNIT) * UNIT, np.uint8)
+    whole[: len(payload)] = payload
+    return whole.reshape(-1, UNIT)
+
+
 class FragmentTable:
-    """The datagrams of which some fragments are missing."""
+    """The datagrams of which some fragments are missing, and those that were complete a moment ago."""
 
     def __init__(self) -> None:
         self._state = np.zeros(1, FRAGMENTS_STATE)
@@ -342,3 +387,48 @@ class FragmentTable:
     def __len__(self) -> int:
         """Return how many datagrams there are."""
         return self._table.in_use
+
+    @property
+    def seen(self) -> int:
+        """How many fragments there were so far."""
+        return int(self._state["seen"][0])
+
+    @property
+    def waiting_packets(self) -> int:
+        """How many packets wait."""
+        return int(self._table["datagrams"]["packets"][self._table.taken_rows()].sum())
+
+    def forget_packets(self) -> None:
+        """Count the packets that wait nowhere: another run counts them."""
+        self._table["datagrams"]["packets"] = 0
+
+    def saved(self) -> list[SavedDatagram]:
+        """Copies of all datagrams, oldest first."""
+        found, state, rows = [], self._state[0], self.arrays.rows
+        for first in (int(state.waiting_first), int(state.complete_first)):
+            number = first
+            while number >= 0:
+                row = rows[number : number + 1].copy()
+                reach = int(row["reach"][0])
+                units = slice(number * _UNITS, number * _UNITS + -(-reach // UNIT))
+                payload = self.arrays.payload[number * LONGEST : number * LONGEST + reach]
+                found.append(SavedDatagram(row, self.arrays.arrived[units].copy(), payload.copy()))
+                number = int(row["newer"][0])
+        return found
+
+    def restore(self, saved: Sequence[SavedDatagram]) -> None:
+        """Hold these datagrams, and no others."""
+        arrays = self.arrays
+        drop_datagrams(arrays, np.zeros(1, PACKETS_STATE), 0, 1)
+        for datagram in saved[-DATAGRAMS:]:
+            number = int(take_row(arrays.free))
+            arrays.rows[number : number + 1] = datagram.row
+            row = arrays.rows[number]
+            bucket = int(_bucket(arrays, row.source_low, row.target_low, row.identifier))
+            row.bucket_next = arrays.buckets[bucket] - 1
+            arrays.buckets[bucket] = number + 1
+            first = number * _UNITS
+            arrays.arrived[first : first + len(datagram.arrived)] = datagram.arrived
+            first = number * LONGEST
+            arrays.payload[first : first + len(datagram.payload)] = datagram.payload
+            _append(arrays, number)

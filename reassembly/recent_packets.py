@@ -64,8 +64,10 @@ def _is_copy_of(segment, row, offset):  # type: ignore[no-untyped-def]
         return False
     if offset == 0 or segment.ip_id == 0:
         return ids == 0
-    # The parts of an offloaded segment have ids that rise by one.
-    return 0 < ids <= (offset + segment.wire - 1) // segment.wire
+    # The parts of an offloaded segment have ids that rise by one, and the same size, except for the last one.
+    if ids == 0 or segment.wire == 1:  # the last byte again: a keep-alive
+        return False
+    return offset % ids == 0 and segment.wire <= offset // ids
 
 
 @helper

@@ -59,8 +59,9 @@ class StreamTables(NamedTuple):
 
 @inlined
 def chunks_full(t):  # type: ignore[no-untyped-def]
-    """Return whether the chunks of one segment may not fit: all that is held, a start, segments and gaps between."""
-    return t.state[0].chunks + 2 * rows_in_use(t.free_held) + 8 > t.chunks.shape[0]
+    """Return whether the chunks of one segment may not fit: all that is held, each behind a gap of its own direction
+    and one of the other, a start, an end, and gaps at the end."""
+    return t.state[0].chunks + 3 * rows_in_use(t.free_held) + 12 > t.chunks.shape[0]
 
 
 @inlined

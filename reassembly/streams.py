@@ -2,8 +2,8 @@
 
 Each direction emits its bytes in order, from offset 0 on, each byte once. The first copy that was read wins, and its
 packet's time is the time of the bytes. A segment beyond the next expected byte is held (`held_segments`). So is one
-that acknowledges bytes of the other direction that did not come yet, so that a request comes before its response whatever
-the order of the packets. Missing bytes become a GAP when they will not come any more:
+that acknowledges bytes of the other direction that did not come yet, so that a request comes before its response
+whatever the order of the packets. Missing bytes become a GAP when they will not come any more:
 
 * `Bounds.late_ns` passed since the segment behind them came, and the other end has acknowledged bytes beyond them,
 * LONGEST_GAP_NS passed without any acknowledgement,
@@ -331,6 +331,12 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _unseen_directions(t, c):  # type: ignore[no-untyped-def]
+    """Return the directions of which no packet was captured, as bits."""
+    return (t.directions[2 * c].started == 0) + 2 * (t.directions[2 * c + 1].started == 0)
+
+
+@helper
 def _skip_tail(t, number):  # type: ignore[no-untyped-def]
     """Emit a gap for the last bytes of a direction if its FIN or an acknowledgement shows that they are missing."""
     stream = t.directions[number]
@@ -379,7 +385,8 @@ def finish(now, everything, idle, t, ended):  # type: ignore[no-untyped-def]
         give_up_all(t, c)
         for number in range(2 * c, 2 * c + 2):
             _skip_tail(t, number)
-        add_chunk(t, CHUNK_END, 2 * c, row.last, 0)
+        chunk = add_chunk(t, CHUNK_END, 2 * c, row.last, 0)
+        chunk.opening = _unseen_directions(t, c)
         row.used = ROW_ENDED
         ended[made] = c
         made += 1

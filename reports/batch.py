@@ -34,6 +34,8 @@ CONNECTION_ROW = record_dtype(
     ("handshake_rtt_ns", "i8"),  # from the SYN to the ACK of the SYN-ACK; -1: unknown
     ("packets", "i8"),
     ("first_packet", "i8"),  # its number
+    ("client_packets", "i8"),
+    ("broker_packets", "i8"),
     ("client_bytes", "i8"),  # TCP payload of the client, without retransmissions
     ("broker_bytes", "i8"),
     ("client_retransmitted_bytes", "i8"),

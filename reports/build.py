@@ -15,6 +15,7 @@ from .sections.error_codes import error_totals, errors
 from .sections.heading import files, heading
 from .sections.latency import check_by, latency, roll_latency
 from .sections.ledger import ledger, loss_warnings
+from .sections.never_answered import never_answered_warnings
 from .sections.not_decoded import not_decoded, not_decoded_warnings
 from .sections.throttle import throttle
 from .sections.timeline import timeline
@@ -52,7 +53,11 @@ def build_report(
             files(context),
         ),
         ledger=ledger(context),
-        warnings=(*loss_warnings(context, None if selected is None else counts), *not_decoded_warnings(undecoded)),
+        warnings=(
+            *loss_warnings(context, None if selected is None else counts),
+            *never_answered_warnings(counts),
+            *not_decoded_warnings(undecoded),
+        ),
         curves=latency_curves(counts, context, by) if curves else Curves(),
     )
 

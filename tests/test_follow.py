@@ -189,6 +189,25 @@ def test_files_that_grow_at_the_same_time(tmp_path: Path, monkeypatch: pytest.Mo
     assert numberless(follow([tmp_path], both())) == numberless(decode_packets(packets))
 
 
+def test_two_captures_of_the_same_packets_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ends capture a connection, a little later at one of them. Its packets are duplicates, not retransmissions."""
+    monkeypatch.setattr(followed_captures, "_HOLD", 0.05)
+    packets = talks(6)
+    later = [replace(p, time_ns=p.time_ns + 20_000) for p in packets]
+    pieces = [pieces_of(pcap_bytes(each), [2_500]) for each in (packets, later)]
+    one, two = (append(tmp_path / name, each) for name, each in zip(("a.pcap", "b.pcap"), pieces, strict=True))
+
+    def both() -> Iterator[None]:
+        for _ in range(max(map(len, pieces)) + 1):
+            next(one, None), next(two, None)
+            yield
+
+    seen = follow([tmp_path], both())
+    assert len(seen.exchanges) == 18
+    assert seen.ledger["packets"]["duplicate"] == len(packets)
+    assert sum(x["client_retransmitted_bytes"] + x["broker_retransmitted_bytes"] for x in seen.connections) == 0
+
+
 def test_a_quiet_file_is_suspended_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followed_captures, "_QUIET", -1.0)
     packets = talks(12)
@@ -277,7 +296,7 @@ def test_a_file_that_is_overwritten_before_its_turn(tmp_path: Path) -> None:
     captures = followed_captures.FollowedCaptures([str(tmp_path)], said.append, block_size=5_000)
     said.clear()
     runs = captures.runs(lambda: False)
-    reader, end = next(run for run in runs if run is not None)
+    reader, end, _ = next(run for run in runs if run is not None)
     reader.position = end
     (tmp_path / "b").write_bytes(pcap_bytes(files[2]))
     (tmp_path / "c").unlink()

@@ -274,8 +274,11 @@ def _is_not_kafka(connection):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _end_connection(t, c):  # type: ignore[no-untyped-def]
-    """End a connection. Requests are read first, as they may confirm a response."""
+def _end_connection(t, c, unseen):  # type: ignore[no-untyped-def]
+    """End a connection. Requests are read first, as they may confirm a response.
+
+    `unseen`: the directions of which no packet was captured, as bits. Responses there are lost.
+    """
     connection = t.connections[c]
     nothing = _no_bytes(t)
     for turn in range(2):
@@ -286,6 +289,8 @@ def _end_connection(t, c):  # type: ignore[no-untyped-def]
         _read_stream(t, c, d, nothing, True)
     for d in range(2):
         _finish_stream(t, c, np.int64(d))
+    if connection.client >= 0 and unseen >> (1 - connection.client) & 1:
+        t.streams[2 * c + 1 - np.int64(connection.client)].losses += 1
     give_up(t, c, np.int64(-1))
     if connection.protocol == PROTOCOL_KAFKA and connection.requests == 0:
         connection.protocol = PROTOCOL_UNKNOWN  # a frame was in doubt, and it never ended
@@ -412,7 +417,7 @@ def read_chunks(t, block, held, chunks, first, count):  # type: ignore[no-untype
             if state.full != FULL_NONE:
                 break
             if chunk.kind == CHUNK_END:
-                _end_connection(t, c)
+                _end_connection(t, c, np.int64(chunk.opening))
             else:
                 _read_chunk(t, block, held, c, chunk)
         i += 1

@@ -42,6 +42,10 @@ PROTOCOL_UNKNOWN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_FOREIGN = range(4)
 STREAM_IN_SYNC, STREAM_RESYNC, STREAM_AT_START = range(3)
 DOUBT_NONE, DOUBT_AT_SEGMENT, DOUBT_IN_SEGMENT, DOUBT_NEXT = range(4)
 
+#: How a broker throttles: it holds the response back; it answers at once, and then does not read the connection, as its
+#: versions show; a response that came early proves this; the versions show it, but a request was read meanwhile.
+AT_ONCE_UNKNOWN, ANSWERS_LATE, AT_ONCE, AT_ONCE_PROVEN, AT_ONCE_IN_DOUBT = range(-1, 4)
+
 #: Chunks after which a connection that is not known to be Kafka counts as something else.
 NOT_KAFKA_AFTER = 16
 
@@ -79,7 +83,7 @@ CONNECTION = record_dtype(
     ("protocol", "u1"),
     ("raw_sasl", "u1"),  # 1 after SaslHandshake v0: frames are bare tokens until a request header comes
     ("ahead_polls", "u1"),  # 1: its broker time was a wait for data or for other members of a group
-    ("answers_at_once", "i1"),  # KIP-219: 1 the broker answers at once, then mutes; 0 it answers late; -1 unknown
+    ("answers_at_once", "i1"),  # KIP-219: AT_ONCE_... or ANSWERS_LATE
     ("is_open", "u1"),
     ("is_source_new", "u1"),  # 1: the connection's ends do not have it yet
 )
@@ -150,7 +154,7 @@ def clear_facts(connection, client):  # type: ignore[no-untyped-def]
     connection.advertised = -1
     connection.client = client
     connection.protocol = PROTOCOL_UNKNOWN
-    connection.answers_at_once = -1
+    connection.answers_at_once = AT_ONCE_UNKNOWN
     connection.source_high = 0
     connection.source_low = 0
     connection.source_port = -1

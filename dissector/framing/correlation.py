@@ -1,7 +1,8 @@
 """Frames to requests and responses, matched by order and by correlation_id.
 
-A response that fits a later request passes those before it. These are finished without an answer: Produce with acks=0
-is not answered by most brokers; of the others, the response was lost if bytes of its stream were missed since.
+A response that fits a later request passes those before it. Produce with acks=0 is not answered by most brokers, and if
+bytes of the stream were missed since, the response was lost: these are finished without an answer. Others still wait, as
+some brokers answer out of order.
 
 Old SASL (after SaslHandshake v0) sends bare tokens. A request frame without a header waits as a token, and its answer
 has no header either.
@@ -57,6 +58,7 @@ from .waiting import (
     give_up,
     next_token,
     remove_first,
+    remove_passing,
 )
 
 #: How many waiting requests with one correlation_id the body of a response is compared with.
@@ -140,6 +142,7 @@ def _new_exchange(t, c, frame, is_response):  # type: ignore[no-untyped-def]
     link.token = 0
     link.answers_at_once = -1
     link.provisional = 0
+    link.passed = 0
     link.losses = t.streams[2 * c + 1 - np.int64(connection.client)].losses if connection.client >= 0 else 0
     return slot
 
@@ -313,8 +316,12 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     if is_orphan:
         slot = _new_exchange(t, c, frame, np.int64(1))
     else:
-        give_up(t, c, slot)
-        remove_first(t, connection)
+        if slot == np.int64(connection.waiting_first):
+            remove_first(t, connection)
+        else:
+            remove_passing(t, c, slot)
+        if t.links[slot].passed:
+            counts.out_of_order_responses += 1
     finish_exchange(t, slot)
     x = t.exchanges[slot]
     _note_response(x, frame)

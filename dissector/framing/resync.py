@@ -225,13 +225,16 @@ def judge_answer(t, c, requests, stream, is_final):  # type: ignore[no-untyped-d
 
 
 @helper
-def _judge_cut_header(connection, is_aligned):  # type: ignore[no-untyped-def]
+def _judge_cut_header(connection, frame, is_aligned):  # type: ignore[no-untyped-def]
     """The verdict on a request that starts with a segment, of which no more than a part of its client_id was captured.
 
-    That is a short snap length, which cuts every request of a client with a long name.
+    That is a short snap length, which cuts every request of a client with a long name. Until the client's direction is
+    known, what seems to be a Produce request may be a response.
     """
-    is_kafka = connection.protocol == PROTOCOL_KAFKA and connection.client >= 0
-    return DOUBT if is_aligned or is_kafka else REJECT
+    is_client_known = connection.client >= 0
+    is_kafka = connection.protocol == PROTOCOL_KAFKA and is_client_known
+    is_hinted = is_aligned and (is_client_known or api_key(frame) != PRODUCE)
+    return DOUBT if is_hinted or is_kafka else REJECT
 
 
 @helper
@@ -258,7 +261,7 @@ def _judge_candidate(t, c, stream, offset, is_response, at_segment, is_final):  
     is_aligned = segment_ends_at(t, stream, offset + frame_size(frame))
     if header.verdict == WAIT:
         if is_final and not is_response and at_segment and is_named_request and left(frame) >= REQUEST_HEADER:
-            return _judge_cut_header(connection, is_aligned)
+            return _judge_cut_header(connection, frame, is_aligned)
         return REJECT if is_final else WAIT
     is_whole = frame_size(frame) <= left(frame)
     if header.program < 0:

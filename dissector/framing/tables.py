@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 #: first `captured` lie at `at` in the block or in the held bytes (`source`); a GAP of `length` bytes that no packet
 #: carried; START and END of a connection. `seq` is the sequence number of the first byte of DATA. A START has the
 #: connection's serial in `at` and its key in `length`.
-#: `opening` of a START is one of OPENING_*.
+#: `opening` of a START is one of OPENING_*; of an END it has a bit for each direction of which no packet was captured.
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),
@@ -65,6 +65,7 @@ LINK = record_dtype(
     ("token", "u1"),  # 1: a bare SASL token
     ("answers_at_once", "i1"),  # as in CONNECTION, by the versions in an ApiVersions response
     ("provisional", "u1"),  # 1 + the outcome of its provisional row; 0 without one
+    ("passed", "u1"),  # 1: a later request was answered before this one
 )
 
 #: How many rows of the tables are in use, and the limits of a frame.
@@ -99,6 +100,7 @@ FRAME_COUNTS = record_dtype(
     ("unanswered", "i8"),
     ("response_lost", "i8"),
     ("orphan_responses", "i8"),
+    ("out_of_order_responses", "i8"),  # of the answered ones
     ("resyncs", "i8"),
     ("unfinished", "i8"),
 )

@@ -1,7 +1,8 @@
 """The requests of a connection that wait for their response, in order.
 
 They are a list, chained by their links, from the connection's `waiting_first`. A broker answers the requests of a
-connection in order, so the first one is the usual match for a response.
+connection in order, so the first one is the usual match for a response. A response to a later one passes those before
+it. If none of the stream's bytes were missed they stay, as a broker that answers out of order may answer them yet.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from ..dtypes import NO_REPLY_EXPECTED, RESPONSE_LOST, UNANSWERED
 DEPTH = 1_024
 #: Requests with acks=0 that wait at most, as some brokers answer them.
 NO_REPLY_LIMIT = 1_024
+#: Requests that were passed and stay, at most.
+PASSED_LIMIT = 64
 
 
 @inlined
@@ -57,7 +60,7 @@ def find_waiting(t, connection, correlation_id, depth):  # type: ignore[no-untyp
 def next_token(t, connection):  # type: ignore[no-untyped-def]
     """The SASL token that the broker answers next, or -1 if it answers a request next. acks=0 needs no answer."""
     slot = np.int64(connection.waiting_first)
-    while slot >= 0 and t.links[slot].no_reply and not t.links[slot].token:
+    while slot >= 0 and (t.links[slot].no_reply or t.links[slot].passed) and not t.links[slot].token:
         slot = np.int64(t.links[slot].next)
     return slot if slot >= 0 and t.links[slot].token else np.int64(-1)
 
@@ -81,20 +84,62 @@ def outcome_without_answer(link, connection, streams, c):  # type: ignore[no-unt
 
 
 @helper
+def _finish_without_answer(t, c, slot):  # type: ignore[no-untyped-def]
+    """Finish a request that is no longer among the waiting ones, without an answer."""
+    counts = t.counts[0]
+    link = t.links[slot]
+    if link.token == 0:
+        outcome = outcome_without_answer(link, t.connections[c], t.streams, c)
+        t.exchanges[slot].outcome = outcome
+        if outcome == NO_REPLY_EXPECTED:
+            counts.no_reply_expected += 1
+        elif outcome == RESPONSE_LOST:
+            counts.response_lost += 1
+        else:
+            counts.unanswered += 1
+    finish_exchange(t, slot)
+
+
+@helper
 def give_up(t, c, until):  # type: ignore[no-untyped-def]
     """Finish the requests that wait before `until` (-1: all) without an answer."""
     connection = t.connections[c]
-    counts = t.counts[0]
     while np.int64(connection.waiting_first) != until:
         slot = remove_first(t, connection)
+        _finish_without_answer(t, c, slot)
+
+
+@helper
+def _remove_after(t, connection, before, slot):  # type: ignore[no-untyped-def]
+    """Remove a waiting request, which comes after `before` (-1: it is the first)."""
+    if before < 0:
+        remove_first(t, connection)
+        return
+    t.links[before].next = t.links[slot].next
+    if connection.waiting_last == slot:
+        connection.waiting_last = before
+    connection.waiting_count -= 1
+
+
+@helper
+def remove_passing(t, c, answered):  # type: ignore[no-untyped-def]
+    """Remove the waiting request that a response answers. Those before it, which it passes, are finished without an
+    answer, or stay."""
+    connection = t.connections[c]
+    losses = t.streams[2 * c + 1 - np.int64(connection.client)].losses
+    before = np.int64(-1)
+    kept = 0
+    slot = np.int64(connection.waiting_first)
+    while slot != answered:
         link = t.links[slot]
-        if link.token == 0:
-            outcome = outcome_without_answer(link, connection, t.streams, c)
-            t.exchanges[slot].outcome = outcome
-            if outcome == NO_REPLY_EXPECTED:
-                counts.no_reply_expected += 1
-            elif outcome == RESPONSE_LOST:
-                counts.response_lost += 1
-            else:
-                counts.unanswered += 1
-        finish_exchange(t, slot)
+        following = np.int64(link.next)
+        stays = link.no_reply == 0 and link.token == 0 and link.losses == losses
+        if stays and kept < PASSED_LIMIT:
+            link.passed = 1
+            before = slot
+            kept += 1
+        else:
+            _remove_after(t, connection, before, slot)
+            _finish_without_answer(t, c, slot)
+        slot = following
+    _remove_after(t, connection, before, answered)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -44,6 +44,7 @@ class FileReport:
         duplicates: int = 0,
     ) -> None:
         self.path = path
+        self.files = 1
         self.kind = kind
         self.first_packet = first_packet
         self.packets = packets
@@ -61,6 +62,22 @@ class FileReport:
         self.packets += count
         self.first = first if self.first is None else min(first, self.first)
         self.last = last if self.last is None else max(last, self.last)
+
+
+def joined_report(reports: Sequence[FileReport]) -> FileReport:
+    """One report on several captures, of which only the sums are left."""
+    made = FileReport("", reports[0].kind, reports[0].first_packet)
+    made.files = sum(report.files for report in reports)
+    made.path = f"({made.files:,} earlier files)"
+    made.link_types = tuple(dict.fromkeys(link for report in reports for link in report.link_types))
+    for report in reports:
+        if report.first is not None and report.last is not None:
+            made.add_packets(report.packets, report.first, report.last)
+        made.bytes += report.bytes
+        made.duplicates += report.duplicates
+        made.drops = report.drops if made.drops is None else made.drops + (report.drops or 0)
+        made.damage = made.damage or (report.damage and "some of them are damaged")
+    return made
 
 
 class CaptureReader:

@@ -1,8 +1,8 @@
 """Files and folders in which a capturing program still writes, read as one capture that grows.
 
 `FollowedCaptures.runs` yields packets in time order, as `merge_captures` does, and waits for more. It looks at the
-files every POLL seconds. A new file of a folder joins when it has a packet, so the files of a ring come in the order of their
-first packets, whatever their names. A file that no longer grows is suspended once a later one has packets.
+files every POLL seconds. A new file of a folder joins when it has a packet, so the files of a ring come in the order of
+their first packets, whatever their names. A file that no longer grows is suspended once a later one has packets.
 
 A file that was truncated, or replaced by another of its name, is a new capture. A file that was deleted is read to its
 end if it was open.
@@ -17,9 +17,10 @@ from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from .capture_bytes import CaptureBytes
+from .capture_points import CapturePoints
 from .capture_reader import BLOCK_SIZE, CaptureReader, measure_packets
 from .growing_file import GrowingFile, GrowingPipe, GrowingReader, GrowingSource
-from .merge import PIPE_PACKETS, SLACK_NS
+from .merge import PIPE_PACKETS
 from .paths import has_capture_name, is_capture
 from .pipes import is_pipe
 from .storage import File, find, is_uri
@@ -40,8 +41,10 @@ _NEVER = 1e9
 _FIRST_BLOCK = 65_536
 _COMPRESSED = r"(?i)\.(gz|zst|bz2|xz|lz4)$"
 
-#: Packets that come next: of a reader, from its `position` to the index.
-PacketRun = tuple[CaptureReader, int]
+#: Before any time.
+_EARLIEST = -(1 << 62)
+#: Packets that come next: of a reader, from its `position` to the index; and their capture point.
+PacketRun = tuple[CaptureReader, int, int]
 
 
 class _Capture:
@@ -57,6 +60,8 @@ class _Capture:
         self.file: GrowingFile | None = None  # closed, while it waits or is suspended
         self.is_idle = False  # what was there at the last look was read
         self.is_gone = False  # deleted, or another file has its name
+        self.was_suspended = False
+        self.point = 0
         self.filled = 0.0  # when the packets of its reader were read
         self.numbers_end: int | None = None  # numbers from here on are another capture's
 
@@ -95,6 +100,7 @@ class FollowedCaptures:
         self._passed_over: dict[str, tuple[int, int]] = {}  # files that are no captures: size and time of change
         self._announced: set[str] = set()  # names that a message was printed for
         self._next_number = 1
+        self._points = CapturePoints()
         self._looked, self._period = -_NEVER, POLL
         self.is_caught_up = False
         self._pipes = [name for name in named if is_pipe(name)]
@@ -102,7 +108,8 @@ class FollowedCaptures:
             self._add(name, 0, 0)
 
     def runs(self, is_over: Callable[[], bool]) -> Iterator[PacketRun | None]:
-        """Yield (reader, end): reader.packets[reader.position:end] come next. The caller sets `position` to `end`.
+        """Yield (reader, end, point): reader.packets[reader.position:end] come next. The caller sets `position` to
+        `end`.
 
         Yield None after POLL seconds without packets. Once `is_over` returns True, yield the packets that are there,
         for LAST_PACKETS seconds at most.
@@ -136,8 +143,13 @@ class FollowedCaptures:
             reader = capture.reader or self._probe(capture, self._block_size)
             if reader is not None:
                 reader.report.first_packet = self._next_number
-                yield reader, reader.position
+                yield reader, reader.position, 0
                 reader.close()
+
+    @property
+    def points(self) -> int:
+        """How many capture points there are so far."""
+        return len(self._points)
 
     def _has_ended(self) -> bool:
         """Whether nothing more can come: there were only pipes, and all have ended."""
@@ -241,6 +253,7 @@ class FollowedCaptures:
             if capture.file is not None and reader is not None and capture not in self._open:  # it was suspended
                 capture.file.reopen(capture.path)
                 reader.resume()
+                capture.was_suspended = True
                 self._open.append(capture)
             capture.note_growth(file.size, file.modified)
         else:
@@ -321,10 +334,20 @@ class FollowedCaptures:
                     self._next_number += PIPE_PACKETS
                     reader.number_on_from(self._next_number)
                     capture.numbers_end = None
+                    self._move(capture, reader.next_time() if capture.was_suspended else _EARLIEST)
+                reader.packets["point"][reader.position : reader.count] = capture.point
                 if capture.pipe is not None:
                     capture.grown = capture.filled
             else:
                 capture.is_idle = True
+
+    def _move(self, capture: _Capture, first: int) -> None:
+        """Find the point of a capture that goes on after a later one was opened. `first`: the time from which on it may
+        overlap others."""
+        for other in self._open:
+            if other is not capture and other.reader is not None:
+                self._points.end(other.point, other.reader.report.last)
+        capture.point = self._points.begin(capture.path, first)
 
     def _close(self) -> Iterator[PacketRun]:
         """End the captures that are over, and suspend those that are quiet."""
@@ -345,8 +368,9 @@ class FollowedCaptures:
             if capture.file is not None and capture.file.is_overwritten and capture.size > capture.file.bytes_read:
                 reader.report.damage = "overwritten before all of it was read"
             self._open.remove(capture)
+            self._points.end(capture.point, reader.report.last)
             self._next_number = max(self._next_number, reader.next_number)
-            yield reader, reader.position
+            yield reader, reader.position, capture.point
             reader.close()
 
     def _next(self, hold: bool) -> PacketRun | None:
@@ -361,8 +385,8 @@ class FollowedCaptures:
             return None
         reader = ready[0].reader
         assert reader is not None
-        limits = [c.reader.next_time() + SLACK_NS for c in ready[1:2] if c.reader is not None]
-        limits += [c.first + SLACK_NS for c in self._waiting[:1]]
+        limits = [c.reader.next_time() for c in ready[1:2] if c.reader is not None]
+        limits += [c.first for c in self._waiting[:1]]
         now = time.monotonic()
         if hold and now - ready[0].filled < _HOLD:
             limits += [self._last(c) for c in self._open if c.is_idle and c is not ready[0] and c.is_alive(now)]
@@ -372,7 +396,7 @@ class FollowedCaptures:
             if limit is not None and limit < reader.next_time():
                 return None  # a capture that is alive may bring earlier packets
             end += 1
-        return reader, end
+        return reader, end, ready[0].point
 
     @staticmethod
     def _last(capture: _Capture) -> int:
@@ -391,14 +415,17 @@ class FollowedCaptures:
             if other.reader is None:
                 continue
             report = other.reader.report
-            count = report.packets
+            count, last = report.packets, report.last
             if not (other.is_idle or other.is_gone):
-                count = PIPE_PACKETS if other.pipe is not None else measure_packets(other.path)[0]
+                count, last = (PIPE_PACKETS, None) if other.pipe is not None else measure_packets(other.path)
+            self._points.end(other.point, last)
             self._next_number = max(self._next_number, report.first_packet + count, other.reader.next_number)
         for other in self._open:
             other.numbers_end = self._next_number if other.numbers_end is None else other.numbers_end
         reader.number_from(self._next_number)
+        capture.point = self._points.begin(capture.path, capture.first)
         capture.is_idle = not reader.fill()
+        reader.packets["point"][reader.position : reader.count] = capture.point
         capture.filled = time.monotonic()
         self._open.append(capture)
 

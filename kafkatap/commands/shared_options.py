@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from .values import parse_apis, parse_broker, parse_duration, parse_frame_size, parse_port, parse_when
+from .values import (
+    parse_apis,
+    parse_broker,
+    parse_duration,
+    parse_frame_size,
+    parse_limit,
+    parse_port,
+    parse_size,
+    parse_when,
+)
 
 EXIT_CODES = """\
 exit codes:
@@ -33,7 +42,7 @@ def add_captures(command: argparse.ArgumentParser) -> None:
 def add_follow(command: argparse.ArgumentParser, what: str) -> None:
     """Reading captures that are still written. `what` is printed meanwhile."""
     group = command.add_argument_group("captures that grow")
-    group.add_argument("-F", "--follow", action="store_true",
+    group.add_argument("--follow", action="store_true",
                        help=f"read files and folders while tcpdump or dumpcap writes them, until Ctrl-C: {what}. Files "
                        "may not exist yet, and may rotate (-C, -G, -W, -b); name the folder, or a quoted "
                        "glob")  # fmt: skip
@@ -94,11 +103,27 @@ def add_reading(group: argparse._ArgumentGroup) -> None:
     add_definitions(group)
 
 
-def add_max_frame(group: argparse._ArgumentGroup) -> None:
-    """How large a message may be to be decoded whole."""
+def add_limits(command: argparse.ArgumentParser, live: bool = False) -> argparse._ArgumentGroup:
+    """How much is kept in memory (see `limits_of`). `live`: the defaults of live capture."""
+    group = command.add_argument_group(
+        "limits", "What is kept at most. What is given up beyond that is in the report's ledger."
+    )
     group.add_argument("--max-frame", type=parse_frame_size, metavar="SIZE",
                        help="decode messages up to SIZE whole, and only the first 64 KiB of larger ones "
                        "(default: 100m, the largest that brokers accept)")  # fmt: skip
+    group.add_argument("--max-held", type=parse_size, metavar="SIZE",
+                       help="for messages that are not complete yet; a 64th of it for data behind gaps (default: "
+                       "2g)")  # fmt: skip
+    group.add_argument("--max-connections", type=parse_limit, metavar="N",
+                       help="end a silent connection after N others began "
+                       f"(default: {100_000 if live else 262_144:,})")  # fmt: skip
+    group.add_argument("--max-waiting", type=parse_limit, metavar="N",
+                       help="requests that wait for their response; the oldest are given up first "
+                       f"(default: {100_000 if live else 1_000_000:,})")  # fmt: skip
+    group.add_argument("--max-names", type=parse_limit, metavar="N",
+                       help="client ids, topics, addresses and rows of tables; the rest counts as (other) "
+                       f"(default: {200_000 if live else 250_000:,})")  # fmt: skip
+    return group
 
 
 def add_appearance(group: argparse._ArgumentGroup) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
+    from ..limits import Limits
+
 
 #: The most processes of --jobs.
 MOST_JOBS = 1024
@@ -113,6 +115,24 @@ def parse_count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
+
+
+def parse_limit(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
+    return int(text)
+
+
+def limits_of(options: argparse.Namespace) -> Limits | None:
+    """The limits that options set; None without such an option."""
+    chosen = {name: getattr(options, f"max_{name}") for name in ("connections", "waiting", "held", "names")}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if not chosen:
+        return None
+    from ..limits import Limits
+
+    return Limits(**chosen)
 
 
 def parse_port(text: str) -> int:

@@ -6,42 +6,26 @@ rows are added up as `(other)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS
-from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.counting.small_rows import add_up_small_rows
 
 from ..engine import Engine
 
 Array = np.ndarray[Any, Any]
 
-OTHER = b"(other)"
 SECOND = 1_000_000_000
-_OTHER = -2  # a placeholder for the number of OTHER
-_UNLIMITED = 2**63
-_Folds = Mapping[tuple[str, ...], Mapping[str, int]]
-#: The key columns of small rows once they are added up, by the key of their table.
-_FOLDED: _Folds = {
-    tally.GROUP_KEY: {"client_id": _OTHER, "software": -1, "software_version": -1, "client_ip": -1},
-    tally.TOPIC_KEY: {"topic": _OTHER, "topic_id": -1},
-    tally.ERROR_KEY: {
-        "client_id": _OTHER, "topic": -1, "topic_id": -1, "name": -1, "broker_ip": -1, "broker_port": 0,
-    },
-}  # fmt: skip
-#: ... and if there are still too many rows, because of many brokers and versions.
-_FURTHER: _Folds = {tally.GROUP_KEY: {**_FOLDED[tally.GROUP_KEY], "broker_ip": -1, "broker_port": 0, "api_version": -1}}
 #: Columns of CONNECTION_ROW with numbers of strings, and of addresses.
 _CONNECTION_NAMES = tuple(
     tuple(name for name in CONNECTION_ROW.names or () if name in columns)
     for columns in (STRING_COLUMNS, ADDRESS_COLUMNS)
 )
-#: The first values of groups and topics: exchanges by outcome.
-_OUTCOMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,34 +64,22 @@ class MemoryLimits:
         return strings > self.strings or text > self.text or len(engine.addresses) > self.addresses
 
 
+def memory_limits(connections: int | None, waiting: int | None, names: int | None) -> MemoryLimits:
+    """The limits with some of them set (None: the usual). `names`: also the bytes and rows in proportion."""
+    limits = MemoryLimits()
+    if connections is not None:
+        limits = replace(limits, connections=connections, ended=connections)
+    if waiting is not None:
+        limits = replace(limits, waiting=waiting)
+    if names is not None:
+        text, rows = max(160 * names, 1 << 16), max(names // 20, 100)
+        limits = replace(limits, strings=names, text=text, addresses=names, topic_names=names, rows=rows)
+    return limits
+
+
 def fold_small_rows(counts: ReportCounts, limits: MemoryLimits, engine: Engine) -> ReportCounts:
     """Counts within the limits of rows and histograms. If there are more, the small rows are added up as `(other)`."""
-    most = {}
-    for key, table, histograms in (
-        (tally.GROUP_KEY, counts.groups, counts.histograms),
-        (tally.TOPIC_KEY, counts.topics, counts.topic_histograms),
-        (tally.ERROR_KEY, counts.errors, ()),
-    ):
-        rows = limits.rows if len(histograms) <= limits.buckets else min(limits.rows, len(table) // 2)
-        if len(table) > rows:
-            most[key] = rows
-    if not most:
-        return counts
-    other = engine.dissector.strings.number_of(OTHER)
-
-    def folding(folds: _Folds) -> Callable[[tuple[str, ...], Array, Array], None]:
-        def change(names: tuple[str, ...], keys: Array, values: Array) -> None:
-            if names not in most or names not in folds:
-                return
-            weights = values[:, : 1 if names == tally.ERROR_KEY else _OUTCOMES].sum(axis=1)
-            small = np.argsort(-weights, kind="stable")[most[names] // 2 :]
-            for name, number in folds[names].items():
-                keys[small, names.index(name)] = other if number == _OTHER else number
-
-        return change
-
-    folded = counts.rekeyed(folding(_FOLDED))
-    return folded.rekeyed(folding(_FURTHER)) if len(folded.groups) > most.get(tally.GROUP_KEY, _UNLIMITED) else folded
+    return add_up_small_rows(counts, limits.rows, lambda: engine.dissector.strings.other, limits.buckets)
 
 
 def forget_names(

@@ -44,7 +44,10 @@ class SurveyTask:
             mine: SurveyInput = load(self.inputs[number])
             reader = mine.source.open()
             try:
-                found = survey_split(mine.split, reader, ports=self.options.ports, definitions=self.options.definitions)
+                options = self.options
+                found = survey_split(
+                    mine.split, reader, ports=options.ports, definitions=options.definitions, limits=options.limits
+                )
             finally:
                 reader.close()
             yield result_batch(mine.split, found)
@@ -87,6 +90,7 @@ class DecodeTask:
                 inspectors=(*tables.inspectors, *needed.inspectors), ports=self.options.ports,
                 definitions=self.options.definitions,
                 apis=needed.apis if with_rows or self.counting else frozenset(),
+                max_frame=self.options.max_frame, limits=self.options.limits,
             )  # fmt: skip
             if self.table is not None:
                 yield from tables.rows(run, reader)

@@ -96,8 +96,8 @@ class SplitRun:
         self._starts = seams.block_starts(task.split)
         self._names = topic_names
         self._split = SplitEngine(
-            task.histories, task.heads, task.listeners, all_results=all_results, inspectors=inspectors, ports=ports,
-            definitions=definitions, apis=apis, **engine_options,
+            task.histories, task.heads, task.listeners, task.datagrams, all_results=all_results, inspectors=inspectors,
+            ports=ports, definitions=definitions, apis=apis, **engine_options,
         )  # fmt: skip
         self.engine = self._split.engine
         for topic_id, name in topic_names.items():
@@ -128,6 +128,7 @@ class SplitRun:
         split.begin_split()
         if reader is not None:
             yield from self._own_packets(reader)
+            split.assembler.hand_over_fragments(task.handed_over)
         yield from self._follow()
         arrivals = self.outcome.arrivals = split.states(self._next)
         arrivals.rows["split"] = [self._next[key] for key in flow_bytes(arrivals.rows["flow"])]
@@ -145,7 +146,8 @@ class SplitRun:
         while reader.fill():
             self._begin_file(reader.file)
             numbers = reader.packets["number"]
-            split.filters = meets(others, int(numbers[reader.position]), int(numbers[reader.count - 1]))
+            first, last = int(numbers[reader.position]), int(numbers[reader.count - 1])
+            split.filters = self._starts is None or meets(others, first, last)
             yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
             reader.position = reader.count
             part = reader.part

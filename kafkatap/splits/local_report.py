@@ -121,7 +121,12 @@ class _Task:
         try:
             options = self._options
             found = survey_split(
-                mine.split, reader, ports=options.ports, definitions=options.definitions, light=not self._needs_names
+                mine.split,
+                reader,
+                ports=options.ports,
+                definitions=options.definitions,
+                light=not self._needs_names,
+                limits=options.limits,
             )
         finally:
             reader.close()
@@ -136,7 +141,7 @@ class _Task:
             mine.split.task, mine.split.seams, mine.topic_names,
             all_results=with_rows or options.by_topic or needed.all_results, inspectors=needed.inspectors,
             ports=options.ports, definitions=options.definitions, apis=needed.apis,
-            problems=with_rows or needed.problems, max_frame=options.max_frame,
+            problems=with_rows or needed.problems, max_frame=options.max_frame, limits=options.limits,
         )  # fmt: skip
         reader = source.open(mine.split.task.bases)
         done = 0
@@ -197,7 +202,7 @@ class _LocalReading(TwoPasses):
         named = needs_names(options, self.tables)
         plan, results, rounds = self._prove(decode, lambda result: result.outcome, needs_names=named)
         ordered = [results[task.split] for task in plan.tasks]
-        total = TotalCounts(options.by_topic, interval)
+        total = TotalCounts(options.by_topic, interval, options.limits)
         for result in ordered:
             total.add(result)
         for names in (plan.topic_names, *(result.outcome.names for result in ordered)):

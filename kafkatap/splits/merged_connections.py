@@ -45,7 +45,7 @@ _ROW_SUMS = (
     "packets",
     *(f"{end}_{name}" for end in ("client", "broker") for name in (
         "bytes", "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
-        "duplicates",
+        "duplicates", "packets",
     )),
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from kafkatap.reassembly.dtypes import LISTENER
 
 from ..captures.pack_reader import NO_PACKETS
 from .chains import TASK_FLOW, FlowInSplit, Part, TaskFlows, plan_flows
+from .datagrams import datagrams_before, waiting_packets
 from .flow_rows import as_keys, flow_bytes, histories, history_rows
 from .flow_state import History
 from .packet_ranges import union
@@ -28,6 +30,8 @@ from .split_engine import NOTHING
 from .survey import Listener, SplitSurvey
 
 if TYPE_CHECKING:
+    from kafkatap.reassembly.fragments import SavedDatagram
+
     from .checkpoint import Checkpoint
 
 Array = np.ndarray[Any, Any]
@@ -41,7 +45,8 @@ class SplitTask:
     `bases`: packets before each of its files. `captures`: the identities of its files. `keep_open`: more captures will
     come, so open flows stay open at the end. `shared`: the flows that other splits have, too. `listeners`: LISTENER
     rows of the ends that earlier files showed to listen; `later_listeners`: by file, those that files of other splits
-    show after this split began.
+    show after this split began. `datagrams`: those that wait for fragments at its start; `handed_over`: packets that
+    wait at its end, which the next split counts.
     """
 
     split: int
@@ -51,6 +56,8 @@ class SplitTask:
     shared: TaskFlows = field(default_factory=TaskFlows)
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
     later_listeners: dict[int, Array] = field(default_factory=dict)
+    datagrams: list[SavedDatagram] = field(default_factory=list)
+    handed_over: int = 0
 
     @property
     def heads(self) -> dict[bytes, int]:
@@ -188,6 +195,7 @@ def make_plan(
         listeners.add(survey.listeners[place], split)
     for split, task in of_split.items():
         task.bases = tuple(bases[split])
+    _hand_over_datagrams(list(of_split.values()), surveys)
     names.update(corrections.names)
     parts = [Part(t.split, surveys[t.split], files[t.split][0], t.bases) for t in of_split.values()]
     if checkpoint is not None:
@@ -199,6 +207,15 @@ def make_plan(
         tasks[0].shared.flows, tasks[0].shared.strings = _resumed_flows(checkpoint, tasks[0], keep_open)
     resumed = None if checkpoint is None else len(surveys)
     return Plan(tasks, names, both_ends, resumed, base, listeners.all)
+
+
+def _hand_over_datagrams(tasks: Sequence[SplitTask], surveys: Sequence[SplitSurvey]) -> None:
+    """Set which datagrams wait for fragments between the splits."""
+    in_order = [surveys[task.split] for task in tasks]
+    waiting = datagrams_before([survey.datagrams for survey in in_order], [survey.first for survey in in_order])
+    for (before, task), datagrams in zip(pairwise(tasks), waiting[1:], strict=False):
+        task.datagrams = datagrams
+        before.handed_over = waiting_packets(datagrams)
 
 
 class _Listeners:

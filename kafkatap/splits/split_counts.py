@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from kafkatap.dissector.strings import OTHER
 from kafkatap.kernels.arrays import joined
 from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS, Array
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.count_rows import NameTable
 from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.counting.small_rows import add_up_small_rows
 
+from ..limits import Limits
 from .decode import Outcome, SplitRun
 from .merged_connections import merged_connections
 from .task_rows import ReadOptions
@@ -58,6 +61,9 @@ def count_split(
     counts = ReportCounts(by_topic=options.by_topic, interval=interval)
     for batch in options.selection.apply(run.batches(reader), run.engine):
         counts.add(batch)
+        names = run.engine.limits.names
+        if counts.rows > names:
+            counts = add_up_small_rows(counts, names, lambda: run.engine.dissector.strings.other)
         if tables is not None:
             tables.add(batch, run.engine)
         watch()
@@ -93,7 +99,8 @@ class TotalCounts:
     """The sum of the counts of splits. `names`: the meaning of the numbers in it, and in `shared`, the CONNECTION_ROW
     of connections that splits share: one for each connection after `connections`."""
 
-    def __init__(self, by_topic: bool, interval: int | None) -> None:
+    def __init__(self, by_topic: bool, interval: int | None, limits: Limits | None = None) -> None:
+        self._limit = (limits or Limits()).names
         self.counts = ReportCounts(by_topic=by_topic, interval=interval)
         self.names = NameTable()
         self._connections = ConnectionCounts()
@@ -105,6 +112,7 @@ class TotalCounts:
         strings = _numbers(found.strings, self.names.string)
         addresses = _numbers(found.addresses, self.names.address)
         self.counts.merge(found.counts.renumber(strings, addresses))
+        self.counts = add_up_small_rows(self.counts, self._limit, lambda: self.names.string(OTHER))
         self._connections.merge(found.connections, strings, addresses)
         for names, numbers in ((STRING_COLUMNS, strings), (ADDRESS_COLUMNS, addresses)):
             for column in _columns(found.shared, names):

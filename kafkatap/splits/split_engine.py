@@ -15,7 +15,7 @@ be equal to the arrival of the same flow from the split before, else the head wa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -32,6 +32,8 @@ from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, renumber_
 from .flow_state import FlowState, History
 
 if TYPE_CHECKING:
+    from kafkatap.reassembly.fragments import SavedDatagram
+
     from ..captures.capture_reader import CaptureReader, FileReport
 
 Array = np.ndarray[Any, Any]
@@ -128,7 +130,8 @@ class SplitEngine:
     """`engine` is the engine that it drives. Connections have the number of their first packet.
 
     `histories`: by flow, what earlier splits know of its connection. `heads`: by flow, the last packet that belongs to
-    another split. `listeners`: LISTENER rows of the ends that earlier splits saw listening.
+    another split. `listeners`: LISTENER rows of the ends that earlier splits saw listening. `datagrams`: those that
+    earlier splits left incomplete.
     """
 
     def __init__(
@@ -136,6 +139,7 @@ class SplitEngine:
         histories: Mapping[bytes, History] | None = None,
         heads: Mapping[bytes, int] | None = None,
         listeners: Array | None = None,
+        datagrams: Sequence[SavedDatagram] = (),
         **options: Any,
     ) -> None:
         self.engine = Engine(assembler=Assembler(keep_flows=True), **options)
@@ -147,7 +151,9 @@ class SplitEngine:
         self._began: dict[int, int] = {}  # the first packet's time of each resumed connection
         self._filter: HeadFilter | None = None
         self._resumed: dict[int, History] = {}  # connections that started since `prime` began
+        self._datagrams = datagrams
         self.assembler.learn_listeners(self._listeners)
+        self.assembler.fragments.restore(datagrams)
 
     def learn_listeners(self, listeners: Array) -> None:
         """Ends that listen (LISTENER rows), shown by packets of other splits before the next packet."""
@@ -168,6 +174,7 @@ class SplitEngine:
         assembler = self.assembler
         self._filter = HeadFilter(assembler, self._heads) if self._heads else None
         self.filters = True
+        assembler.fragments.restore(self._datagrams)
         assembler.forget_listeners()
         assembler.learn_listeners(self._listeners)
         latest = assembler.flows["connection"]
@@ -210,6 +217,7 @@ class SplitEngine:
                 yield from self.take(reader.buffer, reader.packets, reader.position, end)
                 reader.position = reader.count
         assembler.segment_filter = own_filter
+        assembler.fragments.forget_packets()
 
     # The end of the split.
 

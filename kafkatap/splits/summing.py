@@ -136,7 +136,7 @@ def context_of_tables(
     infos = _files(files)
     sections = _ledger(ledger)
     payload = {part: count for part, count in sections.get("payload bytes", {}).items() if part != "total"}
-    total = sum(payload.values())
+    total = sum(payload.values()) - payload.get("duplicate", 0)
     firsts = [f.first for f in infos if f.first is not None]
     lasts = [f.last for f in infos if f.last is not None]
     return Context(

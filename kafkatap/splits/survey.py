@@ -19,13 +19,16 @@ from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KA
 from kafkatap.kernels import arrays, store
 from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import CHUNK, FLOW, OPENING_SYN
+from kafkatap.reassembly.dtypes import CHUNK, FLOW, FROM_HELD, OPENING_SYN
 from kafkatap.reassembly.flows import KEY_BYTES
+from kafkatap.reassembly.link_types import RAW
 from kafkatap.reassembly.recent_packets import COPY_NS
 
 from ..assembly import Assembled, Assembly
 from ..engine import programs_for
 from ..kernel_modules import KERNEL_MODULES
+from ..limits import Limits
+from .datagrams import packet_of_segment
 from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, flow_bytes, histories, renumber_strings
 from .flow_state import History
 from .packet_ranges import BLOCK_START
@@ -34,6 +37,7 @@ from .split_engine import NOTHING, Packets, counted, number_by_packet
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
+    from kafkatap.reassembly.fragments import SavedDatagram
 
     from ..captures.capture_reader import CaptureReader
     from ..captures.pack_reader import FileRead, PackReader
@@ -69,9 +73,10 @@ class FlowSeen:
 
 @dataclass
 class SplitSurvey:
-    """The survey of one split. `files`: as they were read, in order. `listeners`: by file, the ends that answered a SYN
-    there first. For a part of a file: `begins` and `ends`, bytes of the file; `blocks`: where blocks begin, if some of
-    them can be read alone. `rows`: FLOW_ROW of its flows; `strings` belong to them."""
+    """The survey of one split. `files`: as they were read, in order. `listeners`: by file, the ends that answered a
+    SYN there first. For a part of a file: `begins` and `ends`, bytes of the file; `blocks`: where blocks begin, if
+    some of them can be read alone. `datagrams`: those that wait for fragments at its end. `rows`: FLOW_ROW of its
+    flows; `strings` belong to them."""
 
     split: int
     files: list[FileRead] = field(default_factory=list)
@@ -85,6 +90,13 @@ class SplitSurvey:
     strings: list[bytes] = field(default_factory=list)
     topic_names: dict[bytes, bytes] = field(default_factory=dict)
     listeners: list[list[Listener]] = field(default_factory=list)
+    datagrams: list[SavedDatagram] = field(default_factory=list)
+
+    @property
+    def first(self) -> int | None:
+        """The time of its first packet, ns since the epoch."""
+        times = (file.report.first for file in self.files)
+        return min((time for time in times if time is not None), default=None)
 
     @property
     def packets(self) -> int:
@@ -104,13 +116,16 @@ class _FlowEngine:
     """Reassembly and framing of a split, which record its connections. Bodies are decoded only for the facts of
     connections and the names of topics. `light`: as of `survey_split`."""
 
-    def __init__(self, ports: tuple[int, ...], definitions: Definitions | None, light: bool) -> None:
+    def __init__(
+        self, ports: tuple[int, ...], definitions: Definitions | None, light: bool, limits: Limits
+    ) -> None:  # fmt: skip
         store.use(KERNEL_MODULES)
-        self.assembler = Assembler(keep_flows=True)
+        self.assembler = Assembler(keep_flows=True, bounds=limits.bounds())
         self._light = light
         self._assembly = Assembly(self.assembler, ports)
         summary, results, head = (programs_for(name, definitions) for name in ("summary", "results", "head"))
         self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
+        self.dissector.strings.limit(limits.names)
         self._begun = False
         self._started: list[Array] = []  # START chunks
         self._ended: list[Array] = []  # _CONNECTION
@@ -285,13 +300,14 @@ def survey_split(
     ports: tuple[int, ...] = (),
     definitions: Definitions | None = None,
     light: bool = False,
+    limits: Limits | None = None,
 ) -> SplitSurvey:
     """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count.
 
     `light`: follow a connection only until its head and its history are known. That is faster, but names of topics are
     missed, and what a connection shows late, so that the plan may need a correction.
     """
-    engine = _FlowEngine(ports, definitions, light)
+    engine = _FlowEngine(ports, definitions, light, limits or Limits())
     listeners = _NewListeners(engine.assembler)
     blocks = _BlockStarts(reader)
     while blocks.fill():
@@ -303,10 +319,14 @@ def survey_split(
         while part is not None and blocks.next_block(part):
             blocks.end_block(engine.read(part))
     found = SplitSurvey(split, reader.files, reader.is_in_order)
+    fragments = engine.assembler.fragments
+    found.datagrams = fragments.saved()
     found.rows, found.strings = engine.finish()
     found.listeners = listeners.of_files(len(reader.files))
     found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
-    found.drops, found.blocks = reader.drops, blocks.found
+    found.drops = reader.drops
+    # The fragments of a datagram may lie in blocks between those that have packets of its flow.
+    found.blocks = None if fragments.seen else blocks.found
     if found.blocks is not None:
         found.rows["last_packet"] = _last_packets(found.rows, found.blocks)
     strings = engine.dissector.strings
@@ -315,20 +335,38 @@ def survey_split(
 
 
 def cut_flows(reader: Packets, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
-    """The packets of some flows up to their heads. Reads only as far as the last head."""
+    """The packets of some flows up to their heads. Reads only as far as the last head.
+
+    A segment that came in IP fragments becomes one packet.
+    """
     assembler = Assembler(keep_flows=True)
     furthest = max(heads.values(), default=0)
     kept: dict[bytes, list[Seam]] = {}
     while reader.fill() and int(reader.packets["number"][reader.position]) <= furthest:
         packets = reader.packets[reader.position : reader.count]
         runs = assembler.read_segments(reader.buffer, reader.packets, reader.position, reader.count)
-        seen = [(segments["flow"].copy(), segments["packet"].copy()) for segments in runs]
+        seen = [_whole_packets(segments, assembler, reader.buffer, packets) for segments in runs]
+        assembler.end_block()
         keys = assembler.flow_keys()
         wanted = np.array([heads.get(key, 0) for key in keys] or [0], np.int64)
-        for flows, numbers in seen:
-            mine = np.flatnonzero(numbers <= wanted[flows])
-            flows, rows = flows[mine], numbers[mine] - int(packets["number"][0])
-            for flow in np.unique(flows).tolist():
-                kept.setdefault(keys[flow], []).append(cut_out(reader.buffer, taken(packets, rows[flows == flow])))
+        for flows, rows, data in seen:
+            mine = np.flatnonzero(rows["number"] <= wanted[flows])
+            for flow in np.unique(flows[mine]).tolist():
+                kept.setdefault(keys[flow], []).append(cut_out(data, taken(rows, mine[flows[mine] == flow])))
         reader.position = reader.count
     return {key: joined(parts) for key, parts in kept.items()}
+
+
+def _whole_packets(segments: Array, assembler: Assembler, block: Array, packets: Array) -> tuple[Array, Array, Array]:
+    """The flow and the packet of each segment, and the bytes of these packets. `packets`: those in `block`."""
+    rows = taken(packets, segments["packet"] - int(packets["number"][0]))
+    data = [block]
+    end = len(block)
+    for place in np.flatnonzero(segments["source"] == FROM_HELD).tolist():
+        whole = packet_of_segment(segments[place], assembler.flows[segments["flow"][place]], assembler.pool)
+        data.append(whole)
+        row = rows[place]
+        row.at, row.captured, row.link_type = end, len(whole), RAW
+        row.original = len(whole) + segments["wire"][place] - segments["captured"][place]
+        end += len(whole)
+    return segments["flow"].copy(), rows, block if len(data) == 1 else np.concatenate(data)

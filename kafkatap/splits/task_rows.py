@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kafkatap.dissector.layouts.overlay import Definitions
 
+    from ..limits import Limits
     from .checkpoint import Checkpoint
 
 #: The rows that tasks return.
@@ -31,7 +32,8 @@ SCHEMA = "split int not null, result binary not null"
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How captures are read. `records`: decode records too. `by_topic`: count by topic for reports. `selection`: the
-    exchanges that become rows and counts; tasks need absolute times in it. `max_frame`: as of `Engine`."""
+    exchanges that become rows and counts; tasks need absolute times in it. `max_frame`, `limits`: as of `Engine`;
+    each process has the limits for itself."""
 
     ports: tuple[int, ...] = ()
     definitions: Definitions | None = None
@@ -39,6 +41,7 @@ class ReadOptions:
     by_topic: bool = False
     selection: Selection = EVERYTHING
     max_frame: int | None = None
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True)

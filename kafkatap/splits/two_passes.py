@@ -140,7 +140,7 @@ def context_of(outcomes: Sequence[Outcome], files: Sequence[FileInfo]) -> Contex
     """Files, ledger and the sums over splits: what reports need beside names, connections and counts."""
     ledger = sum_ledgers(outcome.ledger for outcome in outcomes)
     payload = ledger.get("payload bytes", {})
-    total = payload.get("total", 0)
+    total = payload.get("total", 0) - payload.get("duplicate", 0)
     return Context(
         files=files,
         ledger=ledger,

@@ -18,6 +18,7 @@ VALUES = {
     "client_zero_windows": SUM,
     "gap_bytes": SUM,
     "connections_with_gaps": SUM,  # connections with gaps
+    "one_sided": SUM,  # connections with packets of one direction only
     "rtt_max": MAX,  # ns
 }
 _BOTH_DIRECTIONS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "gap_bytes")
@@ -43,6 +44,7 @@ class ConnectionCounts:
             "connections": np.ones(len(rows), np.int64),
             "client_zero_windows": rows["client_zero_windows"],
             "connections_with_gaps": (rows["client_gaps"] > 0) | (rows["broker_gaps"] > 0),
+            "one_sided": _is_one_sided(rows),
             "rtt_max": rows["handshake_rtt_ns"],
         }
         self.table.add(keys, np.stack([columns[name] for name in VALUES], axis=1))
@@ -93,6 +95,14 @@ class ConnectionCounts:
         owner, bucket, times = self.rtts.of(0)
         found = percentiles(groups[owner], bucket, times, count, (P50,), top)[:, 0].tolist()
         return [rtt if rtt >= 0 else None for rtt in found]
+
+
+def _is_one_sided(rows: Array) -> Array:
+    """Which connections carry payload and have packets of one direction only: bool (n,)."""
+    without_client = (rows["client_packets"] == 0) & (rows["broker_bytes"] > 0)
+    without_broker = (rows["broker_packets"] == 0) & (rows["client_bytes"] > 0)
+    one_sided: Array = without_client | without_broker
+    return one_sided
 
 
 def count_connections(rows: Array) -> ConnectionCounts:

@@ -112,6 +112,11 @@ class ReportCounts:
         bound = self._add_batch = tally.add_batch.bound(tables)
         return bound
 
+    @property
+    def rows(self) -> int:
+        """The rows of the largest table."""
+        return max(len(self.groups), len(self.topics), len(self.errors))
+
     def finish(self) -> None:
         """Merge the noted values of histograms."""
         for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):

@@ -15,7 +15,7 @@ COLUMNS = (
         "section",
         "what",
         "text",
-        "packets, tunnels (packets in tunnels), payload bytes, requests or responses",
+        "packets, payload bytes, requests, responses, or packets in tunnels",
     ),
     Column("part", "part", "text", "the part that counts them; total: all of them", 9),
     Column("meaning", "counted as", "text", "the part in words"),
@@ -35,15 +35,6 @@ WORDS = {
         "bad_header": "invalid headers",
         "unknown_link_type": "link type that is not read",
         "duplicate": "captured twice",
-    },
-    "tunnels": {
-        "vxlan": "VXLAN",
-        "geneve": "GENEVE",
-        "gre": "GRE",
-        "erspan": "ERSPAN",
-        "ip_in_ip": "IP in IP",
-        "ethernet_in_ip": "Ethernet in IP",
-        "mpls": "MPLS",
     },
     "payload bytes": {
         "kafka_frames": "Kafka messages",
@@ -66,6 +57,13 @@ WORDS = {
         "header_not_captured": "header not captured",
         "unfinished": "waiting for their response",
     },
+    "responses": {
+        "matched": "matched with a request",
+        "out_of_order": "matched with a request, after the response to a later one",
+        "orphan": "request not in the capture",
+        "sasl_tokens": "SASL tokens without a Kafka header",
+        "header_not_captured": "header not captured",
+    },
     "limits": {
         "connections": "silent connections ended early",
         "requests": "requests given up while they waited",
@@ -73,15 +71,22 @@ WORDS = {
         "messages": "messages cut to their first bytes",
         "names": "names counted as (other)",
     },
-    "responses": {
-        "matched": "matched with a request",
-        "orphan": "request not in the capture",
-        "sasl_tokens": "SASL tokens without a Kafka header",
-        "header_not_captured": "header not captured",
+    "tunnels": {
+        "vxlan": "VXLAN",
+        "geneve": "GENEVE",
+        "gre": "GRE",
+        "erspan": "ERSPAN",
+        "ip_in_ip": "IP in IP",
+        "ethernet_in_ip": "Ethernet in IP",
+        "mpls": "MPLS",
     },
 }
 
 _DUPLICATES = "{n} packet{s} {were} captured twice. Copies do not count, and are no retransmissions"
+_ONE_SIDED = (
+    "{n} connection{s} {were} captured in one direction only: no packet of the other direction is in this capture. "
+    "Requests are shown without their responses. Responses without their requests cannot be decoded."
+)
 #: Files that the sentence on duplicates names at most.
 _NAMED_FILES = 3
 #: The parts of the ledger that exchanges fall into, by outcome.
@@ -97,6 +102,10 @@ _SENTENCES = {
         "requests",
         "header_not_captured",
     ): "{n} request{s} {have} no header in this capture; only size and time are known.",
+    ("responses", "out_of_order"): (
+        "{n} response{s} came after the response to a later request of the same connection: the broker answered out of "
+        "order."
+    ),
     ("responses", "orphan"): "{n} response{s} {have} no request in this capture.",
     ("responses", "header_not_captured"): (
         "{n} response{s} {have} no header in this capture; only size and time are known."
@@ -192,6 +201,9 @@ def _capture_warnings(context: Context, without: frozenset[tuple[str, str]]) -> 
         with_gaps = connections.total("connections_with_gaps")
         where = "1 connection" if with_gaps == 1 else f"{with_gaps:,} connections"
         warnings.append(_sentence(f"{{n}} byte{{s}} of {where} {{are}} in no packet of this capture (gaps).", gaps))
+    one_sided = connections.total("one_sided")
+    if one_sided:
+        warnings.append(_sentence(_ONE_SIDED, one_sided))
     if context.not_captured:
         template = (
             "The snap length cut off {n} byte{s} of payload. Times are right, but error codes, throttle times and "

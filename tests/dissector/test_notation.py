@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.dissector.layouts.catalog import MESSAGES_FOLDER, api_name, api_names, load_messages
+from kafkatap.dissector.layouts.catalog import MESSAGES_FOLDER, api_name, built_in_names, load_messages
 from kafkatap.dissector.layouts.notation import NotationError, parse_api, parse_range, render_api
 from kafkatap.dissector.layouts.schema import NO_VERSIONS, OPEN, REQUEST, RESPONSE, Versions
 
@@ -101,12 +101,12 @@ def test_ranges() -> None:
 
 
 def test_the_catalog_knows_every_api_by_name() -> None:
-    assert list(api_names()) == list(range(len(api_names())))
+    assert list(built_in_names()) == list(range(len(built_in_names())))
     assert (api_name(1), api_name(7), api_name(94)) == ("Fetch", "ControlledShutdown", "UnregisterController")
-    assert api_name(999) == "999"
+    assert api_name(999) == "API 999"
     messages = load_messages()
-    assert len(messages) == 2 * len(api_names())
-    assert all(messages[key, REQUEST].versions == messages[key, RESPONSE].versions for key in api_names())
+    assert len(messages) == 2 * len(built_in_names())
+    assert all(messages[key, REQUEST].versions == messages[key, RESPONSE].versions for key in built_in_names())
 
 
 def test_header_versions_follow_kafkas_exceptions() -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from kafkatap.dissector.dtypes import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES, UNKNOWN_API, UNKNOWN_VERSION
-from kafkatap.dissector.layouts.catalog import api_names, load_api
+from kafkatap.dissector.layouts.catalog import built_in_names, load_api
 from kafkatap.dissector.layouts.notation import parse_api
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Struct
 from tests.support.reference import (
@@ -24,7 +24,7 @@ from ..support.messages import Taste, emptiest_message, encode_message, generate
 SEEDS = range(3)
 
 
-@pytest.mark.parametrize("api_key", list(api_names()), ids=api_names().get)
+@pytest.mark.parametrize("api_key", list(built_in_names()), ids=built_in_names().get)
 def test_every_version_decodes_to_what_was_encoded(api_key: int) -> None:
     for message in load_api(api_key):
         for version in message.versions:
@@ -43,7 +43,7 @@ def test_every_version_decodes_to_what_was_encoded(api_key: int) -> None:
                     assert cut.status == INCOMPLETE, where
 
 
-@pytest.mark.parametrize("api_key", list(api_names()), ids=api_names().get)
+@pytest.mark.parametrize("api_key", list(built_in_names()), ids=built_in_names().get)
 def test_an_element_of_an_array_takes_at_least_a_byte(api_key: int) -> None:
     """Otherwise a count from the wire would not be bounded by the bytes that are left."""
     pending: list[tuple[MessageLayout, Struct]] = [(message, message.body) for message in load_api(api_key)]
@@ -58,7 +58,7 @@ def test_an_element_of_an_array_takes_at_least_a_byte(api_key: int) -> None:
 
 def test_no_message_is_shorter_than_its_least_size() -> None:
     """The emptiest message of each version is exactly that long."""
-    for api_key in api_names():
+    for api_key in built_in_names():
         for message in load_api(api_key):
             for version in message.versions:
                 data, value = emptiest_message(message, version)
@@ -229,7 +229,7 @@ def test_random_messages_are_the_same_for_the_same_seed_and_hold_every_kind() ->
     assert not any(UNKNOWN_TAGS in value for value in plain)
 
 
-@pytest.mark.parametrize("api_key", list(api_names()), ids=api_names().get)
+@pytest.mark.parametrize("api_key", list(built_in_names()), ids=built_in_names().get)
 def test_damaged_messages_end_in_a_status(api_key: int) -> None:
     """Whatever bytes come: no exception, and no more elements than there are bytes."""
     source = random.Random(api_key)

@@ -10,11 +10,13 @@ import pytest
 import zstandard
 
 from kafkatap.captures.decompression import open_decompressor
+from kafkatap.reassembly.dtypes import CHUNK_DATA
 from kafkatap.reassembly.errors import DamagedCapture
-from tests.support.captures import pcap_bytes
-from tests.support.tcp import encode
+from tests.support.captures import pcap_bytes, write_capture
+from tests.support.tcp import ACK, START_NS, SYN, Segment, encode
 from tests.wire.harness import decode_files
 from tests.wire.kafkatalk import small_talk
+from tests.wire.two_paths import assert_same_streams
 
 
 @pytest.mark.parametrize("data", [b"\x28\xb5\x2f\xfd\x04\x00\xf5", b"\x1f\x8b\x08\0"])
@@ -68,3 +70,21 @@ def test_the_blocks_of_a_damaged_zstd_capture(tmp_path: Path) -> None:
     for block_size in (100, 5_000, 70_000):
         seen = decode_files([path], block_size=block_size)
         assert (seen.exchanges, seen.ledger) == (wanted.exchanges, wanted.ledger)
+
+
+@pytest.mark.parametrize("sent", [11, 12, 60, 179])
+def test_a_gap_before_each_segment_in_both_directions(sent: int, tmp_path: Path) -> None:
+    """Each held segment waits for bytes of its own direction, and acknowledges others that were not captured either:
+    three chunks each. Before, more were written than the table holds."""
+    client, broker = ("10.0.0.1", 40_000), ("10.0.0.2", 9_092)
+    segments = [
+        Segment(START_NS, client, broker, 999, 0, SYN),
+        Segment(START_NS, broker, client, 4_999, 1_000, SYN | ACK),
+        Segment(START_NS, client, broker, 1_000, 5_000, ACK),
+    ]
+    for n in range(1, sent + 1):
+        segments.append(Segment(START_NS + n, client, broker, 1_000 + 20 * n, 5_000 + 10 * n, ACK, b"x" * 10))
+    path = write_capture(tmp_path / "x.pcap", pcap_bytes(encode(segments), nanoseconds=True))
+    got, _ = assert_same_streams(path, 1 << 20, 1)
+    (chunks,) = got.chunks.values()
+    assert sum(chunk[0] == CHUNK_DATA for chunk in chunks) == sent

@@ -84,7 +84,8 @@ def connection(**columns: Any) -> Array:
     values: dict[str, Any] = {
         "client_ip": 0, "broker_ip": 1, "client_port": 40000, "broker_port": 9092, "client_id": BILLING,
         "software": -1, "software_version": -1, "sasl_mechanism": -1, "handshake_rtt_ns": 150_000,
-        "protocol": P_KAFKA, "orientation_known": 1, "client_bytes": 1000, "broker_bytes": 9000, "first": START,
+        "protocol": P_KAFKA, "orientation_known": 1, "client_packets": 5, "broker_packets": 6,
+        "client_bytes": 1000, "broker_bytes": 9000, "first": START,
         "last": START + 10 * MS,
     }  # fmt: skip
     values.update(columns)

@@ -293,7 +293,7 @@ def test_large_captures_use_the_cores_by_default(tmp_path: Path, monkeypatch: py
     path = tmp_path / "large.pcap"
     path.write_bytes(pcap_bytes(encode(TALKS["pipelined"]())))
     os.truncate(path, jobs.LARGE + 1)  # a file with a hole takes no room
-    options = argparse.Namespace(jobs=None, captures=[str(path)], parquet=None, verbose=0)
+    options = argparse.Namespace(jobs=None, captures=[str(path)], parquet=None, verbose=0, follow=False)
     for cores, wanted in ((1, 1), (2, 1), (3, 3), (16, 16)):
         monkeypatch.setattr(jobs, "usable_cores", lambda cores=cores: cores)
         assert jobs.choose_jobs(options) == wanted

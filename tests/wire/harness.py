@@ -171,7 +171,7 @@ def check_invariants(seen: Decoded) -> None:
     for outcome in ("answered", "no_reply_expected", "unanswered", "response_lost"):
         assert seen.outcomes.count(outcome) == requests[outcome], outcome
     assert seen.outcomes.count("orphan_response") == responses["orphan"]
-    assert requests["answered"] == responses["matched"]
+    assert requests["answered"] == responses["matched"] + responses["out_of_order"]
     for x in seen.exchanges:
         times = (x["broker_ns"], x["hol_wait_ns"], x["throttle_wait_ns"])
         if x["outcome"] != "answered":

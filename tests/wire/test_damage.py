@@ -1,4 +1,4 @@
-"""Damaged captures: nothing is made up, what survived is found, and the ledger adds up. `decode_packets` checks the last.
+"""Damaged captures: nothing is made up, and what survived is found. `decode_packets` checks that the ledger adds up.
 
 The cases are connections of real clients and brokers. KAFKATAP_DAMAGE=N tries N times as many.
 """
@@ -169,6 +169,21 @@ def test_ports_are_used_again_at_once(seed: int) -> None:
     rows = read_rows([*packets_of(broken), *later], 1)
     second = [row for row in rows if max(row["request_packet_first"], row["response_packet_first"]) > len(broken)]
     assert told(second) == told(whole.rows)
+
+
+@settings(max_examples=EXAMPLES // 4)
+@given(seeds)
+def test_one_direction(seed: int) -> None:
+    """Requests alone are found, and their responses are lost, not missing. Responses alone show nothing."""
+    whole, packets, _ = a_case(seed)
+    rows = [row for row in whole.rows if row["api_key"] >= 0]
+    to_broker = [p for p in packets_of(packets) if way_of(p, 1)[3] == rows[0]["broker_port"]]  # type: ignore[index]
+    seen = decode_packets(to_broker)
+    assert {x["outcome"] for x in seen.exchanges} <= {"response_lost", "no_reply_expected"}
+    assert len(seen.exchanges) >= 0.9 * len(rows)
+    assert seen.connections[0]["broker_packets"] == 0
+    from_broker = [p for p in packets_of(packets) if way_of(p, 1)[1] == rows[0]["broker_port"]]  # type: ignore[index]
+    assert decode_packets(from_broker).exchanges == []
 
 
 @pytest.mark.long

@@ -114,7 +114,11 @@ def test_encapsulated(kind: str, family: str) -> None:
     seen = _assert_same_exchanges(encapsulate(plain, kind), KINDS[kind].link_type, wanted)
     assert seen.ledger["packets"]["tcp"] == seen.ledger["packets"]["total"] == len(plain)
     name = KINDS[kind].tunnel
-    assert seen.ledger.get("tunnels", {}) == ({name: len(plain), "total": len(plain)} if name else {})
+    assert _tunnels(seen) == ({name: len(plain), "total": len(plain)} if name else {})
+
+
+def _tunnels(seen: Decoded) -> dict[str, int]:
+    return {name: count for name, count in seen.ledger.get("tunnels", {}).items() if count}
 
 
 @pytest.mark.parametrize("family", ["v4", "v6"])
@@ -263,7 +267,7 @@ def test_tunnels_in_fragments_in_tunnels(kind: str, inner: int, tmp_path: Path) 
     seen = check(pieces)
     assert _without_packets(seen.exchanges) == _without_packets(WHOLE.exchanges)
     assert seen.ledger["packets"]["tcp"] == len(pieces)
-    assert seen.ledger["tunnels"] == {KINDS[kind].tunnel: len(pieces), "total": len(pieces)}
+    assert _tunnels(seen) == {KINDS[kind].tunnel: len(pieces), "total": len(pieces)}
     streams = _assembled(pieces, tmp_path / "x.pcap")
     assert streams.counts["tcp"] == len(pieces)
 

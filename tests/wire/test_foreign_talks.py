@@ -76,7 +76,7 @@ def test_no_kafka_is_made_of_them(port: int, ports: tuple[int, ...], snap_length
     numbers = {client_of(number): number for number in range(len(every))}
     wrong = []
     for row in seen.connections:
-        ends = ((row["client_ip"], row["client_port"]), (row["broker_ip"], row["broker_port"]))
+        ends = [(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("proxy", "client", "broker")]
         number = next(numbers[end] for end in ends if end in numbers)
         name, what, *_ = every[number]
         if row["protocol"] == "kafka" or (name == "tls-1-3" and what == "whole" and row["protocol"] != "tls"):

@@ -275,3 +275,60 @@ def test_the_handshake_tells_the_round_trip() -> None:
     talk.tcp.close()
     assert check(encode(talk.segments)).connections[0]["handshake_rtt_ns"] == 6 * MS
     assert check(encode(talk.segments[1:])).connections[0]["handshake_rtt_ns"] == -1
+
+
+# ---------------------------------------------------------------- brokers that hold responses back, whatever they offer
+
+
+def offering(line: Timeline, produce: int = 9, fetch: int = 12) -> None:
+    keys = [{"ApiKey": PRODUCE, "MaxVersion": produce}, {"ApiKey": FETCH, "MaxVersion": fetch}]
+    line.respond(2, line.request(1, API_VERSIONS, 0, 1_000), ApiKeys=keys)
+
+
+def test_a_broker_that_offers_new_versions_but_holds_responses_back() -> None:
+    """Two requests are answered in what would be mute windows. From then on, throttling lies in the response's time."""
+    line = Timeline()
+    offering(line)
+    for n in range(5):
+        throttled = line.request(100 + 1_000 * n, PRODUCE, 7, 2 * n)
+        line.respond(415 + 1_000 * n, throttled, 300)
+        line.respond(424 + 1_000 * n, line.request(420 + 1_000 * n, HEARTBEAT, 0, 2 * n + 1))
+    parts = line.parts()
+    assert parts[0] == parts[2] == (315, 0, 0)
+    assert parts[4] == parts[6] == parts[8] == (15, 0, 300)
+    assert parts[1] == (0, 0, 4)
+    assert parts[3] == parts[5] == parts[7] == parts[9] == (4, 0, 0)
+
+
+def test_an_early_response_proves_that_a_broker_answers_at_once() -> None:
+    """Then no request that is answered in a window casts doubt on it."""
+    line = Timeline()
+    offering(line)
+    line.respond(15, line.request(10, PRODUCE, 7, 0), 300)
+    for n in range(1, 5):
+        line.respond(24 + 10 * n, line.request(20 + 10 * n, HEARTBEAT, 0, n))
+    line.respond(900, line.request(500, PRODUCE, 7, 9), 300)
+    parts = line.parts()
+    assert parts[0] == (5, 0, 0)
+    assert parts[1] == parts[4] == (0, 0, 4)
+    assert parts[9] == (400, 0, 0)
+
+
+def test_an_early_response_outweighs_old_versions() -> None:
+    line = Timeline()
+    offering(line, 5, 7)
+    line.respond(15, line.request(10, PRODUCE, 3, 0), 300)
+    line.respond(325, line.request(65, HEARTBEAT, 0, 1))
+    assert line.parts() == {1_000: (1, 0, 0), 0: (5, 0, 0), 1: (10, 0, 250)}
+
+
+def test_requests_that_wait_for_the_end_of_the_window_cast_no_doubt() -> None:
+    """A slow broker that mutes: its throttled responses come late, too."""
+    line = Timeline()
+    offering(line)
+    for n in range(4):
+        line.respond(415 + 1_000 * n, line.request(100 + 1_000 * n, PRODUCE, 7, 2 * n), 300)
+        line.respond(719 + 1_000 * n, line.request(420 + 1_000 * n, HEARTBEAT, 0, 2 * n + 1))
+    parts = line.parts()
+    assert parts[6] == (315, 0, 0)
+    assert parts[7] == (4, 0, 295)

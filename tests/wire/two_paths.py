@@ -44,6 +44,7 @@ class Streams:
 
     def add(self, part: Assembled) -> None:
         self.packets += part.packets
+        assert part.chunk_count <= len(part.table), "chunks were written beyond their table"
         if part.first is not None and part.last is not None:
             self.times.append((part.first, part.last))
         for row in part.chunks:

@@ -9,7 +9,7 @@ from ..shared_options import (
     BY_HELP,
     TOP_HELP,
     add_color,
-    add_max_frame,
+    add_limits,
     add_reading,
     add_selection,
     add_verbose,
@@ -58,7 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="read the first 256 bytes of each message: requests, responses, times and sizes, but few "
                       "error codes")  # fmt: skip
     add_reading(what)
-    add_max_frame(what)
     how = parser.add_argument_group("output")
     how.add_argument("--plain", action="store_true",
                      help="write one line per interval instead of the screen (default without a terminal)")  # fmt: skip
@@ -75,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_color(how)
     add_verbose(how)
     _add_outputs(parser.add_argument_group("other output"))
-    manners = parser.add_argument_group("limits")
+    manners = add_limits(parser, live=True)
     manners.add_argument("--max-cpu", type=parse_percent, metavar="PERCENT",
                          help="use at most PERCENT of one core: above that, decode less and report it (default: 33, or "
                          "more if packets would be lost otherwise; 0: no limit)")  # fmt: skip

@@ -28,6 +28,7 @@ from ...installation import install_command, own_version
 from ...live.capture import capabilities, interfaces
 from ...live.capture.packet_source import Capture, open_capture
 from ...live.governor import Governor
+from ...live.memory_limits import memory_limits
 from ...live.monitor import Monitor
 from ...live.notices import Notices
 from ...live.process_memory import keep_flat
@@ -35,7 +36,7 @@ from ...live.thread_priority import Priority, allow_return
 from ...selection import Selection, incident_selection, selection_of
 from ..console import discard_output, no_kafka, refuse
 from ..exit_codes import DONE, WRONG
-from ..values import chosen_definitions
+from ..values import chosen_definitions, limits_of
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -80,7 +81,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         capabilities.keep_only(kept)
         with signals(stop) as handlers:
-            monitor = Monitor(capture, engine, selection=selection, governor=_governor(options, best))
+            limits = memory_limits(options.max_connections, options.max_waiting, options.max_names)
+            monitor = Monitor(capture, engine, selection=selection, governor=_governor(options, best), limits=limits)
             return _watch(options, monitor, capture, incident, stop, handlers, notices)
     except OSError as error:
         if error.errno in GONE:
@@ -191,6 +193,7 @@ def _engine(options: argparse.Namespace, selections: list[Selection], definition
     return Engine(
         options.topics, options.port or (), probes, definitions,
         assembler=Assembler(bounds=Bounds(late_ns=LATE_NS)), max_frame=options.max_frame, problems=problems,
+        limits=limits_of(options),
     )  # fmt: skip
 
 

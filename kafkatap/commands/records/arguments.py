@@ -9,7 +9,7 @@ from ..shared_options import (
     add_appearance,
     add_captures,
     add_follow,
-    add_max_frame,
+    add_limits,
     add_reading,
     add_selection,
     add_verbose,
@@ -40,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_selection(what)
     what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N records")
     add_reading(what)
-    add_max_frame(what)
     how = parser.add_argument_group("output")
     how.add_argument("--values", choices=("auto", "utf8", "json", "hex", "base64", "none"), default="auto",
                      help="write keys and values as JSON, text or bytes, whichever fits (auto); always as one of "
@@ -55,3 +54,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     instead.add_argument("--parquet", metavar="FILE_OR_DIR",
                          help="write a Parquet file with all columns and whole values, and nothing to standard "
                          "output")  # fmt: skip
+    add_limits(parser)

@@ -23,7 +23,7 @@ from ...run import Follow, Watch
 from ...selection import selection_of
 from ..console import SIGNALS_OF_FOLLOW, advice_on, following, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions
+from ..values import chosen_definitions, limits_of
 
 #: Bytes of a key or value on a line for people, unless --max-bytes says otherwise.
 LINE_BYTES = 256
@@ -58,7 +58,13 @@ def _reader(options: argparse.Namespace, watch: Watch, follow: Follow | None) ->
         what = "what is piped in" if follow is None else "what is followed"
         raise ValueError(f"{what} can be filtered by --topic, --from and --to alone (save it to a file first)")
     wanted = RecordSelection(selection, _topic_test(options.topic))
-    make_engine = partial(Engine, ports=options.port or (), definitions=definitions, max_frame=options.max_frame)
+    make_engine = partial(
+        Engine,
+        ports=options.port or (),
+        definitions=definitions,
+        max_frame=options.max_frame,
+        limits=limits_of(options),
+    )
     return RecordReader(options.captures, make_engine, definitions, wanted, watch=watch, follow=follow)
 
 

@@ -12,7 +12,7 @@ from ..shared_options import (
     add_appearance,
     add_captures,
     add_follow,
-    add_max_frame,
+    add_limits,
     add_reading,
     add_selection,
     add_verbose,
@@ -50,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       "(default: the timeline fits a screen). With --follow: the time between two reports (default: "
                       "10s)")  # fmt: skip
     add_reading(what)
-    add_max_frame(what)
     what.add_argument("--jobs", type=parse_jobs, metavar="N",
                       help="read with N processes, which share large files and many files; auto: one for each "
                       "usable core (default: auto for more than 4 GiB on more than two cores, else 1)")  # fmt: skip
@@ -63,3 +62,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     also.add_argument("--csv", metavar="DIR", help="also write each report as a CSV file to DIR")
     also.add_argument("--plots", metavar="DIR", help="also write plots as SVG and PNG to DIR (needs matplotlib)")
     also.add_argument("--parquet", metavar="DIR", help="also write the tables behind the reports as Parquet to DIR")
+    add_limits(parser)

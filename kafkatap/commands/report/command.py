@@ -20,7 +20,7 @@ from ...run import Follow, Run, Watch
 from ...selection import Selection, selection_of
 from ..console import SIGNALS_OF_FOLLOW, advice_on, following, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions
+from ..values import chosen_definitions, limits_of
 from .jobs import JobsRun, choose_jobs, run_with_jobs
 
 if TYPE_CHECKING:
@@ -97,16 +97,23 @@ def _read_here(
     """Read the captures in this process. `files` closes output files."""
     by_topic, has_tables = options.by == "topic", options.parquet is not None
     engine = engine_for(
-        selection, by_topic or has_tables, options.port or (), definitions, has_tables, options.max_frame
+        selection,
+        by_topic or has_tables,
+        options.port or (),
+        definitions,
+        has_tables,
+        options.max_frame,
+        limits_of(options),
     )
     run = Run(options.captures, engine, watch=watch, follow=follow)
     writer = _table_writer(options.parquet, run, files) if has_tables else None
     run.start()  # it reads the first block while the rest is imported
-    from .reporting import ReportCounts
+    from .reporting import ReportCounts, add_up_small_rows
 
     _collect_garbage()
     counts = ReportCounts(by_topic=by_topic, interval=None if follow else options.interval)
     context = run.context if writer is None else writer.context
+    reports = None
     with ExitStack() as screen:
         if follow is not None:
             from .following import IntervalReports
@@ -116,6 +123,10 @@ def _read_here(
             run.watch = reports.beside(watch)
         for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
             counts.add(batch)
+            if counts.rows > engine.limits.names:
+                counts = add_up_small_rows(counts, engine.limits.names, lambda: engine.dissector.strings.other)
+                if reports is not None:
+                    reports.counts = counts
             if writer is not None:
                 writer.add(batch)
     return Read(run, counts, writer, context)

@@ -39,7 +39,8 @@ class IntervalReports:
         self, options: argparse.Namespace, counts: ReportCounts, context: Callable[[], Context], selected: str | None
     ) -> None:
         self._options = options
-        self._counts, self._context, self._selected = counts, context, selected
+        self.counts = counts
+        self._context, self._selected = context, selected
         self._interval = (options.interval or INTERVAL) / 1e9
         self._due = time.monotonic() + self._interval
         self._is_screen = sys.stdout.isatty() and not options.json and os.environ.get("TERM") not in (None, "", "dumb")
@@ -64,7 +65,7 @@ class IntervalReports:
         context = self._context()
         if not context.packets:
             return
-        report = build_report(self._counts, context, by=self._options.by, selected=self._selected)
+        report = build_report(self.counts, context, by=self._options.by, selected=self._selected)
         try:
             if self._is_screen:
                 self._draw(report)

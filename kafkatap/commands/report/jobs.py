@@ -14,6 +14,7 @@ from ...captures.pipes import is_pipe
 from ...captures.storage import is_uri
 from ...complaints import complain, name_of
 from ...usable_cores import usable_cores
+from ..values import limits_of
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -115,7 +116,7 @@ def run_with_jobs(
 
     reading = ReadOptions(
         tuple(options.port or ()), definitions, by_topic=options.by == "topic", selection=selection,
-        max_frame=options.max_frame,
+        max_frame=options.max_frame, limits=limits_of(options),
     )  # fmt: skip
     tables = None
     if options.parquet:

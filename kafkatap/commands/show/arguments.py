@@ -9,7 +9,7 @@ from ..shared_options import (
     add_appearance,
     add_captures,
     add_follow,
-    add_max_frame,
+    add_limits,
     add_reading,
     add_selection,
 )
@@ -43,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N messages")
     what.add_argument("--tail", type=parse_count, metavar="N", help="only the last N messages")
     add_reading(what)
-    add_max_frame(what)
     what.add_argument("--stream", action="store_true",
                       help="read once and show each message as it arrives (as for pipes); a topic id has a name only "
                       "after a message with that name")  # fmt: skip
@@ -60,3 +59,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="also show passwords, tokens and keys (SASL, SCRAM, delegation tokens, confidential "
                      "settings)")  # fmt: skip
     add_appearance(how)
+    add_limits(parser)

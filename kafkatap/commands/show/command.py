@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import takewhile
 
 from kafkatap.kernels import store
 
@@ -29,7 +30,7 @@ from ...show.printing import Printer, make_printer
 from ...show.viewing import Known
 from ..console import SIGNALS_OF_FOLLOW, advice_on, following, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions
+from ..values import chosen_definitions, limits_of
 
 _DIRECTIONS = {None: (0, 1), "requests": (0,), "responses": (1,)}
 
@@ -59,7 +60,11 @@ class _Task:
         if self.follow is None:
             options.captures = readable_captures(options.captures, "show")
         self.make_engine = partial(
-            Engine, ports=options.port or (), definitions=self.definitions, max_frame=options.max_frame
+            Engine,
+            ports=options.port or (),
+            definitions=self.definitions,
+            max_frame=options.max_frame,
+            limits=limits_of(options),
         )
         self.must_stream = options.stream or self.follow is not None or any(map(is_pipe, options.captures))
         self.directions = _DIRECTIONS[options.only]
@@ -98,9 +103,7 @@ class _Task:
             printer = make_printer(options, Known(TopicNames(engine), nodes.names), self.definitions)
             printed = 0
             for messages in self.chosen(stream_messages(run, collector, self.selection), run):
-                if stop and self.follow is None:
-                    break
-                printed += printer.print_all(messages)
+                printed += printer.print_all(takewhile(lambda _: not stop or self.follow is not None, messages))
         if stop and self.follow is None:
             return INTERRUPTED
         code = self.finish(run, printed)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from ..shared_options import BREAKDOWNS, BY_HELP, TOP_HELP, add_appearance, add_reading, add_selection, add_verbose
+from ..shared_options import (
+    BREAKDOWNS,
+    BY_HELP,
+    TOP_HELP,
+    add_appearance,
+    add_limits,
+    add_reading,
+    add_selection,
+    add_verbose,
+)
 from ..values import parse_count, parse_duration, parse_setting, parse_size, parse_split_size
 
 #: The value of --progress: progress as lines. True and False are those of a terminal.
@@ -84,6 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="write progress as lines to standard error, even if it is not a terminal")  # fmt: skip
     add_verbose(how)
     how.add_argument("--json", action="store_true", help="write the whole report as JSON to standard output")
+    add_limits(parser)
 
 
 def _add_arriving(group: argparse._ArgumentGroup) -> None:

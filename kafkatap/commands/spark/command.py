@@ -26,7 +26,7 @@ from ...spark.output.publication import DELTA, PARQUET, check_folder
 from ...spark.stages import watching
 from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, TERMINATED, WRONG
-from ..values import chosen_definitions
+from ..values import chosen_definitions, limits_of
 from .arguments import LINES
 
 if TYPE_CHECKING:
@@ -156,7 +156,10 @@ def _job(
     from ...spark.job import run_job
     from ...splits.task_rows import ReadOptions
 
-    reading = ReadOptions(tuple(options.port or ()), definitions, options.records, selection=selection)
+    reading = ReadOptions(
+        tuple(options.port or ()), definitions, options.records, selection=selection,
+        max_frame=options.max_frame, limits=limits_of(options),
+    )  # fmt: skip
     if options.checkpoint is not None:
         return _follow(session, options, reading)
     return run_job(
