@@ -190,7 +190,7 @@ def test_files_that_grow_at_the_same_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_two_captures_of_the_same_packets_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ends capture a connection, a little later at one of them. Its packets are duplicates, not retransmissions."""
+    """Both ends capture a connection, a little later at one of them: duplicates, not retransmissions."""
     monkeypatch.setattr(followed_captures, "_HOLD", 0.05)
     packets = talks(6)
     later = [replace(p, time_ns=p.time_ns + 20_000) for p in packets]

@@ -162,6 +162,12 @@ class RecordCollector:
             self._passing.append(self._topic_wanted is None or self._topic_wanted(topic))
         return number
 
+    def forget_topics(self) -> None:
+        """Forget the topics so far, between two calls of `chunks`: they get new numbers."""
+        self.topics = []
+        self._numbers.clear()
+        self._passing.clear()
+
     def take(self, parts: Array, at: Array, length: Array, sources: Array, buffers: tuple[Array, ...]) -> None:
         """Copy fields into the arena, and keep their PART rows with their places there. `at` (int64) are the places of
         the fields in the buffers `sources`."""

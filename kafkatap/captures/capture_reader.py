@@ -76,7 +76,8 @@ def joined_report(reports: Sequence[FileReport]) -> FileReport:
         made.bytes += report.bytes
         made.duplicates += report.duplicates
         made.drops = report.drops if made.drops is None else made.drops + (report.drops or 0)
-        made.damage = made.damage or (report.damage and "some of them are damaged")
+        if report.damage:
+            made.damage = "some of them are damaged"
     return made
 
 

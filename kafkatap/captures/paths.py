@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 from kafkatap.reassembly.errors import CaptureError
@@ -19,8 +19,9 @@ from .storage import expand, is_uri, open_input
 _CAPTURE_NAME = r"(?i)\.(pcap|pcapng|cap|dmp)\d*(\.gz|\.zst)?$"
 
 
-def find_captures(named: Iterable[str]) -> list[str]:
+def find_captures(named: Iterable[str], note: Callable[[str], None] = lambda text: None) -> list[str]:
     """The captures that paths, folders and globs name, each once, in the order named. Folders and globs are sorted.
+    `note` gets a line for each file of a folder that is passed over.
 
     FileNotFoundError where a glob matches nothing, or a folder has no captures. Any other path is returned as it is,
     even if no such file exists: opening it fails.
@@ -28,7 +29,12 @@ def find_captures(named: Iterable[str]) -> list[str]:
     found: dict[str, None] = {}
     for path in named:
         if path != STANDARD_INPUT and (os.path.isdir(path) or is_uri(path)):
-            files = [file for file in _files_below(path) if is_uri(file) or is_capture(file)]
+            files = []
+            for file in _files_below(path):
+                if is_uri(file) or is_capture(file):
+                    files.append(file)
+                else:
+                    note(f"{file} is passed over: it is no capture")
             if not files:
                 raise FileNotFoundError(f"{path}: there is no capture in this folder")
             found.update(dict.fromkeys(files))

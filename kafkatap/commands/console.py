@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -58,13 +58,15 @@ def advice_on(file: FileReport, where: str = "in the report") -> str:
 _SUDO = " (captures by root are often readable only by root; use sudo)"
 
 
-def readable_captures(named: list[str], command: str = "report") -> list[str]:
-    """The named captures, with expanded folders and globs.
+def readable_captures(
+    named: list[str], command: str = "report", note: Callable[[str], None] = lambda text: None
+) -> list[str]:  # fmt: skip
+    """The named captures, with expanded folders and globs. `note`: as for `find_captures`.
 
     ValueError or OSError if none can be opened, or if one does not exist. Nothing is read before.
     """
     _check_standard_input(named, command)
-    captures = find_captures(named)
+    captures = find_captures(named, note)
     for path in captures:
         if not is_uri(path) and not is_pipe(path):  # opening a pipe would disturb its writer
             try:
@@ -91,7 +93,12 @@ def following(options: argparse.Namespace) -> Follow | None:
     _check_standard_input(options.captures, options.command)
     check_followed(options.captures)
     options.progress = False
-    return Follow(options.duration, complain, complain if options.verbose else lambda text: None)
+    return Follow(options.duration, complain, notes(options))
+
+
+def notes(options: argparse.Namespace) -> Callable[[str], None]:
+    """What gets lines that only -v prints."""
+    return complain if options.verbose else lambda text: None
 
 
 def _check_standard_input(named: Sequence[str], command: str) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
 Array = np.ndarray[Any, Any]
+#: Texts of addresses with ports that are kept.
+_ENDS = 100_000
 #: Of a record batch: its length and, four bytes later, its magic; the number of its records.
 _BATCH_HEAD, _BATCH_COUNT = struct.Struct(">i4xb"), struct.Struct(">i")
 
@@ -123,6 +125,8 @@ class MessageCollector:
     def _end(self, address: int, port: int) -> str:
         found = self._ends.get((address, port))
         if found is None:
+            if len(self._ends) >= _ENDS:
+                self._ends.clear()
             assert self._engine is not None
             found = self._ends[address, port] = endpoint(self._engine.addresses[address], port)
         return found

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
 
+#: Nodes that get a name, and hosts and ports of a node that are compared.
+MOST_NODES, MOST_PLACES = 10_000, 64
+
+
 class NodeNames:
     """An inspector that collects `names`: "host:port" by node id.
 
@@ -47,8 +51,10 @@ class NodeNames:
             if name == "Host":
                 host = buffer[value : value + max(length, 0)].tobytes()
             elif name == "Port":
+                if node not in self._seen and len(self._seen) >= MOST_NODES:
+                    continue
                 places = self._seen.setdefault(node, set())
-                if (host, value) not in places:
+                if (host, value) not in places and len(places) < MOST_PLACES:
                     places.add((host, value))
                     self._set_name(node)
             elif name in ("NodeId", "BrokerId"):

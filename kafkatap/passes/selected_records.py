@@ -50,12 +50,17 @@ def can_read_twice(captures: Sequence[str]) -> bool:
     return not any(map(is_pipe, captures))
 
 
-def record_chunks(run: Run, collector: RecordCollector) -> Iterator[Chunk]:
-    """Yield the records of a run. Its engine has the collector among its inspectors."""
+def record_chunks(run: Run, collector: RecordCollector, most_topics: int | None = None) -> Iterator[Chunk]:
+    """Yield the records of a run. Its engine has the collector among its inspectors.
+
+    `most_topics`: the collector forgets topics beyond this; those of a chunk are valid until the next one.
+    """
     for batches in run.steps():
         for _ in batches:
             pass
         yield from collector.chunks()
+        if most_topics is not None and len(collector.topics) > most_topics:
+            collector.forget_topics()
 
 
 class RecordReader:
@@ -112,7 +117,7 @@ class RecordReader:
         if not twice:
             self._names = TopicNames(engine)
             self.run = run
-        for chunk in record_chunks(run, self.collector):
+        for chunk in record_chunks(run, self.collector, engine.limits.names):
             yield records_table(chunk, self._names, engine.strings)
         self.run = run
 

@@ -21,7 +21,17 @@ from ...engine import Engine
 from ...passes.selected_records import RecordReader, RecordSelection, can_read_twice
 from ...run import Follow, Watch
 from ...selection import selection_of
-from ..console import SIGNALS_OF_FOLLOW, advice_on, following, interrupts, no_kafka, progress, readable_captures, refuse
+from ..console import (
+    SIGNALS_OF_FOLLOW,
+    advice_on,
+    following,
+    interrupts,
+    no_kafka,
+    notes,
+    progress,
+    readable_captures,
+    refuse,
+)
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions, limits_of
 
@@ -37,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         follow = following(options)
         if follow is None:
-            options.captures = readable_captures(options.captures, "records")
+            options.captures = readable_captures(options.captures, "records", notes(options))
         target = None if options.parquet is None else parquet_path(options.parquet)
         with interrupts(SIGNALS_OF_FOLLOW if follow else ()) as stop, progress(options) as drawn:
             reader = _reader(options, lambda done: drawn(done) or bool(stop), follow)

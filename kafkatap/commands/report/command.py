@@ -18,7 +18,17 @@ from ...engine import engine_for
 from ...installation import install_command
 from ...run import Follow, Run, Watch
 from ...selection import Selection, selection_of
-from ..console import SIGNALS_OF_FOLLOW, advice_on, following, interrupts, no_kafka, progress, readable_captures, refuse
+from ..console import (
+    SIGNALS_OF_FOLLOW,
+    advice_on,
+    following,
+    interrupts,
+    no_kafka,
+    notes,
+    progress,
+    readable_captures,
+    refuse,
+)
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions, limits_of
 from .jobs import JobsRun, choose_jobs, run_with_jobs
@@ -49,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         selection = selection_of(options, definitions)
         follow = following(options)
         if follow is None:
-            options.captures = readable_captures(options.captures)
+            options.captures = readable_captures(options.captures, note=notes(options))
         _check_outputs(options)
     except (ValueError, OSError) as error:
         return refuse(error)
