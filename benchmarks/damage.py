@@ -69,7 +69,8 @@ def rows_reader(folder: Path) -> RowsReader:
         path = folder / "damaged.pcap"
         path.write_bytes(pcap_bytes(packets, link_type, nanoseconds=True))
         table = analyze(path).exchanges
-        return table.select([name for name in table.column_names if name != "errors"]).to_pylist()
+        rows: list[dict[str, Any]] = table.drop_columns(["errors"]).to_pylist()
+        return rows
 
     return read_rows
 

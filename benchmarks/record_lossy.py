@@ -22,9 +22,9 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from benchmarks.damage import HEADINGS, row_of, rows_reader, tshark_share
+from damage import HEADINGS, row_of, rows_reader, tshark_share
 from tests.support.captures import Packet, read_capture
-from tests.support.damage import Numbers, Numbered
+from tests.support.damage import Numbered, Numbers
 from tests.support.segments import tcp_at, way_of
 from tests.support.survival import WholeCapture
 
@@ -85,7 +85,11 @@ def work(seconds: float) -> None:
 
     def produce(number: int) -> None:
         codec = ("none", "lz4", "none", "zstd")[number % 4]
-        settings = {"client.id": f"producer-{number}", "compression.type": codec, "linger.ms": (0, 5, 1, 20)[number % 4]}
+        settings = {
+            "client.id": f"producer-{number}",
+            "compression.type": codec,
+            "linger.ms": (0, 5, 1, 20)[number % 4],
+        }
         producer = Producer({"bootstrap.servers": bootstrap, "acks": -1 if number % 3 else 1, **settings})
         dice = random.Random(number)
         while time.monotonic() < end:
@@ -133,9 +137,7 @@ def record(folder: Path, seconds: float, burst_ms: int) -> None:
             raise SystemExit("the broker did not start")
         full = ["tcpdump", "-i", "end0", "-B", "524288", "-s", "0", "-n", "-w", str(folder / "full.pcap"), "tcp"]
         lossy = ["dumpcap", "-q", "-i", "end1", "-B", "1", "-f", "tcp", "-w", str(folder / "lossy.pcapng")]
-        captures = [
-            subprocess.Popen(inside(space, *words)) for space, words in zip(SPACES, (full, lossy), strict=True)
-        ]
+        captures = [subprocess.Popen(inside(space, *words)) for space, words in zip(SPACES, (full, lossy), strict=True)]
         time.sleep(2)
         clients = subprocess.Popen(inside(SPACES[1], *program, "--work", "--seconds", str(seconds)))
         dice = random.Random(1)

@@ -124,7 +124,17 @@ class Outcome:
     answered: list[Exchange] = field(default_factory=list)  # whole, with a response
 
     def __iadd__(self, other: Outcome) -> Outcome:
-        for name in ("whole", "whole_found", "begun", "begun_found", "invented", "wrong", "orphans", "missed", "answered"):
+        for name in (
+            "whole",
+            "whole_found",
+            "begun",
+            "begun_found",
+            "invented",
+            "wrong",
+            "orphans",
+            "missed",
+            "answered",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 

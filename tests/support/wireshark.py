@@ -59,7 +59,7 @@ def read_shown(capture: Path, ports: Iterable[int]) -> Iterator[tuple[Place, Sho
 
 
 def read_pairs(capture: Path, ports: Iterable[int]) -> Counter[tuple[int, int]]:
-    """How often tshark finds a response in one packet to a request in another: (request's packet, response's packet)."""
+    """How often tshark pairs a response with a request: by (request's packet, response's packet)."""
     assert TSHARK is not None
     decode_as = [word for port in sorted(ports) for word in ("-d", f"tcp.port=={port},kafka")]
     command = [TSHARK, "-n", "-r", str(capture), *decode_as, "-Y", "kafka.request_frame", "-T", "fields"]
