@@ -23,6 +23,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from damage import HEADINGS, row_of, rows_reader, tshark_share
+
 from tests.support.captures import Packet, read_capture
 from tests.support.damage import Numbered, Numbers
 from tests.support.segments import tcp_at, way_of
