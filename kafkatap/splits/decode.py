@@ -39,8 +39,8 @@ class Outcome:
     """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
     them. `names`: topic names by id that this split found. `unnamed`: topic ids in its rows whose names it was not
     given. `ledgers`: by the identity of the capture that was read when something was counted; 0 if the split has
-    none. `duplicates`: packets that were captured twice, by the same identity. `first`, `last`: times of its own packets, ns since the epoch. `followed`: bytes of later splits that it
-    read."""
+    none. `duplicates`: packets that were captured twice, by the same identity. `first`, `last`: times of its own
+    packets, ns since the epoch. `followed`: bytes of later splits that it read."""
 
     split: int
     claims: FlowStates = field(default_factory=FlowStates)
