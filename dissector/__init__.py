@@ -9,6 +9,7 @@ results           the results of a response, and the topics of a request
 problems          the fields at which messages are malformed
 times             the durations of an exchange: broker time, head-of-line wait, throttle wait
 expiry            requests without an answer, for input without an end
+held_frames       a limit on the bytes of frames that are not complete
 connection_state  the state of a connection, for runs that continue others
 strings           interned strings
 dtypes            the rows of exchanges and results, and their constants

@@ -88,7 +88,9 @@ def _note_kip219(x, connection, waited, throttled):  # type: ignore[no-untyped-d
     # Where versions show that it answers late, timers may end a little early.
     if waited < (throttled - throttled // 4 if connection.answers_at_once == ANSWERS_LATE else throttled):
         connection.answers_at_once = AT_ONCE_PROVEN
-    elif (not is_known and x.api_key == PRODUCE and x.api_version >= PRODUCE_219) or (not is_known and x.api_key == FETCH and x.api_version >= FETCH_219):
+    elif (not is_known and x.api_key == PRODUCE and x.api_version >= PRODUCE_219) or (
+        not is_known and x.api_key == FETCH and x.api_version >= FETCH_219
+    ):
         connection.answers_at_once = AT_ONCE
 
 

@@ -16,6 +16,7 @@ engine     packets in, finished exchanges out: `assembly`, then the dissector; `
 captures/  find, open and read captures
 run        captures through the engine
 selection  which exchanges the user selected
+limits     how much a run keeps in memory
 passes/    selected messages and records
 show/      messages as lines, trees and JSON
 analysis   the library; parquet, partitions: its tables as files

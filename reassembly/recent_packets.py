@@ -108,4 +108,4 @@ def count_duplicate(t, stream, segment):  # type: ignore[no-untyped-def]
     """Count a segment as a duplicate. `stream`: the row of its direction."""
     stream.duplicate_packets += 1
     stream.duplicate_bytes += segment.wire
-    t.duplicates[min(segment.point, t.duplicates.shape[0] - 1)] += 1
+    t.duplicates[max(np.int64(0), min(segment.point, t.duplicates.shape[0] - 1))] += 1

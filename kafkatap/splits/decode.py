@@ -204,8 +204,15 @@ class SplitRun:
                     self.outcome.followed += reader.bytes_read
             for key, seam in self._seams.cut(split, {k: h for k, h in heads.items() if k in merged}).items():
                 merged[key].append(seam)
+        points = self.task.points
+        if len(points):
+            split_engine.assembler.expect_points(int(points["point"].max()) + 1)
         for seams in merged.values():
-            yield from split_engine.follow(SeamPackets(joined(seams, by_time=True)))
+            whole = joined(seams, by_time=True)
+            if len(points):  # packets of a checkpoint come before all files
+                places = np.searchsorted(points["packet"], whole.packets["number"], "right") - 1
+                whole.packets["point"] = points["point"][np.maximum(places, 0)]
+            yield from split_engine.follow(SeamPackets(whole))
 
     def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome

@@ -190,10 +190,13 @@ def _engine(options: argparse.Namespace, selections: list[Selection], definition
     options.topics |= any(each.all_results for each in needed)
     probes = [inspector for each in needed for inspector in each.inspectors]
     problems = bool(options.write_parquet) or any(each.problems for each in needed)
+    limits = limits_of(options)
+    if limits is not None:  # the monitor forgets names before the engine has to refuse new ones
+        limits = limits._replace(names=2 * limits.names)
     return Engine(
         options.topics, options.port or (), probes, definitions,
         assembler=Assembler(bounds=Bounds(late_ns=LATE_NS)), max_frame=options.max_frame, problems=problems,
-        limits=limits_of(options),
+        limits=limits,
     )  # fmt: skip
 
 
