@@ -1,8 +1,8 @@
 """Frames to requests and responses, matched by order and by correlation_id.
 
-A response that fits a later request passes those before it. Produce with acks=0 is not answered by most brokers. If bytes
-of the stream were missed since, the response was lost. Such requests are finished without an answer. Others still wait,
-as some brokers answer out of order.
+A response that fits a later request passes those before it. Most brokers do not answer Produce with acks=0. If bytes of
+the stream were missed since, the response was lost. Such requests are finished without an answer. Others still wait, as
+some brokers answer out of order.
 
 Old SASL (after SaslHandshake v0) sends bare tokens. A request frame without a header waits as a token, and its answer
 has no header either.
