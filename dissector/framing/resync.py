@@ -230,9 +230,9 @@ def judge_answer(t, c, requests, stream, is_final):  # type: ignore[no-untyped-d
 def _judge_cut_header(connection, frame, is_aligned):  # type: ignore[no-untyped-def]
     """The verdict on a request that starts with a segment, of which no more than a part of its client_id was captured.
 
-    That is a short snap length, which cuts every request of a client with a long name. Some bytes of the name have to be
-    there, unless the connection is Kafka. Until the client's direction is known, what seems to be a Produce request may
-    be a response.
+    That is a short snap length, which cuts every request of a client with a long name. Some bytes of the name have to
+    be there, unless the connection is Kafka. Until the client's direction is known, what seems to be a Produce request
+    may be a response.
     """
     is_client_known = connection.client >= 0
     is_kafka = connection.protocol == PROTOCOL_KAFKA and is_client_known
