@@ -125,11 +125,9 @@ def is_named(t, connection, frame):  # type: ignore[no-untyped-def]
 
 @helper
 def has_plausible_name(frame, size):  # type: ignore[no-untyped-def]
-    """Whether the client_id of a request of `size` bytes can be one: null, or text that ends within the request."""
+    """Whether the client_id of a request of `size` bytes is text that ends within the request."""
     length = i2(frame, REQUEST_FIXED)
-    if length == MISSING:
-        return True
-    return -1 <= length <= size - REQUEST_HEADER and _is_text(frame, length)
+    return 0 < length <= size - REQUEST_HEADER and _is_text(frame, length)
 
 
 @helper
