@@ -17,8 +17,9 @@ sequential, as behind a NAT or on a Kubernetes node. --clients chooses addresses
 `steady`: all connections are open from the first packet to the last. They send Produce requests of 1,400 bytes in turn.
 With --heavy, the first connection sends requests of that many bytes.
 
-`pending`: the requests of one connection, none of which is answered. `clients`, `topics`: each request of one connection
-has a client_id, or a topic, of its own. `unfinished`: each connection has a response that begins but does not end.
+`pending`: the requests of one connection, none of which is answered. `clients`, `topics`: each request of one
+connection has a client_id, or a topic, of its own. `unfinished`: each connection has a response that begins but does
+not end.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ def small_produce(number: int, client_id: bytes, topic: bytes) -> tuple[bytes, b
 
 
 def names(writer: Writer, count: int, kind: str) -> None:
-    """Write `count` requests of one connection, with names of their own, and their responses unless they are pending."""
+    """Write `count` requests of one connection with their own names, and responses unless they are pending."""
     clients, ports, broker = _ends(0, 1, 1, True)
     for flags, seq, ack, to in ((SYN, 1000, 0, True), (SYN | ACK, 5000, 1001, False), (ACK, 1001, 5001, True)):
         writer.write([(packet(b"", flags), _columns(clients, ports, broker, seq, ack, to))])

@@ -8,8 +8,8 @@ do not read that connection. Older brokers, and some that are not Apache's, answ
 response's own time. The versions that a broker offers or answers show which one it is, unless the wire shows it:
 
 * A throttled response that comes before its throttle_time_ms was not held back.
-* A request that is answered well within the mute window was read in it. If that happens twice, and no throttled response
-  came early, the broker holds responses back.
+* A request that is answered well within the mute window was read in it. If that happens twice, and no throttled
+  response came early, the broker holds responses back.
 
 A head-of-line wait is charged to the cause that the request ahead had at that time: a quota, data, or the broker.
 """

@@ -29,6 +29,8 @@ from .stream_tables import add_chunk, distance
 CLOSED_NS = 5_000_000_000
 #: A segment farther than this from the expected byte is checked against the earlier connection of its 4-tuple first.
 DOUBTFUL_DISTANCE = 1 << 26
+#: So many bytes of a connection may be captured before its SYN.
+LATE_SYN_BYTES = 1 << 20
 
 
 @helper
@@ -141,8 +143,11 @@ def _begins_connection(t, c, segment):  # type: ignore[no-untyped-def]
         return False
     stream = t.directions[2 * c + segment.direction]
     if stream.started:
-        # A retransmitted SYN has the same number; data may have moved `next` on since.
-        return (segment.seq + 1 - stream.base_seq) & 0xFFFFFFFF != 0
+        # A retransmitted SYN has the same number; data may have moved `next` on since. One that is captured late has a
+        # number before those of the first bytes that came.
+        before = (stream.base_seq - segment.seq - 1) & 0xFFFFFFFF
+        is_late = before < LATE_SYN_BYTES and segment.ts - row.first <= t.state[0].late_ns
+        return before != 0 and not is_late
     if t.state[0].points > 1 and row.syn_at == 0 and row.syn_ack_at != 0:
         return False  # another point saw the answer to this SYN before it
     return segment.tcp_flags & ACK == 0

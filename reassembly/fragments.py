@@ -36,6 +36,8 @@ UNIT = 8
 _UNITS = LONGEST // UNIT
 MAX_AGE_NS = 30_000_000_000
 COPIES_NS = 50_000_000
+#: After this time, ns, a fragment with other bytes at the same place is of a new datagram with the same identification.
+REUSED_NS = 1_000_000_000
 #: Bytes of an IPv6 header, which is the longest one in front of a complete datagram.
 HEADER = 40
 
@@ -236,6 +238,29 @@ def _copy(data, f, row, fragment):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _differs(data, f, row, fragment):  # type: ignore[no-untyped-def]
+    """Whether a fragment has other bytes than its datagram where both have some."""
+    base = row * LONGEST
+    known = min(fragment.captured, f.rows[row].cut - fragment.offset)
+    for k in range(known):
+        place = fragment.offset + k
+        has_arrived = f.arrived[np.uintp(row * _UNITS + place // UNIT)] != 0
+        if has_arrived and f.payload[np.uintp(base + place)] != data[np.uintp(fragment.at + k)]:
+            return True
+    return False
+
+
+@helper
+def _is_of(data, f, row, fragment):  # type: ignore[no-untyped-def]
+    """Whether a fragment belongs to the datagram in `row`, and not to a later one of the same identification."""
+    node = f.rows[row]
+    if node.is_complete == 0:
+        return fragment.ts - node.since <= REUSED_NS or not _differs(data, f, row, fragment)
+    end = fragment.offset + fragment.wire
+    return (end == node.length if fragment.is_last else end < node.length) and not _differs(data, f, row, fragment)
+
+
+@helper
 def add_fragment(data, f, h, fragment):  # type: ignore[no-untyped-def]
     """Add a fragment, whose bytes lie in `data`; return the row of its datagram if that is complete now, else -1.
 
@@ -245,6 +270,9 @@ def add_fragment(data, f, h, fragment):  # type: ignore[no-untyped-def]
     f.state[0].seen += 1
     drop_old(f, h, fragment.ts)
     row = _find(f, fragment)
+    if row >= 0 and not _is_of(data, f, row, fragment):
+        _release(f, h, row)
+        row = np.int64(-1)
     if row < 0:
         row = _new(f, h, fragment)
     node = f.rows[row]

@@ -25,8 +25,8 @@ RECENT_ROWS = 1 << 14
 COPY_NS = 100_000_000
 #: The same for packets with neither IPv4 ids nor TCP timestamps, ns: a retransmission takes longer than this.
 COPY_WITHOUT_ID_NS = 1_000_000
-#: The search ends after so many packets that lie before the copy in sequence.
-_EARLIER_PACKETS = 64
+#: The search ends after so many packets that lie before the copy in sequence, and after so many in all.
+_EARLIER_PACKETS, _MOST_PACKETS = 64, 1_024
 
 
 @inlined
@@ -88,7 +88,9 @@ def is_copy(t, number, segment):  # type: ignore[no-untyped-def]
     gone = max(np.int64(0), t.state[0].recent - RECENT_ROWS)
     at = t.directions[number].recent
     earlier = 0
-    while at > gone and earlier < _EARLIER_PACKETS:
+    for _ in range(_MOST_PACKETS):
+        if at <= gone or earlier == _EARLIER_PACKETS:
+            break
         row = t.recent[np.uintp(at & (RECENT_ROWS - 1))]
         if segment.ts - row.ts > COPY_NS:
             break
@@ -106,4 +108,4 @@ def count_duplicate(t, stream, segment):  # type: ignore[no-untyped-def]
     """Count a segment as a duplicate. `stream`: the row of its direction."""
     stream.duplicate_packets += 1
     stream.duplicate_bytes += segment.wire
-    t.duplicates[min(segment.point, t.duplicates.shape[0] - 1)] += 1
+    t.duplicates[max(np.int64(0), min(segment.point, t.duplicates.shape[0] - 1))] += 1

@@ -172,9 +172,9 @@ class Context(NamedTuple):
     """Facts about a run besides its counts: names, connections, files and the ledger.
 
     `ledger` has a section for packets, payload bytes, requests, responses, and packets in tunnels if there are any. The
-    parts of a section, without "total", add up to its "total". `known_versions`: by api_key, the lowest and highest
-    request version that can be decoded, or None if that is unknown. `encrypted_share`: share of the TCP payload that is
-    TLS, 0 to 1. `connections`: rows for tables. A run without tables has no rows; then `counted` has the counts of
+    parts of a section, without "total", add up to its "total". `known_versions`: by api_key, the ranges of
+    request versions that can be decoded, or None if that is unknown. `encrypted_share`: share of the TCP payload that
+    is TLS, 0 to 1. `connections`: rows for tables. A run without tables has no rows; then `counted` has the counts of
     connections.
     """
 
@@ -188,7 +188,7 @@ class Context(NamedTuple):
     last: int | None = None
     packets: int = 0
     encrypted_share: float = 0.0
-    known_versions: Mapping[int, tuple[int, int]] | None = None
+    known_versions: Mapping[int, Sequence[tuple[int, int]]] | None = None
     not_captured: int = 0  # bytes of TCP payload that the snap length cut off
     interrupted: bool = False  # the user interrupted the reading
     counted: ConnectionTotals | None = None

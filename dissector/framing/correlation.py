@@ -1,8 +1,8 @@
 """Frames to requests and responses, matched by order and by correlation_id.
 
 A response that fits a later request passes those before it. Produce with acks=0 is not answered by most brokers, and if
-bytes of the stream were missed since, the response was lost: these are finished without an answer. Others still wait, as
-some brokers answer out of order.
+bytes of the stream were missed since, the response was lost: these are finished without an answer. Others still wait,
+as some brokers answer out of order.
 
 Old SASL (after SaslHandshake v0) sends bare tokens. A request frame without a header waits as a token, and its answer
 has no header either.
@@ -20,11 +20,11 @@ from kafkatap.kernels.table import take_row
 
 from ..dtypes import (
     ANSWERED,
-    MALFORMED,
     NO_INT16,
     NO_INT32,
     NO_TIME,
     NOT_DECODED,
+    OK,
     ORPHAN_RESPONSE,
     UNANSWERED,
 )
@@ -262,14 +262,14 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
 
 @helper
 def _decodes_as_answer(t, frame, slot):  # type: ignore[no-untyped-def]
-    """Whether the body of a whole response decodes as an answer to the request in `slot`."""
+    """Whether the body of a whole response decodes to its end as an answer to the request in `slot`."""
     x = t.exchanges[slot]
     body = skip(frame, RESPONSE_HEADER)
     program = response_program(t.program_index, np.int64(x.api_key), np.int64(x.api_version), body)
     if program < 0:
         return True
     status = run_program(frame.buf, body.at, frame.end, frame.limit, t.code, program, t.tape, NO_ROWS, 0, t.scratch)
-    return status != MALFORMED
+    return status == OK
 
 
 @helper

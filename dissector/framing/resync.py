@@ -54,6 +54,8 @@ RETRY_FROM = 4_096
 ENOUGH = 16
 #: A response of this many bytes needs no header behind it; this many captured bytes suffice inside a segment.
 LONG_RESPONSE, LONG_RESPONSE_START = 28, 64
+#: So many captured bytes of a client_id suffice if the rest of the request was cut off.
+SHORTEST_NAME = 4
 #: By how much the correlation_id of a client's next request is larger, at most.
 CORRELATION_STEP = 1 << 16
 #: A verdict beside REJECT, ACCEPT and WAIT: a frame that is believed until another one contradicts it.
@@ -228,12 +230,14 @@ def judge_answer(t, c, requests, stream, is_final):  # type: ignore[no-untyped-d
 def _judge_cut_header(connection, frame, is_aligned):  # type: ignore[no-untyped-def]
     """The verdict on a request that starts with a segment, of which no more than a part of its client_id was captured.
 
-    That is a short snap length, which cuts every request of a client with a long name. Until the client's direction is
-    known, what seems to be a Produce request may be a response.
+    That is a short snap length, which cuts every request of a client with a long name. Some bytes of the name have to be
+    there, unless the connection is Kafka. Until the client's direction is known, what seems to be a Produce request may
+    be a response.
     """
     is_client_known = connection.client >= 0
     is_kafka = connection.protocol == PROTOCOL_KAFKA and is_client_known
-    is_hinted = is_aligned and (is_client_known or api_key(frame) != PRODUCE)
+    is_hinted = is_aligned and left(frame) >= REQUEST_HEADER + SHORTEST_NAME
+    is_hinted = is_hinted and (is_client_known or api_key(frame) != PRODUCE)
     return DOUBT if is_hinted or is_kafka else REJECT
 
 

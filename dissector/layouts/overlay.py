@@ -1,9 +1,9 @@
 """Message definitions laid over the built-in layouts.
 
 If both have a version of a message, the layout of the definitions wins: the user pointed at it, and a version that was
-not yet stable may have changed. Versions that only the built-in layout has stay if no gap separates them from those of
-the definitions. The result is one `MessageLayout` for each (api_key, direction), over all versions of the message. Of
-several sources, each is laid over those before it in the same way.
+not yet stable may have changed. Versions that only the built-in layout has stay. The result is one `MessageLayout` for
+each (api_key, direction), over all versions of the message. Of several sources, each is laid over those before it in
+the same way.
 
 Layouts are merged field by field. A field of the same name and kind in both becomes one. A field that changed its kind
 or its place becomes two that exist in different versions; the built-in one gets a name of its own (`TopicV0`).
@@ -109,31 +109,30 @@ def lay_over(
 
 
 def lay_message_over(old: MessageLayout, new: MessageLayout) -> MessageLayout:
-    """`new` with the versions of `old` that are next to its own. The name is that of `old`."""
-    low, high = new.versions.low, new.versions.high
-    while low - 1 in old.versions:
-        low -= 1
-    while high + 1 in old.versions:
-        high += 1
-    versions = Versions(low, high)
-    kept = frozenset(versions) - frozenset(new.versions)
-    flexible = _range((frozenset(old.flexible) & kept) | frozenset(new.flexible))
+    """`new` with the other versions of `old`. The name is that of `old`."""
+    kept = frozenset(old.versions) - frozenset(new.versions)
+    have = kept | frozenset(new.versions)
+    low, high = min(have), max(have)
+    missing = frozenset(range(low, high + 1)) - have
+    flexible = _range((frozenset(old.flexible) & kept) | frozenset(new.flexible), missing)
     if flexible is None:
         return replace(new, name=old.name)
     return MessageLayout(
-        new.api_key, old.name, new.direction, versions, flexible, _lay_struct(old.body, new.body, kept)
-    )
+        new.api_key, old.name, new.direction, Versions(low, high, missing), flexible,
+        _lay_struct(old.body, new.body, kept, missing),
+    )  # fmt: skip
 
 
-def _range(versions: Iterable[int]) -> Versions | None:
-    """A set of versions as a range; None if it has a gap."""
-    found = sorted(versions)
+def _range(versions: Iterable[int], missing: frozenset[int]) -> Versions | None:
+    """A set of versions as a range; None if it has a gap where versions are not missing anyway."""
+    found = frozenset(versions)
     if not found:
         return NO_VERSIONS
-    return Versions(found[0], found[-1]) if found[-1] - found[0] == len(found) - 1 else None
+    low, high = min(found), max(found)
+    return Versions(low, high) if frozenset(range(low, high + 1)) - found <= missing else None
 
 
-def _lay_struct(old: Struct, new: Struct, kept: frozenset[int]) -> Struct:
+def _lay_struct(old: Struct, new: Struct, kept: frozenset[int], missing: frozenset[int]) -> Struct:
     """The fields of both, each in the order of its own layout. `kept` are the versions that come from `old`."""
     places = {item.name: place for place, item in enumerate(new.fields)}
     fields: list[Field] = []
@@ -142,49 +141,49 @@ def _lay_struct(old: Struct, new: Struct, kept: frozenset[int]) -> Struct:
         if not kept & frozenset(item.versions):
             continue
         place = places.get(item.name, -1)
-        both = _lay_field(item, new.fields[place], kept) if place >= done else None
+        both = _lay_field(item, new.fields[place], kept, missing) if place >= done else None
         if both is not None:
             fields += [*new.fields[done:place], both]
             done = place + 1
         else:
-            fields += _alone(item, kept, renamed=place >= 0)
+            fields += _alone(item, kept, missing, renamed=place >= 0)
     return Struct(new.name, (*fields, *new.fields[done:]))
 
 
-def _lay_field(old: Field, new: Field, kept: frozenset[int]) -> Field | None:
+def _lay_field(old: Field, new: Field, kept: frozenset[int], missing: frozenset[int]) -> Field | None:
     """One field over the versions of both; None if they are of different kinds."""
     if (old.type, old.is_array, old.flexible) != (new.type, new.is_array, new.flexible):
         return None
     tagged_alike = old.tag == new.tag or old.tag < 0 or new.tag < 0
     versions, nullable, tagged = (
-        _range((frozenset(getattr(old, name)) & kept) | frozenset(getattr(new, name)))
+        _range((frozenset(getattr(old, name)) & kept) | frozenset(getattr(new, name)), missing)
         for name in ("versions", "nullable", "tagged")
     )
     if not tagged_alike or versions is None or nullable is None or tagged is None:
         return None
     struct = new.struct
     if old.struct is not None and new.struct is not None:
-        struct = _lay_struct(old.struct, new.struct, kept)
+        struct = _lay_struct(old.struct, new.struct, kept, missing)
     return replace(
         new, versions=versions, nullable=nullable, tagged=tagged, struct=struct,
         tag=(max(old.tag, new.tag) if tagged else -1), role=new.role or old.role,
     )  # fmt: skip
 
 
-def _alone(item: Field, kept: frozenset[int], renamed: bool) -> list[Field]:
+def _alone(item: Field, kept: frozenset[int], missing: frozenset[int], renamed: bool) -> list[Field]:
     """A field of the built-in layout in the kept versions: one field for each range of versions."""
     fields: list[Field] = []
     for run in _runs(kept & frozenset(item.versions)):
         name = f"{item.name}V{run.low}" if renamed or fields else item.name
         nullable, tagged = (_within(part, run) for part in (item.nullable, item.tagged))
-        struct = None if item.struct is None else _lay_struct(item.struct, Struct(item.struct.name, ()), kept)
+        struct = None if item.struct is None else _lay_struct(item.struct, Struct(item.struct.name, ()), kept, missing)
         tag = item.tag if tagged else -1
         fields.append(replace(item, name=name, versions=run, nullable=nullable, tagged=tagged, tag=tag, struct=struct))
     return fields
 
 
 def _within(versions: Versions, bounds: Versions) -> Versions:
-    return _range(frozenset(versions) & frozenset(bounds)) or NO_VERSIONS
+    return _range(frozenset(versions) & frozenset(bounds), frozenset()) or NO_VERSIONS
 
 
 def _runs(versions: frozenset[int]) -> list[Versions]:

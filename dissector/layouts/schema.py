@@ -42,16 +42,18 @@ ROLES = (
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """An inclusive range of versions; empty when `low > high`."""
+    """An inclusive range of versions; empty when `low > high`. `missing`: versions within it that a message does not
+    have."""
 
     low: int
     high: int
+    missing: frozenset[int] = frozenset()
 
     def __contains__(self, version: object) -> bool:
-        return isinstance(version, int) and self.low <= version <= self.high
+        return isinstance(version, int) and self.low <= version <= self.high and version not in self.missing
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(self.low, self.high + 1))
+        return (version for version in range(self.low, self.high + 1) if version not in self.missing)
 
     def __bool__(self) -> bool:
         return self.low <= self.high

@@ -86,14 +86,17 @@ class Programs:
         return np.concatenate((kinds << 30 | keys << 15 | versions, self.others))
 
     @cached_property
-    def known_versions(self) -> dict[int, tuple[int, int]]:
-        """The lowest and the highest version of each API's request that has a program, by api_key."""
-        known = np.sort(self.messages[self.index >= 0])  # requests first, by key and version
+    def known_versions(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """The versions of each API's request that have a program, by api_key: ranges (lowest, highest), ascending."""
+        known = np.sort(self.messages[self.index >= 0])
         requests = known[known >> 30 == 0]
-        keys, first = np.unique(requests >> 15, return_index=True)
-        last = np.append(first[1:], len(requests)) - 1
-        low, high = requests[first] & LARGEST, requests[last] & LARGEST
-        return {k: (a, b) for k, a, b in zip(keys.tolist(), low.tolist(), high.tolist(), strict=True)}
+        steps = np.diff((requests >> 15) * np.int64(1 << 16) + (requests & LARGEST))
+        breaks = np.flatnonzero(steps != 1) + 1  # where another range or another API begins
+        found: dict[int, tuple[tuple[int, int], ...]] = {}
+        for part in np.split(requests, breaks) if len(requests) else ():
+            key, low, high = int(part[0]) >> 15, int(part[0]) & LARGEST, int(part[-1]) & LARGEST
+            found[key] = (*found.get(key, ()), (low, high))
+        return found
 
     @cached_property
     def fields(self) -> FieldTable:

@@ -18,6 +18,8 @@ from .readahead import AHEAD
 
 Array = np.ndarray[Any, Any]
 BLOCK_SIZE = 2 * 1024 * 1024
+#: Snap lengths from here on cut no packet.
+UNCUT = 65_535
 
 
 class FileReport:
@@ -124,6 +126,11 @@ class CaptureReader:
     @property
     def packets(self) -> Array:
         return self._scanner.packets
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the header of a pcap says that long packets were cut."""
+        return 0 < self._scanner.snap_length < UNCUT
 
     @property
     def base(self) -> int:

@@ -27,6 +27,8 @@ __all__ = ["PIPE_PACKETS", "SLACK_NS", "MergedPackets", "merge_captures"]
 Array = np.ndarray[Any, Any]
 #: The numbers reserved for a pipe that overlaps other captures: its packets cannot be counted in advance.
 PIPE_PACKETS = 1_000_000_000
+#: How much later the packets of captures with a short snap length are sorted, ns.
+CUT_DELAY_NS = 1_000_000
 
 
 class MergedPackets(NamedTuple):
@@ -88,13 +90,15 @@ _Waiting = tuple[int, int, CaptureReader | None, str]
 
 class _Active:
     """An open capture that has packets. `order`: its place in `paths`. `keys`: of packets[position:count], the times by
-    which they are sorted: those of the packets, but never less than that of a packet before."""
+    which they are sorted: those of the packets, but never less than that of a packet before. Captures with cut packets
+    come CUT_DELAY_NS later, so that whole copies of these come first."""
 
     def __init__(self, reader: CaptureReader, order: int, point: int) -> None:
         self.reader = reader
         self.order = order
         self.point = point
         self._latest = -(1 << 63)
+        self._delay = CUT_DELAY_NS if reader.is_cut else 0
         self.keys: Array = np.zeros(0, np.int64)
 
     def fill(self) -> bool:
@@ -104,7 +108,7 @@ class _Active:
             return True
         if not reader.fill():
             return False
-        times = reader.packets["ts"][reader.position : reader.count]
+        times = reader.packets["ts"][reader.position : reader.count] + self._delay
         self.keys = np.maximum.accumulate(np.maximum(times, self._latest))
         self._latest = int(self.keys[-1])
         reader.packets["point"][reader.position : reader.count] = self.point

@@ -249,10 +249,8 @@ class ProvedPlan:
         if not count:
             return []
         if count == 1:
-            return ["1 connection was captured at both ends; each of its packets is counted once as retransmitted."]
-        return [
-            f"{count:,} connections were captured at both ends; each of their packets is counted once as retransmitted."
-        ]
+            return ["1 connection was captured at both ends."]
+        return [f"{count:,} connections were captured at both ends."]
 
 
 def spark_schema(name: str) -> Any:

@@ -39,8 +39,8 @@ class Outcome:
     """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
     them. `names`: topic names by id that this split found. `unnamed`: topic ids in its rows whose names it was not
     given. `ledgers`: by the identity of the capture that was read when something was counted; 0 if the split has
-    none. `duplicates`: packets that were captured twice, by the same identity. `first`, `last`: times of its own packets, ns since the epoch. `followed`: bytes of later splits that it
-    read."""
+    none. `duplicates`: packets that were captured twice, by the same identity. `first`, `last`: times of its own
+    packets, ns since the epoch. `followed`: bytes of later splits that it read."""
 
     split: int
     claims: FlowStates = field(default_factory=FlowStates)
@@ -204,8 +204,15 @@ class SplitRun:
                     self.outcome.followed += reader.bytes_read
             for key, seam in self._seams.cut(split, {k: h for k, h in heads.items() if k in merged}).items():
                 merged[key].append(seam)
+        points = self.task.points
+        if len(points):
+            split_engine.assembler.expect_points(int(points["point"].max()) + 1)
         for seams in merged.values():
-            yield from split_engine.follow(SeamPackets(joined(seams, by_time=True)))
+            whole = joined(seams, by_time=True)
+            if len(points):  # packets of a checkpoint come before all files
+                places = np.searchsorted(points["packet"], whole.packets["number"], "right") - 1
+                whole.packets["point"] = points["point"][np.maximum(places, 0)]
+            yield from split_engine.follow(SeamPackets(whole))
 
     def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome

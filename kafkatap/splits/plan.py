@@ -20,6 +20,7 @@ import numpy as np
 from kafkatap.dissector.connection_state import ConnectionFacts
 from kafkatap.reassembly.dtypes import LISTENER
 
+from ..captures.capture_points import CapturePoints
 from ..captures.pack_reader import NO_PACKETS
 from .chains import TASK_FLOW, FlowInSplit, Part, TaskFlows, plan_flows
 from .datagrams import datagrams_before, waiting_packets
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _UNKNOWN = History(ConnectionFacts(0), 0)
+#: The capture point of the packets from a number on.
+POINT_RANGE = np.dtype([("packet", "i8"), ("point", "i4")])
 
 
 @dataclass(slots=True)
@@ -45,8 +48,9 @@ class SplitTask:
     `bases`: packets before each of its files. `captures`: the identities of its files. `keep_open`: more captures will
     come, so open flows stay open at the end. `shared`: the flows that other splits have, too. `listeners`: LISTENER
     rows of the ends that earlier files showed to listen; `later_listeners`: by file, those that files of other splits
-    show after this split began. `datagrams`: those that wait for fragments at its start; `handed_over`: packets that
-    wait at its end, which the next split counts.
+    show after this split began. `points`: POINT_RANGE of all files, if it decodes flows captured at both ends.
+    `datagrams`: those that wait for fragments at its start; `handed_over`: packets that wait at its end, which the
+    next split counts.
     """
 
     split: int
@@ -56,6 +60,7 @@ class SplitTask:
     shared: TaskFlows = field(default_factory=TaskFlows)
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
     later_listeners: dict[int, Array] = field(default_factory=dict)
+    points: Array = field(default_factory=lambda: np.zeros(0, POINT_RANGE))
     datagrams: list[SavedDatagram] = field(default_factory=list)
     handed_over: int = 0
 
@@ -201,8 +206,11 @@ def make_plan(
     if checkpoint is not None:
         parts.insert(0, Part(len(surveys), SplitSurvey(len(surveys)), -1, ()))
     shared, both_ends = plan_flows(parts, corrections.dropped, corrections.histories.items(), checkpoint)
+    points = _points(surveys, files, ordered, bases) if both_ends else np.zeros(0, POINT_RANGE)
     for task, flows in zip(tasks, shared, strict=True):
         task.shared = flows
+        if flows.followed["is_merged"].any():
+            task.points = points
     if checkpoint is not None:
         tasks[0].shared.flows, tasks[0].shared.strings = _resumed_flows(checkpoint, tasks[0], keep_open)
     resumed = None if checkpoint is None else len(surveys)
@@ -216,6 +224,29 @@ def _hand_over_datagrams(tasks: Sequence[SplitTask], surveys: Sequence[SplitSurv
     for (before, task), datagrams in zip(pairwise(tasks), waiting[1:], strict=False):
         task.datagrams = datagrams
         before.handed_over = waiting_packets(datagrams)
+
+
+def _points(
+    surveys: Sequence[SplitSurvey],
+    files: Sequence[Sequence[int]],
+    ordered: Sequence[tuple[int, int]],
+    bases: Sequence[Sequence[int]],
+) -> Array:
+    """POINT_RANGE of all files, in order. `ordered`: as of `_in_order`; `bases`: by split and place."""
+    lasts: dict[int, int] = {}
+    for split, place in ordered:
+        number, last = files[split][place], surveys[split].files[place].report.last
+        lasts[number] = max(lasts.get(number, 0), last or 0)
+    points = CapturePoints()
+    of_file: dict[int, int] = {}
+    rows = []
+    for split, place in ordered:
+        number, read = files[split][place], surveys[split].files[place]
+        if number not in of_file:
+            of_file[number] = points.begin(read.report.path, read.head_time or 0)
+            points.end(of_file[number], lasts[number])
+        rows.append((bases[split][place] + 1, of_file[number]))
+    return np.array(rows, POINT_RANGE)
 
 
 class _Listeners:

@@ -12,6 +12,8 @@ from ..counting.rollup import api_label, group_columns
 
 #: A sentence names at most this many versions and counts the rest.
 NAMED = 3
+#: ControlledShutdown: a broker that stops, too, leaves it unanswered.
+_EXPECTED = 7
 _KEY = ("broker_ip", "broker_port", "api_key", "api_version")
 
 
@@ -28,7 +30,7 @@ def never_answered_warnings(counts: ReportCounts) -> tuple[str, ...]:
         unanswered[key] += row[UNANSWERED]
     found: Counter[tuple[int, ...]] = Counter()
     for key, n in unanswered.items():
-        if n and not answered[key] and answered[key[:2]]:
+        if n and key[2] != _EXPECTED and not answered[key] and answered[key[:2]]:
             found[key[2:]] += n
     if not found:
         return ()

@@ -19,7 +19,7 @@ COLUMNS = (
     Column("requests", "count", "count", "requests of that version"),
     Column("status", "why", "text", "newer_version, older_version or unknown_api"),
     Column("known_from", "known\nfrom", "count", "oldest known version; null: the API is unknown"),
-    Column("known_to", "known\nto", "count", "newest known version; null: the API is unknown"),
+    Column("known_to", "known\nto", "count", "newest known version below a newer one; null: the API is unknown"),
     Column("vendor", "vendor", "text", "vendor who uses this key; null: none is known", 1),
 )
 NEWER, OLDER, UNKNOWN_API = "newer_version", "older_version", "unknown_api"
@@ -41,15 +41,17 @@ def not_decoded(counts: ReportCounts, context: Context) -> ReportTable:
     requests = counts.groups.value_rows()[:, :4].sum(axis=1)
     found: dict[tuple[int, int], int] = {}
     for key, version, n in zip(c["api_key"].tolist(), c["api_version"].tolist(), requests.tolist(), strict=True):
-        low, high = context.known_versions.get(key, (0, -1))
-        if n and not low <= version <= high:
+        known = context.known_versions.get(key, ())
+        if n and not any(low <= version <= high for low, high in known):
             found[key, version] = found.get((key, version), 0) + n
     rows: list[tuple[Value, ...]] = []
     for (key, version), n in sorted(found.items(), key=lambda entry: (-entry[1], entry[0])):
-        known = context.known_versions.get(key)
-        status = UNKNOWN_API if known is None else NEWER if version > known[1] else OLDER
+        known = context.known_versions.get(key, ())
+        below = [high for _, high in known if high < version]
+        status = UNKNOWN_API if not known else NEWER if below else OLDER
+        bounds = (known[0][0], below[-1] if below else known[-1][1]) if known else (None, None)
         vendor = vendor_of(key) or None
-        rows.append((api_label(key), key, version, n, status, *(known or (None, None)), vendor))
+        rows.append((api_label(key), key, version, n, status, *bounds, vendor))
     return _table(rows)
 
 

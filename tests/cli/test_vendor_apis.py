@@ -11,6 +11,7 @@ import pytest
 
 from kafkatap import analyze
 from kafkatap.dissector.layouts import catalog
+from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.engine import Engine, open_definitions
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.run import Run
@@ -18,14 +19,17 @@ from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.task_rows import ReadOptions
 from tests.splits.test_jobs import as_json
 from tests.support.captures import pcap_bytes
-from tests.support.tcp import encode
+from tests.support.tcp import TcpConversation, encode, request_frame, response_frame
 from tests.support.vendor import (
     APPEND,
     APPEND_VERSION,
+    BROKER,
+    CLIENT,
     METADATA,
     PING,
     ROLES,
     UNKNOWN,
+    api_versions,
     vendor_capture,
     vendor_segments,
     write_vendor_definitions,
@@ -118,7 +122,8 @@ def test_the_report_by_definitions(capture: Path, definitions: Path) -> None:
     assert [(row["api"], row["name"], row["error"], row["count"]) for row in whole["reports"]["errors"]] == [
         ("VendorPing", "line", "COORDINATOR_NOT_AVAILABLE", 2)
     ]
-    assert {row["api"]: row["throttled"] for row in whole["reports"]["throttle"]} == {"VendorPing": 6, "Metadata": 1}
+    throttled = {row["api"]: row["throttled"] for row in whole["reports"]["throttle"] if row["throttled"]}
+    assert throttled == {"VendorPing": 6, "Metadata": 1}
     found = counts(report(capture, "--definitions", definitions, "--filter", "VendorPing.request.GroupId == 'line'"))
     assert found == {"VendorPing": 6}
 
@@ -159,3 +164,20 @@ def test_splits_of_a_capture_make_the_same_report(tmp_path: Path, definitions: P
     for size in (700, 1_900, 4_100):
         found = count_with_jobs([str(path)], 2, ReadOptions(definitions=known), split_size=size)
         assert as_json(found.counts, found.context, "version").splitlines() == wanted, size
+
+
+def test_a_version_between_those_that_are_known(tmp_path: Path, definitions: Path) -> None:
+    tcp = TcpConversation(CLIENT, BROKER)
+    tcp.open()
+    tcp.client(request_frame(18, 0, 0, "app"))
+    tcp.server(response_frame(0, api_versions(METADATA)))
+    for number, version in ((1, 50), (2, 120)):
+        tcp.client(request_frame(METADATA, version, number, "app", b"\0" * 3))
+        tcp.server(response_frame(number, b"\0" * 9))
+    path = tmp_path / "between.pcap"
+    path.write_bytes(pcap_bytes(encode(tcp.segments)))
+    rows = report(path, "--definitions", definitions)["reports"]["not_decoded"]
+    newest = max(load_messages()[METADATA, 0].versions)
+    assert [(row["api_version"], row["status"], row["known_from"], row["known_to"]) for row in rows] == [
+        (50, "newer_version", 0, newest), (120, "newer_version", 0, 99)
+    ]  # fmt: skip

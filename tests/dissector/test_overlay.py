@@ -52,7 +52,7 @@ def test_newer_versions_follow_on_the_built_in_ones(tmp_path: Path, kept: Path) 
     assert names[0] == ["ReplicaId", "MaxWaitMs", "MinBytes", "Topics"]
     assert "SessionId" in names[18]
     assert (names[19], names[21]) == (["MaxWaitMs", "MinBytes", "Topics"], ["MaxWaitMs", "MinBytes", "Mood", "Topics"])
-    assert load_programs("everything", definitions).known_versions[1] == (0, 21)
+    assert load_programs("everything", definitions).known_versions[1] == ((0, 21),)
 
 
 def test_names_of_new_apis_are_known_everywhere(tmp_path: Path, kept: Path) -> None:
@@ -147,12 +147,22 @@ def test_versions_above_those_of_an_older_folder_stay() -> None:
     assert lay_message_over(old, new) == old
 
 
-def test_versions_behind_a_gap_go() -> None:
+def test_versions_behind_a_gap_stay() -> None:
+    """A field of both spans the gap, in which there is no version."""
     (old,), (new,) = (
-        parse_api("api 1 A\n\nrequest 0-3\n  X int32 0+\n"),
-        parse_api("api 1 A\n\nrequest 5\n  X int32 5\n"),
+        parse_api("api 1 A\n\nrequest 0-3 flexible 2+\n  X int32 0+\n  Y int8 2+\n"),
+        parse_api("api 1 A\n\nrequest 99 flexible 99\n  X int32 99\n  Z int8 99\n"),
     )
-    assert lay_message_over(old, new) == new
+    both = lay_message_over(old, new)
+    assert list(both.versions) == [0, 1, 2, 3, 99]
+    assert [v for v in both.versions if v in both.flexible] == [2, 3, 99]
+    assert 50 not in both.versions
+    assert {v: [f.name for f in both.body.fields if v in f.versions] for v in both.versions} == {
+        0: ["X"], 1: ["X"], 2: ["X", "Y"], 3: ["X", "Y"], 99: ["X", "Z"]
+    }  # fmt: skip
+    programs = compile_programs({(1, REQUEST): both}, EVERYTHING)
+    assert programs.known_versions == {1: ((0, 3), (99, 99))}
+    assert programs.find(1, 50, REQUEST) == -1
 
 
 def assert_same_bytes(folder: Path) -> None:

@@ -52,7 +52,7 @@ def test_kernels_find_what_python_finds(seed: int) -> None:
             found = programs.find(key, version, direction)
             assert (found >= 0) == (message is not None and version in message.versions)
             assert program_index.program_of(index, direction, np.int64(key), np.int64(version)) == found
-    known = {key: (m.versions.low, m.versions.high) for (key, direction), m in messages.items() if direction == 0}
+    known = {key: ((m.versions.low, m.versions.high),) for (key, direction), m in messages.items() if direction == 0}
     assert programs.known_versions == dict(sorted(known.items()))
 
 

@@ -360,7 +360,8 @@ def several_captures(chance: random.Random) -> bytes:
         elif kind == 4:
             mine = sample_packets(chance)
         data = pcap_bytes(_odd_times(mine, chance), nanoseconds=True)
-        files.append(changed(data, chance, 4) if chance.random() < 0.2 else data)
+        # Other damage would change times, and a clock that steps back far is not merged the same in all blocks.
+        files.append(data[: chance.randrange(len(data))] if chance.random() < 0.2 else data)
     return packed(files)
 
 

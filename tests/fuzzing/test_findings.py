@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -10,9 +12,11 @@ import pytest
 import zstandard
 
 from kafkatap.captures.decompression import open_decompressor
+from kafkatap.kernels.decorator import kernel_mode
 from kafkatap.reassembly.dtypes import CHUNK_DATA
 from kafkatap.reassembly.errors import DamagedCapture
 from tests.support.captures import pcap_bytes, write_capture
+from tests.support.copies import with_ids
 from tests.support.tcp import ACK, START_NS, SYN, Segment, encode
 from tests.wire.harness import decode_files
 from tests.wire.kafkatalk import small_talk
@@ -88,3 +92,19 @@ def test_a_gap_before_each_segment_in_both_directions(sent: int, tmp_path: Path)
     got, _ = assert_same_streams(path, 1 << 20, 1)
     (chunks,) = got.chunks.values()
     assert sum(chunk[0] == CHUNK_DATA for chunk in chunks) == sent
+
+
+@pytest.mark.skipif(kernel_mode() == "python", reason="measures compiled kernels")
+def test_many_packets_after_the_one_that_is_repeated(tmp_path: Path) -> None:
+    """A packet that comes again and again, with 16,000 others in between at the same time. Before, the search for what
+    it is a copy of went through all of them each time, which took two seconds."""
+    client, broker = ("10.0.0.1", 40_000), ("10.0.0.2", 9_092)
+    segments = [Segment(START_NS, client, broker, 1_000 + 10 * n, 1, ACK, b"x" * 10) for n in range(16_000)]
+    packets = with_ids(encode(segments))
+    again = replace(packets[0], data=encode(segments[:1])[0].data)  # another id: not a copy
+    path = write_capture(tmp_path / "x.pcap", pcap_bytes([*packets, *[again] * 40_000], nanoseconds=True))
+    decode_files([path])
+    started = time.process_time()
+    seen = decode_files([path])
+    assert time.process_time() - started < 1
+    assert seen.packets == 56_000

@@ -31,7 +31,7 @@ from .target import Target, examine, peak_memory
 #: Where `current` names an input: number of the input, and its length. The input follows.
 CURRENT = struct.Struct("<QQ")
 #: No input needs more address space than this: one that does gets a MemoryError instead of the machine's memory.
-_ADDRESS_SPACE = 16 << 30
+_ADDRESS_SPACE = 64 << 30
 #: Inputs that are checked before time and memory count, as the first ones load kernels and libraries.
 _WARM_UP = 8
 

@@ -16,7 +16,9 @@ def test_the_defaults_of_the_monitor_are_below_those_of_the_engine() -> None:
 
 
 def test_options_set_the_limits_of_both() -> None:
-    options = parse(["live", "--max-names", "4000", "--max-waiting", "70", "--max-connections", "8", "--max-held", "1m"])
+    options = parse(
+        ["live", "--max-names", "4000", "--max-waiting", "70", "--max-connections", "8", "--max-held", "1m"]
+    )
     engine = _engine(options, [], None)
     limits = memory_limits(options.max_connections, options.max_waiting, options.max_names)
     assert (limits.strings, limits.addresses, limits.rows) == (4_000, 4_000, 200)

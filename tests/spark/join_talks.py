@@ -298,6 +298,36 @@ def proxied() -> list[Segment]:
     return merge(*talks)
 
 
+def out_of_order() -> list[Segment]:
+    """A broker that answers four requests in any order, and some never."""
+    chance = random.Random(8)
+    talk = KafkaTalk()
+    talk.tcp.open()
+    for n in range(0, 80, 4):
+        asked = [talk.request(METADATA, 4, n + k, Topics=[{"Name": f"t-{n + k}"}]) for k in range(4)]
+        chance.shuffle(asked)
+        for one in asked[: chance.choice((3, 4, 4))]:
+            talk.respond(one, Topics=[{"Name": "t"} for _ in range(n % 7)])
+    talk.tcp.close()
+    return talk.segments
+
+
+def held_back() -> list[Segment]:
+    """A broker that offers new versions, and holds throttled responses back."""
+    talk = KafkaTalk()
+    talk.tcp.open()
+    keys = [{"ApiKey": PRODUCE, "MaxVersion": 9}, {"ApiKey": FETCH, "MaxVersion": 12}]
+    talk.respond(talk.request(API_VERSIONS, 0, 0), ApiKeys=keys)
+    for n in range(1, 60, 2):
+        asked = talk.request(PRODUCE, 7, n, Acks=1)
+        talk.tcp.wait((305 if n % 3 else 2) * MS)
+        talk.respond(asked, ThrottleTimeMs=300 if n % 3 else 0)
+        talk.exchange(METADATA, 4, n + 1)
+        talk.tcp.wait(700 * MS)
+    talk.tcp.close()
+    return talk.segments
+
+
 #: By name: traffic that fits any number of splits.
 TALKS: dict[str, Callable[[], list[Segment]]] = {
     "pipelined": pipelined,
@@ -314,6 +344,8 @@ TALKS: dict[str, Callable[[], list[Segment]]] = {
     "throttled, broker mutes": lambda: throttled(6, True),
     "throttled, broker waits": lambda: throttled(5, False),
     "throttled, not known which": lambda: throttled(3, True),
+    "throttled, broker holds back": held_back,
+    "answers out of order": out_of_order,
     "acks=0": no_reply,
     "one direction": only_requests,
     "names of clients": names_of_clients,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from kafkatap import analyze
 from kafkatap.splits.survey import SplitSurvey
 from tests.spark.join_support import (
     assert_same,
@@ -159,6 +161,12 @@ def test_both_ends_of_a_connection(tmp_path: Path, delay: int) -> None:
         assert len(joined.plans[-1].both_ends) == 1
         assert len(joined.notes) == 1
         assert "both ends" in joined.notes[0]
+        parts: Counter[tuple[str, str]] = Counter()
+        for row in joined.tables["ledger"].to_pylist():
+            parts[row["section"], row["part"]] += row["count"]
+        rows = analyze([first, second]).ledger.to_pylist()
+        assert parts == {(row["section"], row["part"]): row["count"] for row in rows}
+        assert parts["packets", "duplicate"] == len(segments)
     assert not join(cut_evenly(whole, 3)).notes
 
 

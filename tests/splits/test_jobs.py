@@ -34,7 +34,8 @@ from kafkatap.usable_cores import usable_cores
 from tests.cli.running import environment, kafkatap
 from tests.spark.join_support import packets_at_random, rotate
 from tests.spark.join_talks import TALKS
-from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
+from tests.support import copies
+from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, read_capture
 from tests.support.tcp import encode
 
 SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2", "live-4.3", "live-4.4")
@@ -136,6 +137,17 @@ def test_files_of_one_time(samples: Path, tmp_path: Path) -> None:
         several([first, second], 2, 1 << 20)
     other = unpacked(samples, "apache-4.3", tmp_path)
     check([first, other], (2,))
+
+
+@pytest.mark.parametrize("delay_ns", [20_000, 5_000_000])
+def test_packets_captured_twice(delay_ns: int, samples: Path, tmp_path: Path) -> None:
+    """Copies that lie behind the start of a split are found there, too."""
+    packets = read_capture(samples / "apache-4.3.pcap.zst").packets
+    path = tmp_path / "twice.pcap"
+    path.write_bytes(pcap_bytes(copies.twice(packets, delay_ns), nanoseconds=True))
+    found = several([path], 3, -(-path.stat().st_size // 3))
+    assert found.splitlines() == one_process([path], EVERYTHING, "api").splitlines()
+    assert f'"duplicates": {len(packets)}' in found
 
 
 def test_a_damaged_file(samples: Path, tmp_path: Path) -> None:

@@ -310,15 +310,18 @@ def ip_offset(data: bytes) -> int | None:
     return at + 2 if data[at : at + 2] in (b"\x08\0", b"\x86\xdd") else None
 
 
-def fragment(packets: Sequence[Packet], mtu: int, order: str = "forward", seed: int = 0) -> list[Packet]:
+def fragment(
+    packets: Sequence[Packet], mtu: int, order: str = "forward", seed: int = 0, number: int = 0
+) -> list[Packet]:
     """Cut the IP packets of Ethernet packets that are longer than `mtu` into fragments of the same time.
 
-    `order`: "forward", "reverse", or "shuffled", within a packet.
+    `order`: "forward", "reverse", or "shuffled", within a packet. `number`: the identification of the first packet.
     """
     chance = random.Random(seed)
     made: list[Packet] = []
-    for number, packet in enumerate(packets):
+    for packet in packets:
         pieces = _fragments(packet, mtu, number)
+        number += 1
         if order == "reverse":
             pieces.reverse()
         elif order == "shuffled":

@@ -80,7 +80,7 @@ def error_codes(body: Any) -> list[int]:
         return [code for item in body for code in error_codes(item)]
     if not isinstance(body, dict):
         return []
-    found = []
+    found: list[Any] = []
     for name, value in body.items():
         found += [value] if name.lower().endswith("errorcode") else error_codes(value)
     return found

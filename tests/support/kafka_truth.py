@@ -104,8 +104,8 @@ def truth_of(path: Path, port: int, release: str) -> str:
         if broker[1] != port:
             continue
         waiting: dict[int, deque[Frame]] = defaultdict(deque)
-        for answer in frames(found[broker, client]) if (broker, client) in found else ():
-            waiting[answer.correlation_id].append(answer)
+        for response in frames(found[broker, client]) if (broker, client) in found else ():
+            waiting[response.correlation_id].append(response)
         for request in frames(stream):
             (correlation_id,) = struct.unpack_from("!i", request.data, 4)
             answers = waiting[correlation_id]

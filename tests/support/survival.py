@@ -121,9 +121,20 @@ class Outcome:
     wrong: list[dict[str, Any]] = field(default_factory=list)  # rows with the response of another request, or of none
     orphans: list[dict[str, Any]] = field(default_factory=list)  # orphan responses that nobody sent
     missed: list[Exchange] = field(default_factory=list)  # begun and not found
+    answered: list[Exchange] = field(default_factory=list)  # whole, with a response
 
     def __iadd__(self, other: Outcome) -> Outcome:
-        for name in ("whole", "whole_found", "begun", "begun_found", "invented", "wrong", "orphans", "missed"):
+        for name in (
+            "whole",
+            "whole_found",
+            "begun",
+            "begun_found",
+            "invented",
+            "wrong",
+            "orphans",
+            "missed",
+            "answered",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
@@ -241,6 +252,8 @@ class WholeCapture:
             outcome.begun_found += is_found
             outcome.whole += whole
             outcome.whole_found += whole and is_found
+            if whole and response is not None:
+                outcome.answered.append(exchange)
             if not is_found:
                 outcome.missed.append(exchange)
         return outcome

@@ -33,7 +33,8 @@ _PING_RESPONSE = {
     "apiKey": PING, "type": "response", "name": "VendorPingResponse", "validVersions": "0-1", "flexibleVersions": "1+",
     "fields": [{"name": "ThrottleTimeMs", "type": "int32", **_ALL}, {"name": "ErrorCode", "type": "int16", **_ALL},
                {"name": "Echo", "type": "[]Pong", **_ALL, "fields": [
-                   {"name": "Name", "type": "string", **_ALL}, {"name": "Score", "type": "float64", "versions": "1+"}]}],
+                   {"name": "Name", "type": "string", **_ALL},
+                   {"name": "Score", "type": "float64", "versions": "1+"}]}],
 }  # fmt: skip
 _APPEND_REQUEST = {
     "apiKey": APPEND, "type": "request", "name": "VendorAppendRequest", "validVersions": "200",
@@ -107,11 +108,12 @@ def vendor_segments(pings: int = 1) -> list[Segment]:
     for ping in range(pings):
         echo = [{"Name": "pong", **({"Score": 0.5} if ping % 2 else {})}]
         version = ping % 2
-        exchange(PING, version, body(PING, version, 0, GroupId="line", Payload=b"\0" * 40),
-                 body(PING, version, 1, ErrorCode=15 if ping % 3 == 0 else 0, ThrottleTimeMs=40, Echo=echo))  # fmt: skip
+        asked = body(PING, version, 0, GroupId="line", Payload=b"\0" * 40)
+        error = 15 if ping % 3 == 0 else 0
+        exchange(PING, version, asked, body(PING, version, 1, ErrorCode=error, ThrottleTimeMs=40, Echo=echo))
     records = batch([Record(b"k", b"hello"), Record(b"k2", b"world")])
-    asked = {"Topics": [{"Name": "orders", "Partitions": [{"Index": 4, "Records": records}]}], "Trailer": records}
-    exchange(APPEND, APPEND_VERSION, body(APPEND, APPEND_VERSION, 0, **asked), body(APPEND, APPEND_VERSION, 1))
+    told = {"Topics": [{"Name": "orders", "Partitions": [{"Index": 4, "Records": records}]}], "Trailer": records}
+    exchange(APPEND, APPEND_VERSION, body(APPEND, APPEND_VERSION, 0, **told), body(APPEND, APPEND_VERSION, 1))
     exchange(METADATA, METADATA_VERSION, body(METADATA, 99, 0, Mood="calm"), body(METADATA, 99, 1, ThrottleTimeMs=7))
     exchange(UNKNOWN, 0, b"what", b"ever")
     exchange(ROLES, 0, b"who", b"them")

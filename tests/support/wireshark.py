@@ -10,6 +10,7 @@ import html
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,20 @@ def read_shown(capture: Path, ports: Iterable[int]) -> Iterator[tuple[Place, Sho
         assert process.stdout is not None
         yield from _messages(line.decode("utf-8", "replace") for line in process.stdout)
         assert process.wait() == 0
+
+
+def read_pairs(capture: Path, ports: Iterable[int]) -> Counter[tuple[int, int]]:
+    """How often tshark pairs a response with a request: by (request's packet, response's packet)."""
+    assert TSHARK is not None
+    decode_as = [word for port in sorted(ports) for word in ("-d", f"tcp.port=={port},kafka")]
+    command = [TSHARK, "-n", "-r", str(capture), *decode_as, "-Y", "kafka.request_frame", "-T", "fields"]
+    command += ["-e", "frame.number", "-e", "kafka.request_frame"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    pairs: Counter[tuple[int, int]] = Counter()
+    for line in done.stdout.splitlines():
+        number, requests = line.split("\t")
+        pairs.update((int(request), int(number)) for request in requests.split(",") if request)
+    return pairs
 
 
 #: Each field has its own line. The output is not always well-formed XML: texts of the wire break it.

@@ -301,3 +301,12 @@ def test_cooked_and_plain_captures_of_one_host(tmp_path: Path) -> None:
     seen = decode_files(paths)
     assert_exchanges(seen, talk.wanted)
     assert_once(seen, decode_packets(encode(talk.segments)), len(talk.segments))
+
+
+def test_a_whole_copy_of_a_cut_packet(tmp_path: Path) -> None:
+    """`tcpdump -s 96` began first, and its clock is some µs ahead."""
+    cut = [replace(p, data=p.data[:96], original_length=p.wire_length) for p in copies.later(real_packets(), -5_000)]
+    short = tmp_path / "short.pcap"
+    short.write_bytes(pcap_bytes(cut, nanoseconds=True, snap_length=96))
+    seen = decode_files([short, write(tmp_path, "whole.pcap", real_packets())])
+    assert_once(seen, plain(), len(cut))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
+import subprocess
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
@@ -17,7 +20,7 @@ from hypothesis import strategies as st
 from kafkatap.reassembly import dtypes
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import CHUNK_DATA
-from kafkatap.reassembly.fragments import COPIES_NS, DATAGRAMS, MAX_AGE_NS
+from kafkatap.reassembly.fragments import COPIES_NS, DATAGRAMS, MAX_AGE_NS, REUSED_NS
 from kafkatap.reassembly.headers import read_segment
 from kafkatap.reassembly.inner_packets import IP_LEVELS, Inner, read_inner
 from kafkatap.reassembly.link_types import LOOP, NULL, RAW, RAW_BSD, RAW_IPV4, RAW_IPV6, RAW_OPENBSD, READ
@@ -77,6 +80,36 @@ def test_scapy_reads_the_crafted_layers(kind: str, family: str) -> None:
         wanted = _scapy_frame(before).getlayer(TCP)
         assert found is not None, _scapy_frame(packet).summary()
         assert (found.sport, found.dport, found.seq) == (wanted.sport, wanted.dport, wanted.seq)
+
+
+#: Kinds that tshark does not read without settings: Ethernet behind MPLS, two link types, NFLOG in big-endian.
+NOT_BY_TSHARK = {"pseudowire", "mpls link", "ppp of pppd", "nflog in big-endian"}
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="needs the program tshark, which is not installed")
+def test_tshark_reads_the_crafted_layers(tmp_path: Path) -> None:
+    """All kinds in one capture, each with a port of its own. Both find all packets, and all exchanges are found."""
+    links = sorted({kind.link_type for kind in KINDS.values()})
+    packets, ports = [], {}
+    for number, (name, kind) in enumerate(KINDS.items()):
+        client, broker = (("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2"))[number % 2]
+        ports[30_000 + number] = name
+        talk = small_talk(6, mss=100, client=(client, 30_000 + number), broker=(broker, 9_092))
+        made = encapsulate(encode(talk.segments), name)
+        if kind.link_type == ETHERNET and number % 3 == 0:
+            made = fragment(made, 100, "shuffled", number=100 * number)
+        packets += [replace(packet, interface=links.index(kind.link_type)) for packet in made]
+    data = pcapng_bytes(packets, [Interface(link, 9) for link in links])
+    path = write_capture(tmp_path / "all.pcapng", data)
+    command = ["tshark", "-r", str(path), "-d", "udp.port==8472,vxlan", "-T", "fields", "-E", "occurrence=l"]
+    command += ["-e", "tcp.srcport", "-e", "tcp.dstport"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    found = Counter(max(map(int, line.split())) for line in lines if line.strip())
+    assert {port: found[port] for port in ports} == {
+        port: 0 if name in NOT_BY_TSHARK else len(PACKETS) for port, name in ports.items()
+    }
+    seen = decode_files([path])
+    assert Counter(x["client_port"] for x in seen.exchanges) == dict.fromkeys(ports, len(WHOLE.exchanges))
 
 
 @pytest.mark.parametrize("family", ["v4", "v6"])
@@ -186,14 +219,16 @@ def test_the_first_bytes_of_overlapping_fragments_win(tmp_path: Path) -> None:
 
 
 def test_fragments_that_contradict_each_other(tmp_path: Path) -> None:
-    """A last fragment that ends before or behind what is known is ignored, and its packet counts with its datagram."""
+    """A last fragment that ends before what is known, or behind it, is ignored; it counts with its datagram."""
     whole = _pieces(b"a" * 60)
     shorter = _pieces(b"a" * 28, cuts=(24, 40))[2]
     longer = _pieces(b"b" * 900, cuts=(24, 80, 800))
-    for packets in ([whole[0], whole[1], whole[2], shorter], [whole[0], whole[2], shorter, longer[2], whole[1]]):
-        seen = _assembled(packets, tmp_path / "x.pcap")
-        assert _data(seen) == [b"a" * 60]
-        assert seen.counts["tcp"] == len(packets)
+    seen = _assembled([whole[0], whole[2], shorter, longer[2], whole[1]], tmp_path / "x.pcap")
+    assert _data(seen) == [b"a" * 60]
+    assert seen.counts["tcp"] == 5
+    seen = _assembled([*whole, shorter], tmp_path / "x.pcap")  # of another datagram: this one is complete
+    assert _data(seen) == [b"a" * 60]
+    assert (seen.counts["tcp"], seen.counts["fragment"]) == (3, 1)
 
 
 def test_fragments_seen_at_two_interfaces(tmp_path: Path) -> None:
@@ -203,8 +238,18 @@ def test_fragments_seen_at_two_interfaces(tmp_path: Path) -> None:
         seen = _assembled(packets, tmp_path / "x.pcap")
         assert _data(seen) == [b"a" * 60]
         assert (seen.counts["tcp"], seen.counts["fragment"]) == (6, 0)
-    later = [replace(p, time_ns=p.time_ns + COPIES_NS + 1) for p in _pieces(b"a" * 60 + b"b" * 8)]
-    assert sorted(_data(_assembled(pieces + later, tmp_path / "x.pcap"))) == [b"a" * 60, b"b" * 8]
+
+
+def test_an_identification_is_used_again(tmp_path: Path) -> None:
+    """Soon after a datagram was complete, and long after one that never was."""
+    first, second = _pieces(b"a" * 60), _pieces(b"a" * 60 + b"b" * 8, cuts=(24, 40, 64))
+    for delay in (0, COPIES_NS, COPIES_NS + 1):
+        later = [replace(p, time_ns=p.time_ns + delay) for p in second[::-1]]
+        assert sorted(_data(_assembled(first + later, tmp_path / "x.pcap"))) == [b"a" * 60, b"b" * 8]
+    other = [replace(p, time_ns=p.time_ns + REUSED_NS + 1) for p in _pieces(b"c" * 60)]
+    seen = _assembled([*first[:2], *other], tmp_path / "x.pcap")
+    assert _data(seen) == [b"c" * 60]
+    assert (seen.counts["fragment"], seen.counts["tcp"]) == (2, 3)
 
 
 def test_old_datagrams_are_dropped(tmp_path: Path) -> None:

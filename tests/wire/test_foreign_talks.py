@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import START_NS, Segment, TcpConversation, encode
+from tests.wire.foreign_noise import noise
 from tests.wire.foreign_talks import TALKS, Talk
 from tests.wire.harness import Decoded, decode_capture
 
@@ -86,3 +87,27 @@ def test_no_kafka_is_made_of_them(port: int, ports: tuple[int, ...], snap_length
     payload = seen.ledger["payload bytes"]
     assert payload["total"] == payload["not_kafka"] + payload["encrypted"] + payload.get("proxy_headers", 0)
     assert payload["encrypted"] > 0
+
+
+def noisy(seeds: range) -> tuple[int, list[str]]:
+    """How many connections of noise there are, and those that are taken for Kafka."""
+    segments, count = [], 0
+    for seed in seeds:
+        talk: list[tuple[int, bytes | int]] = list(noise(seed))
+        for has_start, messages in ((True, talk), *((False, talk[first:]) for first in range(4))):
+            segments += connection(count, 9_092, (str(seed), "", has_start, messages))
+            count += 1
+    seen = decode_capture(pcap_bytes(encode(segments), nanoseconds=True))
+    return count, [str(row) for row in seen.connections if row["protocol"] == "kafka"]
+
+
+def test_noise_that_looks_like_kafka(pytestconfig: pytest.Config) -> None:
+    """Some of it is Kafka as far as anyone can say; with --long, 0.1 % of 40,000 connections at most."""
+    blocks = 16 if pytestconfig.getoption("--long") else 1
+    count, wrong = 0, []
+    for block in range(blocks):
+        more, found = noisy(range(500 * block, 500 * block + 500))
+        count += more
+        wrong += found
+    assert count == 2_500 * blocks
+    assert len(wrong) <= max(8, count // 1_000), wrong[:5]
