@@ -201,7 +201,7 @@ def test_each_part_of_the_engine_s_ledger_has_words() -> None:
     engine.dissector.cut_frames = 1  # a section that is there only if a limit was reached
     ledger = engine.context(is_over=False).ledger  # so that the parts are there that no finished run has
     parts = {section: set(parts) - {"total"} for section, parts in ledger.items()}
-    assert parts == {section: set(words) for section, words in WORDS.items()}
+    assert parts == {section: set(words) for section, words in WORDS.items() if section != "tunnels"}
     assert "limits" not in Engine().ledger()
 
 
