@@ -6,10 +6,12 @@ is bounded. Texts that are no expression or no definition raise the declared err
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import struct
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -17,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.layouts import catalog
-from kafkatap.dissector.layouts.definitions import DefinitionError, load_definitions
+from kafkatap.dissector.layouts.definition_files import DefinitionError, read_source
+from kafkatap.dissector.layouts.definitions import load_definitions
 from kafkatap.dissector.layouts.overlay import lay_message_over
 from kafkatap.dissector.layouts.schema import MessageLayout
 from kafkatap.dissector.programs.compiler import compile_programs
@@ -37,6 +40,7 @@ from tests.support.newer import newer_texts
 from tests.support.records import Record
 from tests.wire.mutations import changed
 
+from .capture_targets import scratch_folder
 from .target import Target
 
 # ---------------------------------------------------------------- machine
@@ -230,7 +234,22 @@ def a_definition(chance: random.Random) -> bytes:
         if chance.random() < 0.05:
             text = text.replace('"fields": [', '"fields": [' * 3_000, 1)
     raw = text.encode()
-    return changed(raw, chance) if chance.random() < 0.4 else raw
+    raw = changed(raw, chance) if chance.random() < 0.4 else raw
+    return _archive(raw, chance) if chance.random() < 0.2 else raw
+
+
+def _archive(text: bytes, chance: random.Random) -> bytes:
+    """A damaged jar with a definition, which may unpack to much more than it has."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(
+        made, "w", chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
+    ) as jar:
+        jar.writestr("common/message/FetchRequest.json", text)
+        if chance.random() < 0.2:
+            jar.writestr("common/message/FetchResponse.json", b'"validVersions"' + bytes(3 << 20))
+        if chance.random() < 0.3:
+            jar.writestr(chance.choice(("../../etc/x.json", "/x.json", "a" * 300 + ".json", "x.class")), text)
+    return changed(made.getvalue(), chance) if chance.random() < 0.8 else made.getvalue()
 
 
 def _change(found: Any, chance: random.Random) -> None:
@@ -258,11 +277,20 @@ def _names_kept() -> Iterator[None]:
         catalog.forget_names()
 
 
+def _texts(data: bytes) -> Mapping[str, str | bytes]:
+    """The definitions of an archive, or the one that the input is."""
+    if not data.startswith(b"PK"):
+        return {"a.json": data}
+    path = scratch_folder() / "definitions.jar"
+    path.write_bytes(data)
+    return read_source(path).texts
+
+
 def check_definition(data: bytes) -> None:
     """A definition is refused with the declared error, or its programs decode any body to an end."""
     with _names_kept():
         try:
-            own = load_definitions({"a.json": data})
+            own = load_definitions(_texts(data))
         except DefinitionError as error:
             str(error)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -12,11 +13,13 @@ import pytest
 import zstandard
 
 from kafkatap.captures.decompression import open_decompressor
+from kafkatap.dissector.layouts.definition_files import DefinitionError, read_source
 from kafkatap.kernels.decorator import kernel_mode
 from kafkatap.reassembly.dtypes import CHUNK_DATA
 from kafkatap.reassembly.errors import DamagedCapture
 from tests.support.captures import pcap_bytes, write_capture
 from tests.support.copies import with_ids
+from tests.support.newer import newer_texts
 from tests.support.tcp import ACK, START_NS, SYN, Segment, encode
 from tests.wire.harness import decode_files
 from tests.wire.kafkatalk import small_talk
@@ -37,6 +40,24 @@ def test_an_unknown_file_has_a_size_whichever_way_it_is_read(tmp_path: Path) -> 
     alone = decode_files([tmp_path / "x"]).files[0]
     beside = decode_files([tmp_path / "x", tmp_path / "x"]).files[0]
     assert alone.bytes == beside.bytes > 0
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_of_definitions_is_called_so(method: int, tmp_path: Path) -> None:
+    """Each way to compress has errors of its own. Some left the reader."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as jar:
+        jar.writestr("common/message/FetchRequest.json", newer_texts()["FetchRequest.json"])
+    whole = made.getvalue()
+    path = tmp_path / "x.jar"
+    seen = set()
+    for at in range(0, len(whole), 3):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x85]) + whole[at + 1 :])
+        try:
+            seen.update(read_source(path).texts)
+        except DefinitionError as error:
+            seen.add(str(error).partition(":")[0])
+    assert str(path) in seen
 
 
 def damaged_zstd(content: bytes) -> bytes:

@@ -17,8 +17,8 @@ from .targets import TARGETS
 ROUNDS = int(os.environ.get("KAFKATAP_FUZZ", "1"))
 #: Inputs of each target: so many take about a second.
 INPUTS = {
-    "captures": 60, "layers": 60, "streams": 25, "framing": 50, "splits": 8, "machine": 400, "records": 300,
-    "filters": 800, "definitions": 200, "commands": 15,
+    "captures": 60, "layers": 60, "streams": 25, "framing": 50, "several": 15, "splits": 5, "machine": 400,
+    "records": 300, "filters": 800, "definitions": 200, "commands": 15,
 }  # fmt: skip
 
 
