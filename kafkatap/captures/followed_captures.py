@@ -368,7 +368,8 @@ class FollowedCaptures:
             if capture.file is not None and capture.file.is_overwritten and capture.size > capture.file.bytes_read:
                 reader.report.damage = "overwritten before all of it was read"
             self._open.remove(capture)
-            self._points.end(capture.point, reader.report.last)
+            if reader.report.last is not None:  # a capture without packets has no point
+                self._points.end(capture.point, reader.report.last)
             self._next_number = max(self._next_number, reader.next_number)
             yield reader, reader.position, capture.point
             reader.close()
