@@ -286,9 +286,10 @@ class FollowedCaptures:
             if has_packets:
                 capture.first, capture.is_idle = reader.next_time(), False
                 insort(self._waiting, capture, key=lambda waiting: waiting.first)
-            elif reader.report.fatal:
+            is_over = bool(reader.report.fatal) or not reader.source.is_growing
+            if is_over and not has_packets:
                 self._open.append(capture)
-            if has_packets or reader.report.fatal:
+            if has_packets or is_over:
                 self._new.remove(capture)
             if capture.reader is None:
                 reader.close()
