@@ -74,6 +74,8 @@ def load_definitions(texts: Mapping[str, str | bytes]) -> dict[tuple[int, int], 
     for source, text in texts.items():
         try:
             message = load_definition(text if isinstance(text, str) else text.decode("utf-8"))
+        except UnicodeDecodeError:
+            raise DefinitionError(f"{source}: not a message definition: not text in UTF-8") from None
         except KeyError as error:
             raise DefinitionError(f"{source}: there is no {error!s:.200}") from error
         except (ValueError, TypeError, AttributeError, ArithmeticError) as error:

@@ -286,9 +286,10 @@ class FollowedCaptures:
             if has_packets:
                 capture.first, capture.is_idle = reader.next_time(), False
                 insort(self._waiting, capture, key=lambda waiting: waiting.first)
-            elif reader.report.fatal:
+            is_over = bool(reader.report.fatal) or not reader.source.is_growing
+            if is_over and not has_packets:
                 self._open.append(capture)
-            if has_packets or reader.report.fatal:
+            if has_packets or is_over:
                 self._new.remove(capture)
             if capture.reader is None:
                 reader.close()
@@ -368,7 +369,8 @@ class FollowedCaptures:
             if capture.file is not None and capture.file.is_overwritten and capture.size > capture.file.bytes_read:
                 reader.report.damage = "overwritten before all of it was read"
             self._open.remove(capture)
-            self._points.end(capture.point, reader.report.last)
+            if reader.report.last is not None:  # a capture without packets has no point
+                self._points.end(capture.point, reader.report.last)
             self._next_number = max(self._next_number, reader.next_number)
             yield reader, reader.position, capture.point
             reader.close()

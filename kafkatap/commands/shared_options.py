@@ -92,7 +92,8 @@ def add_definitions(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--definitions", action="append", metavar="PATH",
         help="add the messages of a newer Kafka or of a vendor: PATH is a folder with message definitions (.json), "
-        "such as Kafka's sources, a kafka-clients .jar, or a .json file; may be repeated: later ones go before others",
+        "such as Kafka's sources, a kafka-clients .jar, or a .json file; may be repeated: the last one that defines "
+        "a message wins",
     )  # fmt: skip
 
 
@@ -112,8 +113,8 @@ def add_limits(command: argparse.ArgumentParser, live: bool = False) -> argparse
                        help="decode messages up to SIZE whole, and only the first 64 KiB of larger ones "
                        "(default: 100m, the largest that brokers accept)")  # fmt: skip
     group.add_argument("--max-held", type=parse_size, metavar="SIZE",
-                       help="for messages that are not complete yet; a 64th of it for data behind gaps (default: "
-                       "2g)")  # fmt: skip
+                       help="memory for messages that are not complete yet, and a 64th of it for data behind gaps "
+                       "(default: 2g)")  # fmt: skip
     group.add_argument("--max-connections", type=parse_limit, metavar="N",
                        help="end a silent connection after N others began "
                        f"(default: {100_000 if live else 262_144:,})")  # fmt: skip

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 #: The most processes of --jobs.
 MOST_JOBS = 1024
+#: The size of a frame is a signed 32-bit number. Larger sizes of --max-frame change nothing.
+LARGEST_FRAME = (1 << 31) - 1
+#: The largest number of --max-connections, --max-waiting and --max-names.
+LARGEST_LIMIT = 1_000_000_000
 
 
 def parse_duration(text: str) -> int:
@@ -100,7 +104,7 @@ def parse_frame_size(text: str) -> int:
     size = parse_size(text)
     if size < 1 << 16:
         raise argparse.ArgumentTypeError(f"{text!r} is less than 64k, the part of every message that is decoded")
-    return size
+    return min(size, LARGEST_FRAME)
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -118,10 +122,13 @@ def parse_count(text: str) -> int:
 
 
 def parse_limit(text: str) -> int:
-    """A whole number above 0."""
-    if not text.isdecimal() or not int(text):
+    """A whole number from 1 to LARGEST_LIMIT."""
+    digits = text.lstrip("0") if text.isdecimal() else ""
+    if not digits:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
-    return int(text)
+    if len(digits) > len(str(LARGEST_LIMIT)) or int(digits) > LARGEST_LIMIT:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is more than {LARGEST_LIMIT:,}")
+    return int(digits)
 
 
 def limits_of(options: argparse.Namespace) -> Limits | None:

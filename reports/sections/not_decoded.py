@@ -42,7 +42,8 @@ def not_decoded(counts: ReportCounts, context: Context) -> ReportTable:
     found: dict[tuple[int, int], int] = {}
     for key, version, n in zip(c["api_key"].tolist(), c["api_version"].tolist(), requests.tolist(), strict=True):
         known = context.known_versions.get(key, ())
-        if n and not any(low <= version <= high for low, high in known):
+        # Rows that --max-names added up have no version: -1.
+        if n and version >= 0 and not any(low <= version <= high for low, high in known):
             found[key, version] = found.get((key, version), 0) + n
     rows: list[tuple[Value, ...]] = []
     for (key, version), n in sorted(found.items(), key=lambda entry: (-entry[1], entry[0])):

@@ -165,6 +165,12 @@ def test_standard_input_is_followed(samples: Path) -> None:
     assert followed == plain
 
 
+def test_standard_input_without_a_packet() -> None:
+    done = kafkatap("report", "--follow", "--json", "-", stdin=pcap_bytes([]))
+    assert "Error" not in done.err, done.err
+    assert (done.code, json.loads(done.out)["capture"]["packets"]) == (1, 0)
+
+
 WRITERS = {
     "tcpdump": ["tcpdump", "-U", "-Z", "root", "-w", "{folder}/all.pcap", "-i", "{interface}"],
     "tcpdump -C -W": ["tcpdump", "-U", "-C", "1", "-W", "2", "-Z", "root", "-w", "{folder}/r", "-i", "{interface}"],
