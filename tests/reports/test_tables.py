@@ -65,7 +65,7 @@ def test_exchanges() -> None:
     assert first["response_first"].value == START + MS
     assert first["broker_ns"] == MS
     assert second["outcome"] == "unanswered"
-    assert second["api_name"] == "999"
+    assert second["api_name"] == "API 999"
     nulls = ("client_id", "response_first", "response_packet_last", "response_bytes", "throttle_time_ms", "broker_ns")
     assert all(second[name] is None for name in (*nulls, "response_status", "acks"))
     assert second["errors"] == []
