@@ -232,7 +232,8 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
     if is_token:
         t.links[slot].token = 1
         counts.request_tokens += 1
-        t.streams[2 * c + np.int64(connection.client)].token_bytes += frame.limit - frame.at
+        stream = t.streams[2 * c + np.int64(connection.client)]
+        stream.token_bytes += stream.seen
         _add_job(t, frame, frame.at + 4, np.int64(-1), slot * 2)
         return
     key = api_key(frame)
@@ -327,7 +328,8 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     _note_response(x, frame)
     if is_token:
         counts.response_tokens += 1
-        t.streams[2 * c + 1 - np.int64(connection.client)].token_bytes += frame.limit - frame.at
+        stream = t.streams[2 * c + 1 - np.int64(connection.client)]
+        stream.token_bytes += stream.seen
         _add_job(t, frame, frame.at + 4, np.int64(-1), slot * 2 + 1)
         return
     if is_orphan:

@@ -20,9 +20,9 @@ from kafkatap.reassembly.errors import DamagedCapture
 from tests.support.captures import pcap_bytes, write_capture
 from tests.support.copies import with_ids
 from tests.support.newer import newer_texts
-from tests.support.tcp import ACK, START_NS, SYN, Segment, encode
-from tests.wire.harness import decode_files
-from tests.wire.kafkatalk import small_talk
+from tests.support.tcp import ACK, START_NS, SYN, Segment, encode, frame
+from tests.wire.harness import decode_files, decode_packets
+from tests.wire.kafkatalk import METADATA, SASL_HANDSHAKE, KafkaTalk, small_talk
 from tests.wire.two_paths import assert_same_streams
 
 
@@ -129,3 +129,21 @@ def test_many_packets_after_the_one_that_is_repeated(tmp_path: Path) -> None:
     seen = decode_files([path])
     assert time.process_time() - started < 1
     assert seen.packets == 56_000
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_gap_in_a_sasl_token(end: int) -> None:
+    """The ledger counts the bytes of a token that came. Before, missing ones were taken from the Kafka messages."""
+    talk = KafkaTalk(mss=200)
+    talk.tcp.open()
+    talk.respond(talk.request(SASL_HANDSHAKE, 0, 2, Mechanism="PLAIN"))
+    token = frame(b"\0a\0b" * 250)
+    for sender in (0, 1):
+        talk.tcp.send(sender, token[:200])
+        if sender == end:
+            talk.tcp.skip(sender, 300)
+        talk.tcp.send(sender, token[500:] if sender == end else token[200:])
+    talk.respond(talk.request(METADATA, 4, 3))
+    seen = decode_packets(encode(talk.segments))
+    assert seen.ledger["payload bytes"]["sasl_tokens"] == 2 * len(token) - 300
+    assert seen.outcomes.count("answered") == 2
