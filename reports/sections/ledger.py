@@ -82,7 +82,7 @@ WORDS = {
     },
 }
 
-_DUPLICATES = "{n} packet{s} {were} captured twice. Copies do not count, and are no retransmissions"
+_DUPLICATES = "{n} packet{s} {were} captured twice. They count once, and not as retransmissions"
 _ONE_SIDED = (
     "{n} connection{s} {were} captured in one direction only: no packet of the other direction is in this capture. "
     "Requests are shown without their responses. Responses without their requests cannot be decoded."

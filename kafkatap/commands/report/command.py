@@ -196,6 +196,8 @@ def _report(options: argparse.Namespace, selection: Selection, read: Read) -> in
 
 def _check_outputs(options: argparse.Namespace) -> None:
     """Check the outputs before the run, so that a long run does not fail at its end."""
+    if options.follow and options.jobs is not None and options.jobs > 1:
+        raise ValueError("--jobs splits captures that are complete; --follow reads those that still grow")
     if options.plots:
         from importlib.util import find_spec
 
