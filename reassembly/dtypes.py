@@ -27,7 +27,7 @@ class Bounds(NamedTuple):
     idle: int = 262_144
     held_bytes: int = 32 << 20
     held_segments: int = 262_144
-    late_ns: int = 5_000_000_000
+    late_ns: int = 50_000_000
 
 
 #: One captured packet: `at` is where its captured bytes start in the block. `point`: the capture point that saw it

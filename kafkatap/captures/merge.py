@@ -104,9 +104,9 @@ class _Active:
     def fill(self) -> bool:
         """As `CaptureReader.fill`."""
         reader = self.reader
-        if reader.position < reader.count:
+        if len(self.keys):
             return True
-        if not reader.fill():
+        if reader.position == reader.count and not reader.fill():
             return False
         times = reader.packets["ts"][reader.position : reader.count] + self._delay
         self.keys = np.maximum.accumulate(np.maximum(times, self._latest))

@@ -101,7 +101,8 @@ def _is_one_sided(rows: Array) -> Array:
     """Which connections carry payload and have packets of one direction only: bool (n,)."""
     without_client = (rows["client_packets"] == 0) & (rows["broker_bytes"] > 0)
     without_broker = (rows["broker_packets"] == 0) & (rows["client_bytes"] > 0)
-    one_sided: Array = without_client | without_broker
+    is_counted = rows["client_packets"] + rows["broker_packets"] > 0  # tables do not have these counts
+    one_sided: Array = (without_client | without_broker) & is_counted
     return one_sided
 
 
