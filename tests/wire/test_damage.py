@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkatap.reassembly.dtypes import Bounds
 from tests.conftest import ROOT
 from tests.support.captures import Packet, read_capture
 from tests.support.damage import (
@@ -40,14 +41,16 @@ SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2")
 LONGEST = 120
 EXAMPLES = int(os.environ.get("KAFKATAP_DAMAGE", "1")) * 400
 SECOND = 1_000_000_000
+#: Packets that come no later than this change nothing.
+LATE_NS = Bounds().late_ns
 RST = 4
 
 #: What one step of damage is.
 DAMAGES = {
     "lose": lambda packets, chance: lose(packets, chance, chance.choice((0.02, 0.1, 0.3))),
     "burst": lambda packets, chance: lose_bursts(packets, chance, 0.1, chance.choice((3, 10))),
-    "reorder": lambda packets, chance: reorder(packets, chance, 0.2, chance.choice((SECOND // 1000, SECOND))),
-    "shuffle": lambda packets, chance: shuffle(packets, chance, 0.2, chance.choice((SECOND // 1000, SECOND))),
+    "reorder": lambda packets, chance: reorder(packets, chance, 0.2, chance.choice((SECOND // 1000, LATE_NS * 4 // 5))),
+    "shuffle": lambda packets, chance: shuffle(packets, chance, 0.2, chance.choice((SECOND // 1000, LATE_NS * 4 // 5))),
     "duplicate": lambda packets, chance: duplicate(packets, chance, 0.2),
     "cut": lambda packets, chance: cut(packets, chance.choice((66, 70, 78, 96, 128, 300))),
     "clock": lambda packets, chance: step_clock(packets, chance, 2, 10 * SECOND),
