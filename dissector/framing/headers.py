@@ -24,6 +24,8 @@ REQUEST_FIXED, REQUEST_HEADER, RESPONSE_HEADER = 12, 14, 8
 PRODUCE, METADATA, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 3, 7, 17, 18
 #: Keys of Apache Kafka stay below this for long; those of vendors begin at 10,000.
 APACHE_KEYS = 1_000
+#: A request of so many bytes may lack a name: it costs little if it is none.
+SHORT_REQUEST = 4_096
 #: What `client_id_length` returns if the client_id goes beyond the frame's end.
 BEYOND_END = -2
 
@@ -125,8 +127,11 @@ def is_named(t, connection, frame):  # type: ignore[no-untyped-def]
 
 @helper
 def has_plausible_name(frame, size):  # type: ignore[no-untyped-def]
-    """Whether the client_id of a request of `size` bytes is text that ends within the request."""
+    """Whether the client_id of a request of `size` bytes is text that ends within the request. A short request may have
+    none, or one that is not there yet."""
     length = i2(frame, REQUEST_FIXED)
+    if size <= SHORT_REQUEST and (length == MISSING or -1 <= length <= 0):
+        return True
     return 0 < length <= size - REQUEST_HEADER and _is_text(frame, length)
 
 

@@ -249,7 +249,7 @@ def test_a_definition_that_cannot_be_used_is_named(
 def test_text_that_is_no_definition(tmp_path: Path, kept: Path) -> None:
     for content, reason in (
         (b"{", "line 1"),
-        (b"\xff\xfe", "utf-8"),
+        (b"\xff\xfe", "UTF-8"),
         (b"{}", "there is no 'type'"),
         (b"[" * 99_999, ""),
     ):
