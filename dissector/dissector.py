@@ -50,6 +50,7 @@ from .strings import Strings, StringTable
 
 if TYPE_CHECKING:
     from .connection_state import ConnectionFacts
+    from .facts.fact_collector import FactCollector
 
 Array = np.ndarray[Any, Any]
 #: The one topic whose id is fixed, and that no Metadata response names (KIP-500).
@@ -74,6 +75,7 @@ class Finished(NamedTuple):
     topics: Array  # EXCHANGE_TOPIC; empty if not every body is decoded with its details
     marks: Array | None  # uint64, by exchange: bits that inspectors set; None without inspectors
     provisional: Array | None = None  # uint8, by exchange: 1 + the outcome of its provisional row, 0; None without any
+    facts: Array | None = None  # FACT, in order of their exchanges; None without a collector of facts
 
 
 class Dissector:
@@ -127,6 +129,7 @@ class Dissector:
         #: Called before a drain with connections that have a new source by a PROXY header: it changes their `ends`.
         self.on_sources: Callable[[Array], None] | None = None
         self._all_results, self._inspectors = all_results, tuple(inspectors)
+        self._facts: FactCollector | None = None
         self._decoder.set_mode(all_results, bool(inspectors))
         self._is_limited = False
         self.shed(None)
@@ -142,7 +145,7 @@ class Dissector:
     @all_results.setter
     def all_results(self, value: bool) -> None:
         self._all_results = value
-        self._decoder.set_mode(value, bool(self._inspectors))
+        self._set_mode()
 
     @property
     def inspectors(self) -> tuple[Inspector, ...]:
@@ -152,7 +155,17 @@ class Dissector:
     @inspectors.setter
     def inspectors(self, value: Sequence[Inspector]) -> None:
         self._inspectors = tuple(value)
-        self._decoder.set_mode(self._all_results, bool(value))
+        self._set_mode()
+
+    def collect_facts(self, kinds: Iterable[int], programs: Programs) -> None:
+        """From now on collect facts of these kinds (`programs.fact_kinds`), with programs of the profile `facts`."""
+        from .facts.fact_collector import FactCollector  # few runs need it
+
+        self._facts = FactCollector(kinds, programs, self.strings)
+        self._set_mode()
+
+    def _set_mode(self) -> None:
+        self._decoder.set_mode(self._all_results, bool(self._inspectors) or self._facts is not None)
 
     @property
     def ends(self) -> Array:
@@ -245,6 +258,8 @@ class Dissector:
             *((self._decoder.partitions["partitions"], name, everywhere) for name in ("topic", "topic_id")),
             *((open_topics["topics"], name, open_topics.taken_rows()) for name in ("topic", "topic_id")),
         ]
+        if self._facts is not None:
+            columns += [(table, name, everywhere) for table, name in self._facts.string_columns()]
         needed = np.zeros(count + 1, bool)  # the last stands for -1
         needed[kept] = True
         needed[topic_names.reshape(-1)] = True
@@ -432,6 +447,7 @@ class Dissector:
             decoder.topics,
             marks[:made] if self.inspectors else None,
             provisional[:made] if self._has_provisional else None,
+            None if self._facts is None else self._facts.take(rows["exchange"][:made]),
         )
 
     def _apply_sources(self) -> None:
@@ -450,6 +466,8 @@ class Dissector:
         frames = Frames(jobs, programs, t.exchanges, t.links, (block, held, t.pool), self._exchanges["marks"])
         for inspector in self.inspectors:
             inspector.look(frames)
+        if self._facts is not None:
+            self._facts.look(frames)
 
     def _kernels(self) -> _BoundKernels:
         """The kernels with the tables of now."""

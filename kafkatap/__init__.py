@@ -5,6 +5,9 @@
 
 analyze(captures)        the tables of some captures, as Arrow
 Analysis                 what it returns
+compare(before, after)   what has changed from one capture to another
+Comparison               what it returns
+examine(captures)        how good captures are, and how to capture better
 UnreadableCaptureError   what it raises when none of the captures can be read
 __version__              the version that is installed
 
@@ -20,6 +23,9 @@ limits     how much a run keeps in memory
 passes/    selected messages and records
 show/      messages as lines, trees and JSON
 analysis   the library; parquet, partitions: its tables as files
+comparison/  two captures, before and after a change
+doctor/    how good captures are
+request_log/  the brokers' own logs beside captures
 live/      packets from interfaces
 spark/     many captures on Spark
 commands/  the command line; complaints, installation: its errors and advice
@@ -35,13 +41,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .analysis import Analysis, UnreadableCaptureError, analyze
+    from .comparison.compared import Comparison, compare
+    from .doctor import examine
 
     __version__: str
 
-__all__ = ["Analysis", "UnreadableCaptureError", "analyze"]
+__all__ = ["Analysis", "Comparison", "UnreadableCaptureError", "analyze", "compare", "examine"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("Comparison", "compare"):
+        from .comparison import compared
+
+        return getattr(compared, name)
+    if name == "examine":
+        from .doctor import examine
+
+        return examine
     if name in __all__:
         from . import analysis
 

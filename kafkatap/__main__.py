@@ -33,6 +33,12 @@ def command() -> NoReturn:
     os._exit(code)
 
 
+def extcap() -> NoReturn:
+    """The installed command `kafkatap-extcap`, which Wireshark runs: `kafkatap extcap`."""
+    sys.argv.insert(1, "extcap")
+    command()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code (see `kafkatap --help`)."""
     # numpy's linear algebra, which nothing here uses, would start its threads at import: 50 ms.
@@ -46,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return WRONG
     try:
-        exit_code: int = import_module(f".commands.{options.command}.command", __package__).run(options)
+        folder = options.command.replace("-", "_")
+        exit_code: int = import_module(f".commands.{folder}.command", __package__).run(options)
         return exit_code
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.model import Report
 
+    from .extract import Summary
     from .parquet.row_groups import RowGroup
     from .passes.message import Message
+    from .request_log.log_join import LogJoin
     from .run import Run
     from .show.viewing import Known
 
@@ -41,7 +43,8 @@ class Analysis:
     ledger       every packet, payload byte, request and response in one named place
     records      the records of Produce requests and Fetch responses (`record_tables` gives them piece by piece)
 
-    `messages()` gives single messages, `report()` the reports of the command line.
+    `messages()` gives single messages, `report()` the reports of the command line, `request_log()` the exchanges that
+    are in a broker's request log too.
 
     Columns are described in docs/tables.md. `connections`, `files` and `ledger` alone cost less than the first two.
     With a filter, exchanges, results and records are those of matching exchanges; the rest is of all.
@@ -57,8 +60,13 @@ class Analysis:
         max_frame: int | None = None,
     ) -> None:
         from .captures.paths import find_captures
+        from .captures.pipes import is_pipe
+        from .captures.storage import is_uri
 
         self.captures = tuple(find_captures(os.fspath(c) for c in captures))
+        for path in self.captures:
+            if not (is_uri(path) or is_pipe(path) or os.path.exists(path)):
+                raise FileNotFoundError(f"{path}: there is no such capture")
         self._ports = tuple(ports)
         self._block_size = block_size
         self._definitions = definitions
@@ -70,6 +78,13 @@ class Analysis:
         captures = ", ".join(map(repr, self.captures[:3])) + (", …" if len(self.captures) > 3 else "")
         only = f", {self.selection.text}" if self.selection else ""
         return f"<Analysis of {captures}{only}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the captures. It does not read them."""
+        from kafkatap.reports.rendering.html.notebook import captures_html
+
+        names = "exchanges, results, connections, files, ledger, records; report(), messages()"
+        return captures_html(self.captures, self.selection.text, names)
 
     @property
     def exchanges(self) -> pa.Table:
@@ -196,23 +211,98 @@ class Analysis:
         context: Context = run.context()
         return context
 
-    def report(self, by: str = "api", filter: str | None = None) -> Report:
-        """The reports of `kafkatap report` as tables of plain rows. `by`: api, client, broker, version or topic.
-        `filter`: an expression as of `analyze`, instead of the filter of `analyze`. ValueError if either is wrong."""
+    def report(
+        self,
+        by: str = "api",
+        filter: str | None = None,
+        sections: Sequence[str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        request_log: Path | Iterable[Path] | None = None,
+        curves: bool = True,
+    ) -> Report:
+        """The reports of `kafkatap report` as tables of plain rows.
+
+        `by`: api, client, broker, connection, version or topic. `filter`: an expression as of `analyze`, instead of the
+        filter of `analyze`. `sections`: names as of --sections (docs/questions.md), and `options`: theirs, by name, as
+        the command line parses them. `curves`: with the data that plots need (`kafkatap.plot`). `request_log`: as of
+        `request_log()`; adds the section broker-times to the usual ones. ValueError if one of them is wrong.
+        """
         from kafkatap.reports.build import build_report
         from kafkatap.reports.counting.counts import ReportCounts
+        from kafkatap.reports.questions.registry import check_sections, needs_of
         from kafkatap.reports.sections.latency import check_by
 
         check_by(by)
+        check_sections(sections or ())
+        log_join = None
+        if request_log is not None:
+            log_join = self._log_join(request_log, by_client=by == "client")
+            options = {**(options or {}), "request_log": log_join}
         selection = self.selection
         if filter is not None:
             selection = Selection.of(filter=filter, definitions=self._definitions)
-        run = self._run(all_results=by == "topic", selection=selection)
-        counts = ReportCounts(by_topic=by == "topic")
+        run = self._run(all_results=by == "topic", selection=selection, **needs_of(sections)._asdict())
+        counts = ReportCounts(by_topic=by == "topic", by_connection=by == "connection", fine=curves)
+        over_facts = None
+        if sections or log_join is not None:
+            over_facts = run.engine.section_counts(["broker-times"] if sections is None else sections)
+            run.engine.on_connections(over_facts.add_connections)
+            if log_join is not None:
+                run.engine.on_connections(log_join.also(over_facts.add_connections))
         for batch in selection.apply(run.batches(), run.engine):
             counts.add(batch)
+            if over_facts is not None:
+                over_facts.add(batch)
+            if log_join is not None:
+                log_join.add(batch)
         self._check(run)
-        return build_report(counts, run.context(), by=by, selected=selection.text)
+        return build_report(
+            counts, run.context(), by=by, selected=selection.text, sections=sections, over_facts=over_facts,
+            options=options, curves=curves,
+        )  # fmt: skip
+
+    def extract(
+        self, output: Path, *, connections: bool = False, comments: bool = True, overwrite: bool = False
+    ) -> Summary:
+        """Copy the packets of the selected exchanges to a pcapng, as `kafkatap extract` does (docs/extract.md).
+
+        `connections`: all packets of their connections. `comments`: packet comments with findings, and names of
+        addresses. ValueError for pipes, and for a file that exists without `overwrite`. OSError if it cannot be
+        written. No file is made if nothing is selected.
+        """
+        from .extract import extract
+
+        engine_options = {"ports": self._ports, "definitions": self._definitions, "max_frame": self._max_frame}
+        made = extract(
+            self.captures, os.fspath(output), self.selection, connections=connections, comments=comments,
+            names=comments, overwrite=overwrite, engine_options=engine_options,
+        )  # fmt: skip
+        self._check(made)
+        return made
+
+    def request_log(self, logs: Path | Iterable[Path]) -> pa.Table:
+        """The exchanges that are also in request logs of brokers, with the times of both clocks (docs/tables.md).
+
+        `logs`: one file or several of `kafka.request.logger` at DEBUG, also .gz and .zst, and globs. OSError if one
+        cannot be opened, ValueError if none is a request log.
+        """
+        from .request_log.joined_table import joined_table
+
+        log_join = self._log_join(logs)
+        run = self._run(all_results=False, selection=self.selection)
+        run.engine.on_connections(log_join.add_connections)
+        for batch in self.selection.apply(run.batches(), run.engine):
+            log_join.add(batch)
+        self._check(run)
+        context = run.context()
+        return joined_table(log_join.joined(context), context)
+
+    @staticmethod
+    def _log_join(logs: Path | Iterable[Path], by_client: bool = False) -> LogJoin:
+        from .request_log.log_files import read_logs
+        from .request_log.log_join import LogJoin
+
+        return LogJoin(read_logs([logs] if isinstance(logs, (str, os.PathLike)) else logs), by_client)
 
     @cached_property
     def _whole(self) -> tuple[RowGroup, Context]:
@@ -235,7 +325,8 @@ class Analysis:
         return Engine(ports=self._ports, definitions=self._definitions, max_frame=self._max_frame, **options)
 
     def _run(
-        self, all_results: bool, inspectors: Sequence[Inspector] = (), selection: Selection = EVERYTHING
+        self, all_results: bool, inspectors: Sequence[Inspector] = (), selection: Selection = EVERYTHING,
+        **options: Any,
     ) -> Run:  # fmt: skip
         from .captures.capture_reader import BLOCK_SIZE
         from .run import Run
@@ -246,6 +337,7 @@ class Analysis:
             all_results=all_results or needed.all_results,
             inspectors=[*needed.inspectors, *inspectors],
             apis=needed.apis,
+            **options,
         )
         return Run(self.captures, engine, block_size=self._block_size or BLOCK_SIZE)
 
@@ -297,8 +389,9 @@ def analyze(
     `apis`: names or keys. `start`, `end`: `15:10:39`, `2026-11-21 15:10:39`, `+10s`; an exchange that begins at `end`
     is left out. Times without a zone are local.
 
-    ValueError where definitions or a selection are wrong, with the place in a filter. OSError where a file cannot be
-    opened or there is none, `UnreadableCaptureError` where none is a capture.
+    ValueError where definitions or a selection are wrong, with the place in a filter. FileNotFoundError where a file
+    does not exist. On first use: OSError where a file cannot be opened, `UnreadableCaptureError` where none is a
+    capture.
     """
     if isinstance(captures, (str, os.PathLike)):
         captures = [captures]

@@ -18,9 +18,11 @@ from kafkatap.reassembly.dtypes import (
     CONNECTION,
     DIRECTION,
     FLOW,
+    MEASURE,
     OPENING_HINT,
     OPENING_UNKNOWN,
     ROW_OPEN,
+    STALL,
 )
 
 from .captures.readahead import AHEAD
@@ -29,6 +31,7 @@ Array = np.ndarray[Any, Any]
 _NO_BYTES = np.zeros(1, np.uint8)
 _NO_CONNECTIONS = np.zeros(0, np.int64)
 _NO_FLOWS, _NO_ROWS, _NO_DIRECTIONS = np.zeros(0, FLOW), np.zeros(0, CONNECTION), np.zeros(0, DIRECTION)
+_NO_MEASURES, _NO_STALLS = np.zeros(0, MEASURE), np.zeros(0, STALL)
 
 #: Blocks between two searches for connections that are over. This many changes of connections cause an earlier one.
 REAP_EVERY = 16
@@ -55,6 +58,8 @@ class Assembled(NamedTuple):
     first: int | None = None  # ns since the epoch, of these packets
     last: int | None = None
     ended_early: int = 0  # connections that ended only because so many others are newer
+    ended_measures: Array = _NO_MEASURES  # MEASURE, two for each connection, of a run that measures
+    stalls: Array = _NO_STALLS  # STALL, that ended with these packets
 
     @property
     def chunks(self) -> Array:
@@ -124,9 +129,11 @@ class Assembly:
         """Drop connections that another run continues. They are counted, but do not end."""
         assembler = self.assembler
         rows, directions = assembler.detach(connections)
+        measures = self._measures(connections)
+        measures["zero_since"] = 0  # the other run counts that time
         return Assembled(
             _NO_BYTES, assembler.pool, assembler.chunks, 0, len(assembler.connections), _NO_CONNECTIONS, _NO_FLOWS,
-            connections, rows, directions,
+            connections, rows, directions, ended_measures=measures,
         )  # fmt: skip
 
     def discount(self) -> Array:
@@ -152,7 +159,14 @@ class Assembly:
             _NO_BYTES, assembler.pool, assembler.chunks, 0, len(assembler.connections), _NO_CONNECTIONS, _NO_FLOWS,
             numbers, taken(assembler.connections, numbers),
             taken(assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1)),
+            ended_measures=self._measures(numbers),
         )  # fmt: skip
+
+    def _measures(self, connections: Array) -> Array:
+        """Copies of the MEASURE rows of connections, two each."""
+        if not self.assembler.is_measured:
+            return _NO_MEASURES
+        return taken(self.assembler.measures, (2 * connections[:, None] + (0, 1)).reshape(-1))
 
     def _end(self, buffer: Array, everything: bool, idle: int = 0) -> Iterator[Assembled]:
         for chunks, ended in self.assembler.finish(self.latest, everything, idle):
@@ -180,13 +194,14 @@ class Assembly:
             flows = taken(assembler.flows, assembler.connections["flow"][started])
             if len(self._ports):
                 self._orient_by_port(table, places, flows)
-        rows, directions = _NO_ROWS, _NO_DIRECTIONS
+        rows, directions, measures = _NO_ROWS, _NO_DIRECTIONS, _NO_MEASURES
         if len(ended):
+            measures = self._measures(ended)
             rows = taken(assembler.connections, ended)
             directions = taken(assembler.directions, (2 * ended[:, None] + (0, 1)).reshape(-1))
         return Assembled(
             block, assembler.pool, table, count, len(assembler.connections), started, flows, ended, rows, directions,
-            packets, first, last,
+            packets, first, last, 0, measures, assembler.take_stalls() if assembler.is_measured else _NO_STALLS,
         )  # fmt: skip
 
     def _orient_by_port(self, chunks: Array, started: Array, flows: Array) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
-from kafkatap.reports.batch import CONNECTION_ROW
+from kafkatap.reports.batch import (
+    CONNECTION_ROW,
+    H_COMPLETE,
+    H_NOT_CAPTURED,
+    H_REFUSED,
+    H_UNANSWERED,
+    H_UNFINISHED,
+    MEASURED_COLUMNS,
+    NOT_CLOSED,
+    WITH_FIN,
+    WITH_RST,
+)
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 
 from .assembly import Assembled
@@ -20,6 +32,7 @@ BYTE_PLACES = (
 )  # fmt: skip
 _OF_DIRECTION = (
     "packets", "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
+    "mss", "sack_permitted", "timestamps",
 )  # fmt: skip
 
 
@@ -32,6 +45,8 @@ class EndedConnections:
         self.not_captured = 0  # bytes that the snap length cut off
         self.duplicates = 0  # packets that were captured twice
         self._rows: list[Array] = []
+        #: Called with the CONNECTION_ROWs of connections that ended.
+        self.on_ended: Callable[[Array], None] | None = None
 
     def copy(self) -> EndedConnections:
         """The same counts and rows, to which more can be added."""
@@ -57,14 +72,21 @@ class EndedConnections:
         self.bytes = dict.fromkeys(BYTE_PLACES, 0)
         self.not_captured = self.duplicates = 0
 
-    def add(self, part: Assembled, known: Array, streams: Array, ends: Array, proxies: Array) -> None:
+    def add(
+        self, part: Assembled, known: Array, streams: Array, ends: Array, proxies: Array, transfers: Array | None = None
+    ) -> None:
         """Add the connections that ended with a part.
 
         `known`: the dissector's CONNECTION rows of them. `streams`: STREAM (2n,), two for each. `ends`: int32 (n, 4),
         address number and port of the client, then of the broker. `proxies`: int32 (n, 2), those of a proxy, -1.
+        `transfers`: their sums of `Transfers`, of a run that measures.
         """
         rows = self._made(part, known, ends)
+        if transfers is not None:
+            _add_measures(rows, part, known, transfers)
         rows["proxy_ip"], rows["proxy_port"] = proxies.T
+        if self.on_ended is not None:
+            self.on_ended(rows)
         if self.counted is None:
             self._rows.append(rows)
         else:
@@ -88,7 +110,9 @@ class EndedConnections:
             for name in _OF_DIRECTION:
                 rows[prefix + name] = sent[name]
             rows[prefix + "duplicates"] = sent["duplicate_packets"]
+            rows[prefix + "window_scale"] = sent["shift"]
             rows[prefix + "bytes"] = sent["bytes"] - sent["retransmitted_bytes"] - sent["stray_bytes"]
+        _add_ending(rows, part, client)
         return rows
 
     def _count_bytes(self, directions: Array, protocol: Array, streams: Array) -> None:
@@ -106,6 +130,54 @@ class EndedConnections:
         places["out_of_window"] += int(directions["stray_bytes"].sum())
         self.not_captured += int(directions["cut_bytes"].sum())
         self.duplicates += int(directions["duplicate_packets"].sum())
+
+
+def _add_ending(rows: Array, part: Assembled, client: Array) -> None:
+    """Write how connections began and ended. `client`: by connection, the client's direction."""
+    ended = part.ended_rows
+    fin, reset = ended["fin_by"], ended["reset_by"]
+    by = np.where(fin >= 0, fin, reset)
+    rows["closed_by"] = np.where(by >= 0, by != client, -1)
+    rows["closed_with"] = np.where(fin >= 0, WITH_FIN, np.where(reset >= 0, WITH_RST, NOT_CLOSED))
+    rows["reset_by"] = np.where(reset >= 0, reset != client, -1)
+    has_syn, has_answer = ended["syn_at"] != 0, ended["syn_ack_at"] != 0
+    is_complete = (ended["handshake_rtt_ns"] >= 0) | (has_answer & (rows["client_bytes"] > 0))
+    is_refused = has_syn & ~has_answer & (reset >= 0) & (reset != client)
+    rows["handshake"] = np.select(
+        [is_complete, is_refused, has_answer, has_syn],
+        [H_COMPLETE, H_REFUSED, H_UNFINISHED, H_UNANSWERED],
+        H_NOT_CAPTURED,
+    )
+
+
+#: Columns of MEASURE under other names in CONNECTION_ROW.
+_RENAMED = {
+    "retransmission_wait_sum_ns": "retransmission_wait_sum",
+    "retransmission_wait_max_ns": "retransmission_wait_max",
+    "rtt_sum_ns": "rtt_sum",
+    "rtt_min_ns": "rtt_min",
+    "rtt_max_ns": "rtt_max",
+}
+
+
+def _add_measures(rows: Array, part: Assembled, known: Array, transfers: Array) -> None:
+    """Write what was measured of connections. Round trips to an end are those of the data of the other one."""
+    rows["is_measured"] = 1
+    client, first = np.maximum(known["client"], 0), 2 * np.arange(len(known))
+    of = np.repeat(part.ended_rows["serial"] + 1, 2)
+    for end, direction in (("client", client), ("broker", 1 - client)):
+        mine, other = first + direction, first + 1 - direction
+        for name in MEASURED_COLUMNS:
+            source = other if name.startswith("rtt_") else mine
+            values = part.ended_measures[_RENAMED.get(name, name)][source]
+            is_known = part.ended_measures["serial"][source] == of[source]
+            rows[f"{end}_{name}"] = np.where(is_known, values, 0)
+        since = part.ended_measures["zero_since"][mine]
+        still_closed = (since != 0) & (part.ended_measures["serial"][mine] == of[mine])
+        until = np.maximum(part.ended_rows["last"] - since, 0)
+        rows[f"{end}_zero_window_ns"] += np.where(still_closed, until, 0)
+    for name in transfers.dtype.names or ():
+        rows[name] = transfers[name]
 
 
 def set_ends(rows: Array, ends: Array) -> None:

@@ -27,7 +27,7 @@ from kafkatap.dissector.programs.program import Programs
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import ROW_OPEN
+from kafkatap.reassembly.dtypes import CHUNK_START, ROW_OPEN
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
 from .assembly import Assembled, Assembly
@@ -35,9 +35,11 @@ from .ended_connections import EndedConnections
 from .endpoints import Endpoints
 from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
+from .transfers import Transfers
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
+    from kafkatap.reports.questions.section_counts import SectionCounts
 
     from .selection import Selection
 
@@ -65,12 +67,15 @@ def engine_for(
     tables: bool = True,
     max_frame: int | None = None,
     limits: Limits | None = None,
+    facts: Iterable[int] = (),
+    measures: bool = False,
 ) -> Engine:
     """An engine that decodes what a selection compares. Of APIs that cannot match it decodes only what others need."""
     needed = selection.engine_options
     return Engine(
         all_results or needed.all_results, ports, needed.inspectors, definitions, needed.apis, tables=tables,
-        max_frame=max_frame, problems=tables or needed.problems, limits=limits,
+        max_frame=max_frame, problems=tables or needed.problems, limits=limits, measures=measures,
+        facts=facts,
     )  # fmt: skip
 
 
@@ -111,7 +116,8 @@ class Engine:
     right in all columns; of other bodies the engine reads no more than these need. `tables`: keep a row of each
     connection and the topics of requests; otherwise connections are only counted. `max_frame`: as of `Dissector`, bytes
     (None: MAX_FRAME). `limits`: what is kept at most (None: the usual). `problems`: find the field at which a message
-    is malformed.
+    is malformed. `measures`: also measure windows, round trips and stalls of connections, which takes longer.
+    `facts`: the kinds of facts to collect, by number (`dissector.programs.fact_kinds`).
     """
 
     def __init__(
@@ -126,12 +132,17 @@ class Engine:
         max_frame: int | None = None,
         problems: bool = True,
         limits: Limits | None = None,
+        facts: Iterable[int] = (),
+        measures: bool = False,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembly = Assembly(assembler, ports)
+        if measures:
+            self.assembler.measure()
+        self._transfers = Transfers() if measures else None
         self.limits = limits or Limits()
         if limits is not None:
-            self.assembler.bound(limits.bounds()._replace(late_ns=self.assembler.late_ns))
+            self.assembler.bound(limits.bounds())
         programs, details = programs_for("summary", definitions), programs_for("results", definitions)
         head = None if apis is None else programs_for("head", definitions)
         load_whole = partial(programs_for, "everything", definitions) if problems else None
@@ -139,6 +150,8 @@ class Engine:
             programs, details, load_whole, all_results, inspectors, apis, head, max_frame or MAX_FRAME
         )
         self.dissector.strings.limit(self.limits.names)
+        if facts:
+            self.dissector.collect_facts(facts, programs_for("facts", definitions))
         self._endpoints = Endpoints(self.dissector, self.limits.names)
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)
@@ -188,6 +201,8 @@ class Engine:
         self._ended.discount()
         self._counted_elsewhere = self._all_given_up()
         self.dissector.discount(self.assembly.discount())
+        if self._transfers is not None:
+            self._transfers.discount()
 
     def dissect(self, part: Assembled) -> Iterator[Batch]:
         """The second half: the exchanges that a part finishes."""
@@ -197,6 +212,8 @@ class Engine:
             self.last = part.last if self.last is None else max(self.last, part.last)
         if len(part.started):
             self._begin(part)
+        if self._transfers is not None:
+            self._transfers.add_stalls(part.stalls)
         dissector = self.dissector
         if part.chunk_count:
             for finished in dissector.feed(part.block, part.held, part.table, part.chunk_count, part.connections):
@@ -224,23 +241,48 @@ class Engine:
     def _begin(self, part: Assembled) -> None:
         """Note the ends of connections that begin in a part, before their bytes come."""
         self._endpoints.begin(part.connections, part.started, part.started_flows)
+        if self._transfers is not None:
+            starts = part.chunks["kind"] == CHUNK_START
+            keys = part.chunks["length"][starts]
+            self._transfers.begin(part.started, keys, part.connections)
 
     def _batches(self, finished: Finished) -> Iterator[Batch]:
         if len(finished.exchanges):
             topics = finished.topics if self.dissector.all_results else None
-            yield Batch(finished.exchanges, finished.results, finished.marks, topics, finished.provisional)
+            transfers = None
+            if self._transfers is not None:
+                transfers = self._transfers.split(finished.exchanges, self.dissector.connections["client"])
+            yield Batch(
+                finished.exchanges, finished.results, finished.marks, topics, finished.provisional, finished.facts,
+                transfers,
+            )  # fmt: skip
 
     def _end(self, part: Assembled) -> None:
         if self.watcher is not None:
             self.watcher(self, part.ended, part.ended_rows, part.ended_directions)
         self._given_up["connections"] += part.ended_early
         self._add_ended(self._ended, part)
+        if self._transfers is not None:
+            self._transfers.end(part.ended, self.dissector.connections["key"][part.ended])
 
     def _add_ended(self, ended: EndedConnections, part: Assembled) -> None:
         numbers = part.ended
         both = (2 * numbers[:, None] + (0, 1)).reshape(-1)
         known, streams = self.dissector.connections[numbers], taken(self.dissector.streams, both)
-        ended.add(part, known, streams, self.endpoints(numbers), self._endpoints.proxies(numbers))
+        transfers = None if self._transfers is None else self._transfers.sums_of(numbers)
+        ended.add(part, known, streams, self.endpoints(numbers), self._endpoints.proxies(numbers), transfers)
+
+    def section_counts(self, wanted: Sequence[str], names: int | None = None) -> SectionCounts:
+        """New counts of sections over facts (names of `reports.questions.registry`), for batches of this engine.
+        `names`: the most rows of a form (None: the limit of names)."""
+        from kafkatap.reports.questions.section_counts import SectionCounts
+
+        strings = self.dissector.strings
+        return SectionCounts(wanted, names or self.limits.names, lambda: strings.other)
+
+    def on_connections(self, watcher: Callable[[Array], None]) -> None:
+        """Call `watcher` with the CONNECTION_ROWs of connections when they end."""
+        self._ended.on_ended = watcher
 
     def endpoints(self, connections: Array) -> Array:
         """The ends of connections by number: int32 (n, 4), address number and port of the client, then of the broker.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
@@ -14,6 +14,9 @@ from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport, join
 from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
 from .engine import Engine
+
+if TYPE_CHECKING:
+    from .captures.merge import MergedPackets
 
 
 class Follow(NamedTuple):
@@ -64,6 +67,8 @@ class Run:
         self.interrupted = False
         self.is_caught_up = False
         self.files: list[FileReport] = []
+        #: Called with packets before they are reassembled, in the thread that reads them. Set it before the first step.
+        self.on_packets: Callable[[MergedPackets], None] | None = None
         self._done = 0  # bytes of files read so far
         self._ahead: Iterator[tuple[int, Assembled | None]] | None = None
 
@@ -102,7 +107,8 @@ class Run:
         if self.follow is not None:
             yield from self._followed_captures(self.follow)
         else:
-            yield from self._one_capture(self.paths[0]) if len(self.paths) == 1 else self._merged_captures()
+            in_one_pass = len(self.paths) == 1 and self.on_packets is None
+            yield from self._one_capture(self.paths[0]) if in_one_pass else self._merged_captures()
         for part in self.engine.assembly.end_all():
             yield self._done, part
 
@@ -139,6 +145,8 @@ class Run:
             self._done = merged.progress
             self.files += [report for _, report in merged.captures if id(report) not in seen]
             seen.update(id(report) for _, report in merged.captures)
+            if self.on_packets is not None:
+                self.on_packets(merged)
             if merged.end > merged.first:
                 assembler.expect_points(merged.points)
                 before = assembler.duplicates.copy()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from kafkatap.reports.batch import Batch, Names
+from kafkatap.reports.units import shell_word
 
 if TYPE_CHECKING:
     from kafkatap.dissector.inspection import Inspector
@@ -336,7 +337,7 @@ def api_keys(names: Iterable[str]) -> frozenset[int]:
 
 def _as_written(parts: Iterable[tuple[str, str | None]]) -> str | None:
     """Options as a command line has them; None where there are none."""
-    written = [f"--{name} '{value}'" if name == "filter" else f"--{name} {value}" for name, value in parts if value]
+    written = [f"--{name} {shell_word(value, '' if name == 'filter' else '*?')}" for name, value in parts if value]
     return " ".join(written) or None
 
 

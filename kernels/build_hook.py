@@ -1,9 +1,9 @@
 """Compile the kernels, and the programs of messages, when the package is built: a hook of hatchling.
 
-It is for wheels and for editable installations. A wheel gets `kafkatap/kernels/compiled/` and the tag of its platform;
-a checkout that is installed as editable gets `kernels/compiled/`. Where no library can be made, the folder has the
-reason, the wheel is for any platform, and the package needs its extra `jit`. `pip -v` shows what happens. Objects are
-kept between builds (`kept_objects`), so that the second takes seconds.
+It is for wheels and for editable installations. A wheel gets `kafkatap/kernels/compiled/`, the tag of its platform, and
+below `share` manual pages and completion scripts. A checkout that is installed as editable gets `kernels/compiled/`.
+Where no library can be made, the folder has the reason, the wheel is for any platform, and the package needs its extra
+`jit`. `pip -v` shows what happens. Objects are kept between builds (`kept_objects`), so that the second takes seconds.
 
 This module imports nothing of the package: what does, runs in a child process, over a folder of links that looks as the
 package does where it is installed.
@@ -39,6 +39,13 @@ made = make_programs.main()
 sys.argv[1:] += KERNEL_MODULES
 sys.exit(made or make_library.main())
 """
+#: Writes manual pages and completion scripts below the folder argv[1], for the version argv[2].
+_WRITE_SHELL_FILES = """\
+import sys
+from pathlib import Path
+from kafkatap.commands.completion.shell_files import write_shell_files
+write_shell_files(Path(sys.argv[1]), sys.argv[2])
+"""
 
 
 def _has_library() -> bool:
@@ -51,17 +58,21 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
     """What hatchling calls before and after it builds a wheel."""
 
     def dependencies(self) -> list[str]:
-        """Return what compiles and links, where there is no linker yet."""
-        if not _has_library():
-            return []
+        """Return what writes manual pages and completion scripts, what compiles, and what links, where there is no
+        linker yet."""
         core = self.metadata.core
+        shell_files = ["argparse-manpage>=4.6", *(line for line in core.dependencies if line.startswith("shtab"))]
+        if not _has_library():
+            return shell_files
         numpy = [line for line in core.dependencies if line.startswith("numpy")]
         ziglang = [] if shutil.which("cc") else ["ziglang>=0.13"]
-        return [*core.optional_dependencies["jit"], *numpy, *ziglang]
+        return [*core.optional_dependencies["jit"], *numpy, *ziglang, *shell_files]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile the kernels: into the checkout (`version` "editable"), or for the wheel."""
+        """Compile the kernels: into the checkout (`version` "editable"), or for the wheel. Write the wheel's files for
+        shells."""
         self._folder = Path(tempfile.mkdtemp(prefix="kafkatap-build-"))
+        self._link_package()
         is_editable = version == "editable"
         compiled = Path(self.root, COMPILED) if is_editable else self._folder / "compiled"
         self._make(compiled, is_editable)
@@ -72,6 +83,9 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
         if any(path.suffix == ".so" for path in compiled.iterdir()):
             build_data["tag"] = TAG
             build_data["pure_python"] = False
+        prefix = self._folder / "prefix"
+        self._run(_WRITE_SHELL_FILES, str(prefix), self.metadata.version)
+        build_data["shared_data"][str(prefix / "share")] = "share"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was made for the wheel."""
@@ -79,20 +93,30 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def _make(self, out: Path, is_editable: bool) -> None:
         """Fill the folder `out` with what is made ahead; print what happens."""
-        package = self._folder / "links" / "kafkatap"
+        said = self._run(_MAKE, *(["--installed"] if is_editable else []), str(out))
+        for line in said.splitlines():
+            print(f"kafkatap: {line}", file=sys.stderr, flush=True)
+
+    def _link_package(self) -> None:
+        """Make a folder of links that looks as the package does where it is installed."""
+        self._links = self._folder / "links"
+        package = self._links / "kafkatap"
         package.mkdir(parents=True)
         for part in PARTS:
             (package / part).symlink_to(Path(self.root, part))
         for path in Path(self.root, "kafkatap").iterdir():
             if path.name not in PARTS:
                 (package / path.name).symlink_to(path)
-        paths = os.pathsep.join(filter(None, (str(package.parent), os.environ.get("PYTHONPATH"))))
+
+    def _run(self, code: str, *arguments: str) -> str:
+        """Run code over that folder, in another process. Return what it prints; RuntimeError if it fails."""
+        paths = os.pathsep.join(filter(None, (str(self._links), os.environ.get("PYTHONPATH"))))
         done = subprocess.run(
-            [sys.executable, "-P", "-c", _MAKE, *(["--installed"] if is_editable else []), str(out)],
+            [sys.executable, "-P", "-c", code, *arguments],
             env={k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")} | {"PYTHONPATH": paths},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
-        for line in done.stdout.splitlines():
-            print(f"kafkatap: {line}", file=sys.stderr, flush=True)
         if done.returncode:
-            raise RuntimeError("the kernels could not be compiled")
+            print(done.stdout, file=sys.stderr, flush=True)
+            raise RuntimeError("the kernels could not be compiled" if code is _MAKE else "no manual pages were made")
+        return done.stdout

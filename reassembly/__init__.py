@@ -22,6 +22,8 @@ listeners         the ends that answer SYNs
 streams           segments to in-order chunks and gaps, by connection and direction
 connection_rules  which connection a segment belongs to, when it begins and when it is over
 recent_packets    the latest packets, to find those that were captured twice
+syn_options       the TCP options of a SYN
+measures          windows, bytes in flight, round trips and stalls, for runs that measure
 capture_points    how far each of several capture points saw a connection
 held_segments     segments that wait behind a gap
 stream_tables     the tables of these kernels, as one argument

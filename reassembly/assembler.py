@@ -14,7 +14,7 @@ from kafkatap.kernels.writers import written
 
 from . import held_segments, packet_counts, streams
 from .connection_rules import CLOSED_NS
-from .connection_state import Resumption, resume_connection, write_states
+from .connection_state import Resumption, expect_connection, resume_connection, write_states
 from .dtypes import (
     CHUNK,
     CONNECTION,
@@ -24,12 +24,15 @@ from .dtypes import (
     HELD,
     IGNORED,
     LISTENER,
+    MEASURE,
+    MEASURE_COUNTERS,
     POINTS_KEPT,
     PROGRESS,
     RECENT_PACKET,
     ROW_FREE,
     ROW_OPEN,
     SEGMENT,
+    STALL,
     Bounds,
 )
 from .flows import FlowTable, flow_keys
@@ -46,6 +49,7 @@ from .stream_tables import (
     HELD_FULL,
     LISTENERS_FULL,
     POOL_FULL,
+    STALLS_FULL,
     STREAMS_STATE,
     StreamTables,
 )
@@ -62,9 +66,9 @@ _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
 #: Places of fields among the int64s of PACKETS_STATE and of STREAMS_STATE. numpy takes a microsecond for a field of a
 #: record, and `read` comes a hundred times a second in live capture.
 _READ, _FIRST, _LAST = (packet_counts.PACKETS_STATE.fields[name][1] // 8 for name in ("read", "first", "last"))  # type: ignore[index]
-_CHUNKS, _NEXT_SERIAL, _CLOSED, _POOL_USED, _HELD_BYTES = (
+_CHUNKS, _NEXT_SERIAL, _CLOSED, _POOL_USED, _HELD_BYTES, _STALLS = (
     STREAMS_STATE.fields[name][1] // 8  # type: ignore[index]
-    for name in ("chunks", "next_serial", "closed", "pool_used", "held_bytes")
+    for name in ("chunks", "next_serial", "closed", "pool_used", "held_bytes", "stalls")
 )
 
 
@@ -107,18 +111,14 @@ class Assembler:
         self._progress = np.zeros(1, PROGRESS)
         self.duplicates = np.zeros(1, np.int64)  # packets, by capture point
         self._ended = np.zeros(4_096, np.int32)
+        self._measures = np.zeros(1, MEASURE)
+        self._stalls = np.zeros(3, STALL)
 
     def bound(self, bounds: Bounds) -> None:
         """Keep no more than `bounds` from now on."""
         state = self._state
         state["closed_limit"], state["syns_limit"], state["idle_limit"] = bounds.closed, bounds.syns, bounds.idle
         state["held_bytes_limit"], state["held_segments_limit"] = bounds.held_bytes, bounds.held_segments
-        state["late_ns"] = bounds.late_ns
-
-    @property
-    def late_ns(self) -> int:
-        """`Bounds.late_ns`."""
-        return int(self._state["late_ns"][0])
 
     def expect_points(self, points: int) -> None:
         """The next packets may be of so many capture points (`Packet.point` 0 to points - 1)."""
@@ -132,6 +132,13 @@ class Assembler:
         self._grow_progress()
         if is_first:
             self._begin_progress()
+
+    def measure(self) -> None:
+        """Also measure windows, round trips and stalls (`measures`). Call it before the first packet."""
+        self._packet_tables = None
+        self._state["measures"] = 1
+        self._stalls = np.zeros(4_096, STALL)
+        self._grow_measures()
 
     # Packets in, chunks out.
 
@@ -216,6 +223,12 @@ class Assembler:
             self._packet_tables = None
         return taken
 
+    def take_stalls(self) -> Array:
+        """Return copies of the STALL rows since the last call."""
+        made = self._numbers.item(_STALLS)
+        self._numbers[_STALLS] = 0
+        return self._stalls[:made].copy()
+
     def release(self, ended: Array) -> None:
         """Free the rows of ended connections. Their numbers are used again."""
         self.connections["used"][ended] = ROW_FREE
@@ -254,6 +267,16 @@ class Assembler:
     def directions(self) -> Array:
         """DIRECTION rows: two for each connection."""
         return self._connections["directions"]
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether `measure` was called."""
+        return bool(self._state["measures"][0])
+
+    @property
+    def measures(self) -> Array:
+        """MEASURE rows: two for each connection, of a run that measures."""
+        return self._measures
 
     @property
     def flows(self) -> Array:
@@ -334,6 +357,11 @@ class Assembler:
         """Continue a connection from what an earlier run showed of it, after its first packets were read here."""
         resume_connection(self._tables, connection, known)
 
+    def expect(self, connection: int, known: Resumption) -> None:
+        """Measure a connection, of which only the first packet was read, with what an earlier run showed of it."""
+        if self.is_measured:
+            expect_connection(self._tables, connection, known)
+
     def ignore(self, connections: Array) -> None:
         """Read no more of these connections (int64 numbers) that are quiet: the next SYN on their 4-tuple begins anew.
 
@@ -355,6 +383,11 @@ class Assembler:
         for name in DIRECTION_COUNTERS:
             self.directions[name][2 * rows] = 0
             self.directions[name][2 * rows + 1] = 0
+        if self.is_measured:
+            for name in MEASURE_COUNTERS:
+                self._measures[name][2 * rows] = 0
+                self._measures[name][2 * rows + 1] = 0
+            self.take_stalls()
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
@@ -426,6 +459,8 @@ class Assembler:
             recent=self._recent,
             progress=self._progress,
             duplicates=self.duplicates,
+            measures=self._measures,
+            stalls=self._stalls,
             chunks=self.chunks,
         )
 
@@ -439,6 +474,9 @@ class Assembler:
         elif stopped == CONNECTIONS_FULL:
             self._connections.grow()
             self._grow_progress()
+            self._grow_measures()
+        elif stopped == STALLS_FULL:
+            self._stalls = grown(self._stalls)
         elif stopped == LISTENERS_FULL:
             self._listeners.grow()
         elif stopped == FLOWS_FULL:
@@ -461,6 +499,11 @@ class Assembler:
         needed = 2 * POINTS_KEPT * len(self._connections)
         if self._state["points"][0] > 1 and len(self._progress) < needed:
             self._progress = grown(self._progress, needed)
+
+    def _grow_measures(self) -> None:
+        needed = 2 * len(self._connections)
+        if self.is_measured and len(self._measures) < needed:
+            self._measures = grown(self._measures, needed)
 
     def _grow_chunks(self) -> None:
         self._tables_of_chunks[-1] = grown(self.chunks)

@@ -20,7 +20,18 @@ from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.table import take_row
 
 from .capture_points import forget_points
-from .dtypes import ACK, CHUNK_START, OPENING_HINT, OPENING_SYN, OPENING_UNKNOWN, ROW_OPEN, RST, SYN
+from .dtypes import (
+    ACK,
+    CHUNK_START,
+    LATE_NS,
+    OPENING_HINT,
+    OPENING_SYN,
+    OPENING_UNKNOWN,
+    ROW_OPEN,
+    RST,
+    SHIFT_UNKNOWN,
+    SYN,
+)
 from .flows import connection_key
 from .listeners import known_client
 from .stream_tables import add_chunk, distance
@@ -82,6 +93,10 @@ def _reset_direction(stream):  # type: ignore[no-untyped-def]
     stream.zero_windows = 0
     stream.started = 0
     stream.delivered = 0
+    stream.shift = SHIFT_UNKNOWN
+    stream.sack_permitted = 0
+    stream.timestamps = 0
+    stream.mss = 0
 
 
 @helper
@@ -121,6 +136,7 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
     row.client = client
     row.used = ROW_OPEN
     row.reset_by = -1
+    row.fin_by = -1
     row.only_syn = 1  # as long as nothing else comes
     row.is_quiet = 0
     flow.connection = c
@@ -146,7 +162,7 @@ def _begins_connection(t, c, segment):  # type: ignore[no-untyped-def]
         # A retransmitted SYN has the same number; data may have moved `next` on since. One that is captured late has a
         # number before those of the first bytes that came.
         before = (stream.base_seq - segment.seq - 1) & 0xFFFFFFFF
-        is_late = before < LATE_SYN_BYTES and segment.ts - row.first <= t.state[0].late_ns
+        is_late = before < LATE_SYN_BYTES and segment.ts - row.first <= LATE_NS
         return before != 0 and not is_late
     if t.state[0].points > 1 and row.syn_at == 0 and row.syn_ack_at != 0:
         return False  # another point saw the answer to this SYN before it

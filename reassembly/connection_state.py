@@ -13,6 +13,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.writers import put_bytes, put_int
 
+from .dtypes import SHIFT_UNKNOWN
 from .stream_tables import StreamTables
 
 Array = np.ndarray[Any, Any]
@@ -30,14 +31,25 @@ class Handshake(NamedTuple):
     rtt_ns: int = -1
 
 
+class SynOptions(NamedTuple):
+    """The options of a SYN: fields as in DIRECTION."""
+
+    shift: int = SHIFT_UNKNOWN
+    mss: int = 0
+    sack_permitted: int = 0
+    timestamps: int = 0
+
+
 class Resumption(NamedTuple):
     """What an earlier capture showed of a connection that this one continues.
 
-    `base_seqs`: by direction the sequence number from which its bytes are counted, -1 if not known.
+    `base_seqs`: by direction the sequence number from which its bytes are counted, -1 if not known. `options`: by
+    direction.
     """
 
     base_seqs: tuple[int, int] = (-1, -1)
     handshake: Handshake = Handshake()
+    options: tuple[SynOptions, SynOptions] = (SynOptions(), SynOptions())
 
 
 @helper
@@ -71,6 +83,28 @@ def _put_stream(t, out, at, number, opened):  # type: ignore[no-untyped-def]
     return put_int(out, at, np.int64(-1))
 
 
+@helper
+def _put_measures(t, out, at, number):  # type: ignore[no-untyped-def]
+    """Write what later measures of direction `number` depend on. Times of data matter while it is not acknowledged."""
+    m, stream = t.measures[number], t.directions[number]
+    if m.serial != t.connections[number >> 1].serial + 1:
+        return put_int(out, at, np.int64(-1))
+    at = put_int(out, at, np.int64(stream.shift))
+    at = put_int(out, at, np.int64(stream.mss))
+    following = np.int64(stream.next)
+    in_flight = m.sent > stream.acked and m.last_data != 0
+    at = put_int(out, at, m.sent - following if m.last_data != 0 else np.int64(0))
+    at = put_int(out, at, m.sent - stream.acked if in_flight else np.int64(0))
+    at = put_int(out, at, m.last_data if in_flight else np.int64(0))
+    at = put_int(out, at, m.zero_until if in_flight else np.int64(0))
+    at = put_int(out, at, m.recovery - following if m.recovery > stream.acked else np.int64(0))
+    at = put_int(out, at, m.timed_at if m.timed_end >= 0 else np.int64(0))
+    at = put_int(out, at, m.timed_end - following if m.timed_end >= 0 else np.int64(0))
+    at = put_int(out, at, m.loss_begin if m.loss_end != 0 else np.int64(0))
+    at = put_int(out, at, m.loss_end)
+    return put_int(out, at, m.zero_since)
+
+
 @kernel(StreamTables, np.int64, np.uint8, int, np.uint8, np.int64)
 def write_states(t, numbers, earlier, first, out, ends):  # type: ignore[no-untyped-def]
     """Write the states of connections numbers[first:] one after the other; ends[i] is where that of numbers[i] ends.
@@ -93,6 +127,8 @@ def write_states(t, numbers, earlier, first, out, ends):  # type: ignore[no-unty
             end = put_int(out, end, np.int64(row.client) if open_handshake else np.int64(-1))
         for number in range(2 * c, 2 * c + 2):
             end = _put_stream(t, out, end, number, captured)
+            if t.state[0].measures != 0:
+                end = _put_measures(t, out, end, number)
         ends[i] = end
         if end > out.shape[0]:
             ends[i] = end - at
@@ -114,8 +150,10 @@ def resume_connection(t: StreamTables, c: int, known: Resumption) -> None:
         row.client = known.handshake.client
     if known.handshake.rtt_ns >= 0:
         row.handshake_rtt_ns = known.handshake.rtt_ns
-    for number, base in zip((2 * c, 2 * c + 1), known.base_seqs, strict=True):
+    for number, base, options in zip((2 * c, 2 * c + 1), known.base_seqs, known.options, strict=True):
         stream = t.directions[number]
+        if stream.shift == SHIFT_UNKNOWN:
+            stream.shift, stream.mss, stream.sack_permitted, stream.timestamps = options
         if not stream.started or base < 0:
             continue
         more = (int(stream.base_seq) - base) & 0xFFFFFFFF
@@ -123,10 +161,35 @@ def resume_connection(t: StreamTables, c: int, known: Resumption) -> None:
         stream.next += more
         stream.acked += more
         stream.fin += more if stream.fin >= 0 else 0
+        if t.state[0].measures:
+            _move_measures(t.measures[number], more)
         for i in _held_rows(t, number):
             t.held[i].offset += more
         for i in _held_rows(t, number ^ 1):
             t.held[i].needs += more
+
+
+def _move_measures(measure: Any, more: int) -> None:
+    """Count the offsets of a MEASURE row from `more` bytes earlier."""
+    for name in ("sent", "acked", "recovery"):
+        setattr(measure, name, getattr(measure, name) + more)
+    measure.timed_end += more if measure.timed_end >= 0 else 0
+
+
+def expect_connection(t: StreamTables, c: int, known: Resumption) -> None:
+    """Measure connection `c`, of which a first packet was read, with what an earlier capture showed of its handshake.
+
+    `resume_connection` follows. Streams do not depend on it.
+    """
+    to_server, rtt, client = known.handshake.syn_ack_at - known.handshake.syn_at, known.handshake.rtt_ns, -1
+    if rtt >= 0 and known.handshake.syn_at and known.handshake.syn_ack_at:
+        to_server, client = min(max(0, to_server), rtt), known.handshake.client
+    for direction, options in enumerate(known.options):
+        stream, measure = t.directions[2 * c + direction], t.measures[2 * c + direction]
+        if stream.shift == SHIFT_UNKNOWN:
+            stream.shift, stream.mss, stream.sack_permitted, stream.timestamps = options
+        if client >= 0:
+            measure.lag = rtt - to_server if direction == client else to_server
 
 
 def _held_rows(t: StreamTables, number: int) -> list[int]:

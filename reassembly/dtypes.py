@@ -12,14 +12,16 @@ from typing import NamedTuple
 
 from kafkatap.kernels.decorator import record_dtype
 
+#: How long a segment may be captured after the acknowledgement of its bytes, ns. What waits for it comes later.
+LATE_NS = 50_000_000
+
 
 class Bounds(NamedTuple):
     """How much reassembly keeps at most.
 
     `closed`, `syns`, `idle`: how many other connections may begin (or close) after a connection was closed, after a SYN
     that nothing followed, and after its last segment, before it is over. `held_bytes`, `held_segments`: how much may
-    wait behind gaps, in all connections together. `late_ns`: how long a segment may be captured after the
-    acknowledgement of its bytes.
+    wait behind gaps, in all connections together.
     """
 
     closed: int = 65_536
@@ -27,7 +29,6 @@ class Bounds(NamedTuple):
     idle: int = 262_144
     held_bytes: int = 32 << 20
     held_segments: int = 262_144
-    late_ns: int = 50_000_000
 
 
 #: One captured packet: `at` is where its captured bytes start in the block. `point`: the capture point that saw it
@@ -46,7 +47,8 @@ Packet = namedtuple("Packet", "ts number at captured original link_type point")
 
 #: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie at `at`, in the block or,
 #: of a datagram that came in fragments, in the held pool. `ip_id`: of IPv4, 0 for IPv6. `timestamps`: the 8 bytes of
-#: its TCP header in which the TCP timestamps lie as a rule; 0 if the header is shorter.
+#: its TCP header in which the TCP timestamps lie as a rule; 0 if the header is shorter. `options`: the bytes of TCP
+#: options right before `at`; -1 if they were not captured.
 SEGMENT = record_dtype(
     ("ts", "i8"),
     ("packet", "i8"),
@@ -63,10 +65,12 @@ SEGMENT = record_dtype(
     ("tcp_flags", "u1"),
     ("direction", "u1"),
     ("source", "u1"),  # FROM_BLOCK, FROM_HELD
+    ("options", "i1"),
 )
 #: The same as scalars (int64).
 Segment = namedtuple(
-    "Segment", "ts packet at seq ack timestamps flow captured wire window ip_id point tcp_flags direction source"
+    "Segment",
+    "ts packet at seq ack timestamps flow captured wire window ip_id point tcp_flags direction source options",
 )
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 
@@ -109,6 +113,7 @@ CONNECTION = record_dtype(
     ("used", "u1"),  # ROW_FREE, ROW_OPEN, ROW_ENDED
     ("only_syn", "u1"),  # nothing but its SYN was captured
     ("reset_by", "i1"),  # the direction of the RST that closed it; -1: none did
+    ("fin_by", "i1"),  # the direction of the first FIN; -1: none came
     ("is_quiet", "u1"),  # 1: the usual segment needs only a few steps (`streams.assemble_usual`); IGNORED
 )
 
@@ -140,13 +145,66 @@ DIRECTION = record_dtype(
     ("zero_windows", "i4"),
     ("started", "u1"),  # base_seq is known
     ("delivered", "u1"),  # a DATA chunk was emitted
+    ("shift", "i1"),  # of the window scale option of its SYN; NOT_SCALED, SHIFT_UNKNOWN
+    ("sack_permitted", "u1"),  # options of its SYN
+    ("timestamps", "u1"),
+    ("mss", "i4"),  # 0: none
 )
+#: `DIRECTION.shift` if the SYN had no such option, and if its options were not captured.
+NOT_SCALED, SHIFT_UNKNOWN = -2, -1
 #: What CONNECTION and DIRECTION rows count. No rule of reassembly depends on these.
 CONNECTION_COUNTERS = ("packets",)
 DIRECTION_COUNTERS = (
     "packets", "bytes", "retransmitted_packets", "retransmitted_bytes", "out_of_order", "gap_bytes", "cut_bytes",
     "stray_bytes", "duplicate_packets", "duplicate_bytes", "gaps", "zero_windows",
 )  # fmt: skip
+
+#: What a run measures of a direction, if it measures (`measures`): its sender's windows, and how its data was sent.
+#: Offsets are those of its stream, times ns.
+MEASURE = record_dtype(
+    ("serial", "i8"),  # of its connection, plus 1
+    ("sent", "i8"),  # the end of the highest byte sent
+    ("acked", "i8"),  # what was acknowledged of it at the last data segment
+    ("timed_end", "i8"),  # the end of the segment whose acknowledgement is timed; -1: none
+    ("timed_at", "i8"),
+    ("lag", "i8"),  # the round trip from the capture point to its sender, if an earlier run saw the handshake; -1
+    ("last_data", "i8"),  # the time of the last data segment; 0: none
+    ("new_data", "i8"),  # the time of the last one that was no retransmission
+    ("recovery", "i8"),  # what was sent at the last retransmission
+    ("loss_begin", "i8"),  # the last stall by a loss, until new data is sent; 0: none
+    ("loss_end", "i8"),
+    ("free_at", "i8"),  # since when all is acknowledged and the window open; 0: not so
+    ("zero_since", "i8"),  # since when its own window is closed; 0: it is open
+    ("zero_until", "i8"),  # when its own window opened last
+    ("window_max", "i8"),  # the largest window that it advertised, bytes
+    ("in_flight_max", "i8"),  # the most bytes that were sent and not acknowledged
+    ("zero_window_ns", "i8"),  # how long its own window was closed
+    ("rtt_count", "i8"),  # round trips from the capture point to the other end: data to its acknowledgement
+    ("rtt_sum", "i8"),
+    ("rtt_min", "i8"),
+    ("rtt_max", "i8"),
+    ("retransmission_wait_sum", "i8"),  # from the data segment before a retransmission to it
+    ("retransmission_wait_max", "i8"),
+    ("retransmissions", "i8"),  # data segments with bytes before the highest one sent
+    ("retransmission_timeouts", "i8"),  # those by a timer
+    ("window", "i4"),  # the last one that it advertised, not scaled; -1: none
+)
+#: What MEASURE rows count.
+MEASURE_COUNTERS = (
+    "window_max", "in_flight_max", "zero_window_ns", "rtt_count", "rtt_sum", "rtt_min", "rtt_max",
+    "retransmission_wait_sum", "retransmission_wait_max", "retransmissions", "retransmission_timeouts",
+)  # fmt: skip
+#: A time in which a direction sent no data, and why (`measures`), ns. If `begin` is after `end`, the row takes back an
+#: earlier one that was as long and had the same end.
+STALL = record_dtype(
+    ("begin", "i8"),
+    ("end", "i8"),
+    ("new_data", "i8"),  # the time of the last segment before it that was no retransmission
+    ("connection", "i4"),
+    ("direction", "u1"),
+    ("cause", "u1"),  # RECEIVER_LIMITED, …
+)
+RECEIVER_LIMITED, LOSS, SENDER_IDLE = range(3)
 
 #: What distinguishes a TCP packet from others of its direction: fields as in SEGMENT. `previous`: the row of the packet
 #: before it of the same direction, counted as `DIRECTION.recent`.

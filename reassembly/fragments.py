@@ -70,7 +70,7 @@ FRAGMENTS_STATE = record_dtype(
     ("seen", "i8"),  # fragments so far
 )
 #: One fragment, as scalars (int64). The payload's captured bytes are at `at`; `wire` bytes were on the wire. `offset`
-#: is that of the first in its datagram. `packets`: how many packets it stands for.
+#: is that of the first in its datagram. `packets`: how many packets carried it.
 Fragment = namedtuple(
     "Fragment",
     "source_high source_low target_high target_low identifier offset at captured wire is_last ts packets",

@@ -145,8 +145,10 @@ def read_segment(buf, packet, d, source, flows):  # type: ignore[no-untyped-def]
     payload = at + _tcp_header(buf, d)
     wire = d.end - payload
     captured = max(np.int64(0), min(wire, end - payload))
+    options = min(payload - at - 20, np.int64(40)) if end >= payload else np.int64(-1)
     timestamps = be64(buf, at + 24) if payload >= at + 32 and end >= at + 32 else np.int64(0)
     return Segment(
         packet.ts, packet.number, payload, be32(buf, at + 4), be32(buf, at + 8), timestamps, flow >> 1, captured, wire,
         be16(buf, at + 14), d.ip_id, packet.point, np.int64(buf[np.uintp(at + 13)]), flow & 1, source,
+        options,
     )  # fmt: skip

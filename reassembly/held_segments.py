@@ -16,7 +16,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.table import release_row, rows_in_use, take_row
 
-from .dtypes import CHUNK_GAP, FROM_HELD, ROW_OPEN
+from .dtypes import CHUNK_GAP, FROM_HELD, LATE_NS, ROW_OPEN
 from .stream_tables import StreamTables, add_chunk, add_data
 
 #: A gap is skipped after this time without any acknowledgement, ns.
@@ -167,7 +167,7 @@ def _is_overdue(t, number, ts):  # type: ignore[no-untyped-def]
     stream.held_since = min(stream.held_since, ts)  # the clock may step back
     age = ts - stream.held_since
     is_acked = t.held[stream.held].offset <= stream.acked
-    return age > (min(t.state[0].late_ns, LONGEST_GAP_NS) if is_acked else np.int64(LONGEST_GAP_NS))
+    return age > (LATE_NS if is_acked else LONGEST_GAP_NS)
 
 
 @helper

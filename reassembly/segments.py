@@ -43,6 +43,7 @@ def _write_segment(row, segment):  # type: ignore[no-untyped-def]
     row.tcp_flags = segment.tcp_flags
     row.direction = segment.direction
     row.source = segment.source
+    row.options = segment.options
 
 
 @kernel(np.uint8, PACKET, int, int, PacketTables, SEGMENT)

@@ -10,7 +10,19 @@ from kafkatap.kernels.decorator import inlined, record_dtype
 from kafkatap.kernels.readers import signed32
 from kafkatap.kernels.table import rows_in_use, rows_left
 
-from .dtypes import CHUNK, CHUNK_DATA, CONNECTION, DIRECTION, FLOW, FROM_BLOCK, HELD, PROGRESS, RECENT_PACKET
+from .dtypes import (
+    CHUNK,
+    CHUNK_DATA,
+    CONNECTION,
+    DIRECTION,
+    FLOW,
+    FROM_BLOCK,
+    HELD,
+    MEASURE,
+    PROGRESS,
+    RECENT_PACKET,
+    STALL,
+)
 from .listeners import ListenerArrays, listeners_full
 
 Array = np.ndarray[Any, Any]
@@ -30,13 +42,19 @@ STREAMS_STATE = record_dtype(
     ("idle_limit", "i8"),
     ("held_bytes_limit", "i8"),
     ("held_segments_limit", "i8"),
-    ("late_ns", "i8"),
     ("gaps_given_up", "i8"),  # gaps that were skipped because of these two limits
     ("recent", "i8"),  # how many rows of RECENT_PACKET were written
     ("points", "i8"),  # how many capture points there are
+    ("measures", "i8"),  # 1: the run measures
+    ("stalls", "i8"),  # rows of the stalls that are ready
 )
 #: Why a kernel stopped: everything was read, or a table is full.
-ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL, FLOWS_FULL = range(7)
+(
+    ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL, FLOWS_FULL, STALLS_FULL,
+) = range(8)  # fmt: skip
+
+#: A segment farther than this from the expected byte is not of this connection (windows end at 1 GiB).
+FAR = 1 << 30
 
 
 class StreamTables(NamedTuple):
@@ -54,6 +72,8 @@ class StreamTables(NamedTuple):
     recent: Annotated[Array, RECENT_PACKET]
     progress: Annotated[Array, PROGRESS]  # POINTS_KEPT rows for each direction, if there are several points
     duplicates: Annotated[Array, np.int64]  # packets, by capture point
+    measures: Annotated[Array, MEASURE]  # a row for each direction, if the run measures
+    stalls: Annotated[Array, STALL]
     chunks: Annotated[Array, CHUNK]
 
 
@@ -77,6 +97,8 @@ def full_table(t, wire):  # type: ignore[no-untyped-def]
         return CONNECTIONS_FULL
     if listeners_full(t.listeners):
         return LISTENERS_FULL
+    if t.state[0].stalls + 3 > t.stalls.shape[0]:
+        return STALLS_FULL
     return ASSEMBLED
 
 

@@ -5,7 +5,7 @@ packet's time is the time of the bytes. A segment beyond the next expected byte 
 that acknowledges bytes of the other direction that did not come yet, so that a request comes before its response
 whatever the order of the packets. Missing bytes become a GAP when they will not come any more:
 
-* `Bounds.late_ns` passed since the segment behind them came, and the other end has acknowledged bytes beyond them,
+* LATE_NS passed since the segment behind them came, and the other end has acknowledged bytes beyond them,
 * LONGEST_GAP_NS passed without any acknowledgement,
 * more than HELD_BYTES_BEHIND_GAP or HELD_SEGMENTS_BEHIND_GAP wait behind them, or the connection or the input ends,
 * all connections together hold too much (`Bounds.held_bytes`, `held_segments`), and no gap is older.
@@ -22,7 +22,20 @@ from kafkatap.kernels.decorator import helper, inlined
 
 from .capture_points import is_of_other_point, move_to_duplicates, note_progress
 from .connection_rules import CLOSED_NS, close_connection, connection_of, is_over
-from .dtypes import ACK, CHUNK_END, FIN, FROM_HELD, IGNORED, ROW_ENDED, ROW_OPEN, RST, SEGMENT, SYN, Segment
+from .dtypes import (
+    ACK,
+    CHUNK_END,
+    FIN,
+    FROM_HELD,
+    IGNORED,
+    ROW_ENDED,
+    ROW_OPEN,
+    RST,
+    SEGMENT,
+    SHIFT_UNKNOWN,
+    SYN,
+    Segment,
+)
 from .held_segments import (
     HELD_BYTES_BEHIND_GAP,
     Payload,
@@ -37,10 +50,12 @@ from .held_segments import (
     skip_to,
 )
 from .listeners import add_listener
+from .measures import measure_segment
 from .recent_packets import count_duplicate, is_copy, note_packet
 from .stream_tables import (
     ASSEMBLED,
     CHUNKS_FULL,
+    FAR,
     StreamTables,
     add_chunk,
     add_data,
@@ -48,9 +63,7 @@ from .stream_tables import (
     distance,
     full_table,
 )
-
-#: A segment farther than this from the expected byte is not of this connection (windows end at 1 GiB).
-FAR = 1 << 30
+from .syn_options import read_options
 
 
 @inlined
@@ -74,12 +87,14 @@ def _note_flags(row, stream, segment):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _note_start(t, c, stream, segment):  # type: ignore[no-untyped-def]
+def _note_start(t, buf, c, stream, segment):  # type: ignore[no-untyped-def]
     """Note a SYN, and the sequence number from which the stream's bytes are counted."""
     if segment.tcp_flags & SYN:
         if stream.started == 0:
             stream.base_seq = (segment.seq + 1) & 0xFFFFFFFF
             stream.started = 1
+        if stream.shift == SHIFT_UNKNOWN and segment.options >= 0:
+            read_options(buf, segment, stream)
         row = t.connections[c]
         if segment.tcp_flags & ACK == 0:
             row.syn_at = segment.ts
@@ -178,6 +193,8 @@ def _note_close(t, c, number, segment):  # type: ignore[no-untyped-def]
     row = t.connections[c]
     stream = t.directions[number]
     flags = segment.tcp_flags
+    if flags & FIN and row.fin_by < 0:
+        row.fin_by = segment.direction
     if flags & FIN and stream.started:
         stream.fin = stream.next + distance(stream, _payload_seq(segment)) + segment.wire
     both_ended = stream.fin >= 0 and t.directions[number ^ 1].fin >= 0
@@ -228,7 +245,7 @@ def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
     note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
     _note_flags(row, stream, segment)
-    _note_start(t, c, stream, segment)
+    _note_start(t, buf, c, stream, segment)
     if segment.tcp_flags & (ACK | RST) == ACK:
         _acknowledge(t, c, number, segment)
     if segment.wire > 0:
@@ -240,20 +257,23 @@ def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
     if t.state[0].points > 1:
         move_to_duplicates(t, number, segment, old_bytes, old_packets)
         note_progress(t, number, segment)
+    if t.state[0].measures != 0:
+        measure_segment(t, buf, c, number, segment)
     row.is_quiet = _is_quiet(t, c)
 
 
 @inlined
 def _is_quiet(t, c):  # type: ignore[no-untyped-def]
-    """Return whether `assemble_usual` may add segments to connection `c`: it is open, its start is known, and it holds
-    nothing."""
+    """Return whether `assemble_usual` may add segments to connection `c`: it is open, its start is known, it holds
+    nothing, and nothing is measured."""
     row = t.connections[c]
     a, b = t.directions[2 * c], t.directions[2 * c + 1]
     is_open = row.closed_at == 0 and (a.fin < 0 or b.fin < 0) and row.previous < 0 and a.held < 0 and b.held < 0
     handshake_known = row.handshake_rtt_ns >= 0 or row.syn_at == 0 or row.syn_ack_at == 0
     is_known = handshake_known and row.only_syn == 0 and a.started != 0 and b.started != 0
     one_point = t.state[0].points <= 1
-    return np.int64(1 if is_open and is_known and one_point else 0)
+    is_counted_only = t.state[0].measures == 0
+    return np.int64(1 if is_open and is_known and one_point and is_counted_only else 0)
 
 
 @inlined
@@ -309,7 +329,7 @@ def _segment_of(row):  # type: ignore[no-untyped-def]
     return Segment(
         row.ts, row.packet, row.at, row.seq, row.ack, row.timestamps, np.int64(row.flow), np.int64(row.captured),
         np.int64(row.wire), np.int64(row.window), np.int64(row.ip_id), np.int64(row.point), np.int64(row.tcp_flags),
-        np.int64(row.direction), np.int64(row.source),
+        np.int64(row.direction), np.int64(row.source), np.int64(row.options),
     )  # fmt: skip
 
 

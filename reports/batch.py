@@ -26,6 +26,54 @@ _DENSE = 16
 PROTOCOLS = ("unknown", "kafka", "tls", "foreign")
 P_UNKNOWN, P_KAFKA, P_TLS, P_FOREIGN = range(4)
 
+#: How the handshake of a connection went: its SYN and SYN-ACK were not captured; its SYN was not answered; its SYN-ACK
+#: was not acknowledged; its SYN was answered by a RST; it is complete. Later ones are better known.
+HANDSHAKES = ("not captured", "unanswered", "unfinished", "refused", "complete")
+H_NOT_CAPTURED, H_UNANSWERED, H_UNFINISHED, H_REFUSED, H_COMPLETE = range(5)
+#: What closed a connection first, if anything.
+CLOSERS = ("", "FIN", "RST")
+NOT_CLOSED, WITH_FIN, WITH_RST = range(3)
+#: `client_window_scale` and `broker_window_scale` if the SYN had no such option, and if it was not captured.
+NO_SCALE, SCALE_UNKNOWN = -2, -1
+
+#: What a run that measures has of each end of a connection; 0 if it does not measure.
+_MEASURED = (
+    ("window_max", "i8"),  # the largest receive window that it advertised, bytes
+    ("in_flight_max", "i8"),  # the most bytes that it had sent and that were not acknowledged
+    ("zero_window_ns", "i8"),  # how long its receive window was closed
+    ("rtt_count", "i8"),  # round trips from the capture point to it: data to its acknowledgement
+    ("rtt_sum_ns", "i8"),
+    ("rtt_min_ns", "i8"),
+    ("rtt_max_ns", "i8"),
+    ("retransmission_wait_sum_ns", "i8"),  # from the data segment before a retransmission to it
+    ("retransmission_wait_max_ns", "i8"),
+    ("retransmissions", "i8"),  # its segments with data that it had sent before, whether that was captured or not
+    ("retransmission_timeouts", "i8"),  # those by a timer
+)
+#: The options of an end's SYN.
+_OPTIONS = (
+    ("mss", "i4"),  # 0: none
+    ("window_scale", "i1"),  # the shift; -2: without the option, -1: not captured
+    ("sack_permitted", "u1"),
+    ("timestamps", "u1"),
+)
+#: What the transfer times of an exchange, or of all exchanges of a connection, were spent on; the rest is the path's.
+#: `wait_loss_ns`: of the wait for the response, while the request was lost.
+TRANSFER = record_dtype(
+    ("request_transfer_ns", "i8"),
+    ("request_receiver_limited_ns", "i8"),
+    ("request_loss_ns", "i8"),
+    ("request_sender_idle_ns", "i8"),
+    ("response_transfer_ns", "i8"),
+    ("response_receiver_limited_ns", "i8"),
+    ("response_loss_ns", "i8"),
+    ("response_sender_idle_ns", "i8"),
+    ("wait_loss_ns", "i8"),
+)
+#: Other sums over the exchanges of a connection: their number, and the times of answered ones. `broker_ns`: without
+#: APIs that wait at the broker (`dissector.dtypes.WAITS`).
+EXCHANGE_SUMS = ("exchanges", "total_ns", "hol_wait_ns", "throttle_wait_ns", "broker_ns")
+
 #: One TCP connection. Strings and addresses are numbers in the tables of a Context (-1: null).
 CONNECTION_ROW = record_dtype(
     ("connection", "i8"),
@@ -64,7 +112,24 @@ CONNECTION_ROW = record_dtype(
     ("sasl_mechanism", "i4"),
     ("protocol", "u1"),  # P_...
     ("orientation_known", "u1"),  # 1: the broker's end is known
+    ("handshake", "u1"),  # H_...
+    ("closed_with", "u1"),  # the first FIN or RST: NOT_CLOSED, ...
+    ("closed_by", "i1"),  # the end that sent it: 0 the client, 1 the broker, -1 none
+    ("reset_by", "i1"),  # the end whose RST closed it; -1
+    *((f"{end}_{name}", kind) for end in ("client", "broker") for name, kind in _OPTIONS),
+    ("is_measured", "u1"),  # the columns after this one are known
+    *((f"{end}_{name}", kind) for end in ("client", "broker") for name, kind in _MEASURED),
+    *((name, "i8") for name in TRANSFER.names or ()),
+    *((name, "i8") for name in EXCHANGE_SUMS),
 )
+MEASURED_COLUMNS = tuple(name for name, _ in _MEASURED)
+OPTION_COLUMNS = tuple(name for name, _ in _OPTIONS)
+#: Columns of CONNECTION_ROW that are known only if `is_measured`.
+ALL_MEASURED = (
+    *(f"{end}_{name}" for end in ("client", "broker") for name in MEASURED_COLUMNS),
+    *(TRANSFER.names or ()),
+    *EXCHANGE_SUMS,
+)  # fmt: skip
 
 
 class Batch(NamedTuple):
@@ -74,8 +139,10 @@ class Batch(NamedTuple):
     `results` has only non-zero error codes.
     `marks`: uint64, one for each exchange: matches that inspectors found in the messages, or None.
     `topics`: EXCHANGE_TOPIC records, the topics of the requests, or None in a run without topics.
+    `transfers`: TRANSFER, one for each exchange, of a run that measures; or None.
     `provisional`: uint8, one for each exchange, or None. 0: the exchange had no provisional row. Otherwise 1 + the
     outcome in that row.
+    `facts`: FACT rows in order of their exchanges, or None in a run that collects none.
     """
 
     exchanges: Array
@@ -83,19 +150,25 @@ class Batch(NamedTuple):
     marks: Array | None = None
     topics: Array | None = None
     provisional: Array | None = None
+    facts: Array | None = None
+    transfers: Array | None = None
 
     def picked(self, mask: Array) -> Batch:
         """A copy of the exchanges in `mask` (bool, one for each exchange) with all their rows."""
         exchanges = taken(self.exchanges, np.flatnonzero(mask))
-        numbers, topics = exchanges["exchange"], self.topics
+        numbers, topics, facts = exchanges["exchange"], self.topics, self.facts
         if topics is not None:
             topics = taken(topics, np.flatnonzero(np.isin(topics["exchange"], numbers)))
+        if facts is not None:
+            facts = taken(facts, np.flatnonzero(np.isin(facts["exchange"], numbers)))
         return Batch(
             exchanges,
             taken(self.results, np.flatnonzero(np.isin(self.results["exchange"], numbers))),
             None if self.marks is None else self.marks[mask],
             topics,
             None if self.provisional is None else self.provisional[mask],
+            facts,
+            None if self.transfers is None else taken(self.transfers, np.flatnonzero(mask)),
         )
 
 

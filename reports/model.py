@@ -7,7 +7,12 @@ columns.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 #: An API's name, and versions of it, ascending.
 Versions = tuple[str, tuple[int, ...]]
@@ -17,13 +22,20 @@ Value = int | float | str | bool | None | tuple[str, ...] | tuple[Versions, ...]
 Curve = tuple[str, int, list[int], list[float]]
 
 #: Kinds of column values: text; texts (several); versions (of APIs); count; ns and ms (durations); bytes; share (0 to
-#: 1); time (ns since the epoch); packet (its number); flag (true or false).
-KINDS = ("text", "texts", "versions", "count", "ns", "ms", "bytes", "share", "time", "packet", "flag")
+#: 1); number (a float); time (ns since the epoch); packet (its number); flag (true or false).
+KINDS = ("text", "texts", "versions", "count", "ns", "ms", "bytes", "share", "number", "time", "packet", "flag")
 
 
 def as_number(value: Value) -> int | float:
     """The value if it is a number, or else 0."""
     return value if isinstance(value, int | float) else 0
+
+
+def _renderer(name: str) -> Any:
+    """A module of `rendering`, which is above this one."""
+    from importlib import import_module
+
+    return import_module(f".rendering.{name}", __package__)
 
 
 class Column(NamedTuple):
@@ -39,55 +51,168 @@ class Column(NamedTuple):
     rank: int = 0
 
 
-class ReportTable(NamedTuple):
+class ReportTable:
     """One table of a report.
 
     `notes`: sentences below the table. `column_notes`: (column name, sentence), shown only with that column.
     `whole`: show all rows, whatever `--top` says. Otherwise show the first rows, or the rows with the largest values in
     the column `chosen_by`. `shown_from`: a table with fewer rows than this is not shown to people, because the report
-    has the same facts elsewhere. `empty`: the text for a table without rows.
+    has the same facts elsewhere. `empty`: the text for a table without rows. `order`: a sentence on the order of rows.
+
+    Tables are not changed once they are made. It is no tuple, so that libraries that take Arrow data take it as a table
+    (`__arrow_c_stream__`), and no dataclass, because reports start without that module.
     """
 
-    name: str
-    title: str
-    columns: tuple[Column, ...]
-    rows: list[tuple[Value, ...]]
-    notes: tuple[str, ...] = ()
-    whole: bool = False
-    empty: str = "nothing to report"
-    shown_from: int = 0
-    column_notes: tuple[tuple[str, str], ...] = ()
-    chosen_by: str | None = None
+    __slots__ = (
+        "chosen_by", "column_notes", "columns", "empty", "name", "notes", "order", "rows", "shown_from", "title",
+        "whole",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        columns: tuple[Column, ...],
+        rows: list[tuple[Value, ...]],
+        notes: tuple[str, ...] = (),
+        whole: bool = False,
+        empty: str = "nothing to report",
+        shown_from: int = 0,
+        column_notes: tuple[tuple[str, str], ...] = (),
+        chosen_by: str | None = None,
+        order: str = "",
+    ) -> None:
+        self.name: Final = name
+        self.title: Final = title
+        self.columns: Final = columns
+        self.rows: Final = rows
+        self.notes: Final = notes
+        self.whole: Final = whole
+        self.empty: Final = empty
+        self.shown_from: Final = shown_from
+        self.column_notes: Final = column_notes
+        self.chosen_by: Final = chosen_by
+        self.order: Final = order
+
+    def replace(self, **changes: Any) -> ReportTable:
+        """A copy with some fields changed."""
+        return ReportTable(**{name: getattr(self, name) for name in self.__slots__} | changes)
+
+    def to_arrow(self) -> pa.Table:
+        """The table for Arrow: durations int64 (ns or ms), times timestamp[ns, UTC], shares double."""
+        from .arrow_tables import arrow_table
+
+        return arrow_table(self)
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """The table for pandas. Integers stay integers, also with nulls. `options`: as of `pyarrow.Table.to_pandas`.
+
+        ImportError with what to install where pandas is missing.
+        """
+        from .arrow_tables import data_frame
+
+        return data_frame(self, **options)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ReportTable):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         rows = f"{len(self.rows):,} row{'' if len(self.rows) == 1 else 's'}"
         return f"<ReportTable {self.name}: {rows} of {len(self.columns)} columns>"
 
+    def _repr_html_(self) -> str:
+        return str(_renderer("html.notebook").table_html(self))
 
-class Report(NamedTuple):
-    """A whole report. `warnings`: sentences on what was lost, damaged or not decoded."""
 
-    heading: ReportTable
-    tables: tuple[ReportTable, ...]
-    ledger: ReportTable
-    warnings: tuple[str, ...]
-    curves: Curves
+class Report(Mapping[str, ReportTable]):
+    """A whole report: a mapping of its tables by name, the heading first and the ledger last.
+
+    `warnings`: sentences on what was lost, damaged or not decoded.
+    """
+
+    __slots__ = ("curves", "heading", "ledger", "tables", "warnings")
+
+    def __init__(
+        self,
+        heading: ReportTable,
+        tables: tuple[ReportTable, ...],
+        ledger: ReportTable,
+        warnings: tuple[str, ...],
+        curves: Curves,
+    ) -> None:
+        self.heading: Final = heading
+        self.tables: Final = tables
+        self.ledger: Final = ledger
+        self.warnings: Final = warnings
+        self.curves: Final = curves
+
+    def replace(self, **changes: Any) -> Report:
+        """A copy with some fields changed."""
+        return Report(**{name: getattr(self, name) for name in self.__slots__} | changes)
 
     def table(self, name: str) -> ReportTable:
         """One of the tables, the heading or the ledger, by name. KeyError for an unknown name."""
-        tables = {t.name: t for t in (self.heading, *self.tables, self.ledger)}
-        if name not in tables:
-            raise KeyError(f"a report has no table {name!r}; it has {', '.join(tables)}")
-        return tables[name]
+        for table in (self.heading, *self.tables, self.ledger):
+            if table.name == name:
+                return table
+        raise KeyError(
+            f"this report has no table {name!r}; it has {', '.join(self)}. Other tables need their section: make the "
+            "report with report(sections=[...]); `kafkatap report --sections help` lists them"
+        )
+
+    def __getitem__(self, name: str) -> ReportTable:
+        return self.table(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (table.name for table in (self.heading, *self.tables, self.ledger))
+
+    def __len__(self) -> int:
+        return len(self.tables) + 2
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Report):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"<Report of {', '.join(f'{t.name} ({len(t.rows):,})' for t in (*self.tables, self.ledger))}>"
 
+    def _repr_html_(self) -> str:
+        return str(_renderer("html.notebook").report_html(self))
+
+
+class HeatMap(NamedTuple):
+    """Counts of exchanges by time and by broker time. `cells`: (column, row, count) of those with a count, ascending.
+
+    Column n begins at `first` + n * `interval`, ns. Row n holds times from `edges[n]` up to `edges[n + 1]`, ns. `what`:
+    which exchanges count.
+    """
+
+    first: int
+    interval: int
+    edges: tuple[int, ...]
+    cells: tuple[tuple[int, int, int], ...]
+    what: str
+
+    def __repr__(self) -> str:
+        return f"<HeatMap of {sum(count for *_, count in self.cells):,} exchanges>"
+
 
 class Curves(NamedTuple):
-    """Data for plots: a curve for each row of the latency table, the most frequent first."""
+    """Data for plots. `latency`: a curve for each row of the latency table, the most frequent first. `heat`: broker
+    time over time."""
 
     latency: tuple[Curve, ...] = ()
+    heat: HeatMap | None = None
 
     def __repr__(self) -> str:
         return f"<Curves of {', '.join(label for label, *_ in self.latency) or 'nothing'}>"

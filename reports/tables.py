@@ -17,7 +17,18 @@ from kafkatap.dissector import dtypes as r
 from kafkatap.kernels.arrays import taken
 
 from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
-from .batch import PROTOCOLS, Array, Context, rows_of, uuid_text
+from .batch import (
+    ALL_MEASURED,
+    CLOSERS,
+    HANDSHAKES,
+    NOT_CLOSED,
+    PROTOCOLS,
+    SCALE_UNKNOWN,
+    Array,
+    Context,
+    rows_of,
+    uuid_text,
+)
 
 TIME = "timestamp[ns, UTC]"
 LIST_ERRORS = "list<struct<code:int16,count:int32>>"
@@ -113,6 +124,8 @@ _BOTH_WAYS = [
     )
     for end in ("client", "broker")
 ]
+_ENDS = ("client", "broker")
+_OPTIONS = (("mss", "int32?"), ("window_scale", "int8?"), ("sack_permitted", "bool?"), ("timestamps", "bool?"))
 CONNECTIONS = _columns(
     "connection int64",
     "client_ip string",
@@ -132,6 +145,12 @@ CONNECTIONS = _columns(
     "orientation_known bool",
     "proxy_ip string?",
     "proxy_port int32?",
+    "handshake string",
+    "closed_by string?",
+    "closed_with string?",
+    "reset_by string?",
+    *(f"{end}_{name} {kind}" for end in _ENDS for name, kind in _OPTIONS),
+    *(f"{name} int64?" for name in ALL_MEASURED),
 )
 FILES = _columns(
     "path string",
@@ -406,7 +425,22 @@ def connections_table(connections: Array, context: Context) -> Any:
         "orientation_known": masked(c["orientation_known"] != 0, "bool"),
         "proxy_ip": texts.address(c["proxy_ip"], or_null=True),
         "proxy_port": masked(c["proxy_port"], "int32", c["proxy_port"] < 0),
+        "handshake": words(HANDSHAKES, c["handshake"]),
+        "closed_by": words(_ENDS, c["closed_by"], c["closed_by"] < 0),
+        "closed_with": words(CLOSERS, c["closed_with"], c["closed_with"] == NOT_CLOSED),
+        "reset_by": words(_ENDS, c["reset_by"], c["reset_by"] < 0),
+        **{name: masked(c[name], "int64", c["is_measured"] == 0) for name in ALL_MEASURED},
     }
+    for end in _ENDS:
+        offered, is_unknown = c[f"{end}_window_scale"], c[f"{end}_window_scale"] == SCALE_UNKNOWN
+        columns[f"{end}_window_scale"] = masked(offered, "int8", is_unknown)
+        columns[f"{end}_mss"] = masked(c[f"{end}_mss"], "int32", is_unknown | (c[f"{end}_mss"] == 0))
+        for name in ("sack_permitted", "timestamps"):
+            columns[f"{end}_{name}"] = masked(c[f"{end}_{name}"] != 0, "bool", is_unknown)
+        measured = c["is_measured"] != 0
+        for name in ("rtt_min_ns", "rtt_max_ns"):
+            has_rtt = measured & (c[f"{end}_rtt_count"] > 0)
+            columns[f"{end}_{name}"] = masked(c[f"{end}_{name}"], "int64", ~has_rtt)
     return _table(CONNECTIONS, columns, c)
 
 

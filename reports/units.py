@@ -117,6 +117,17 @@ def _escaped(c: str) -> str:
     return c
 
 
+#: Characters that no shell treats specially.
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-")
+
+
+def shell_word(text: str, also: str = "") -> str:
+    """A text as one word of a shell, quoted if it has other characters than plain ones and those in `also`."""
+    if text and _PLAIN.issuperset(text.translate({ord(c): None for c in also})):
+        return text
+    return "'" + text.replace("'", "'\"'\"'") + "'"
+
+
 def cells(text: str) -> int:
     """The width of a text on a terminal, in columns."""
     if text.isascii():

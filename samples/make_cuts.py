@@ -4,16 +4,19 @@
 
 RECORDINGS holds the recordings and a truth file beside each: every request and response as Kafka's own parsers read it.
 A sample keeps selected connections, some only within a time window. Packets keep their bytes, times and order.
-`NAME.exchanges.tsv` keeps the truth's rows of these connections, without messages outside the window. Every run writes
-the same bytes for the same recordings.
+`NAME.exchanges.tsv` keeps the truth's rows of these connections, without messages outside the window. A broker's log of
+requests beside a recording becomes `NAME.request.log.zst`: its lines of these connections without the bodies of
+messages, and each fiftieth line of the others. Every run writes the same bytes for the same recordings.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -160,6 +163,23 @@ def cut_truth(text: str, window_of: Callable[[str], tuple[int, int] | None]) -> 
     return "\n".join([header, *sorted(rows, key=lambda r: (int(r.split("\t")[name["request_first_us"]]), r))]) + "\n"
 
 
+def cut_log(text: str, window_of: Callable[[str], tuple[int, int] | None]) -> str:
+    """The lines of kept connections, and each fiftieth of the others, with empty bodies. Times are UTC."""
+    kept = []
+    for number, line in enumerate(text.splitlines()):
+        begin, end = line.index("{"), line.rindex("}") + 1
+        entry = json.loads(line[begin:end])
+        broker, client = entry["connection"].split("-")[:2]
+        window = window_of(f"{client.rpartition(':')[2]}>{broker.rpartition(':')[2]}")
+        moment = datetime.strptime(line[1:24], "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=UTC)
+        time_us = round(moment.timestamp() * 1e6)
+        if number % 50 and (window is None or not window[0] <= time_us < window[1]):
+            continue
+        entry["request"] = entry["response"] = {}
+        kept.append(line[:begin] + json.dumps(entry, separators=(",", ":")) + line[end:])
+    return "\n".join(kept) + "\n"
+
+
 def make(cut: Cut, recordings: Path, folder: Path) -> None:
     """Write one sample and its expected exchanges."""
     data = read_bytes(recordings / cut.source)
@@ -183,6 +203,10 @@ def make(cut: Cut, recordings: Path, folder: Path) -> None:
     target = write_capture(folder / cut.sample, kept)
     rows = cut_truth(truth, lambda connection: cut.window(connection, starts[0]))
     (folder / f"{cut.sample.partition('.pcap')[0]}.exchanges.tsv").write_text(rows)
+    log = recordings / cut.source.replace(".pcap.zst", ".request.log.zst")
+    if cut.source.endswith(".pcap.zst") and log.exists():
+        lines = cut_log(read_bytes(log).decode(), lambda connection: cut.window(connection, starts[0]))
+        write_capture(folder / f"{cut.sample.partition('.pcap')[0]}.request.log.zst", lines.encode())
     absent = set(wanted) - found
     if absent:
         raise SystemExit(f"{cut.source} has no connections {' '.join(sorted(absent))}")

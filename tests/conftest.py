@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support import browser
 from tests.support.broker import KafkaBroker, missing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,3 +75,14 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrok
         pytest.skip(why)
     with KafkaBroker.start(tmp_path_factory.mktemp("broker")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A real browser, one for all tests of a module; skips where it is missing. It ends with the module, because its
+    event loop would be in the way of tests with one of their own."""
+    why = browser.missing()
+    if why:
+        pytest.skip(why)
+    with browser.started_browser() as started:
+        yield started

@@ -17,15 +17,35 @@ def test_the_version_is_the_installed_one() -> None:
     assert "__version__" in dir(kafkatap)
 
 
-def test_an_analysis_at_a_prompt() -> None:
+def test_an_analysis_at_a_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", *range(9)):
+        Path(f"{name}.pcap").touch()
     assert repr(analyze("a.pcap")) == "<Analysis of 'a.pcap'>"
     some = analyze([f"{n}.pcap" for n in range(9)], filter="api == Fetch")
     assert repr(some) == "<Analysis of '0.pcap', '1.pcap', '2.pcap', …, --filter 'api == Fetch'>"
 
 
+def test_a_capture_that_does_not_exist(samples: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"^nosuch\.pcap: there is no such capture$"):
+        analyze([samples / "apache-0.8.2.pcap.zst", "nosuch.pcap"])
+
+
 def test_a_report_by_what_there_is_not_reads_nothing() -> None:
-    with pytest.raises(ValueError, match="by must be one of api, client, broker, version, topic, not 'foo'"):
-        analyze("no such file").report(by="foo")
+    with pytest.raises(ValueError, match=r"by must be one of api, client, .*, not 'foo'"):
+        analyze("-").report(by="foo")
+
+
+def test_sections_of_a_report(samples: Path) -> None:
+    analysis = analyze(samples / "questions" / "groups.pcap.zst")
+    report = analysis.report(sections=["groups", "errors"])
+    assert {"groups", "rebalances", "errors"} < {table.name for table in report.tables}
+    groups = [row[0] for row in report.table("groups").rows]
+    assert {"billing", "shipping", "slow"} <= set(groups)
+    with pytest.raises(ValueError, match="no section is called 'foo'"):
+        analysis.report(sections=["foo"])
+    with pytest.raises(KeyError, match=r"no table 'slowest'; it has .*groups.* with report\(sections=\[\.\.\.\]\)"):
+        report["slowest"]
 
 
 def test_tables_join_by_their_keys(samples: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from kafkatap.commands.completion.command import completion_script
 from kafkatap.commands.values import parse_duration, parse_when
 from kafkatap.reports.literals import Moment, read_moment
 from kafkatap.selection import api_keys
+from tests.cli.running import kafkatap
 
 SECOND = 1_000_000_000
 
@@ -62,7 +64,7 @@ def test_wrong_calls_end_with_2(wrong: list[str], capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as end:
         parser.parse_args(wrong)
     assert end.value.code == 2
-    assert "error:" in capsys.readouterr().err
+    assert "--help lists all options" in capsys.readouterr().err
 
 
 def test_times() -> None:
@@ -127,3 +129,11 @@ def test_help_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "exit codes" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("report",), ("live", "-i", "lo"), ("spark", "--out", "nowhere")])
+def test_an_option_of_a_section_needs_the_section(command: tuple[str, ...], samples: Path) -> None:
+    capture = [] if command[0] == "live" else [samples / "live-4.4.pcap.zst"]
+    done = kafkatap(*command, "--quota", "20000", *capture)
+    assert done.code == 2
+    assert "--quota is for the section throttle: add --sections throttle" in done.err

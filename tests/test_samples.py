@@ -59,6 +59,8 @@ def test_cuts_are_made_anew_the_same(samples: Path, corpus: Path, tmp_path: Path
             p.data for p in read_capture(samples / sample).packets
         ]
         assert (tmp_path / truth_of(sample)).read_bytes() == (samples / truth_of(sample)).read_bytes()
+    log = "apache-4.3.request.log.zst"
+    assert read_bytes(tmp_path / log) == read_bytes(samples / log)
 
 
 def test_the_newest_sample_is_read_as_kafka_reads_it(samples: Path) -> None:

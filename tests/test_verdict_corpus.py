@@ -24,3 +24,15 @@ def test_clients_that_wait_for_their_quota(corpus: Path, capture: str, throttled
     client, verdict = names.index("client_id"), names.index("verdict")
     assert throttled <= {row[client] for row in table.rows if row[verdict] == "throttled"}
     assert "broker" in {row[verdict] for row in table.rows}
+
+
+def test_the_wait_behind_a_throttled_request_is_the_quota_s(corpus: Path) -> None:
+    """Two thirds of the client's time are head-of-line wait, nearly all of it because of its quota."""
+    table = analyze(corpus / "captures" / "apache-2.8.pcap.zst").report().table("clients")
+    names = [c.name for c in table.columns]
+    [row] = [dict(zip(names, row, strict=True)) for row in table.rows if row[0] == "greedy-28"]
+    shares = [row[f"{name}_share"] for name in ("broker", "hol", "throttle", "transfer", "client")]
+    assert abs(sum(shares) - 1) < 1e-9
+    assert 0.97 < shares[2] < 0.99
+    assert (row["verdict"], row["evidence"]) == ("throttled", "throttle 98 %, broker 2 %")
+    assert row["hol_throttle_wait_sum_ns"] > 2 * row["throttle_wait_sum_ns"]

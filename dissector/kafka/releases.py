@@ -61,8 +61,13 @@ def removed_in(api_key: int, version: int) -> str | None:
 def speaks(release: str, api_key: int, version: int) -> bool:
     """Whether a release of `RELEASES` supports this version."""
     since, gone = known_since(api_key, version), removed_in(api_key, version)
-    at = _numbers(release)
-    return since is not None and _numbers(since) <= at and (gone is None or at < _numbers(gone))
+    at = release_number(release)
+    return since is not None and release_number(since) <= at and (gone is None or at < release_number(gone))
+
+
+def stable_versions(api_key: int) -> list[int]:
+    """The versions of an API that any release supports, ascending."""
+    return sorted(version for key, version in _known() if key == api_key)
 
 
 def oldest_release_for(pairs: Iterable[tuple[int, int]]) -> str:
@@ -71,8 +76,9 @@ def oldest_release_for(pairs: Iterable[tuple[int, int]]) -> str:
     Pairs that no release supports are ignored.
     """
     since = {known_since(api_key, version) for api_key, version in pairs} - {None}
-    return max((release for release in since if release), key=_numbers, default="")
+    return max((release for release in since if release), key=release_number, default="")
 
 
-def _numbers(release: str) -> tuple[int, ...]:
+def release_number(release: str) -> tuple[int, ...]:
+    """A release as numbers, which sort in order."""
     return tuple(int(part) for part in release.split("."))

@@ -46,7 +46,7 @@ def compile_programs(messages: Mapping[tuple[int, int], MessageLayout], profile:
                 raise ValueError(f"{_label(message, version)}: keys and versions go up to {LARGEST}")
             starts[pack_message(message.direction, message.api_key, version)] = len(code)
             _Compiler(code, message, version, table, profile).compile()
-    roles = np.array([info.role for info in table], np.uint8)
+    roles = np.array([info.role if profile.role is None else profile.role(info) for info in table], np.uint8)
     index, others = _index_of(starts)
     return Programs(np.array(code, np.int32), index, roles, profile.name, table, others=others)
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from ..layouts.catalog import built_in_names
 from ..layouts.schema import REQUEST, RESPONSE
-from .fields import FETCH, K_VALUE, PRODUCE, SHARE_FETCH, FieldInfo
+from .fact_fields import place_of
+from .fact_kinds import TO_NOWHERE
+from .fields import FETCH, K_COUNT, K_VALUE, PRODUCE, SHARE_FETCH, FieldInfo
 from .program import Programs
 from .roles import (
     R_ACKS,
@@ -41,13 +43,14 @@ class Profile:
 
     An array element has a row, too, if anything inside of it is wanted. Without `zero_errors` an error code has a row
     only if it is not 0; an array with no other wanted field has no rows for its elements. With `head` a program ends
-    behind the last wanted field of the body.
+    behind the last wanted field of the body. `role`: the number of a field in place of its role.
     """
 
     name: str
     wanted: Callable[[FieldInfo, int], bool]
     zero_errors: bool = True
     head: bool = False
+    role: Callable[[FieldInfo], int] | None = None
 
 
 _ONE_OF_A_BODY = frozenset(
@@ -130,4 +133,7 @@ EVERYTHING = Profile("everything", lambda field, version: True)
 NOTHING = Profile("nothing", lambda field, version: False)
 #: The places of records, in the messages that carry them.
 RECORDS = Profile("records", _in_records)
-PROFILES = {profile.name: profile for profile in (SUMMARY, RESULTS, HEAD, LINE, NODES, EVERYTHING, NOTHING, RECORDS)}
+#: The values that facts are made of (`fact_kinds`).
+FACTS = Profile("facts", lambda f, version: f.kind in (K_VALUE, K_COUNT) and place_of(f) != TO_NOWHERE, role=place_of)
+_ALL = (SUMMARY, RESULTS, HEAD, LINE, NODES, EVERYTHING, NOTHING, RECORDS, FACTS)
+PROFILES = {profile.name: profile for profile in _ALL}

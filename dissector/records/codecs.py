@@ -190,11 +190,11 @@ def _with_header_checksum(data: memoryview) -> memoryview:
     if end >= len(data):
         raise Corrupt
     fixed = bytearray(data)
-    fixed[end] = _xxh32(bytes(data[4:end])) >> 8 & 0xFF
+    fixed[end] = xxh32(bytes(data[4:end])) >> 8 & 0xFF
     return memoryview(fixed)
 
 
-def _xxh32(data: bytes) -> int:
+def xxh32(data: bytes) -> int:
     """XXH32 with seed 0, of less than 16 bytes."""
     mask = 0xFFFFFFFF
     h = (374761393 + len(data)) & mask

@@ -8,7 +8,7 @@ decompression      gzip and zstd, up to the byte where they are damaged
 capture_bytes      the decompressed bytes of one file or pipe
 capture_reader     the packets of one capture, block by block, and a report on the capture
 merge              several captures as one sequence of packets in time order
-growing_file       the packets of a capture that is still written, as far as it is there
+growing_file       the packets of a capture that another program still writes
 followed_captures  files and folders that grow, as one sequence of packets
 capture_points     which captures were made at the same place
 splits             byte ranges of one capture, each read without those before it

@@ -34,7 +34,7 @@ _HOLD, _ALIVE = 0.4, 1.0
 _QUIET = 5.0
 #: Seconds without growth after which a compressed file is complete.
 _COMPLETE = 1.0
-#: Seconds at most to read at the end what is there.
+#: At the end, what was written is read for so many seconds at most.
 LAST_PACKETS = 2.0
 _NEVER = 1e9
 #: Bytes of a small block, to read the first packet.
@@ -173,7 +173,7 @@ class FollowedCaptures:
         self.is_caught_up = not self._waiting and all(capture.is_idle for capture in self._open)
         yield None
 
-    # What is there.
+    # The state of what is followed.
 
     def _look(self) -> None:
         """Find new files, and what happened to the others."""

@@ -1,7 +1,7 @@
 """Captures that are still being written: the bytes that are there, and the packets in them.
 
 The source of a `GrowingReader` returns no bytes where none are there yet, and the reader then has no packet for now.
-`end` makes what is there the whole capture.
+After `end`, the capture has only what was written before.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class GrowingFile:
 
 
 class GrowingPipe:
-    """The bytes of a pipe, as far as its writer has written them. A named pipe may have no writer yet."""
+    """The bytes that the writer of a pipe has written so far. A named pipe may have no writer yet."""
 
     compression = ""
 

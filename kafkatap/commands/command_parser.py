@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from ..installation import own_version
+from .exit_codes import WRONG
 from .shared_options import EXIT_CODES
 
 #: Every command and its line in `kafkatap --help`. Its folder is beside this module.
@@ -16,20 +18,33 @@ COMMANDS = {
     "report": "report latency, throttling, error codes, clients and a timeline",
     "show": "list every message in time order, or print it whole",
     "records": "list the records that were produced and fetched",
+    "doctor": "say how good captures are, and how to capture better; exit code 3 if there are problems",
+    "extract": "copy the packets of selected exchanges to a pcapng with comments, for Wireshark",
+    "compare": "compare two captures, before and after a change: what got worse, and how sure that is",
+    "upgrade-check": "list clients that a newer release of Kafka refuses; exit code 3 if there are any",
     "live": "watch network interfaces: a screen, log lines, metrics, recordings",
     "spark": "write tables and reports of many captures with a Spark job",
+    "extcap": "be a capture interface of Wireshark",
     "apis": "list the APIs, versions and releases of Kafka's protocol",
     "completion": "print the completion script for a shell",
 }
+
+#: Names of captures, where a command should be.
+_CAPTURES = re.compile(r"\.(pcap|pcapng|cap)(\.gz|\.zst)?\d*$|^-$|[*?]")
 
 _EXAMPLES = (
     """\
 examples:
   kafkatap report capture.pcap          latency, throttling, error codes, clients, timeline
+  kafkatap report --html x.html x.pcap  also as a page for a browser, with every section and charts
   kafkatap show capture.pcap            every request and response, one on a line
   kafkatap records capture.pcap         every record that was produced or fetched
   kafkatap live -i eth0                 the same while packets arrive, on a broker's host
   kafkatap spark captures/ --out DIR    tables and reports of terabytes of captures, on a cluster
+  kafkatap doctor capture.pcap          what is wrong with the capture, and a better capture command
+  kafkatap compare a.pcap b.pcap        before and after a change: what got worse
+  kafkatap extract x.pcap -f 'latency > 1s' -o slow.pcapng   packets of slow exchanges, for Wireshark
+  kafkatap upgrade-check capture.pcap   clients that break at Kafka 4.0
   kafkatap apis                         the APIs and versions of Kafka, and the releases that support them
   kafkatap report --help                all options of the report
   kafkatap completion bash              completion script for a shell
@@ -40,19 +55,50 @@ examples:
 
 
 class Command(argparse.ArgumentParser):
-    """The parser of one command: it reports unknown options itself, with its own usage."""
+    """The parser of one command. What is wrong with a call is one line, with the names that are near; the usage, of a
+    dozen lines, is left to --help."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and where the options are listed; end with exit code 2."""
+        from ..complaints import complain
+
+        complain(message)
+        what = "commands" if self.prog == "kafkatap" else "options"
+        self.exit(WRONG, f"{self.prog} --help lists all {what}\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            if near := _near(str(value), map(str, action.choices or ()), 0.6):
+                raise argparse.ArgumentError(action, f"invalid choice: {value!r}{near}") from None
+            raise error from None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
         for text in unknown:
             if not text.startswith("-"):
                 continue
-            from difflib import get_close_matches
-
             name = text.partition("=")[0]
-            near = get_close_matches(name, self._option_string_actions, 2, 0.75)
-            self.error(f"there is no option {name}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+            self.error(f"there is no option {name}{_near(name, self._option_string_actions, 0.75)}")
         return found, unknown
+
+
+def _near(name: str, known: Iterable[str], least: float) -> str:
+    """The end of a sentence: "; did you mean ...?", or "" if nothing is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), 2, least)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _no_command(name: str) -> str:
+    """What is wrong with a command line whose first word is no command."""
+    if os.path.exists(name) or "/" in name or _CAPTURES.search(name):
+        from kafkatap.reports.units import shell_word
+
+        return f"there is no command {name!r}; to report on a capture: kafkatap report {shell_word(name)}"
+    return f"there is no command {name!r}{_near(name, COMMANDS, 0.7)}"
 
 
 class _Version(argparse.Action):
@@ -86,15 +132,18 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options of a command line; `command` is one of COMMANDS, or None. Only the parser of the named command is
     built."""
     if not words or words[0] not in COMMANDS:
-        return build_parser().parse_args(words)
+        parser = build_parser()
+        if words and not words[0].startswith("-"):
+            parser.error(_no_command(words[0]))
+        return parser.parse_args(words)
     parser = Command(prog=f"kafkatap {words[0]}", **_texts(words[0]))
     _arguments(words[0]).add_arguments(parser)
     return parser.parse_args(words[1:], argparse.Namespace(command=words[0]))
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Command:
     """The parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = Command(
         prog="kafkatap",
         description="Report latency, throttling, error codes and clients of Kafka traffic, from packet captures.",
         epilog=_EXAMPLES,
@@ -109,7 +158,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _arguments(name: str) -> Any:
     """The module with the options of a command."""
-    return import_module(f".{name}.arguments", __package__)
+    return import_module(f".{name.replace('-', '_')}.arguments", __package__)
 
 
 def _texts(name: str) -> dict[str, Any]:

@@ -122,7 +122,9 @@ def interrupts(also: Sequence[str] = ()) -> Iterator[list[int]]:
         if Pipe.waiting:
             raise Interrupted
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, *(getattr(signal, n) for n in also))}
+    others = (getattr(signal, name) for name in also)
+    numbers = [signal.SIGINT, *(n for n in others if signal.getsignal(n) != signal.SIG_IGN)]  # as nohup ignores SIGHUP
+    before = {number: signal.signal(number, note) for number in numbers}
     try:
         yield pressed
     finally:

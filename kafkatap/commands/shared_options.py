@@ -9,25 +9,33 @@ from .values import (
     parse_broker,
     parse_duration,
     parse_frame_size,
+    parse_lateness,
     parse_limit,
     parse_port,
+    parse_rate,
+    parse_release,
+    parse_sections,
     parse_size,
     parse_when,
+    parse_width,
+    parse_window,
+    read_zones,
 )
 
 EXIT_CODES = """\
 exit codes:
-  0    done
-  1    done, but something was damaged or lost, or no Kafka was found
+  0    done, also if packets are missing in a capture: the report counts gaps and drops
+  1    done, but a capture is damaged or cut short, a record batch cannot be read, or no Kafka was found
   2    wrong options, or nothing readable
   130  interrupted (the output covers what was read until then)
 """
 
 #: What the latency is broken down by.
-BREAKDOWNS = ("api", "client", "broker", "version", "topic")
+BREAKDOWNS = ("api", "client", "broker", "connection", "version", "topic")
 BY_HELP = "break down latency by API, and also by this (default: by API only)"
 TOP_HELP = "show at most N rows of each table as text; 0 shows all (default: 12)"
 VERBOSE_HELP = "write more about the run to standard error"
+LEDGER_HELP = "print every part of the ledger, and write more about the run to standard error"
 
 
 def add_captures(command: argparse.ArgumentParser) -> None:
@@ -60,6 +68,50 @@ class _Filter(argparse.Action):
             print(help_text())
             parser.exit()
         setattr(space, self.dest, value)
+
+
+class _Sections(argparse.Action):
+    """Names of sections. The value `help` lists the sections with their questions."""
+
+    def __call__(self, parser: argparse.ArgumentParser, space: argparse.Namespace, value: object, *_: object) -> None:
+        if value == ["help"]:
+            from kafkatap.reports.questions.registry import section_list
+
+            print(section_list(), end="")
+            parser.exit()
+        setattr(space, self.dest, value)
+
+
+def add_sections(group: argparse._ArgumentGroup) -> None:
+    """The sections of a report, and the options of single sections."""
+    group.add_argument("--sections", type=parse_sections, action=_Sections, metavar="NAMES",
+                       help="report only these sections, such as clients,topics; all: every section; help: list them "
+                       "with the questions that they answer (default: those that need no more decoding)")  # fmt: skip
+    add_release(group, "--upgrade-to", "upgrade: the release of Kafka that brokers are to have")
+    group.add_argument("--late", type=parse_lateness, metavar="DURATION",
+                       help="timeouts: a response is late after DURATION, such as 5s (default: 30s; at least "
+                       "1s)")  # fmt: skip
+    group.add_argument("--quota", type=parse_rate, metavar="BYTES/s",
+                       help="throttle: when would this quota throttle each client? Such as 20000 or 1m/s")  # fmt: skip
+    group.add_argument("--window", type=parse_window, metavar="NUMxTIME",
+                       help="throttle: the windows of byte rates, quota.window.num times quota.window.size.seconds "
+                       "(default: 11x1s, as Kafka)")  # fmt: skip
+    group.add_argument("--zones", type=read_zones, metavar="FILE",
+                       help="zones: a file with a network and its zone in each line, such as '10.1.0.0/16 "
+                       "eu-west-1a'; without it the racks of brokers and consumers count")  # fmt: skip
+
+
+def add_request_log(group: argparse._ArgumentGroup) -> None:
+    """The request logs of brokers, for the section `broker-times`."""
+    group.add_argument("--request-log", action="append", metavar="FILE",
+                       help="broker-times: the log of kafka.request.logger at DEBUG of a captured broker, for the "
+                       "broker's own times beside ours; also .gz and .zst, globs; may be repeated. Adds the section to "
+                       "the usual ones")  # fmt: skip
+
+
+def add_release(group: argparse._ArgumentGroup, name: str, what: str) -> None:
+    """The release of Kafka for the section `upgrade`."""
+    group.add_argument(name, dest="upgrade_to", type=parse_release, metavar="RELEASE", help=f"{what} (default: 4.0)")
 
 
 def add_selection(group: argparse._ArgumentGroup, times: bool = True) -> None:
@@ -142,6 +194,20 @@ def add_color(group: argparse._ArgumentGroup) -> None:
                        help="use colours on a terminal (auto; NO_COLOR turns them off), always, or never")  # fmt: skip
 
 
-def add_verbose(group: argparse._ArgumentGroup) -> None:
-    """How much a command says about its run."""
-    group.add_argument("-v", "--verbose", action="count", default=0, help=VERBOSE_HELP)
+def add_verbose(group: argparse._ArgumentGroup, what: str = VERBOSE_HELP) -> None:
+    """How much a command says about its run: `what`."""
+    group.add_argument("-v", "--verbose", action="count", default=0, help=what)
+
+
+def add_sort(group: argparse._ArgumentGroup) -> None:
+    """The order of rows (see `reports.rendering.sorting`)."""
+    group.add_argument("--sort", metavar="COLUMN",
+                       help="sort the tables that have COLUMN by it, the largest first; names as in JSON, the unit may "
+                       "be left out: total_p99, retransmitted_share, requests")  # fmt: skip
+
+
+def add_width(group: argparse._ArgumentGroup) -> None:
+    """The width of text."""
+    group.add_argument("--width", type=parse_width, metavar="N",
+                       help="fit text to N columns: leave out columns and cut texts (default: the width of the "
+                       "terminal; without a terminal everything is shown)")  # fmt: skip

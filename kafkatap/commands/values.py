@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -18,6 +18,13 @@ MOST_JOBS = 1024
 LARGEST_FRAME = (1 << 31) - 1
 #: The largest number of --max-connections, --max-waiting and --max-names.
 LARGEST_LIMIT = 1_000_000_000
+#: The most windows of --window.
+MOST_WINDOWS = 100_000
+#: Options of single sections of the report, and their sections.
+SECTION_OPTIONS = {
+    "quota": "throttle", "window": "throttle", "zones": "zones", "upgrade_to": "upgrade", "late": "timeouts",
+    "request_log": "broker-times",
+}  # fmt: skip
 
 
 def parse_duration(text: str) -> int:
@@ -30,6 +37,14 @@ def parse_duration(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
     if ns <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration above zero")
+    return ns
+
+
+def parse_lateness(text: str) -> int:
+    """A duration of a second or more: shorter waits are not noted."""
+    ns = parse_duration(text)
+    if ns < 1_000_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 1s")
     return ns
 
 
@@ -121,6 +136,13 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def parse_width(text: str) -> int:
+    """A number of columns, from 20 to 100,000."""
+    if not text.isdecimal() or len(text) > 6 or not 20 <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of columns from 20 to 100000")
+    return int(text)
+
+
 def parse_limit(text: str) -> int:
     """A whole number from 1 to LARGEST_LIMIT."""
     digits = text.lstrip("0") if text.isdecimal() else ""
@@ -140,6 +162,89 @@ def limits_of(options: argparse.Namespace) -> Limits | None:
     from ..limits import Limits
 
     return Limits(**chosen)
+
+
+def parse_sections(text: str) -> list[str]:
+    """Names of sections of the report, separated by commas."""
+    from kafkatap.reports.questions.registry import check_sections, section_names
+
+    chosen = [name.strip().lower() for name in text.split(",") if name.strip()]
+    if chosen == ["help"]:
+        return chosen
+    if chosen == ["all"]:
+        return section_names()
+    try:
+        check_sections(chosen)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not chosen:
+        raise argparse.ArgumentTypeError("name a section, such as clients (help: list them)")
+    return list(dict.fromkeys(chosen))
+
+
+def parse_release(text: str) -> str:
+    """A release of Kafka: 4.0, 4.3.1."""
+    from kafkatap.dissector.kafka.releases import RELEASES, release_of
+
+    try:
+        return release_of(text)
+    except KeyError:
+        known = ", ".join(RELEASES)
+        raise argparse.ArgumentTypeError(f"unknown Kafka release {text!r}; known are {known}") from None
+
+
+def parse_rate(text: str) -> int:
+    """Bytes a second: as `parse_size`, with or without `/s`."""
+    return parse_size(text.strip().removesuffix("/s"))
+
+
+def parse_window(text: str) -> tuple[int, int]:
+    """`11x1s`: a number of windows, and the whole seconds of one."""
+    num, times, size = text.lower().partition("x")
+    try:
+        ns = parse_duration(size)
+    except argparse.ArgumentTypeError:
+        ns = 0
+    if not times or not num.strip().isdecimal() or not 1 < int(num) <= MOST_WINDOWS or not ns or ns % 1_000_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of windows and whole seconds (such as 11x1s)")
+    return int(num), ns // 1_000_000_000
+
+
+def read_zones(path: str) -> list[tuple[str, str]]:
+    """Networks and their zones from a file: a line has both, blanks between. # begins a comment."""
+    from ipaddress import ip_network
+
+    found = []
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                words = line.partition("#")[0].split()
+                if not words:
+                    continue
+                if len(words) != 2:
+                    raise argparse.ArgumentTypeError(f"{path}, line {number}: not a network and a zone")
+                found.append((str(ip_network(words[0], strict=False)), words[1]))
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{path}, line {number}: {error}") from None
+    if not found:
+        raise argparse.ArgumentTypeError(f"{path}: no line has a network and a zone")
+    return found
+
+
+def section_options(options: argparse.Namespace) -> dict[str, Any]:
+    """What the user set for single sections, by the names of the options."""
+    return {name: getattr(options, name) for name in SECTION_OPTIONS if getattr(options, name, None) is not None}
+
+
+def check_section_options(options: argparse.Namespace) -> None:
+    """Raise ValueError if an option is set whose section is not wanted."""
+    for name in section_options(options):
+        adds_its_section = name == "request_log" and options.sections is None
+        if SECTION_OPTIONS[name] not in (options.sections or ()) and not adds_its_section:
+            option, section = name.replace("_", "-"), SECTION_OPTIONS[name]
+            raise ValueError(f"--{option} is for the section {section}: add --sections {section}")
 
 
 def parse_port(text: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,12 @@ _CONNECTION_NAMES = tuple(
     tuple(name for name in CONNECTION_ROW.names or () if name in columns)
     for columns in (STRING_COLUMNS, ADDRESS_COLUMNS)
 )
+
+
+class NamedCounts(Protocol):
+    """Counts with numbers of strings and addresses in them."""
+
+    def names_used(self) -> tuple[Array, Array]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ def fold_small_rows(counts: ReportCounts, limits: MemoryLimits, engine: Engine) 
 
 
 def forget_names(
-    engine: Engine, every: Sequence[ReportCounts], connections: Sequence[Array], topic_names: int
+    engine: Engine, every: Sequence[NamedCounts], connections: Sequence[Array], topic_names: int
 ) -> tuple[Array, Array]:
     """Forget the strings and addresses that no counts, no row of `connections` and no open connection refers to.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import RLock
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kafkatap.kernels.arrays import joined
 from kafkatap.reports.batch import CONNECTION_ROW, LIVE, Array, Batch, Context, FileInfo
@@ -23,11 +23,14 @@ from ..selection import EVERYTHING, Selection, Selector
 from .broker_health import BrokerHealth, added
 from .count_windows import KEPT, Windows
 from .governor import HEAD_BYTES, HEADERS, Governor
-from .memory_limits import MemoryLimits, fold_small_rows, forget_names
+from .memory_limits import MemoryLimits, NamedCounts, fold_small_rows, forget_names
 from .process_memory import resident
 from .provisional_rows import revoked_rows, without_confirmed
 from .sink import Sink
 from .status import Status
+
+if TYPE_CHECKING:
+    from kafkatap.reports.questions.section_counts import SectionCounts
 
 SECOND = 1_000_000_000
 #: Seconds at most to read the waiting packets at the end.
@@ -70,7 +73,8 @@ class Source(Protocol):
 
 
 class Monitor:
-    """`windows` has the counts, `engine` the names. Only exchanges of the `selection` count."""
+    """`windows` has the counts, `engine` the names. Only exchanges of the `selection` count. `sections`: the names of
+    sections over facts to count; the engine has to collect these facts."""
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class Monitor:
         governor: Governor | None = None,
         limits: MemoryLimits | None = None,
         clock: Callable[[], int] = time.time_ns,
+        sections: Sequence[str] = (),
     ) -> None:
         self.source = source
         self.engine = engine
@@ -94,6 +99,7 @@ class Monitor:
         self._clock = clock
         self.windows = Windows(self._counts)
         self._slice = self._counts()
+        self.sections = self._section_counts(sections) if sections else None
         self._ended: deque[Array] = deque()  # CONNECTION_ROW of ended connections
         self._ended_rows = 0
         self.unread = 0  # packets that waited at the end and were not read in time
@@ -169,6 +175,8 @@ class Monitor:
             for batch in self._selected(whole):
                 for sink in self.sinks:
                     sink.add_batch(batch, self.engine)
+                if self.sections is not None:
+                    self.sections.add(batch)
                 self._slice.add(without_confirmed(batch))
             for wrong in revoked_rows(whole, self._counted_from):
                 counts = self._counts()
@@ -261,8 +269,11 @@ class Monitor:
             sink.resolve_names(self.engine)
         self.windows.replace(lambda counts: fold_small_rows(counts, self.limits, self.engine))
         kept = list(self._ended)
-        numbers = forget_names(self.engine, self.windows.every(), kept, self.limits.topic_names)
+        every: list[NamedCounts] = [*self.windows.every(), *([] if self.sections is None else [self.sections])]
+        numbers = forget_names(self.engine, every, kept, self.limits.topic_names)
         self.windows.replace(lambda counts: counts.renumber(*(each[:-1] for each in numbers)))
+        if self.sections is not None:
+            self.sections.renumber(*(each[:-1] for each in numbers))
         self._selector.forget()
 
     def _keep_connections(self) -> None:
@@ -271,6 +282,8 @@ class Monitor:
             return
         for sink in self.sinks:
             sink.add_connections(rows, self.engine)
+        if self.sections is not None:
+            self.sections.add_connections(rows)
         self._ended.append(rows)
         self._ended_rows += len(rows)
         while self._ended_rows > self.limits.ended and len(self._ended) > 1:
@@ -298,6 +311,8 @@ class Monitor:
         self.windows.reset()
         self.health.reset()
         self._slice = self._counts()
+        if self.sections is not None:
+            self.sections = self._section_counts(self.sections.wanted)
         self._ended.clear()
         self._ended_rows = self.forgotten = 0
         engine = self.engine
@@ -341,6 +356,9 @@ class Monitor:
             for section, parts in context.ledger.items()
         }
         return context._replace(ledger=ledger, packets=packets)
+
+    def _section_counts(self, wanted: Sequence[str]) -> SectionCounts:
+        return self.engine.section_counts(wanted, self.limits.strings)
 
     def _counts(self) -> ReportCounts:
         return ReportCounts(by_topic=self.governor.topics)

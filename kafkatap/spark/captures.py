@@ -25,6 +25,7 @@ from ..splits.decode import Ledger, sum_ledgers
 from ..splits.merged_connections import merged_rows
 from ..splits.packed_rows import unpacked
 from ..splits.plan import Plan
+from ..splits.split_sections import SplitSections
 from ..splits.summing import gather_rows, report_of
 from ..splits.survey import SplitSurvey
 from ..splits.surveys import Surveys
@@ -135,12 +136,16 @@ class Captures(TwoPasses):
         """The plan, proved by a run without rows."""
         return self.prove()
 
-    def prove(self, writer: TableWriter | None = None, counting: bool = False, by_topic: bool = False) -> ProvedPlan:
+    def prove(
+        self, writer: TableWriter | None = None, counting: bool = False, by_topic: bool = False,
+        by_connection: bool = False,
+    ) -> ProvedPlan:  # fmt: skip
         """Run the plan until all its claims hold. Splits that no correction touches run once.
 
-        `writer`: write the rows of all tables with it. `counting`, `by_topic`: count for reports, also by topic.
+        `writer`: write the rows of all tables with it. `counting`, `by_topic`, `by_connection`: count for
+        reports, also by topic or connection.
         """
-        options = replace(self.resolved, by_topic=by_topic)
+        options = replace(self.resolved, by_topic=by_topic, by_connection=by_connection)
         captures = self._capture_index
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
@@ -177,13 +182,15 @@ class Captures(TwoPasses):
         return to_microseconds(files_table(self.context) if name == "files" else ledger_table(self.context))
 
     def report(self, by: str = "api") -> Report:
-        """The reports of `kafkatap report`. `by`: api, client, broker, version or topic."""
-        proved = self.prove(counting=True, by_topic=by == "topic")
+        """The reports of `kafkatap report`. `by`: api, client, broker, connection, version or topic."""
+        proved = self.prove(counting=True, by_topic=by == "topic", by_connection=by == "connection")
         context = self.context_of(proved)
         return report_of(
             proved.counts(), proved.connections(), files_table(context), ledger_table(context), by=by,
             not_captured=context.not_captured, definitions=self.options.definitions,
             topic_names=proved.plan.topic_names, selected=self.options.selection.text,
+            wanted=self.options.wanted, sections=proved.sections(), section_options=self.options.section_options,
+            shared=proved.shared_connections(),
         )  # fmt: skip
 
     @cached_property
@@ -227,6 +234,11 @@ class ProvedPlan:
         schema = arrow_schema(COLUMNS)
         counts = (result.counts for result in self.results.values())
         return gather_rows(unpacked(rows, schema) for rows in counts if rows is not None)
+
+    def sections(self) -> list[SplitSections]:
+        """The counts of sections over facts, of each split in order."""
+        ordered = (self.results[task.split].sections for task in self.plan.tasks)
+        return [found for found in ordered if found is not None]
 
     def shared_connections(self) -> pa.Table:
         """The connections that several splits share, each as one row."""

@@ -102,5 +102,5 @@ def ledger(spark: SparkSession, captures: Paths, **options: Any) -> DataFrame:
 
 
 def reports(spark: SparkSession, captures: Paths, *, by: str = "api", **options: Any) -> Report:
-    """The reports of `kafkatap report`, added up by Spark. `by`: api, client, broker, version or topic."""
+    """The reports of `kafkatap report`, added up by Spark. `by`: api, client, broker, connection, version or topic."""
     return read_captures(spark, captures, **options).report(by)

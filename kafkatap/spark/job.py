@@ -60,7 +60,9 @@ def run_job(
 
 def _published(read: Captures, publication: Publication, by: str, watch: Watch) -> JobResult:
     options = read.options
-    proved = read.prove(publication.writer, counting=True, by_topic=by == "topic")
+    proved = read.prove(
+        publication.writer, counting=True, by_topic=by == "topic", by_connection=by == "connection"
+    )  # fmt: skip
     context = read.context_of(proved)
     written = [file for result in proved.results.values() for file in result.written]
     shared = proved.shared_connections()
@@ -71,6 +73,7 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     report = report_of(
         proved.counts(), proved.connections(), files, ledger, by=by, not_captured=context.not_captured,
         definitions=options.definitions, topic_names=proved.plan.topic_names, selected=options.selection.text,
+        wanted=options.wanted, sections=proved.sections(), section_options=options.section_options, shared=shared,
     )  # fmt: skip
     names = [name for name in TABLES if name != "records" or options.records]
     published = publication.publish(

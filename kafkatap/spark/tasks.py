@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kafkatap.reports.questions.registry import needs_of
+
 from ..splits.decode import SplitRun
 from ..splits.survey import survey_split
 from ..splits.task_rows import DecodeInput, ReadOptions, SurveyInput, load, numbers_of, result_batch, results_of
@@ -91,6 +93,7 @@ class DecodeTask:
                 definitions=self.options.definitions,
                 apis=needed.apis if with_rows or self.counting else frozenset(),
                 max_frame=self.options.max_frame, limits=self.options.limits,
+                **needs_of(self.options.sections if self.counting else ())._asdict(),
             )  # fmt: skip
             if self.table is not None:
                 yield from tables.rows(run, reader)

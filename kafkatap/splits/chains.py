@@ -17,6 +17,7 @@ from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KA
 from kafkatap.kernels import kernel, store
 from kafkatap.kernels.arrays import joined, taken, untouched
 from kafkatap.kernels.decorator import helper, record_dtype
+from kafkatap.reassembly.dtypes import SHIFT_UNKNOWN
 
 from ..captures.merge import SLACK_NS
 from ..captures.pack_reader import numbered
@@ -78,6 +79,24 @@ def _copy_history(source, target):  # type: ignore[no-untyped-def]
     target.source_high = source.source_high
     target.source_low = source.source_low
     target.source_port = source.source_port
+    _copy_options_a(source, target)
+    _copy_options_b(source, target)
+
+
+@helper
+def _copy_options_a(source, target):  # type: ignore[no-untyped-def]
+    target.shift_a = source.shift_a
+    target.mss_a = source.mss_a
+    target.sack_permitted_a = source.sack_permitted_a
+    target.timestamps_a = source.timestamps_a
+
+
+@helper
+def _copy_options_b(source, target):  # type: ignore[no-untyped-def]
+    target.shift_b = source.shift_b
+    target.mss_b = source.mss_b
+    target.sack_permitted_b = source.sack_permitted_b
+    target.timestamps_b = source.timestamps_b
 
 
 @helper
@@ -113,6 +132,10 @@ def _add_later(known, later):  # type: ignore[no-untyped-def]
         known.syn_ack_at = later.syn_ack_at
     if known.handshake_rtt_ns < 0:
         known.handshake_rtt_ns = later.handshake_rtt_ns
+    if known.shift_a == SHIFT_UNKNOWN:
+        _copy_options_a(later, known)
+    if known.shift_b == SHIFT_UNKNOWN:
+        _copy_options_b(later, known)
 
 
 @helper

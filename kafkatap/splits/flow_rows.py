@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.connection_state import NAMES, SOURCE, ConnectionFacts
+from kafkatap.reassembly.connection_state import SynOptions
 from kafkatap.reassembly.flows import KEY_BYTES
 
 from .flow_state import FlowState, History
@@ -23,6 +24,10 @@ Array = np.ndarray[Any, Any]
 _FACTS = ("serial", "key", "client", "protocol", "answers_at_once", *SOURCE, *NAMES)
 _TCP = ("syn_at", "syn_ack_at", "handshake_rtt_ns")
 _BASE_SEQS = ("base_seq_a", "base_seq_b")
+#: The options of the SYN of each direction: fields of DIRECTION.
+_OPTIONS = tuple((f"{name}_{end}", kind) for end in "ab" for name, kind in (
+    ("shift", "i1"), ("mss", "i4"), ("sack_permitted", "u1"), ("timestamps", "u1"),
+))  # fmt: skip
 #: The fields of a `History`.
 HISTORY_FIELDS: list[Any] = [
     *((name, "i8") for name in ("serial", "key", "began", *_BASE_SEQS, *_TCP, *SOURCE[:2])),
@@ -30,6 +35,7 @@ HISTORY_FIELDS: list[Any] = [
     ("client", "i1"),
     ("protocol", "u1"),
     ("answers_at_once", "i1"),
+    *_OPTIONS,
 ]
 #: The key of a flow: `reassembly.flows.flow_keys`.
 FLOW_KEY = np.dtype(f"V{KEY_BYTES}")
@@ -106,6 +112,8 @@ def fill_histories(rows: Array, known: Array, connections: Array, directions: Ar
     for end, name in enumerate(_BASE_SEQS):
         sent = directions[end::2]
         rows[name] = np.where(sent["started"] > 0, sent["base_seq"], -1)
+    for name, _ in _OPTIONS:
+        rows[name] = directions[name[:-2]]["ab".index(name[-1]) :: 2]
 
 
 def renumber_strings(rows: Array, strings: Any) -> list[bytes]:
@@ -120,16 +128,18 @@ def renumber_strings(rows: Array, strings: Any) -> list[bytes]:
 def histories(rows: Array, strings: Sequence[bytes]) -> Iterator[History]:
     """The history in each row."""
     order = ("serial", "key", "client", "protocol", "answers_at_once", *SOURCE, "began", *_BASE_SEQS, *_TCP)
+    options = zip(*(rows[name].tolist() for name, _ in _OPTIONS), strict=True)
     facts_and_more = zip(*(rows[name].tolist() for name in order), strict=True)
     texts = zip(*(rows[name].tolist() for name in NAMES), strict=True)
-    for (serial, key, client, protocol, at_once, high, low, port, began, base_a, base_b, *tcp), numbers in zip(
-        facts_and_more, texts, strict=True
+    for (serial, key, client, protocol, at_once, high, low, port, began, base_a, base_b, *tcp), numbers, syn in zip(
+        facts_and_more, texts, options, strict=True
     ):
         names: dict[str, Any] = {n: None if i < 0 else strings[i] for n, i in zip(NAMES, numbers, strict=True)}
         source = {"source_high": high, "source_low": low, "source_port": port}
         facts = ConnectionFacts(serial, client, protocol, at_once, key=key, **source, **names)
         syn_at, syn_ack_at, rtt = tcp
-        yield History(facts, began, (base_a, base_b), (syn_at, syn_ack_at), rtt)
+        offered = SynOptions(*syn[:4]), SynOptions(*syn[4:])
+        yield History(facts, began, (base_a, base_b), (syn_at, syn_ack_at), rtt, offered)
 
 
 def history_rows(known: Sequence[History], dtype: np.dtype[Any]) -> tuple[Array, list[bytes]]:
@@ -147,4 +157,6 @@ def history_rows(known: Sequence[History], dtype: np.dtype[Any]) -> tuple[Array,
     for end, name in enumerate(("syn_at", "syn_ack_at")):
         rows[name] = [history.handshake[end] for history in known]
     rows["handshake_rtt_ns"] = [history.handshake_rtt_ns for history in known]
+    for name, _ in _OPTIONS:
+        rows[name] = [getattr(history.options["ab".index(name[-1])], name[:-2]) for history in known]
     return rows, list(numbers)

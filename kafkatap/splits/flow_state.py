@@ -10,7 +10,8 @@ from typing import Any
 
 from kafkatap.dissector.connection_state import NAMES, SOURCE, ConnectionFacts
 from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
-from kafkatap.reassembly.connection_state import Handshake, Resumption
+from kafkatap.reassembly.connection_state import Handshake, Resumption, SynOptions
+from kafkatap.reassembly.dtypes import SHIFT_UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class History:
 
     `first`: the time of that packet, ns since the epoch. `base_seqs`: by direction the sequence number from which its
     bytes are counted, -1 if unknown. `handshake`: the times of the last SYN and SYN-ACK, 0 for none.
+    `options`: those of the SYN of each direction.
     """
 
     facts: ConnectionFacts
@@ -27,6 +29,7 @@ class History:
     base_seqs: tuple[int, int] = (-1, -1)
     handshake: tuple[int, int] = (0, 0)
     handshake_rtt_ns: int = -1
+    options: tuple[SynOptions, SynOptions] = (SynOptions(), SynOptions())
 
     @property
     def connection(self) -> int:
@@ -36,7 +39,9 @@ class History:
     @property
     def resumption(self) -> Resumption:
         """What reassembly needs to continue the connection."""
-        return Resumption(self.base_seqs, Handshake(*self.handshake, self.facts.client, self.handshake_rtt_ns))
+        return Resumption(
+            self.base_seqs, Handshake(*self.handshake, self.facts.client, self.handshake_rtt_ns), self.options
+        )
 
     def then(self, later: History) -> History:
         """Both histories of one connection as one: facts of the later one take precedence."""
@@ -52,7 +57,8 @@ class History:
         first, second = (a if a >= 0 else b for a, b in zip(self.base_seqs, later.base_seqs, strict=True))
         syn, answer = (b or a for a, b in zip(self.handshake, later.handshake, strict=True))
         rtt = self.handshake_rtt_ns if self.handshake_rtt_ns >= 0 else later.handshake_rtt_ns
-        return History(facts, self.first, (first, second), (syn, answer), rtt)
+        one, other = (a if a.shift != SHIFT_UNKNOWN else b for a, b in zip(self.options, later.options, strict=True))
+        return History(facts, self.first, (first, second), (syn, answer), rtt, (one, other))
 
     def is_equivalent(self, other: History) -> bool:
         """Whether a connection that is resumed with one or the other behaves alike."""

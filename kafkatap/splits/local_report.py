@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.batch import Context
 from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.questions.registry import needs_of
 
 from ..captures.capture_reader import FileReport
 from ..captures.storage import File
@@ -27,6 +28,8 @@ from .two_passes import Begin, TwoPasses, context_of, quiet, with_duplicates
 from .workers import Progress, Workers
 
 if TYPE_CHECKING:
+    from kafkatap.reports.questions.section_counts import SectionCounts
+
     from .local_tables import LocalTables
 
 #: The least bytes of a split.
@@ -45,12 +48,13 @@ class CapturedTwice(Exception):
 @dataclass(frozen=True, slots=True)
 class Counted:
     """The counts of a run, the facts that its report needs beside them, and reports on the captures. `rounds`: how
-    often splits were decoded."""
+    often splits were decoded. `sections`: the counts of sections over facts, if wanted."""
 
     counts: ReportCounts
     context: Context
     files: Sequence[FileReport]
     rounds: int
+    sections: SectionCounts | None = None
 
 
 def count_with_jobs(
@@ -142,6 +146,7 @@ class _Task:
             all_results=with_rows or options.by_topic or needed.all_results, inspectors=needed.inspectors,
             ports=options.ports, definitions=options.definitions, apis=needed.apis,
             problems=with_rows or needed.problems, max_frame=options.max_frame, limits=options.limits,
+            **needs_of(options.sections)._asdict(),
         )  # fmt: skip
         reader = source.open(mine.split.task.bases)
         done = 0
@@ -202,7 +207,7 @@ class _LocalReading(TwoPasses):
         named = needs_names(options, self.tables)
         plan, results, rounds = self._prove(decode, lambda result: result.outcome, needs_names=named)
         ordered = [results[task.split] for task in plan.tasks]
-        total = TotalCounts(options.by_topic, interval, options.limits)
+        total = TotalCounts(options.by_topic, interval, options.limits, options.sections, options.fine)
         for result in ordered:
             total.add(result)
         for names in (plan.topic_names, *(result.outcome.names for result in ordered)):
@@ -217,4 +222,5 @@ class _LocalReading(TwoPasses):
         )  # fmt: skip
         if self.tables is not None:
             self.tables.take([part for result in ordered for part in result.parts], total.shared, total.names)
-        return Counted(total.counts, context, [report for report, _ in self.surveys.reports()], rounds)
+        reports = [report for report, _ in self.surveys.reports()]
+        return Counted(total.counts, context, reports, rounds, total.sections)

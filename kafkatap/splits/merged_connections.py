@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import P_UNKNOWN
+from kafkatap.reports.batch import ALL_MEASURED, HANDSHAKES, NOT_CLOSED, OPTION_COLUMNS, P_UNKNOWN, SCALE_UNKNOWN
 from kafkatap.reports.tables import TABLES
 
 if TYPE_CHECKING:
@@ -21,7 +21,19 @@ _ENDS = ("client_ip", "client_port", "broker_ip", "broker_port", "proxy_ip", "pr
 _NAMES = tuple(column.name for column in TABLES["connections"])
 #: Columns of the latest row: it includes what earlier rows had, and later requests may name no client.
 _LATEST = ("connection", _LAST, "client_id", "client_software", "client_software_version", "sasl_mechanism")
-_SUMS = tuple(n for n in _NAMES if n not in {"protocol", _FIRST, _RTT, _KNOWN, *_ENDS, *_LATEST})
+#: Columns of the first row that has them, and those of the latest row that has them.
+_FIRST_KNOWN = ("closed_by", "closed_with")
+_LATEST_KNOWN = (_RTT, "reset_by", *(f"{end}_{name}" for end in ("client", "broker") for name in OPTION_COLUMNS))
+_MAXIMA = tuple(f"{end}_{name}" for end in ("client", "broker") for name in (
+    "window_max", "in_flight_max", "rtt_max_ns", "retransmission_wait_max_ns",
+))  # fmt: skip
+_MINIMA = ("client_rtt_min_ns", "broker_rtt_min_ns")
+_SUMS = tuple(
+    name
+    for name in _NAMES
+    if name not in {"protocol", "handshake", _FIRST, _KNOWN, *_ENDS, *_LATEST, *_FIRST_KNOWN, *_LATEST_KNOWN,
+                    *_MAXIMA, *_MINIMA}
+)  # fmt: skip
 
 
 def merged_rows(tables: Sequence[pa.Table]) -> pa.Table:
@@ -47,6 +59,7 @@ _ROW_SUMS = (
         "bytes", "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
         "duplicates", "packets",
     )),
+    *(name for name in ALL_MEASURED if name not in _MAXIMA + _MINIMA),
 )  # fmt: skip
 
 
@@ -63,6 +76,20 @@ def merged_connections(rows: Array) -> Array:
     for name in ("first", "first_packet"):
         merged[name] = np.minimum.reduceat(rows[name], starts)
     merged["handshake_rtt_ns"] = rows["handshake_rtt_ns"][groups.latest_rows(rows["handshake_rtt_ns"] >= 0)]
+    for name in (*_MAXIMA, "handshake", "is_measured"):
+        merged[name] = np.maximum.reduceat(rows[name], starts)
+    for name in _MINIMA:
+        known = rows[name.replace("min_ns", "count")] > 0
+        lowest = np.minimum.reduceat(np.where(known, rows[name], np.iinfo(np.int64).max), starts)
+        merged[name] = np.where(np.logical_or.reduceat(known, starts), lowest, 0)
+    closed = groups.first_rows(rows["closed_with"] != NOT_CLOSED)
+    for name in _FIRST_KNOWN:
+        merged[name] = rows[name][closed]
+    merged["reset_by"] = rows["reset_by"][groups.latest_rows(rows["reset_by"] >= 0)]
+    for end in ("client", "broker"):
+        known = groups.latest_rows(rows[f"{end}_window_scale"] != SCALE_UNKNOWN)
+        for name in OPTION_COLUMNS:
+            merged[f"{end}_{name}"] = rows[f"{end}_{name}"][known]
     merged["protocol"] = rows["protocol"][groups.latest_rows(rows["protocol"] != P_UNKNOWN)]
     known = groups.latest_rows(rows["orientation_known"] > 0)
     for name in ("orientation_known", *_ENDS):
@@ -77,8 +104,19 @@ def _merged(name: str, rows: pa.Table, groups: _Groups) -> Any:
 
     column = rows[name].combine_chunks()
     if name in _SUMS:
-        sums = np.add.reduceat(column.to_numpy(zero_copy_only=False), groups.starts)
-        return pa.array(sums).cast(column.type)
+        return _reduced(column, groups, np.add, 0)
+    if name in _MAXIMA:
+        return _reduced(column, groups, np.maximum, 0)
+    if name in _MINIMA:
+        return _reduced(column, groups, np.minimum, np.iinfo(np.int64).max)
+    if name == "handshake":
+        known = np.array([HANDSHAKES.index(text) for text in column.to_pylist()], np.int64)
+        best = np.maximum.reduceat(known, groups.starts)
+        return pa.array([HANDSHAKES[number] for number in best.tolist()], column.type)
+    if name in _FIRST_KNOWN:
+        return column.take(pa.array(groups.first_rows(column.is_valid().to_numpy(zero_copy_only=False))))
+    if name in _LATEST_KNOWN:
+        return column.take(groups.latest(column.is_valid()))
     if name == _FIRST:
         firsts = np.minimum.reduceat(column.cast("int64").to_numpy(), groups.starts)
         return pa.array(firsts).cast(column.type)
@@ -86,13 +124,21 @@ def _merged(name: str, rows: pa.Table, groups: _Groups) -> Any:
         times = rows[_FIRST].cast("int64").to_numpy()
         firsts = np.repeat(np.minimum.reduceat(times, groups.starts), groups.lengths)
         return column.take(groups.latest(pa.array(times == firsts)))
-    if name == _RTT:
-        return column.take(groups.latest(column.is_valid()))
     if name == "protocol":
         return column.take(groups.latest(pc.not_equal(column, "unknown")))
     if name == _KNOWN or name in _ENDS:
         return column.take(groups.latest(rows[_KNOWN].combine_chunks()))
     return column.take(groups.latest())
+
+
+def _reduced(column: Any, groups: _Groups, function: np.ufunc, neutral: int) -> Any:
+    """The sums, or the like, of a column's values that are not null. `neutral` does not change the result."""
+    import pyarrow as pa
+
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    values = column.fill_null(neutral).to_numpy(zero_copy_only=False)
+    found = function.reduceat(values, groups.starts)
+    return pa.array(found, mask=~np.logical_or.reduceat(known, groups.starts)).cast(column.type)
 
 
 class _Groups:
@@ -117,3 +163,8 @@ class _Groups:
             return self._lasts
         found = np.maximum.reduceat(np.where(holds, self._rows, -1), self.starts)
         return np.where(found >= 0, found, self._lasts)
+
+    def first_rows(self, holds: Array) -> Array:
+        """The first row of each group for which a condition holds (bool), or else the last row."""
+        found = np.minimum.reduceat(np.where(holds, self._rows, len(self._rows)), self.starts)
+        return np.where(found < len(self._rows), found, self._lasts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,19 +25,19 @@ from kafkatap.reports.counting.small_rows import add_up_small_rows
 from ..limits import Limits
 from .decode import Outcome, SplitRun
 from .merged_connections import merged_connections
+from .split_sections import SectionsOfSplit, SplitSections, add_split, numbers_here, total_sections
 from .task_rows import ReadOptions
 
 if TYPE_CHECKING:
     from ..captures.pack_reader import PackReader
     from .local_tables import Part, SplitRows
 
-Name = TypeVar("Name")
-
 
 @dataclass(frozen=True, slots=True)
 class SplitCounts:
     """`connections`: counts of those that no other split has; `shared`: CONNECTION_ROW of the others. `strings`,
-    `addresses`: those in the counts and rows, by their numbers there. `parts`: the rows of its tables, if wanted."""
+    `addresses`: those in the counts and rows, by their numbers there. `parts`: the rows of its tables, if wanted.
+    `sections`: those over facts, if wanted."""
 
     outcome: Outcome
     counts: ReportCounts
@@ -46,6 +46,7 @@ class SplitCounts:
     strings: dict[int, bytes | None]
     addresses: dict[int, str]
     parts: Sequence[Part]
+    sections: SplitSections | None = None
 
 
 def count_split(
@@ -58,9 +59,13 @@ def count_split(
 ) -> SplitCounts:
     """Decode a split and count its exchanges. `interval`: as of `ReportCounts`. `watch` is called once a batch.
     `tables` gets the rows."""
-    counts = ReportCounts(by_topic=options.by_topic, interval=interval)
+    counts = ReportCounts(
+        by_topic=options.by_topic, interval=interval, by_connection=options.by_connection, fine=options.fine
+    )
+    sections = SectionsOfSplit(options, run.engine)
     for batch in options.selection.apply(run.batches(reader), run.engine):
         counts.add(batch)
+        sections.add(batch)
         names = run.engine.limits.names
         if counts.rows > names:
             counts = add_up_small_rows(counts, names, lambda: run.engine.dissector.strings.other)
@@ -83,7 +88,7 @@ def count_split(
         run.outcome, counts, connections, shared,
         {number: engine.strings[number] for number in strings},
         {number: engine.addresses[number] for number in addresses},
-        parts,
+        parts, sections.finish(rows[~is_shared]),
     )  # fmt: skip
 
 
@@ -99,18 +104,27 @@ class TotalCounts:
     """The sum of the counts of splits. `names`: the meaning of the numbers in it, and in `shared`, the CONNECTION_ROW
     of connections that splits share: one for each connection after `connections`."""
 
-    def __init__(self, by_topic: bool, interval: int | None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        by_topic: bool,
+        interval: int | None,
+        limits: Limits | None = None,
+        sections: tuple[str, ...] = (),
+        fine: bool = False,
+    ) -> None:
         self._limit = (limits or Limits()).names
-        self.counts = ReportCounts(by_topic=by_topic, interval=interval)
+        self.counts = ReportCounts(by_topic=by_topic, interval=interval, fine=fine)
         self.names = NameTable()
         self._connections = ConnectionCounts()
         self.shared = np.zeros(0, CONNECTION_ROW)
         self._shared: list[Array] = []
+        #: The counts of sections over facts, if wanted.
+        self.sections = total_sections(sections, self.names, limits) if sections else None
 
     def add(self, found: SplitCounts) -> None:
         """Add the counts of the next split."""
-        strings = _numbers(found.strings, self.names.string)
-        addresses = _numbers(found.addresses, self.names.address)
+        strings = numbers_here(found.strings, self.names.string)
+        addresses = numbers_here(found.addresses, self.names.address)
         self.counts.merge(found.counts.renumber(strings, addresses))
         self.counts = add_up_small_rows(self.counts, self._limit, lambda: self.names.string(OTHER))
         self._connections.merge(found.connections, strings, addresses)
@@ -118,18 +132,14 @@ class TotalCounts:
             for column in _columns(found.shared, names):
                 column[:] = np.append(numbers, -1)[column]
         self._shared.append(found.shared)
+        if self.sections is not None and found.sections is not None:
+            add_split(self.sections, found.sections, self.names)
 
     def connections(self) -> ConnectionCounts:
         """The counts of all connections. One that splits share counts once. Call it after the last `add`."""
         self.shared = merged_connections(joined(self._shared, CONNECTION_ROW))
         self._connections.add(self.shared)
+        if self.sections is not None:
+            self.sections.add_connections(self.shared)
         self._shared = []
         return self._connections
-
-
-def _numbers(names: dict[int, Name], number_of: Callable[[Name], int]) -> Array:
-    """The numbers here of names, by their numbers in a split."""
-    found = np.full(max(names, default=-1) + 1, -1, np.int64)
-    for old, name in names.items():
-        found[old] = number_of(name)
-    return found

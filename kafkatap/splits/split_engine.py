@@ -84,15 +84,31 @@ class HeadFilter:
 
 
 class UpToFilter:
-    """Keeps the segments up to the head of their flow: a `segment_filter` of `assembler`."""
+    """Keeps the segments up to the head of their flow: a `segment_filter` of `assembler`.
+
+    In a run that measures, the first segment of a flow is the last one of its array, so that measures of the next one
+    begin with what is known of the flow.
+    """
 
     def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
         self._heads = _FlowHeads(assembler, heads)
+        self._seen: set[int] | None = set() if assembler.is_measured else None
 
     def __call__(self, segments: Array) -> Iterator[Array]:
         kept = np.flatnonzero(segments["packet"] <= self._heads.of(segments["flow"]))
-        if len(kept):
-            yield taken(segments, kept)
+        if not len(kept):
+            return
+        segments = taken(segments, kept)
+        before = 0
+        if self._seen is not None:
+            flows, first = np.unique(segments["flow"], return_index=True)
+            new = [place for flow, place in zip(flows.tolist(), first.tolist(), strict=True) if flow not in self._seen]
+            self._seen.update(flows.tolist())
+            for end in sorted(place + 1 for place in new):
+                yield taken(segments, np.arange(before, end))
+                before = end
+        if before < len(segments):
+            yield taken(segments, np.arange(before, len(segments)))
 
 
 def number_by_packet(part: Assembled) -> Array:
@@ -322,6 +338,7 @@ class SplitEngine:
             self.dissector.resume(c, history.facts)
             self._began[c] = history.first
             self._resumed[c] = history
+            self.assembler.expect(c, history.resumption)
 
 
 def _digest(*parts: bytes) -> bytes:

@@ -8,13 +8,24 @@ Arrow tables `connections`, `files` and `ledger` supply everything that is not c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kafkatap.dissector.programs.loading import load_programs
-from kafkatap.reports.batch import CONNECTION_ROW, PROTOCOLS, Array, Context, FileInfo
+from kafkatap.reports.batch import (
+    ALL_MEASURED,
+    CLOSERS,
+    CONNECTION_ROW,
+    HANDSHAKES,
+    NOT_CLOSED,
+    OPTION_COLUMNS,
+    PROTOCOLS,
+    Array,
+    Context,
+    FileInfo,
+)
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.connection_counts import count_connections
 from kafkatap.reports.counting.connection_rows import connection_counts_of_rows, rows_of_connections
@@ -22,6 +33,8 @@ from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTa
 from kafkatap.reports.model import Report
 from kafkatap.reports.sections.ledger import WORDS
 from kafkatap.reports.tables import CONNECTIONS, FILES, LEDGER, arrow_schema
+
+from .split_sections import SplitSections, add_split, total_sections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +49,19 @@ _RENAMED = {
     "client_software_version": "software_version",
 }
 
+#: Columns of CONNECTION_ROW whose numbers are words in the table.
+_WORDS: dict[str, Sequence[str]] = {
+    "protocol": PROTOCOLS,
+    "handshake": HANDSHAKES,
+    "closed_with": CLOSERS,
+    "closed_by": ("client", "broker"),
+    "reset_by": ("client", "broker"),
+}
+#: Columns that are 0 where the table has null.
+_ZERO_IF_NULL = frozenset((
+    *ALL_MEASURED,
+    *(f"{end}_{name}" for end in ("client", "broker") for name in OPTION_COLUMNS if name != "window_scale"),
+))  # fmt: skip
 
 #: Rows that are gathered before they are added up.
 _GATHER = 500_000
@@ -100,16 +126,32 @@ def report_of(
     interval: int | None = None,
     curves: bool = False,
     selected: str | None = None,
+    wanted: Sequence[str] | None = None,
+    sections: Iterable[SplitSections] = (),
+    section_options: Mapping[str, Any] | None = None,
+    shared: pa.Table | None = None,
     **known: Any,
 ) -> Report:
     """The reports of rows of counts and of tables, equal to those of one process over all captures.
 
-    `by`: api, client, broker, version, or topic (then the rows are of counts by topic); `interval`: ns of the timeline,
-    if one is set; `curves`, `selected`: as of `build_report`; `known`: what `context_of_tables` takes.
+    `by`: api, client, broker, connection, version, or topic (then the rows are of counts by topic); `interval`: ns of
+    the timeline, if one is set; `curves`, `selected`: as of `build_report`; `wanted`: the names of sections, and
+    `section_options`: what the user set for these. `sections`: the counts of each split for those over facts, and
+    `shared`: rows of connections that splits share. `known`: what `context_of_tables` takes.
     """
     counts, names = counts_of_rows(rows, by_topic=by == "topic", interval=interval)
+    over_facts = None
+    if wanted is not None:
+        over_facts = total_sections(tuple(wanted), names, None)
+        for found in sections:
+            add_split(over_facts, found, names)
+        if shared is not None:
+            over_facts.add_connections(connection_rows(shared, names))
     context = context_of_tables(connections, files, ledger, names, **known)
-    return build_report(counts, context, by=by, curves=curves, selected=selected)
+    return build_report(
+        counts, context, by=by, curves=curves, selected=selected, sections=wanted, over_facts=over_facts,
+        options=section_options,
+    )  # fmt: skip
 
 
 def context_of_tables(
@@ -171,17 +213,19 @@ def connection_rows(table: pa.Table, names: NameTable) -> Array:
         target = _RENAMED.get(column.name, column.name)
         values = table[column.name]
         if column.type != "string":
-            rows[target] = values.cast("int64").fill_null(-1).to_numpy()
+            rows[target] = values.cast("int64").fill_null(0 if target in _ZERO_IF_NULL else -1).to_numpy()
             continue
         encoded = values.combine_chunks().dictionary_encode()
         texts = encoded.dictionary.to_pylist()
-        if target == "protocol":
-            numbers = [PROTOCOLS.index(text) for text in texts]
+        if target in _WORDS:
+            numbers = [_WORDS[target].index(text) for text in texts]
         elif target.endswith("_ip"):
             numbers = [names.address(text) for text in texts]
         else:
             numbers = [names.string(text.encode()) for text in texts]
-        rows[target] = np.array([*numbers, -1])[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+        missing = NOT_CLOSED if target == "closed_with" else -1
+        rows[target] = np.array([*numbers, missing])[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    rows["is_measured"] = table["exchanges"].is_valid().to_numpy()
     return rows
 
 

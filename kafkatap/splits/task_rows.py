@@ -7,7 +7,7 @@ split, and its result.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,17 +31,27 @@ SCHEMA = "split int not null, result binary not null"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How captures are read. `records`: decode records too. `by_topic`: count by topic for reports. `selection`: the
-    exchanges that become rows and counts; tasks need absolute times in it. `max_frame`, `limits`: as of `Engine`;
-    each process has the limits for itself."""
+    """How captures are read. `records`: decode records too. `by_topic`, `by_connection`: count so for reports.
+    `selection`: the exchanges that become rows and counts; tasks need absolute times in it. `max_frame`, `limits`: as
+    of `Engine`; each process has the limits for itself. `wanted`: the sections of the report (None: the usual ones),
+    and `section_options`: what the user set for them. `fine`: as of `ReportCounts`."""
 
     ports: tuple[int, ...] = ()
     definitions: Definitions | None = None
     records: bool = False
     by_topic: bool = False
+    by_connection: bool = False
     selection: Selection = EVERYTHING
     max_frame: int | None = None
     limits: Limits | None = None
+    wanted: tuple[str, ...] | None = None
+    section_options: Mapping[str, Any] = field(default_factory=dict)
+    fine: bool = False
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """The wanted sections, or none."""
+        return self.wanted or ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class ConnectionCounts:
             "connections": np.ones(len(rows), np.int64),
             "client_zero_windows": rows["client_zero_windows"],
             "connections_with_gaps": (rows["client_gaps"] > 0) | (rows["broker_gaps"] > 0),
-            "one_sided": _is_one_sided(rows),
+            "one_sided": is_one_sided(rows),
             "rtt_max": rows["handshake_rtt_ns"],
         }
         self.table.add(keys, np.stack([columns[name] for name in VALUES], axis=1))
@@ -97,7 +97,7 @@ class ConnectionCounts:
         return [rtt if rtt >= 0 else None for rtt in found]
 
 
-def _is_one_sided(rows: Array) -> Array:
+def is_one_sided(rows: Array) -> Array:
     """Which connections carry payload and have packets of one direction only: bool (n,)."""
     without_client = (rows["client_packets"] == 0) & (rows["broker_bytes"] > 0)
     without_broker = (rows["broker_packets"] == 0) & (rows["client_bytes"] > 0)

@@ -51,6 +51,7 @@ _KEY_TYPES = {
     "broker_ip": "string",
     "broker_port": "int32",
     "long_poll": "bool",
+    "client_port": "int32",
     "topic": "string",
     "topic_id": "string",
     "error_code": "int16",

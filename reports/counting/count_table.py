@@ -1,5 +1,8 @@
 """A table of counts: int64 key columns and int64 value columns, which are added up by sum, min or max.
 
+A column of LATEST has the value that came with the largest value of the last MAX column before it: of equal ones the
+larger value.
+
 It is a hash table with open addressing. `slots` (int32, a power of two, -1: free) has row numbers. Row r has its key at
 keys[r * width:] and its values at values[r * columns:]. Kernels claim rows and return before a table is full. Then
 Python grows the table and calls again. Rows are in order of first appearance.
@@ -18,11 +21,11 @@ from kafkatap.kernels.table import Column, Table
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-SUM, MIN, MAX = range(3)
+SUM, MIN, MAX, LATEST = range(4)
 #: Indexes of `used`.
 ROWS, SEED = range(2)
 #: The initial value of a value column.
-EMPTY = {SUM: 0, MIN: 2**63 - 1, MAX: -(2**63)}
+EMPTY = {SUM: 0, MIN: 2**63 - 1, MAX: -(2**63), LATEST: -(2**63)}
 
 
 @helper
@@ -73,6 +76,7 @@ def add_rows(new_keys, new_values, first, keys, values, slots, used, ops, width,
             return i
         row = claim_row(keys, width, slots, used, new_keys, i * width)
         base = row * columns
+        newer = 0  # of the last MAX column: 1 if its value is larger than before, 0 if it is the same
         for c in range(columns):
             value = new_values[i * columns + c]
             op = ops[c]
@@ -82,7 +86,11 @@ def add_rows(new_keys, new_values, first, keys, values, slots, used, ops, width,
             elif op == 1:
                 if value < old:
                     values[base + c] = value
-            elif value > old:
+            elif op == 2:
+                newer = 1 if value > old else (0 if value == old else -1)
+                if newer > 0:
+                    values[base + c] = value
+            elif newer > 0 or (newer == 0 and value > old):
                 values[base + c] = value
     return rows
 
@@ -106,7 +114,7 @@ def find_rows(probes, keys, slots, seed, out, width):  # type: ignore[no-untyped
 
 
 class CountTable:
-    """A table with `width` key columns and one value column for each of `ops` (SUM, MIN, MAX).
+    """A table with `width` key columns and one value column for each of `ops` (SUM, MIN, MAX, LATEST).
 
     `keys`, `values`: flat int64 arrays of capacity * columns. `slots`: int32. `used`: int64 (2,), the number of rows
     and the hash seed.

@@ -20,6 +20,8 @@ from .histogram import NOTED, OWNER_SHIFT, Histograms
 SECOND = 1_000_000_000
 #: Possible intervals of the timeline, ns, unless the user chose one. Each is a multiple of the one before.
 INTERVALS = tuple(s * SECOND for s in (1, 5, 10, 60, 300, 600, 3600, 86400))
+#: The first interval of `fine` counts, ns: a short capture still has enough columns in a heat map.
+FINE = SECOND // 10
 #: The timeline takes the next interval when its histograms have more rows than this.
 TIMELINE_LIMIT = 200_000
 #: Exchanges of a batch for which there is room at first: a power of two.
@@ -31,12 +33,20 @@ class ReportCounts:
     """Counts of a run: of all exchanges that are added.
 
     `by_topic`: count topics too (then `results` must hold all rows). `interval`: ns of the timeline's intervals; None:
-    as long as the timeline needs.
+    as long as the timeline needs, and at first FINE with `fine`. `by_connection`: count each connection, by the
+    client's address and port.
     """
 
-    def __init__(self, *, by_topic: bool = False, interval: int | None = None) -> None:
-        self.by_topic = by_topic
-        self.interval = interval or INTERVALS[0]
+    def __init__(
+        self,
+        *,
+        by_topic: bool = False,
+        interval: int | None = None,
+        by_connection: bool = False,
+        fine: bool = False,
+    ) -> None:
+        self.by_topic, self.by_connection = by_topic, by_connection
+        self.interval = interval or (FINE if fine else INTERVALS[0])
         self.fixed_interval = interval is not None
         self.groups = CountTable(len(tally.GROUP_KEY), list(tally.GROUP_VALUES.values()))
         self.histograms = Histograms()
@@ -52,6 +62,7 @@ class ReportCounts:
         self._places: Array = np.empty(2 * _ROOM, np.int32)
         self._probe: Array = np.zeros(16, np.int64)
         self._state: Array = np.zeros(1, tally.TALLY_STATE)
+        self._state["by_connection"] = by_connection
         self._add_batch: Callable[..., int] | None = None  # the kernel with the tables of now
 
     def add(self, batch: Batch) -> None:
@@ -116,6 +127,10 @@ class ReportCounts:
     def rows(self) -> int:
         """The rows of the largest table."""
         return max(len(self.groups), len(self.topics), len(self.errors))
+
+    def total(self, name: str) -> int:
+        """The sum of one of GROUP_VALUES over all groups."""
+        return int(self.groups.value_rows()[:, list(tally.GROUP_VALUES).index(name)].sum())
 
     def finish(self) -> None:
         """Merge the noted values of histograms."""
@@ -196,7 +211,7 @@ class ReportCounts:
         `change` is called once for each table, with the names of its key columns, a copy of its keys to change in place
         (int64 (rows, columns)), and its values."""
         self.finish()
-        result = ReportCounts(by_topic=self.by_topic, interval=self.interval)
+        result = ReportCounts(by_topic=self.by_topic, interval=self.interval, by_connection=self.by_connection)
         result.fixed_interval = self.fixed_interval
         for mine, histograms, names, table, counts in (
             (result.groups, result.histograms, tally.GROUP_KEY, self.groups, self.histograms),

@@ -15,7 +15,7 @@ _UNLIMITED = 2**63
 _Folds = Mapping[tuple[str, ...], Mapping[str, int]]
 #: The key columns of small rows once they are added up, by the key of their table.
 _FOLDED: _Folds = {
-    tally.GROUP_KEY: {"client_id": _OTHER, "software": -1, "software_version": -1, "client_ip": -1},
+    tally.GROUP_KEY: {"client_id": _OTHER, "software": -1, "software_version": -1, "client_ip": -1, "client_port": 0},
     tally.TOPIC_KEY: {"topic": _OTHER, "topic_id": -1},
     tally.ERROR_KEY: {
         "client_id": _OTHER, "topic": -1, "topic_id": -1, "name": -1, "broker_ip": -1, "broker_port": 0,

@@ -13,7 +13,17 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import EXCHANGE, NO_TIME, ORPHAN_RESPONSE, RESPONSE_LOST, RESULT, UNANSWERED
+from kafkatap.dissector.dtypes import (
+    EXCHANGE,
+    FETCHES,
+    INCOMPLETE,
+    NO_INT32,
+    NO_TIME,
+    ORPHAN_RESPONSE,
+    RESPONSE_LOST,
+    RESULT,
+    UNANSWERED,
+)
 from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels import helper, kernel
 from kafkatap.kernels.decorator import record_dtype
@@ -23,8 +33,9 @@ from .histogram import BUCKET_BITS, OWNER_SHIFT, bucket_of
 
 GROUP_KEY = (
     "api_key", "api_version", "client_id", "software", "software_version",
-    "client_ip", "broker_ip", "broker_port", "long_poll",
+    "client_ip", "broker_ip", "broker_port", "long_poll", "client_port",
 )  # fmt: skip
+_GROUP_WIDTH = len(GROUP_KEY)
 TOPIC_KEY = ("api_key", "long_poll", "topic", "topic_id")
 TIMELINE_KEY = ("interval", "api_key")
 ERROR_KEY = (
@@ -58,6 +69,7 @@ GROUP_VALUES = {
     "throttle_wait_max": MAX,
     "failed_exchanges": SUM,  # exchanges with at least one non-zero error code
     "error_codes": SUM,  # non-zero error codes
+    "unknown_waits": SUM,  # answered exchanges of which throttle_time_ms or max_wait_ms was not captured
     "first": MIN,
     "last": MAX,
 }
@@ -66,7 +78,7 @@ GROUP_VALUES = {
     V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_TIME, V_THROTTLE_TIME_MAX,
     V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_HOL_WAITS, V_HOL_WAIT, V_HOL_WAIT_MAX,
     V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_THROTTLE_WAITS, V_THROTTLE_WAIT, V_THROTTLE_WAIT_MAX,
-    V_FAILED, V_ERROR_CODES, V_FIRST, V_LAST,
+    V_FAILED, V_ERROR_CODES, V_UNKNOWN_WAITS, V_FIRST, V_LAST,
 ) = range(len(GROUP_VALUES))  # fmt: skip
 GROUP_COLUMNS = len(GROUP_VALUES)
 
@@ -98,7 +110,8 @@ M_BROKER, M_TOTAL, M_HOL_WAIT, M_THROTTLE_WAIT, M_THROTTLE_TIME = range(5)
 MEMO = 256
 
 #: What `add_batch` adds next, and the item of it. `failed`: the exchange that was last counted as failed.
-TALLY_STATE = record_dtype(("step", "i8"), ("done", "i8"), ("failed", "i8"))
+#: `by_connection`: 1: each connection has groups of its own. Otherwise the client's port is 0 in their keys.
+TALLY_STATE = record_dtype(("step", "i8"), ("done", "i8"), ("failed", "i8"), ("by_connection", "i8"))
 STEP_BEGIN, STEP_EXCHANGES, STEP_ERRORS, STEP_TOPICS, STEP_REQUESTED = range(5)
 #: What `add_batch` returns.
 ADDED, FULL = 0, 1
@@ -150,6 +163,16 @@ def began(e):  # type: ignore[no-untyped-def]
 
 
 @helper
+def has_unknown_waits(e):  # type: ignore[no-untyped-def]
+    """Whether bytes are missing in which the throttle time, or the max_wait_ms of a Fetch, may be: broker time may
+    contain the throttle wait or the long poll."""
+    is_unknown = e.response_status == INCOMPLETE and e.throttle_time_ms == NO_INT32
+    if e.api_key == FETCHES[0] or e.api_key == FETCHES[1]:
+        is_unknown = is_unknown or (e.request_status == INCOMPLETE and e.max_wait_ms == NO_INT32)
+    return is_unknown
+
+
+@helper
 def _tally(e, at, row, table):  # type: ignore[no-untyped-def]
     """Add an exchange to the values and histograms of a group or topic."""
     values = table.values
@@ -172,6 +195,8 @@ def _tally(e, at, row, table):  # type: ignore[no-untyped-def]
             values[v + V_THROTTLE_TIME_MAX] = max(values[v + V_THROTTLE_TIME_MAX], throttle)
             _add_bucket(table, row, M_THROTTLE_TIME, throttle)
     if e.outcome == 0:
+        if has_unknown_waits(e):
+            values[v + V_UNKNOWN_WAITS] += 1
         broker = e.broker_ns
         total = e.total_ns
         values[v + V_BROKER] += broker
@@ -215,15 +240,16 @@ def _group_row(t, e):  # type: ignore[no-untyped-def]
     probe[6] = e.broker_ip
     probe[7] = e.broker_port
     probe[8] = e.long_poll
+    probe[9] = e.client_port if t.state[0].by_connection else 0
     bits = (probe[0] + 5 * probe[2] + 11 * probe[5] + 23 * probe[6] + probe[7] + 64 * probe[8]) & (MEMO - 1)
     row = np.int64(t.memo[bits])
     if row >= 0:
         is_same = True
-        for c in range(9):
-            is_same = is_same and t.groups.keys[row * 9 + c] == probe[c]
+        for c in range(_GROUP_WIDTH):
+            is_same = is_same and t.groups.keys[row * _GROUP_WIDTH + c] == probe[c]
         if is_same:
             return row
-    row = np.int64(claim_row(t.groups.keys, 9, t.groups.slots, t.groups.used, probe, 0))
+    row = np.int64(claim_row(t.groups.keys, _GROUP_WIDTH, t.groups.slots, t.groups.used, probe, 0))
     t.memo[bits] = row
     return row
 

@@ -10,13 +10,15 @@ from typing import Any, TextIO
 
 from .. import units
 from ..model import Column, Report, ReportTable, Value
-from ..sections import clients, heading, latency, ledger, not_decoded, throttle, timeline
+from ..questions.registry import OVER_FACTS, load_sections
+from ..sections import clients, heading, latency, ledger, not_decoded, summary, throttle, timeline
 from ..sections import error_codes as errors
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 #: The columns of each table. Latency has the columns of every `--by`.
 REPORTS: dict[str, tuple[Column, ...]] = {
+    "summary": summary.COLUMNS,
     "latency": tuple(dict.fromkeys(c for by in latency.BY for c in latency.latency_columns(by))),
     "throttle": throttle.COLUMNS,
     "error_totals": errors.TOTAL_COLUMNS,
@@ -42,10 +44,11 @@ def report_object(report: Report, version: str) -> dict[str, Any]:
 
 
 def _rows(table: ReportTable) -> list[dict[str, Any]]:
-    return [{c.name: _value(c, v) for c, v in zip(table.columns, row, strict=True)} for row in table.rows]
+    return [{c.name: json_value(c, v) for c, v in zip(table.columns, row, strict=True)} for row in table.rows]
 
 
-def _value(column: Column, value: Value) -> Any:
+def json_value(column: Column, value: Value) -> Any:
+    """A value of a column as JSON has it."""
     if column.kind == "versions" and isinstance(value, tuple):
         return [{"api": v[0], "versions": list(v[1])} for v in value]
     if isinstance(value, tuple):
@@ -70,7 +73,13 @@ def write_json_line(report: Report, file: TextIO, version: str) -> None:
     file.write(json.dumps(report_object(report, version)) + "\n")
 
 
-_TYPES = {"text": "string", "share": "number", "flag": "boolean", "time": "string"}
+def all_columns() -> dict[str, tuple[Column, ...]]:
+    """The columns of each table, also of those of sections over facts."""
+    sections = load_sections(OVER_FACTS)
+    return REPORTS | {name: tuple(columns) for section in sections for name, columns in section.columns.items()}
+
+
+_TYPES = {"text": "string", "share": "number", "number": "number", "flag": "boolean", "time": "string"}
 
 
 def schema() -> dict[str, Any]:
@@ -91,10 +100,10 @@ def schema() -> dict[str, Any]:
             },
             "reports": {
                 "type": "object",
-                "required": list(REPORTS),
+                "required": ["ledger"],
                 "properties": {
                     name: {"type": "array", "items": _object(columns, optional=name == "latency")}
-                    for name, columns in REPORTS.items()
+                    for name, columns in all_columns().items()
                 },
             },
         },
@@ -109,7 +118,7 @@ def _object(columns: tuple[Column, ...], optional: bool = False) -> dict[str, An
     return {
         "type": "object",
         "required": [c.name for c in columns if c in always],
-        "properties": {c.name: _property(c) for c in columns},
+        "properties": {c.name: column_schema(c) for c in columns},
     }
 
 
@@ -123,7 +132,8 @@ _VERSIONS = {
 }
 
 
-def _property(column: Column) -> dict[str, Any]:
+def column_schema(column: Column) -> dict[str, Any]:
+    """The JSON Schema of the values of a column."""
     if column.kind in ("texts", "versions"):
         items = _VERSIONS if column.kind == "versions" else {"type": "string"}
         return {"type": "array", "items": items, "description": column.note}

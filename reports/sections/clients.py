@@ -9,49 +9,55 @@ Fetch, which waits for data, and without JoinGroup and SyncGroup, which wait for
 the mean throttle wait and transfer of its Fetches is at least 20 ms.
 
 1. throttled  slow, and throttling is more than half of the total time
-2. network    at least 1 % of the TCP payload was retransmitted, in at least RETRANSMITTED_PACKETS packets
-3. -          not slow
-4. the largest part of the summed total time:
-   throttled  throttle wait, and head-of-line wait behind throttled requests
-   broker     broker time (without Fetch, JoinGroup and SyncGroup), and head-of-line wait while the broker worked
-   client     transfer, if the client closed its receive window
-   network    transfer, otherwise
+2. unknown    slow, and the throttle times of most exchanges were not captured (snap length, gaps)
+3. network    at least 1 % of the TCP payload was retransmitted, in at least RETRANSMITTED_PACKETS packets
+4. -          not slow
+5. the largest part of the summed total time:
+   throttled     throttle wait, and head-of-line wait behind throttled requests
+   broker        broker time (without Fetch, JoinGroup and SyncGroup), and head-of-line wait while the broker worked
+   head-of-line  head-of-line wait behind requests of the same connection that wait for data or for other members
+   client        transfer, if the client closed its receive window
+   network       transfer, otherwise
+
+The table has the share of each part, as evidence.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from kafkatap.dissector.dtypes import FETCHES, WAITS
 from kafkatap.dissector.kafka.releases import oldest_release_for, removed_in
 
+from .. import units
 from ..batch import Context
 from ..counting import tally
 from ..counting.connection_counts import KEY, VALUES, connection_totals
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P50, P99
-from ..counting.rollup import Rolled, api_label, group_columns, maybe, roll_up
+from ..counting.rollup import api_label, group_columns, maybe, roll_up
 from ..model import Column, ReportTable, Value, Versions
+from . import time_shares
+from .time_shares import NAMES, UNKNOWN_WAIT, Spent, has_unknown_waits, spent
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
-    Column("address", "address", "text", "IP address of the client"),
+    Column("address", "address", "text", "IP address of the client", 1),
     Column("software", "software", "text", "name and version of the client software (KIP-511)", 1),
-    Column("connections", "conns", "count", "TCP connections whose last client_id this is", 1),
+    Column("connections", "conns", "count", "TCP connections whose last client_id this is", 2),
     Column("requests", "requests", "count", "requests"),
-    Column("oldest_release", "needs\nKafka", "text", "oldest Kafka release that supports all API versions in use"),
+    Column("oldest_release", "needs\nKafka ≥", "text", "oldest Kafka release that supports all API versions in use", 1),
     Column("removed", "gone\nin 4.0", "versions", "API versions in use that Kafka 4.0 removed", 3),
     Column("api_versions", "API versions", "versions", "all API versions in use", 9),
     Column("request_bytes", "sent", "bytes", "size of the requests", 2),
     Column("response_bytes", "received", "bytes", "size of the responses", 2),
     Column("failed_exchanges", "failed", "count", "exchanges whose response has a non-zero error code"),
     Column("error_codes", "error\ncodes", "count", "non-zero error codes in the responses", 2),
-    Column("throttled", "throt-\ntled", "count", "responses with throttle_time_ms above zero", 1),
-    Column("throttle_wait_sum_ns", "throttle\nwait", "ns", "throttle wait, summed", 1),
+    Column("throttled", "throt-\ntled", "count", "responses with throttle_time_ms above zero", 2),
+    Column("throttle_wait_sum_ns", "throttle\nwait", "ns", "throttle wait, summed", 2),
     Column(
         "hol_throttle_wait_sum_ns",
         "HOL\nthrottle",
@@ -68,28 +74,52 @@ COLUMNS = (
     ),
     Column("total_p50_ns", "total\np50", "ns", "total time, median (without Fetch, JoinGroup, SyncGroup)", 4),
     Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile (without Fetch, JoinGroup, SyncGroup)"),
-    Column("rtt_ns", "RTT", "ns", "TCP round trip time of the handshakes, median", 1),
+    Column("rtt_ns", "RTT", "ns", "TCP round trip time of the handshakes, median", 2),
     Column(
         "retransmitted_packets",
-        "retrans-\nmitted",
+        "retransm.\npackets",
         "count",
         "retransmitted packets with payload",
         4,
     ),
     Column(
         "retransmitted_share",
-        "retrans-\nmitted",
+        "retransm.\nbytes",
         "share",
         "share of the payload bytes that was retransmitted",
         2,
     ),
     Column("zero_windows", "zero\nwin.", "count", "number of times that the client closed its receive window", 4),
-    Column("verdict", "verdict", "text", "where the time went: network, broker, client, throttled, or - (not slow)"),
+    Column(
+        "total_sum_ns",
+        "total\nsum",
+        "ns",
+        "total time, summed, without waits for data and members: what the shares are of",
+        9,
+    ),
+    *time_shares.COLUMNS,
+    time_shares.CLIENT_COLUMN,
+    Column(
+        "verdict",
+        "verdict",
+        "text",
+        "where the time went: network, broker, client, throttled, head-of-line, or - (not slow); unknown: most "
+        "throttle times were not captured",
+    ),
+    Column(
+        "evidence",
+        "evidence",
+        "text",
+        f"{time_shares.EVIDENCE}, or the retransmitted share; null: the client is not slow",
+    ),
 )
 
 RETRANSMITTED_SHARE = 0.01
 RETRANSMITTED_PACKETS = 5
 SLOW_NS = 20_000_000
+#: The verdict for each part of `Spent`, if it is the largest.
+UNKNOWN = "unknown"
+_VERDICTS = ("broker", "head-of-line", "throttled", "network", "client")
 
 Software = tuple[str | None, str | None]
 Who = tuple[str | None, str | None, str | None, str | None]  #: client_id, client_ip, software, software_version
@@ -112,9 +142,9 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     c: dict[str, list[int]] = {name: column.tolist() for name, column in columns.items()}
     groups = len(counts.groups)
-    names = _texts([c[n] for n in ("client_id", "client_ip", "software", "software_version")], context)
-    known = _software_seen(names)
-    who = [_with_software(w, known) for w in names]
+    names = texts_of([c[n] for n in ("client_id", "client_ip", "software", "software_version")], context)
+    known = software_seen(names)
+    who = [with_software(w, known) for w in names]
     requests = counts.groups.value_rows()[:, :4].sum(axis=1)
     people: list[tuple[int | str | None, ...] | None] = [w if n else None for w, n in zip(who, requests, strict=True)]
     rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, people)
@@ -139,13 +169,19 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
     for i in sorted(range(len(rolled)), key=lambda i: (-int(total[i]), str(rolled.keys[i]))):
         key: Who = rolled.keys[i]  # type: ignore[assignment]
         traffic, t = traffic_of.get(key, _Traffic()), time_row.get(key, -1)
+        f = fetch_row.get(key, -1)
         p50, p99 = (maybe(p) for p in percentiles[t]) if t >= 0 else (None, None)
         share = traffic.retransmitted_bytes / traffic.bytes if traffic.bytes else None
+        fetched = spent(fetches, f)
+        parts = _parts(traffic, spent(times, t), fetched)
+        slow_fetches = f >= 0 and fetched.throttle + fetched.transfer >= SLOW_NS * max(fetches.values["answered"][f], 1)
+        is_slow = (p99 is not None and p99 >= SLOW_NS) or slow_fetches
+        said = verdict(traffic, is_slow, parts, is_known=not has_unknown_waits(rolled, i))
         gone = {(k, n) for k, n in versions[key] if (removed_in(k, n) or "").startswith("4.0")}
         rows.append((
-            key[0], key[1], _software_text(key),
+            key[0], key[1], software_text(key),
             traffic.connections, int(total[i]),
-            oldest_release_for(versions[key]) or None, _by_api(gone), _by_api(versions[key]),
+            oldest_release_for(versions[key]) or None, by_api(gone), by_api(versions[key]),
             *(int(v[n][i]) for n in (
                 "request_bytes", "response_bytes", "failed_exchanges", "error_codes", "throttled", "throttle_wait_ns",
                 "hol_throttle_wait_ns",
@@ -153,72 +189,61 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
             )),
             p50, p99, traffic.rtt,
             traffic.retransmitted_packets, share, traffic.zero_windows,
-            verdict(traffic, p99, _spent(times, t), _spent(fetches, fetch_row.get(key, -1))),
+            sum(parts), *parts.shares(), said, _evidence(said, traffic, parts),
         ))  # fmt: skip
-    notes = (
-        "needs Kafka: the oldest release that supports all API versions in use.",
+    notes: tuple[str, ...] = (
+        "needs Kafka ≥: the oldest release that supports all API versions in use.",
         "total p99: without Fetch, JoinGroup and SyncGroup, which wait for data or for other members.",
         "verdict: network (1 % or more was retransmitted), - (p99 below 20 ms), otherwise where most of the time went. "
-        "Head-of-line wait counts as the cause that delayed the request ahead.",
+        "Head-of-line wait (HOL) counts as what the request ahead waited for; HOL: for data or other members.",
     )
+    if any(row[-2] == UNKNOWN for row in rows):
+        notes = (*notes, "verdict unknown: most of the client's responses are cut before their throttle time.")
     return ReportTable("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
 
 
-class Spent(NamedTuple):
-    """Parts of the total time of answered exchanges, ns. A head-of-line wait counts as the cause that delayed the
-    request ahead. It does not count if that request waited for data or for other members of a group."""
-
-    answered: int = 0
-    broker: int = 0
-    throttle: int = 0
-    transfer: int = 0
-
-
-def _spent(rolled: Rolled, row: int) -> Spent:
-    if row < 0:
-        return Spent()
-    total, broker, hol, hol_throttle, hol_poll, throttle = (
-        int(rolled.values[name][row])
-        for name in (
-            "total_ns",
-            "broker_ns",
-            "hol_wait_ns",
-            "hol_throttle_wait_ns",
-            "hol_poll_wait_ns",
-            "throttle_wait_ns",
-        )
-    )
-    return Spent(
-        answered=int(rolled.values["answered"][row]),
-        broker=broker + hol - hol_throttle - hol_poll,
-        throttle=throttle + hol_throttle,
-        transfer=total - broker - hol - throttle,
-    )
-
-
-def verdict(traffic: _Traffic, p99: int | None, prompt: Spent, fetches: Spent) -> str:
-    """Apply the rules of the module docstring. `prompt`: exchanges that do not wait for data or members."""
-    throttle, transfer = prompt.throttle + fetches.throttle, prompt.transfer + fetches.transfer
-    broker = prompt.broker
-    slow_fetches = fetches.throttle + fetches.transfer >= SLOW_NS * max(fetches.answered, 1)
-    slow = (p99 is not None and p99 >= SLOW_NS) or slow_fetches
-    if slow and throttle > broker + transfer:
+def verdict(traffic: _Traffic, is_slow: bool, parts: Spent, is_known: bool = True) -> str:
+    """Apply the rules of the module docstring. `parts`: as `_parts` returns them. `is_known`: whether most throttle
+    times are."""
+    if is_slow and parts.throttle > sum(parts) - parts.throttle:
         return "throttled"
-    if (
+    if is_slow and not is_known:
+        return UNKNOWN
+    if _is_lossy(traffic):
+        return "network"
+    if not is_slow:
+        return "-"
+    largest = max(parts)
+    return next(name for part, name in zip(parts, _VERDICTS, strict=True) if part == largest)
+
+
+def _parts(traffic: _Traffic, prompt: Spent, fetches: Spent) -> Spent:
+    """Where the time went. `prompt`: exchanges that do not wait for data or members. Of `fetches` only the throttle
+    wait and the transfer count."""
+    both = prompt.plus(fetches._replace(broker=0, hol=0))
+    return both._replace(transfer=0, client=both.transfer) if traffic.zero_windows else both
+
+
+def _is_lossy(traffic: _Traffic) -> bool:
+    return (
         traffic.retransmitted_packets >= RETRANSMITTED_PACKETS
         and traffic.retransmitted_bytes >= RETRANSMITTED_SHARE * traffic.bytes
-    ):
-        return "network"
-    if not slow:
-        return "-"
-    if throttle >= max(broker, transfer):
-        return "throttled"
-    if broker >= transfer:
-        return "broker"
-    return "client" if traffic.zero_windows else "network"
+    )
 
 
-def _by_api(pairs: set[tuple[int, int]]) -> tuple[Versions, ...]:
+def _evidence(said: str, traffic: _Traffic, parts: Spent) -> str | None:
+    """What a verdict is based on, in words. None if the client is not slow."""
+    if said == "-":
+        return None
+    lost = ""
+    if said == UNKNOWN:
+        return parts.in_words((UNKNOWN_WAIT, *NAMES[1:]))
+    if said == "network" and _is_lossy(traffic):
+        lost = f"retransmitted {units.share(traffic.retransmitted_bytes / traffic.bytes)}"
+    return lost or parts.in_words(NAMES)
+
+
+def by_api(pairs: set[tuple[int, int]]) -> tuple[Versions, ...]:
     """(api_key, version) pairs as names of APIs with their versions, ascending by key."""
     by_api: dict[int, list[int]] = defaultdict(list)
     for api_key, version in sorted(pairs):
@@ -226,7 +251,7 @@ def _by_api(pairs: set[tuple[int, int]]) -> tuple[Versions, ...]:
     return tuple((api_label(key), tuple(versions)) for key, versions in by_api.items())
 
 
-def _texts(numbers: Sequence[Sequence[int]], context: Context) -> list[Who]:
+def texts_of(numbers: Sequence[Sequence[int]], context: Context) -> list[Who]:
     """The texts of four columns of numbers (client_id, client_ip, software, software_version), row by row."""
     client, ip, name, version = numbers
     strings = {n: context.text(n) for n in {*client, *name, *version}}
@@ -236,7 +261,7 @@ def _texts(numbers: Sequence[Sequence[int]], context: Context) -> list[Who]:
     ]
 
 
-def _software_seen(labels: list[Who]) -> dict[Software, set[Software]]:
+def software_seen(labels: list[Who]) -> dict[Software, set[Software]]:
     """The software of each client_id and address."""
     seen: dict[Software, set[Software]] = defaultdict(set)
     for client, ip, name, version in labels:
@@ -245,7 +270,7 @@ def _software_seen(labels: list[Who]) -> dict[Software, set[Software]]:
     return seen
 
 
-def _with_software(who: Who, known: dict[Software, set[Software]]) -> Who:
+def with_software(who: Who, known: dict[Software, set[Software]]) -> Who:
     client, ip, name, version = who
     options = known.get((client, ip), set())
     if name is None and len(options) == 1:
@@ -253,7 +278,7 @@ def _with_software(who: Who, known: dict[Software, set[Software]]) -> Who:
     return client, ip, name, version
 
 
-def _software_text(who: Who) -> str | None:
+def software_text(who: Who) -> str | None:
     name, version = who[2:]
     return None if name is None else f"{name} {version}" if version else name
 
@@ -261,9 +286,9 @@ def _software_text(who: Who) -> str | None:
 def _traffic_by_client(context: Context, known: dict[Software, set[Software]]) -> dict[Who, _Traffic]:
     counts = connection_totals(context)
     keys = group_columns(counts.table, KEY)
-    people = _texts([keys[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")], context)
+    people = texts_of([keys[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")], context)
     numbers: dict[Who, int] = {}
-    groups = np.array([numbers.setdefault(_with_software(who, known), len(numbers)) for who in people], np.int64)
+    groups = np.array([numbers.setdefault(with_software(who, known), len(numbers)) for who in people], np.int64)
     traffic_of = {
         who: _Traffic(rtt=rtt) for who, rtt in zip(numbers, counts.median_rtts(groups, len(numbers)), strict=True)
     }

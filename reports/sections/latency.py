@@ -1,4 +1,4 @@
-"""Latency by API, and also by client, broker, version or topic.
+"""Latency by API, and also by client, broker, connection, version or topic.
 
 Broker time ends with the response's first byte. It starts with the latest of three times: the request's last byte, the
 first byte of the connection's previous response, and the end of a throttle wait. Total time runs from the request's
@@ -10,20 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafkatap.dissector.dtypes import FETCHES
+from kafkatap.dissector.dtypes import FETCHES, WAITS
 
 from ..batch import Array, Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import PARTS, Rolled, api_label, group_columns, maybe, roll_up
 from ..model import Column, ReportTable, Value
+from . import time_shares
+from .time_shares import names_of, spent
 
-BY = ("api", "client", "broker", "version", "topic")
+BY = ("api", "client", "broker", "connection", "version", "topic")
 
 _BY_COLUMNS = {
     "api": (),
     "client": (Column("client_id", "client", "text", "client_id of the requests"),),
     "broker": (Column("broker", "broker", "text", "address and port of the broker"),),
+    "connection": (
+        Column("connection", "connection", "text", "the client's address and port, and the broker's"),
+        Column("client_id", "client", "text", "client_id of the requests"),
+    ),
     "version": (Column("api_version", "version", "count", "version of the API"),),
     "topic": (Column("topic", "topic", "text", "topic, or its id if the capture has no name for it"),),
 }
@@ -59,6 +65,8 @@ _VALUES = (
     Column("throttle_waits", "throttle\nwaits", "count", "exchanges with a throttle wait", 5),
     Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "throttle wait, summed", 1),
     Column("throttle_wait_max_ns", "throttle\nwait max", "ns", "throttle wait, longest", 5),
+    *time_shares.COLUMNS,
+    Column("evidence", "time spent", "text", time_shares.EVIDENCE, 1),
     Column("answered", "answered", "count", "requests with a response", 9),
     Column("no_reply_expected", "no reply", "count", "requests that expect no response (acks=0)", 9),
     Column("unanswered", "unanswered", "count", "requests without a response, or whose response was lost", 4),
@@ -98,6 +106,7 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTa
         api_key, long_poll, *rest = rolled.keys[i]
         assert isinstance(api_key, int)
         answered = int(v["answered"][i])
+        parts = spent(rolled, i)
         rows.append((
             api_label(api_key, int(bool(long_poll))), *rest, int(requests[i]),
             *(maybe(p) for p in broker[i]), int(v["broker_max"][i]) if answered else None,
@@ -106,13 +115,14 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTa
             int(v["hol_wait_ns"][i]),
             int(v["throttle_waits"][i]), int(v["throttle_wait_ns"][i]),
             int(v["throttle_wait_max"][i]) if v["throttle_waits"][i] else None,
+            *parts.shares()[:-1], parts.in_words(names_of(rolled, i, waits=api_key in WAITS)),
             answered, int(v["no_reply_expected"][i]), int(v["unanswered"][i] + v["response_lost"][i]),
             api_key, bool(long_poll),
         ))  # fmt: skip
     title = "Latency by API" + (f" and {by}" if by != "api" else "")
     notes = [
         "total = head-of-line wait (HOL, behind earlier requests of the connection) + throttle wait + broker + "
-        "transfer. Rows are in order of summed broker time.",
+        "transfer.",
     ]
     if any(row[-1] for row in rows):
         notes.append(
@@ -125,9 +135,14 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTa
     if by == "topic":
         notes.append("An exchange with several topics counts for each of them.")
     p99_note = "HOL wait p99 covers only the requests that waited. HOL share is their share of the answered requests."
+    time_note = (
+        "time spent: shares of the summed total time. A HOL wait counts as what the request ahead waited for; HOL: for "
+        "data or other members. waiting: of Fetch for data, of JoinGroup and SyncGroup for members."
+    )
     return ReportTable(
         "latency", title, latency_columns(by), rows, tuple(notes), empty="no requests",
-        column_notes=(("hol_wait_p99_ns", p99_note),),
+        column_notes=(("hol_wait_p99_ns", p99_note), ("evidence", time_note)),
+        order="Rows are in order of summed broker time.",
     )  # fmt: skip
 
 
@@ -142,17 +157,25 @@ def roll_latency(counts: ReportCounts, context: Context, by: str) -> Rolled:
     if by == "api":
         labels = list(zip(keys, polls, strict=True))
     else:
-        labels = list(zip(keys, polls, names_by(c, context, by), strict=True))
+        names = [names_by(c, context, by)]
+        if by == "connection":
+            names.append(names_by(c, context, "client"))
+        labels = list(zip(keys, polls, *names, strict=True))
     return roll_up(table, tally.GROUP_VALUES, histograms, labels)
 
 
 def names_by(columns: Mapping[str, Array], context: Context, by: str) -> Sequence[int | str | None]:
-    """The client, broker, version or topic of each group. `columns`: the key columns of the table (`group_columns`)."""
+    """The client, broker, connection, version or topic of each group. `columns`: the key columns of the table
+    (`group_columns`)."""
     if by == "client":
         return [context.text(n) for n in columns["client_id"].tolist()]
     if by == "broker":
         ends = zip(columns["broker_ip"].tolist(), columns["broker_port"].tolist(), strict=True)
         return [endpoint(context.address(ip), port) for ip, port in ends]
+    if by == "connection":
+        columns_of_ends = ("client_ip", "client_port", "broker_ip", "broker_port")
+        four = zip(*(columns[name].tolist() for name in columns_of_ends), strict=True)
+        return [f"{endpoint(context.address(a), p)} > {endpoint(context.address(b), q)}" for a, p, b, q in four]
     if by == "topic":
         topics = zip(columns["topic"].tolist(), columns["topic_id"].tolist(), strict=True)
         return [context.topic(topic, topic_id) for topic, topic_id in topics]

@@ -87,6 +87,11 @@ _ONE_SIDED = (
     "{n} connection{s} {were} captured in one direction only: no packet of the other direction is in this capture. "
     "Requests are shown without their responses. Responses without their requests cannot be decoded."
 )
+_UNKNOWN_WAITS = (
+    "{n} answered exchange{s} {are} cut (by the snap length, or in gaps) where throttle time, error codes or "
+    "max_wait_ms may be. So {their} broker time may contain a throttle wait or a long poll, and "
+    "{their} errors do not count."
+)
 #: Files that the sentence on duplicates names at most.
 _NAMED_FILES = 3
 #: The parts of the ledger that exchanges fall into, by outcome.
@@ -152,6 +157,12 @@ def ledger(context: Context) -> ReportTable:
     return ReportTable("ledger", "Ledger", COLUMNS, rows, notes, whole=True)
 
 
+def unknown_wait_warnings(counts: ReportCounts) -> tuple[str, ...]:
+    """The sentence on exchanges whose throttle time or long poll is unknown, if there are any."""
+    count = counts.total("unknown_waits")
+    return (_sentence(_UNKNOWN_WAITS, count),) if count else ()
+
+
 def loss_warnings(context: Context, selected: ReportCounts | None = None) -> tuple[str, ...]:
     """Warnings: one sentence for each loss, damage or unread part.
 
@@ -206,8 +217,8 @@ def _capture_warnings(context: Context, without: frozenset[tuple[str, str]]) -> 
         warnings.append(_sentence(_ONE_SIDED, one_sided))
     if context.not_captured:
         template = (
-            "The snap length cut off {n} byte{s} of payload. Times are right, but error codes, throttle times and "
-            "topics in {them} are missing."
+            "The snap length cut off {n} byte{s} of payload. Total times are right, but error codes, throttle times, "
+            "client ids and topics in {them} are missing."
         )
         warnings.append(_sentence(template, context.not_captured))
     for section, parts in context.ledger.items():

@@ -134,14 +134,33 @@ def test_file_names_do_nothing_on_a_terminal(captures: Path, tmp_path: Path) -> 
         (("show", "--filtre", "x", "whole.pcap"), "there is no option --filtre; did you mean --filter?"),
         (("report", "--jsn", "whole.pcap"), "there is no option --jsn; did you mean --json?"),
         (("records", "--vales=hex", "whole.pcap"), "there is no option --vales; did you mean --values?"),
-        (("report", "--zzzz", "whole.pcap"), "there is no option --zzzz"),
+        (("report", "--zz\x1bzz", "whole.pcap"), "there is no option --zz\\x1bzz"),
+        (("report", "--sections", "slowst", "whole.pcap"),
+         "argument --sections: no section is called 'slowst'; did you mean slowest?"),
+        (("report", "--by", "clint", "whole.pcap"), "argument --by: invalid choice: 'clint'; did you mean client?"),
+        (("report",), "the following arguments are required: CAPTURE"),
     ],
 )  # fmt: skip
-def test_a_mistyped_option_is_told_with_its_command(captures: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_a_mistyped_option_is_one_line_and_no_usage(captures: Path, arguments: tuple[str, ...], said: str) -> None:
     done = kafkatap(*arguments, cwd=captures)
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"usage: kafkatap {arguments[0]} ")
-    assert done.err.splitlines()[-1] == f"kafkatap {arguments[0]}: error: {said}"
+    assert done.err == f"kafkatap: {said}\nkafkatap {arguments[0]} --help lists all options\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("repotr", "there is no command 'repotr'; did you mean report?"),
+        ("whole.pcap", "there is no command 'whole.pcap'; to report on a capture: kafkatap report whole.pcap"),
+        ("a b.pcap.zst", "there is no command 'a b.pcap.zst'; to report on a capture: kafkatap report 'a b.pcap.zst'"),
+        ("zzzz", "there is no command 'zzzz'"),
+        ("--jsn", "there is no option --jsn"),
+    ],
+)
+def test_a_mistyped_command(captures: Path, word: str, said: str) -> None:
+    done = kafkatap(word, cwd=captures)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"kafkatap: {said}\nkafkatap --help lists all commands\n"
 
 
 def test_brief_is_no_option_of_lines(captures: Path) -> None:

@@ -76,7 +76,11 @@ def test_errors_and_topics_are_those_of_whole_exchanges(sample: Path) -> None:
     topic = sorted(topics)[0]
     selections = (["-f", f"topic == '{topic}'"], ["--topic", topic])
     one, other = (reported(sample, "--by", "topic", *selection)["reports"] for selection in selections)
-    assert one == other
+    assert {name: rows for name, rows in one.items() if name != "summary"} == {
+        name: rows
+        for name, rows in other.items()
+        if name != "summary"  # its commands repeat the selection
+    }
     assert topic in {row["topic"] for row in one["latency"]}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.support.tcp import encode
 from tests.support.truth import read_truth
 from tests.wire.kafkatalk import METADATA, KafkaTalk
 
-from .running import KAFKATAP, ROOT, environment, kafkatap
+from .running import KAFKATAP, ROOT, environment, kafkatap, on_terminal
 
 
 @pytest.fixture(scope="module")
@@ -154,24 +155,72 @@ def test_text(sample: Path) -> None:
     done = kafkatap("report", sample, "--utc")
     assert (done.code, done.err) == (0, "")
     assert "\x1b" not in done.out
-    assert done.out.startswith("captured    2026-11-21 04:43:59.392 to 04:44:59.163 UTC (59.8 s)\n")
+    assert "\ncaptured    2026-11-21 04:43:59.392 to 04:44:59.163 UTC (59.8 s)\n" in done.out
     for title in (
         "Latency by API",
         "Throttling by client and API",
         "Error codes",
         "Clients",
         "Timeline, 5 s each",
-        "Ledger",
     ):
         assert f"\n{title}\n" in done.out
     assert "Fetch (long poll)" in done.out
-    assert "no reply expected (acks=0)" in done.out
     assert "confluent-kafka-python 2.16.1-rdkafka-2.16.0" in done.out  # nothing is cut: this is no terminal
     local = kafkatap("report", sample, "--top", "3", "--interval", "20s", TZ="Asia/Kolkata")
-    assert local.out.startswith("captured    2026-11-21 10:13:59.392 to 10:14:59.163 IST")
+    assert "\ncaptured    2026-11-21 10:13:59.392 to 10:14:59.163 IST" in local.out
     assert "Timeline, 20 s each" in local.out
     assert len(local.out.splitlines()) < len(done.out.splitlines()) - 30
     assert "more rows" not in kafkatap("report", sample, "--top", "0").out
+
+
+def test_each_command_of_the_summary_shows_more(sample: Path) -> None:
+    """As a user pastes it. The report begins with these lines, and has no more than eight."""
+    lines = kafkatap("report", sample, "--utc").out.split("\n\n")[0].splitlines()
+    rows = reported(sample)["reports"]["summary"]
+    assert len(lines) == len(rows) <= 8
+    assert {"slow_api", "throttled", "errors", "unanswered", "lost"} <= {row["finding"] for row in rows}
+    for line, row in zip(lines, rows, strict=True):
+        pasted = line[line.index("kafkatap ") :]
+        assert pasted == row["command"].replace("CAPTURE", str(sample))
+        name, *arguments = shlex.split(pasted)
+        done = kafkatap(*arguments)
+        assert (name, done.code) == ("kafkatap", 0)
+        assert done.err == "" or "-v" in arguments
+        assert len(done.out.splitlines()) > 5
+
+
+def test_the_ledger(sample: Path) -> None:
+    assert kafkatap("report", sample).out.splitlines()[-1].startswith("Ledger: 5,822 packets (")
+    whole = kafkatap("report", sample, "-v").out
+    assert "\nLedger\n" in whole
+    assert "no reply expected (acks=0)" in whole
+
+
+def test_sort(sample: Path) -> None:
+    plain, by_p99 = reported(sample), reported(sample, "--sort", "total_p99")
+    values = [row["total_p99_ns"] for row in by_p99["reports"]["latency"]]
+    known = [value for value in values if value is not None]
+    assert known == sorted(known, reverse=True)
+    assert values[len(known) :] == [None] * (len(values) - len(known))
+    assert by_p99["reports"]["summary"] == plain["reports"]["summary"]
+    refused = kafkatap("report", sample, "--sort", "p99")
+    assert (refused.code, refused.out) == (2, "")
+    assert "kafkatap: no table has a column 'p99'; " in refused.err
+
+
+def test_width(sample: Path) -> None:
+    """Without a terminal, every column with values is shown, and no text is cut."""
+    whole = kafkatap("report", sample, "--top", "0").out
+    assert "…" not in whole
+    head = next(line for line in whole.splitlines() if line.startswith("API  "))
+    assert head.split().count("p99.9") == 2
+    narrow = kafkatap("report", sample, "--width", "100").out
+    tables = narrow.split("\n\n", 2)[2].splitlines()
+    assert max(map(len, tables)) <= 100
+    assert kafkatap("report", sample, "--width", "7").code == 2
+    code, shown = on_terminal("report", sample, "--no-progress", "--color", "never", columns=100)
+    assert code == 0
+    assert shown == narrow
 
 
 def test_colors(sample: Path) -> None:
@@ -188,7 +237,7 @@ def test_files_of_every_kind(sample: Path, tmp_path: Path, truth: Any) -> None:
     with open(tmp_path / "c" / "latency.csv", encoding="utf-8", newline="") as file:
         assert sum(int(row["count"]) for row in csv.DictReader(file)) == len(truth)
     plots = sorted(p.name for p in (tmp_path / "p" / "q").iterdir())
-    assert len(plots) == 8
+    assert len(plots) == 10
     for name in plots:
         data = (tmp_path / "p" / "q" / name).read_bytes()
         assert data.startswith(b"\x89PNG") if name.endswith(".png") else b"<svg" in data[:1000]

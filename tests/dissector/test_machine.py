@@ -306,7 +306,8 @@ def test_the_size_of_records_is_known_though_they_were_not_captured(version: int
 
 def test_ids_do_not_depend_on_the_profile() -> None:
     for name in PROFILES:
-        assert (programs(name).roles == programs().roles).all()
+        if PROFILES[name].role is None:  # facts have numbers of their own
+            assert (programs(name).roles == programs().roles).all()
         assert programs(name).fields.find == programs().fields.find
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +13,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from kafkatap.commands.command_parser import COMMANDS
+from kafkatap.commands.completion.shell_files import SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kafkatap", "kafkatap/kernels", "kafkatap/reassembly", "kafkatap/dissector", "kafkatap/reports")
@@ -151,7 +155,30 @@ def test_wheel_holds_the_packages_and_their_data_and_nothing_else(built: tuple[P
     assert any(name.endswith("licenses/LICENSE") for name in names)
     written = {f"kafkatap/{path.relative_to(ROOT)}" for path in (ROOT / "dissector").rglob("*.kmsg")}
     written |= {f"kafkatap/{path.relative_to(ROOT)}" for path in (ROOT / "dissector").rglob("*.tsv")}
+    written |= {f"kafkatap/reports/rendering/html/{name}" for name in ("page.html.jinja", "style.css", "script.js")}
     assert written <= set(names)
+
+
+def test_an_installation_has_manual_pages_and_completion_scripts(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """`man kafkatap-report` and completion work from the prefix that the package is installed into."""
+    install = ("install", "-q", "--no-deps", "--no-index", "--ignore-installed")  # or pip removes the one of the venv
+    run(sys.executable, "-m", "pip", *install, "--prefix", tmp_path, built[1], cwd=tmp_path)
+    pages = {path.name for path in (tmp_path / "share/man/man1").iterdir()}
+    assert pages == {"kafkatap.1", *(f"kafkatap-{name}.1" for name in COMMANDS)}
+    for path in SCRIPTS.values():
+        assert "no-progress" in (tmp_path / path).read_text(encoding="utf-8")
+    extcap = tmp_path / "extcap"  # a copy in Wireshark's folder
+    shutil.copy(tmp_path / "bin/kafkatap-extcap", extcap)
+    (site,) = (path.parents[1] for path in tmp_path.rglob("kafkatap/__init__.py"))
+    assert "{value=kafkatap-any}" in run(extcap, "--extcap-interfaces", cwd=tmp_path, PYTHONPATH=str(site))
+    script = tmp_path / SCRIPTS["bash"]
+    said = run("bash", "-c", f"source {script}; complete -p kafkatap", cwd=tmp_path)
+    assert said.strip().endswith(" kafkatap")
+    if shutil.which("man") is None:
+        pytest.skip("man is not installed: the pages were not read by it")
+    page = run("man", "-M", tmp_path / "share/man", "kafkatap-report", cwd=tmp_path, MANWIDTH="100", MANPAGER="cat")
+    assert "--parquet DIR" in page
+    assert "EXIT STATUS" in page
 
 
 def test_sdist_holds_samples_tests_and_documents(built: tuple[Path, Path]) -> None:

@@ -87,7 +87,7 @@ def test_values_of_a_group() -> None:
         "throttle_time_ms_max": 30, "broker_ns": 6 * MS, "broker_max": 4 * MS, "total_ns": 7 * MS, "total_max": 4 * MS,
         "hol_waits": 1, "hol_wait_ns": 5, "hol_wait_max": 5, "hol_throttle_wait_ns": 3, "hol_poll_wait_ns": 1,
         "throttle_waits": 1, "throttle_wait_ns": 7, "throttle_wait_max": 7, "failed_exchanges": 1, "error_codes": 2,
-        "first": START, "last": START + MS,
+        "unknown_waits": 0, "first": START, "last": START + MS,
     }  # fmt: skip
 
 

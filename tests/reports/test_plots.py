@@ -6,10 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from kafkatap.reports.batch import FileInfo
 from kafkatap.reports.build import build_report
@@ -27,7 +24,7 @@ def test_plots(tmp_path: Path) -> None:
     paths = write_plots(report(), tmp_path, utc=True)
     assert [p.name for p in paths] == [
         f"{name}.{suffix}"
-        for name in ("latency", "latency-over-time", "throttle-over-time", "errors-over-time")
+        for name in ("latency", "latency-heat-map", "latency-over-time", "throttle-over-time", "errors-over-time")
         for suffix in ("svg", "png")
     ]
     assert all(p.stat().st_size > 5000 for p in paths)
@@ -36,12 +33,10 @@ def test_plots(tmp_path: Path) -> None:
 
 def drawn(name: str, whole: Report) -> Any:
     """The axes of a plot."""
-    with matplotlib.rc_context(plots._SETTINGS):
-        figure = Figure(figsize=(9, 4.8), layout="constrained")
-        canvas = FigureCanvasAgg(figure)
-        assert dict(plots._PLOTS)[name](figure, whole, True)
-        canvas.draw()
-    return figure.axes[0]
+    plot = plots.draw(name, whole, utc=True)
+    assert plot is not None
+    plot.figure.canvas.draw()
+    return plot.figure.axes[0]
 
 
 def test_plots_of_an_earlier_run_do_not_stay(tmp_path: Path) -> None:
@@ -49,7 +44,7 @@ def test_plots_of_an_earlier_run_do_not_stay(tmp_path: Path) -> None:
     (tmp_path / "mine.png").touch()
     quiet = build_report(made.counted([made.exchange(0)]), made.context(), curves=True)
     write_plots(quiet, tmp_path, utc=True)
-    assert {p.stem for p in tmp_path.iterdir()} == {"latency", "latency-over-time", "mine"}
+    assert {p.stem for p in tmp_path.iterdir()} == {"latency", "latency-heat-map", "latency-over-time", "mine"}
     assert write_plots(build_report(made.counted([]), made.context(), curves=True), tmp_path) == []
     assert [p.name for p in tmp_path.iterdir()] == ["mine.png"]
 

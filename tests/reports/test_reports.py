@@ -133,9 +133,9 @@ def test_verdicts() -> None:
     behind = {**metadata, "broker": MS, "hol_wait_ns": 80 * MS, "total_ns": 81 * MS}
     assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=70 * MS)) == "throttled"
     assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=30 * MS)) == "broker"
-    # Behind a Fetch that waits for data: what is left is slow for the network's sake.
+    # Behind a Fetch that waits for data: neither the broker nor the network is slow.
     polled = exchange(0, **{**behind, "total_ns": 83 * MS}, hol_poll_wait_ns=80 * MS)
-    assert verdict(connection(), polled) == "network"
+    assert verdict(connection(), polled) == "head-of-line"
     assert verdict(connection(), muted) == "throttled"
     assert verdict(again, muted) == "throttled"
     assert verdict(connection(client_retransmitted_bytes=100, client_retransmitted_packets=1), quick) == "-"
@@ -144,6 +144,58 @@ def test_verdicts() -> None:
     # A Fetch waits for data, a JoinGroup for the other members: that is not slowness.
     assert verdict(connection(), quick, exchange(1, broker=400 * MS, total_ns=400 * MS)) == "-"
     assert verdict(connection(), quick, exchange(1, api_key=11, broker=3 * SECOND)) == "-"
+
+
+def test_unknown_throttle_times_are_not_blamed_on_the_broker() -> None:
+    """Responses that are cut before their throttle time, such as by a snap length."""
+    again = connection(client_retransmitted_bytes=100, client_retransmitted_packets=5)
+    slow = {"api_key": 0, "broker": 90 * MS, "total_ns": 100 * MS}
+    cut = {**slow, "response_status": r.INCOMPLETE, "throttle_time_ms": r.NO_INT32}
+
+    def made_of(*exchanges: Any) -> Report:
+        return build_report(counted(list(exchanges)), context(connections=again))
+
+    unknown = made_of(exchange(0, **cut), exchange(1, **cut), exchange(2, **slow))
+    clients = unknown.table("clients")
+    assert (column(clients, "verdict"), column(clients, "evidence")) == (
+        ["unknown"], ["broker or throttle 90 %, transfer 10 %"]
+    )  # fmt: skip
+    assert column(unknown.table("latency"), "evidence") == ["broker or throttle 90 %, transfer 10 %"]
+    sentences = [str(text) for text in column(unknown.table("summary"), "text")]
+    assert "broker or throttle 90 %" in sentences[0]
+    assert any("throttle time or long poll of 2 exchanges unknown" in text for text in sentences)
+    assert unknown.warnings[-1].startswith("2 answered exchanges are cut ")
+    known = made_of(exchange(0, **cut), exchange(1, **slow), exchange(2, **slow, throttle_time_ms=3))
+    assert column(known.table("clients"), "verdict") == ["network"]
+    # A version without the field, decoded whole; and a Fetch of which max_wait_ms is missing.
+    assert not any("are cut" in text for text in made_of(exchange(0, **slow)).warnings)
+    fetch = exchange(0, throttle_time_ms=0, request_status=r.INCOMPLETE)
+    assert made_of(fetch).warnings[-1].startswith("1 answered exchange is cut ")
+
+
+def test_a_verdict_has_its_evidence() -> None:
+    """The shares add up to 1; a head-of-line wait counts as what the request ahead waited for."""
+    waits = {"hol_wait_ns": 60 * MS, "hol_throttle_wait_ns": 30 * MS, "hol_poll_wait_ns": 20 * MS}
+    mixed = exchange(0, api_key=3, broker=10 * MS, throttle_wait_ns=20 * MS, total_ns=100 * MS, **waits)
+    names = ("broker_share", "hol_share", "throttle_share", "transfer_share", "client_share", "verdict", "evidence")
+
+    def evidence(wire: Any, *exchanges: Any) -> list[Any]:
+        table = build_report(counted(list(exchanges)), context(connections=wire)).table("clients")
+        return [column(table, name)[0] for name in names]
+
+    wanted = [0.2, 0.2, 0.5, 0.1]
+    assert evidence(connection(), mixed) == [*wanted, 0.0, "throttled", "throttle 50 %, broker 20 %"]
+    closed = [0.2, 0.2, 0.5, 0.0, 0.1, "throttled", "throttle 50 %, broker 20 %"]
+    assert evidence(connection(client_zero_windows=1), mixed) == closed
+    again = connection(client_retransmitted_bytes=200, client_retransmitted_packets=5)
+    assert evidence(again, exchange(0, api_key=3))[-2:] == ["network", "retransmitted 2.0 %"]
+    assert evidence(connection(), exchange(0, api_key=3))[-2:] == ["-", None]
+    # Of a Fetch only the throttle wait and the transfer count.
+    fetch = exchange(1, broker=400 * MS, throttle_wait_ns=30 * MS, total_ns=440 * MS)
+    assert evidence(connection(), fetch)[:4] == [0.0, 0.0, 0.75, 0.25]
+    latency = build_report(counted([mixed, fetch]), context()).table("latency")
+    assert column(latency, "evidence") == ["waiting 91 %, throttle 7 %", "throttle 50 %, broker 20 %"]
+    assert column(latency, "throttle_share")[1] == 0.5
 
 
 def test_requests_before_the_software_was_told_count_with_it() -> None:
@@ -189,8 +241,8 @@ def test_gaps_and_the_snap_length_have_sentences() -> None:
     with_gaps = connection(client_gap_bytes=1500, client_gaps=1)
     assert report(connections=with_gaps, not_captured=1, ledger={}).warnings == (
         "1,500 bytes of 1 connection are in no packet of this capture (gaps).",
-        "The snap length cut off 1 byte of payload. Times are right, but error codes, throttle times and topics in it "
-        "are missing.",
+        "The snap length cut off 1 byte of payload. Total times are right, but error codes, throttle times, client ids "
+        "and topics in it are missing.",
     )
 
 
@@ -215,5 +267,6 @@ def test_curves_end_at_all_exchanges() -> None:
 
 def test_an_empty_run_has_reports() -> None:
     empty = build_report(ReportCounts(), context(connections=connection()[:0], ledger={}), curves=True)
-    assert all(not t.rows for t in empty.tables if t.name != "files")
+    assert all(not t.rows for t in empty.tables if t.name not in ("files", "summary"))
+    assert column(empty.table("summary"), "finding") == ["no_requests"]
     assert empty.warnings == ()

@@ -15,7 +15,7 @@ from kafkatap.dissector.dtypes import EXCHANGE
 from kafkatap.dissector.framing import connections as d
 from kafkatap.dissector.framing import tables
 from kafkatap.reassembly import dtypes as r
-from kafkatap.reassembly.connection_state import Handshake, Resumption
+from kafkatap.reassembly.connection_state import Handshake, Resumption, SynOptions
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from kafkatap.splits.flow_state import History
 from kafkatap.splits.seams import Seam, SeamPackets
@@ -38,7 +38,7 @@ def engine_after(segments: list[Segment], **options: Any) -> SplitEngine:
     return engine
 
 
-def busy_state() -> SplitEngine:
+def busy_state(**options: Any) -> SplitEngine:
     """Connection 0: requests that wait (a group's among them), a response that has begun and goes on behind a gap, and
     one direction's FIN before the close."""
     talk = KafkaTalk(mss=100)
@@ -50,7 +50,7 @@ def busy_state() -> SplitEngine:
     talk.respond(first)
     talk.respond(second, Topics=[{"Name": "orders-" * 8} for _ in range(20)])
     lost = len(talk.segments) - 4
-    return engine_after(lose(talk.segments, lost))
+    return engine_after(lose(talk.segments, lost), **options)
 
 
 def searching_state() -> SplitEngine:
@@ -118,6 +118,8 @@ NOT_STATE = {
         "retransmitted_bytes", "out_of_order", "gap_bytes", "cut_bytes", "stray_bytes", "gaps", "zero_windows",
         "gap_previous", "gap_next",
         "started", "delivered", "acked", "fin",  # tested below
+        "shift", "mss",  # of a run that measures: tested below
+        "sack_permitted", "timestamps",
     },
     "held": {
         "next", "at",
@@ -125,6 +127,7 @@ NOT_STATE = {
     },
     "tcp": {
         "is_quiet", "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
+        "fin_by",
         "closed_number", "last_serial", "only_syn",  # what bounds go by: each split counts its own connections
         "syn_at", "syn_ack_at", "client",  # of a handshake that is under way: tested below
     },
@@ -353,3 +356,48 @@ def test_histories_one_after_the_other() -> None:
     assert first.then(later) == History(both, 70, (5, 8), (1, 2), handshake_rtt_ns=300)
     assert first.is_equivalent(first.then(History(ConnectionFacts(8), 80)))
     assert not first.is_equivalent(later)
+
+
+#: Fields of MEASURE on which later measures do not depend, beside counters.
+NO_MEASURE_STATE = {
+    "acked",  # compared with `recovery`
+    "window",  # closed since `zero_since`
+    "lag",  # the handshake's, which the state has
+    "new_data", "free_at",  # of messages that begin behind a head
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [n for n in r.MEASURE.names or () if n not in r.MEASURE_COUNTERS])
+def test_a_digest_takes_in_what_measures_depend_on(name: str) -> None:
+    """Direction 1 has bytes under way. A change of one of them shows in the digest of a run that measures."""
+    engine = busy_state(measures=True)
+    row = engine.assembler.measures[1]
+    row["last_data"], row["sent"] = 7, int(engine.assembler.directions["acked"][1]) + 1_000
+    row["timed_end"], row["timed_at"], row["recovery"], row["loss_end"] = row["sent"], 7, row["sent"], 9
+    before = engine.state_of(0).digest
+    row[name] += 2
+    assert (engine.state_of(0).digest == before) == (name in NO_MEASURE_STATE)
+
+
+@pytest.mark.parametrize("name", ["shift", "mss"])
+def test_a_digest_takes_in_the_options_that_measures_depend_on(name: str) -> None:
+    engine = busy_state(measures=True)
+    before = engine.state_of(0).digest
+    engine.assembler.directions[name][1] += 1
+    assert engine.state_of(0).digest != before
+
+
+def test_measures_are_resumed() -> None:
+    """Their offsets move with the first byte; an earlier run's handshake counts."""
+    engine = busy_state(measures=True)
+    digest, sent = engine.state_of(0).digest, int(engine.assembler.measures["sent"][0])
+    base = engine.assembler.directions["base_seq"][:2].tolist()
+    engine.assembler.resume(0, Resumption((base[0] - 100, base[1])))
+    assert int(engine.assembler.measures["sent"][0]) == sent + 100
+    engine.assembler.resume(0, Resumption((base[0], base[1])))
+    assert engine.state_of(0).digest == digest
+    options = SynOptions(7, 1460, 1, 1), SynOptions(3, 1400, 0, 1)
+    engine.assembler.directions["shift"][:2] = r.SHIFT_UNKNOWN
+    engine.assembler.expect(0, Resumption((-1, -1), Handshake(5, 25, 1, 30), options))
+    assert engine.assembler.directions["shift"][:2].tolist() == [7, 3]
+    assert engine.assembler.measures["lag"][:2].tolist() == [20, 10]

@@ -65,6 +65,23 @@ def test_what_was_done_all_the_same_counts(spark: SparkSession) -> None:
     assert interruptible(lambda: spark, work) == "published"
 
 
+def test_the_work_removes_its_files_before_the_interrupt_is_raised(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+
+    def work() -> None:
+        file.touch()
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+            raise OSError("cancelled")
+        finally:
+            file.unlink()
+
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(lambda: None, work)
+    assert not file.exists()
+
+
 def test_errors_come_through(spark: SparkSession) -> None:
     def work() -> None:
         raise FileNotFoundError("x")

@@ -49,7 +49,10 @@ def as_json(counts: ReportCounts, context: Context, by: str) -> str:
 
 def one_process(paths: Sequence[Path | str], selection: Selection, by: str) -> str:
     engine = engine_for(selection, by == "topic", tables=False)
-    run, counts = Run([str(path) for path in paths], engine), ReportCounts(by_topic=by == "topic")
+    run, counts = (
+        Run([str(path) for path in paths], engine),
+        ReportCounts(by_topic=by == "topic", by_connection=by == "connection"),
+    )
     for batch in selection.apply(run.batches(), engine):
         counts.add(batch)
     return as_json(counts, run.context(), by)
@@ -58,7 +61,7 @@ def one_process(paths: Sequence[Path | str], selection: Selection, by: str) -> s
 def several(
     paths: Sequence[Path | str], processes: int, size: int, selection: Selection = EVERYTHING, by: str = "api"
 ) -> str:
-    reading = ReadOptions(by_topic=by == "topic", selection=selection)
+    reading = ReadOptions(by_topic=by == "topic", by_connection=by == "connection", selection=selection)
     found = count_with_jobs([str(path) for path in paths], processes, reading, split_size=size)
     return as_json(found.counts, found.context, by)
 
@@ -107,7 +110,7 @@ def test_lost_packets(samples: Path, tmp_path: Path, seed: int) -> None:
     check([path], (2, 3))
 
 
-@pytest.mark.parametrize("by", ["client", "broker", "version", "topic"])
+@pytest.mark.parametrize("by", ["client", "broker", "connection", "version", "topic"])
 def test_breakdowns(samples: Path, tmp_path: Path, by: str) -> None:
     check([unpacked(samples, "apache-4.3", tmp_path)], (3,), by=by)
 

@@ -108,6 +108,11 @@ def fetch_client_jars(version: str) -> Path:
     )
 
 
+def fetch_logger() -> Path:
+    """The folder with a logger for Kafka's classes that a properties file on the class path sets up."""
+    return _fetch(jars_folder().with_name("slf4j-simple-1.7.36"), ("org.slf4j", "slf4j-simple", "1.7.36", ""))
+
+
 def _fetch(folder: Path, *dependencies: tuple[str, str, str, str]) -> Path:
     """The folder with these jars and the jars that they need. `dependencies`: group, name, version, and more XML."""
     if _have_jars(folder):
@@ -137,11 +142,14 @@ def free_ports(count: int) -> list[int]:
 class KafkaBroker:
     """One running broker (and controller) in its own folder: a context manager, returned by `start`."""
 
-    def __init__(self, folder: Path, jars: Path, port: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, folder: Path, jars: Path, port: int, process: subprocess.Popen[bytes], classes: Path | None = None
+    ) -> None:
         self.folder = folder
         self.jars = jars
         self.port = port
         self.process = process
+        self.classes = classes
 
     @property
     def bootstrap(self) -> str:
@@ -176,21 +184,23 @@ class KafkaBroker:
         arguments = ["format", "-t", cluster, "-c", str(config)]
         arguments += [word for feature in features for word in ("--feature", feature)]
         run_class(jars, "kafka.tools.StorageTool", arguments, timeout=60, classes=classes)
-        with open(folder / "broker.log", "wb") as log:
-            process = subprocess.Popen(
-                java_command(jars, "kafka.Kafka", [str(config)], memory="512m", classes=classes),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-            )
-        broker = cls(folder, jars, port, process)
-        try:
-            broker._wait(timeout)
-        except BaseException:
-            broker.stop()
-            raise
+        broker = cls(folder, jars, port, _run_broker(folder, jars, classes), classes)
+        broker._listen(timeout)
         return broker
+
+    def restart(self, *, timeout: float = 90) -> None:
+        """End the broker with SIGKILL, start it again with the same folder and wait until it listens."""
+        self.process.kill()
+        self.process.wait(10)
+        self.process = _run_broker(self.folder, self.jars, self.classes)
+        self._listen(timeout)
+
+    def _listen(self, timeout: float) -> None:
+        try:
+            self._wait(timeout)
+        except BaseException:
+            self.stop()
+            raise
 
     def _wait(self, timeout: float) -> None:
         end = time.monotonic() + timeout
@@ -229,6 +239,13 @@ class KafkaBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _run_broker(folder: Path, jars: Path, classes: Path | None) -> subprocess.Popen[bytes]:
+    """Start the broker of a folder; its output is added to broker.log."""
+    command = java_command(jars, "kafka.Kafka", [str(folder / "server.properties")], memory="512m", classes=classes)
+    with open(folder / "broker.log", "ab") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
 
 
 def java_command(

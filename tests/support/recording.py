@@ -21,10 +21,11 @@ def cannot_record() -> str:
 
 
 @contextmanager
-def recorded(work: Path, port: int) -> Iterator[Path]:
-    """Record a TCP port of loopback. The path is complete after the block; a line of tcpdump's counts is printed."""
+def recorded(work: Path, port: int, *more: int) -> Iterator[Path]:
+    """Record TCP ports of loopback. The path is complete after the block; a line of tcpdump's counts is printed."""
     raw, log = work / "recording.pcap", work / "tcpdump.log"
-    command = ["tcpdump", "-i", "lo", "-U", "-w", str(raw), "-s", "0", "-B", "65536", "tcp", "port", str(port)]
+    packets = " or ".join(f"tcp port {number}" for number in (port, *more))
+    command = ["tcpdump", "-i", "lo", "-U", "-w", str(raw), "-s", "0", "-B", "65536", packets]
     with open(log, "wb") as errors:
         tcpdump = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
     try:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.reassembly.dtypes import Bounds
+from kafkatap.reassembly.dtypes import LATE_NS
 from tests.conftest import ROOT
 from tests.support.captures import Packet, read_capture
 from tests.support.damage import (
@@ -41,8 +41,6 @@ SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2")
 LONGEST = 120
 EXAMPLES = int(os.environ.get("KAFKATAP_DAMAGE", "1")) * 400
 SECOND = 1_000_000_000
-#: Packets that come no later than this change nothing.
-LATE_NS = Bounds().late_ns
 RST = 4
 
 #: What one step of damage is.

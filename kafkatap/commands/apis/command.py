@@ -20,7 +20,7 @@ from kafkatap.dissector.layouts.history import Changes, changes_in
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
 from kafkatap.dissector.layouts.vendors import vendor_of, vendor_ranges
 from kafkatap.reports.model import Column, ReportTable, Value
-from kafkatap.reports.rendering.text import Line, render_table, write_lines
+from kafkatap.reports.rendering.text import PLAIN_WIDTH, Line, render_table, write_lines
 
 from ...installation import own_version
 from ...selection import api_keys
@@ -181,7 +181,7 @@ COLUMNS = (
 )
 
 
-def render_list(found: Sequence[Api], release: str | None, width: int) -> Iterator[Line]:
+def render_list(found: Sequence[Api], release: str | None, width: int | None) -> Iterator[Line]:
     """One row for each API."""
     rows: list[tuple[Value, ...]] = []
     for api in found:
@@ -218,7 +218,7 @@ def _vendors_note() -> str:
     return f"Keys that vendors use: {keys}. --definitions PATH adds their messages."
 
 
-def render_versions(found: Sequence[Api], release: str | None, width: int) -> Iterator[Line]:
+def render_versions(found: Sequence[Api], release: str | None, width: int | None) -> Iterator[Line]:
     """The versions of each API, with their changes."""
     for number, api in enumerate(found):
         if number:
@@ -250,7 +250,7 @@ def _version_line(v: ApiVersion, first_flexible: bool) -> Line:
     return line
 
 
-def _change_lines(side: str, changes: Changes | None, width: int) -> Iterator[Line]:
+def _change_lines(side: str, changes: Changes | None, width: int | None) -> Iterator[Line]:
     """The changes of one direction, wrapped. The fields of a new struct are in braces."""
     if changes is None:
         yield [(f"      {side}  ", "cyan"), ("not known", "dim")]
@@ -262,7 +262,7 @@ def _change_lines(side: str, changes: Changes | None, width: int) -> Iterator[Li
         if changes.whole:
             yield [(f"      {side}  ", "cyan"), ("no fields", "dim")]
         return
-    room = max(width - 16, 30)
+    room = max((width or PLAIN_WIDTH) - 16, 30)
     firm = (
         w.replace(" ", "\0") if len(w) <= room else w for w in words
     )  # break only texts that are too long for a line

@@ -7,6 +7,10 @@ import argparse
 from ..command_parser import build_parser
 from ..exit_codes import DONE
 
+#: Metavars of options and arguments whose values are files, and folders.
+FILES = ("CAPTURE", "CAPTURES", "FILE", "FILE_OR_DIR", "KEYFILE", "PATH")
+FOLDERS = ("DIR",)
+
 
 def run(options: argparse.Namespace) -> int:
     """Print the script; return the exit code."""
@@ -21,8 +25,8 @@ def completion_script(shell: str) -> str:
     parser = build_parser()
     for command in parser._subparsers._group_actions[0].choices.values():  # type: ignore[union-attr]
         for action in command._actions:
-            if action.dest in ("captures", "archive", "log", "write_pcap", "definitions"):
+            if action.metavar in FILES:
                 action.complete = shtab.FILE
-            elif action.dest in ("csv", "plots", "parquet", "out", "write_parquet"):
+            elif action.metavar in FOLDERS:
                 action.complete = shtab.DIRECTORY
     return str(shtab.complete(parser, shell=shell))

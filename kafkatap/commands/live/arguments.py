@@ -7,10 +7,12 @@ import argparse
 from ..shared_options import (
     BREAKDOWNS,
     BY_HELP,
+    LEDGER_HELP,
     TOP_HELP,
     add_color,
     add_limits,
     add_reading,
+    add_sections,
     add_selection,
     add_verbose,
 )
@@ -51,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--scapy", action="store_true",
                        help="capture through scapy, which is slow (default where there is no AF_PACKET)")  # fmt: skip
     what = parser.add_argument_group("selection")
+    add_sections(what)
     add_selection(what, times=False)
     what.add_argument("--no-topics", dest="topics", action="store_false",
                       help="decode only failed results, not topics: half the work")  # fmt: skip
@@ -64,7 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--interval", type=parse_duration, default=10_000_000_000, metavar="DURATION",
                      help="time between the lines of --plain (default: 10s)")  # fmt: skip
     how.add_argument("--duration", type=parse_duration, metavar="DURATION", help="end after DURATION")
-    how.add_argument("--by", choices=BREAKDOWNS, default="api", help="in the report at the end: " + BY_HELP)
+    how.add_argument(
+        "--by",
+        choices=[by for by in BREAKDOWNS if by != "connection"],
+        default="api",
+        help="in the report at the end: " + BY_HELP,
+    )
     how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
     how.add_argument("--no-report", dest="report", action="store_false", help="print no report at the end")
     how.add_argument("--json", action="store_true",
@@ -72,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      "error")  # fmt: skip
     how.add_argument("--utc", action="store_true", help="show and read times in UTC instead of local time")
     add_color(how)
-    add_verbose(how)
+    add_verbose(how, LEDGER_HELP)
     _add_outputs(parser.add_argument_group("other output"))
     manners = add_limits(parser, live=True)
     manners.add_argument("--max-cpu", type=parse_percent, metavar="PERCENT",

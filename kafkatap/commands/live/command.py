@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.kernels import store
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import Bounds
 from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
+from kafkatap.reports.questions.registry import needs_of
 
 from ...complaints import complain, reason_of
 from ...engine import Engine
@@ -36,7 +36,7 @@ from ...live.thread_priority import Priority, allow_return
 from ...selection import Selection, incident_selection, selection_of
 from ..console import discard_output, no_kafka, refuse
 from ..exit_codes import DONE, WRONG
-from ..values import chosen_definitions, limits_of
+from ..values import check_section_options, chosen_definitions, limits_of, section_options
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 #: Percent of one core that a monitor uses, unless that drops packets.
 USUAL_SHARE = 33.0
-#: How long a packet may be captured after the acknowledgement of its bytes, ns. What waits for it is shown later.
-LATE_NS = 50_000_000
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 #: Error numbers of a write without a reader: a closed pipe, a terminal that hung up.
 GONE = (errno.EPIPE, errno.EIO)
@@ -61,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
         return DONE
     notices = Notices()
     try:
+        check_section_options(options)
         definitions = chosen_definitions(options)
         selection = selection_of(options, definitions)
         incident = incident_selection(options, selection, definitions)
@@ -82,7 +81,8 @@ def run(options: argparse.Namespace) -> int:
         capabilities.keep_only(kept)
         with signals(stop) as handlers:
             limits = memory_limits(options.max_connections, options.max_waiting, options.max_names)
-            monitor = Monitor(capture, engine, selection=selection, governor=_governor(options, best), limits=limits)
+            monitor = Monitor(capture, engine, selection=selection, governor=_governor(options, best), limits=limits,
+                              sections=options.sections or ())  # fmt: skip
             return _watch(options, monitor, capture, incident, stop, handlers, notices)
     except OSError as error:
         if error.errno in GONE:
@@ -195,8 +195,8 @@ def _engine(options: argparse.Namespace, selections: list[Selection], definition
         limits = limits._replace(names=2 * limits.names)
     return Engine(
         options.topics, options.port or (), probes, definitions,
-        assembler=Assembler(bounds=Bounds(late_ns=LATE_NS)), max_frame=options.max_frame, problems=problems,
-        limits=limits,
+        assembler=Assembler(), max_frame=options.max_frame, problems=problems,
+        limits=limits, **needs_of(options.sections)._asdict(),
     )  # fmt: skip
 
 
@@ -241,7 +241,10 @@ def _outputs(
 def _report(options: argparse.Namespace, monitor: Monitor) -> int:
     """Print the report since the start. Its reader may be gone, as after a dropped session."""
     context = monitor.context()
-    result = build_report(monitor.windows.start, context, by=options.by, selected=selection_of(options).text)
+    result = build_report(
+        monitor.windows.start, context, by=options.by, selected=selection_of(options).text, sections=options.sections,
+        over_facts=monitor.sections, options=section_options(options),
+    )  # fmt: skip
     try:
         if options.json:
             from kafkatap.reports.rendering.json_report import write_json
@@ -251,7 +254,9 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
             from kafkatap.reports.rendering.text import write_text
 
             color = None if options.color == "auto" else options.color == "always"
-            write_text(result, sys.stdout, top=options.top, utc=options.utc, color=color)
+            write_text(
+                result, sys.stdout, top=options.top, utc=options.utc, color=color, whole_ledger=options.verbose > 0
+            )
         sys.stdout.flush()
         engine = monitor.engine  # of the whole run: the counts may have been started anew
         if (options.json or options.report) and not any(engine.ledger()["requests"].values()):

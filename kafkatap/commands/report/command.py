@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkatap.kernels import store
+from kafkatap.reports.questions.registry import needs_of
 
 from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of, reason_of
@@ -30,37 +31,50 @@ from ..console import (
     refuse,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, limits_of
+from ..values import check_section_options, chosen_definitions, limits_of, section_options
+from ..whole_file import check_file
 from .jobs import JobsRun, choose_jobs, run_with_jobs
+from .page import as_printed, choose_sections, has_curves, write_page
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.batch import Context
     from kafkatap.reports.counting.counts import ReportCounts
+    from kafkatap.reports.model import Report
+    from kafkatap.reports.questions.section_counts import SectionCounts
 
     from ...parquet.table_writer import TableWriter
+    from ...request_log.log_join import LogJoin
     from ...splits.local_tables import LocalTables
 
 
 class Read(NamedTuple):
-    """The captures as they were read. `tables`: their rows, if wanted. `context`: returns what the counts mean."""
+    """The captures as they were read. `tables`: their rows, if wanted. `context`: returns what the counts mean.
+    `sections`: the counts of sections over facts, if wanted."""
 
     run: Run | JobsRun
     counts: ReportCounts
     tables: TableWriter | LocalTables | None
     context: Callable[[], Context]
+    sections: SectionCounts | None = None
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the command; return its exit code."""
+def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lambda report: None) -> int:
+    """Run the command; return its exit code. `judge`: returns the exit code of a complete run if the report decides."""
     store.verbose = options.verbose > 0
     try:
         definitions = chosen_definitions(options)
         selection = selection_of(options, definitions)
         follow = following(options)
+        choose_sections(options)
         if follow is None:
             options.captures = readable_captures(options.captures, note=notes(options))
         _check_outputs(options)
+        log_join = _read_request_logs(options)
+        if options.sort:
+            from kafkatap.reports.rendering.sorting import check_sort
+
+            check_sort(options.sort)
     except (ValueError, OSError) as error:
         return refuse(error)
     with ExitStack() as files:
@@ -73,11 +87,25 @@ def run(options: argparse.Namespace) -> int:
                 jobs = choose_jobs(options)
                 read = _read_with_jobs(options, jobs, selection, definitions, watch, files) if jobs > 1 else None
                 if read is None:
-                    read = _read_here(options, selection, definitions, watch, files, follow)
+                    read = _read_here(options, selection, definitions, watch, files, follow, log_join)
         except OSError as error:
             complain(reason_of(error))
             return WRONG
-        return _report(options, selection, read)
+        return _report(options, selection, read, judge, log_join)
+
+
+def _read_request_logs(options: argparse.Namespace) -> LogJoin | None:
+    """The request logs of --request-log, ready to be joined. ValueError or OSError if they cannot be."""
+    if not options.request_log:
+        return None
+    for name in ("jobs", "follow"):
+        if getattr(options, name) not in (None, False, 1):
+            raise ValueError(f"--request-log needs one process that reads complete captures: leave --{name} out")
+    options.jobs = 1
+    from ...request_log.log_files import read_logs
+    from ...request_log.log_join import LogJoin
+
+    return LogJoin(read_logs(options.request_log), by_client=options.by == "client")
 
 
 def _read_with_jobs(
@@ -93,7 +121,7 @@ def _read_with_jobs(
 
     _collect_garbage()
     run = run_with_jobs(options, jobs, selection, definitions, watch, files)
-    return None if run is None else Read(run, run.counts or ReportCounts(), run.tables, run.context)
+    return None if run is None else Read(run, run.counts or ReportCounts(), run.tables, run.context, run.sections)
 
 
 def _read_here(
@@ -103,8 +131,9 @@ def _read_here(
     watch: Watch,
     files: ExitStack,
     follow: Follow | None = None,
+    log_join: LogJoin | None = None,
 ) -> Read:
-    """Read the captures in this process. `files` closes output files."""
+    """Read the captures in this process. `files` closes output files. `log_join`: gets the exchanges."""
     by_topic, has_tables = options.by == "topic", options.parquet is not None
     engine = engine_for(
         selection,
@@ -114,6 +143,7 @@ def _read_here(
         has_tables,
         options.max_frame,
         limits_of(options),
+        **needs_of(options.sections)._asdict(),
     )
     run = Run(options.captures, engine, watch=watch, follow=follow)
     writer = _table_writer(options.parquet, run, files) if has_tables else None
@@ -121,25 +151,40 @@ def _read_here(
     from .reporting import ReportCounts, add_up_small_rows
 
     _collect_garbage()
-    counts = ReportCounts(by_topic=by_topic, interval=None if follow else options.interval)
+    counts = ReportCounts(
+        by_topic=by_topic,
+        interval=None if follow else options.interval,
+        by_connection=options.by == "connection",
+        fine=has_curves(options),
+    )
+    sections = None
+    if options.sections or log_join is not None:
+        sections = engine.section_counts(options.sections or ["broker-times"])
+        engine.on_connections(sections.add_connections)
+        if log_join is not None:
+            engine.on_connections(log_join.also(sections.add_connections))
     context = run.context if writer is None else writer.context
     reports = None
     with ExitStack() as screen:
         if follow is not None:
             from .following import IntervalReports
 
-            reports = IntervalReports(options, counts, partial(context, is_over=False), selection.text)
+            reports = IntervalReports(options, counts, partial(context, is_over=False), selection.text, sections)
             screen.callback(reports.close)
             run.watch = reports.beside(watch)
         for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
             counts.add(batch)
+            if sections is not None:
+                sections.add(batch)
+            if log_join is not None:
+                log_join.add(batch)
             if counts.rows > engine.limits.names:
                 counts = add_up_small_rows(counts, engine.limits.names, lambda: engine.dissector.strings.other)
                 if reports is not None:
                     reports.counts = counts
             if writer is not None:
                 writer.add(batch)
-    return Read(run, counts, writer, context)
+    return Read(run, counts, writer, context, sections)
 
 
 def _collect_garbage() -> None:
@@ -149,9 +194,15 @@ def _collect_garbage() -> None:
         gc.enable()
 
 
-def _report(options: argparse.Namespace, selection: Selection, read: Read) -> int:
+def _report(
+    options: argparse.Namespace,
+    selection: Selection,
+    read: Read,
+    judge: Callable[[Report], int | None],
+    log_join: LogJoin | None = None,
+) -> int:
     """Print the report, write its files, and return the exit code."""
-    from .reporting import build_report, has_requests, print_report
+    from .reporting import as_ordered, build_report, has_requests, print_report
 
     run = read.run
     if run.interrupted and isinstance(run, JobsRun):
@@ -163,7 +214,13 @@ def _report(options: argparse.Namespace, selection: Selection, read: Read) -> in
     if run.files and all(f.fatal for f in run.files):
         return INTERRUPTED if run.interrupted else WRONG
     context = read.context()
-    report = build_report(read.counts, context, by=options.by, curves=bool(options.plots), selected=selection.text)
+    report = build_report(
+        read.counts, context, by=options.by, curves=has_curves(options), selected=selection.text,
+        sections=options.sections, over_facts=read.sections,
+        options=section_options(options) | ({} if log_join is None else {"request_log": log_join}),
+    )  # fmt: skip
+    whole = as_ordered(options, report)
+    report = as_printed(options, whole)
     found = any(context.ledger["requests"].values())
     if not found:
         complain(no_kafka(context))
@@ -175,10 +232,16 @@ def _report(options: argparse.Namespace, selection: Selection, read: Read) -> in
             from .files import write_files
 
             write_files(options, report)
+        if options.html:
+            write_page(options, whole)
         if read.tables is not None and not run.is_cut_short:
             from .files import complain_written
 
             complain_written(read.tables.publish(context), options.parquet)
+            if (options.sections is not None or options.request_log) and not options.is_all_on_page:
+                from .files import write_sections
+
+                write_sections(options, report)
     except OSError as error:
         complain(reason_of(error))
         return WRONG
@@ -191,18 +254,25 @@ def _report(options: argparse.Namespace, selection: Selection, read: Read) -> in
         unwritten = "; no tables were written" if read.tables is not None and run.is_cut_short else ""
         complain(f"interrupted: the report covers only what was read before{unwritten}")
         return INTERRUPTED
+    code = judge(report)
+    if code is not None:
+        return code
     return DONE if found and not run.damaged else DAMAGED
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
     """Check the outputs before the run, so that a long run does not fail at its end."""
+    check_section_options(options)
     if options.follow and options.jobs is not None and options.jobs > 1:
         raise ValueError("--jobs splits captures that are complete; --follow reads those that still grow")
-    if options.plots:
+    if options.plots or options.html is not None:
         from importlib.util import find_spec
 
         if find_spec("matplotlib") is None:
-            raise ValueError(f"--plots needs matplotlib ({install_command('plots')})")
+            name = "plots" if options.plots else "html"
+            raise ValueError(f"--{name} needs matplotlib ({install_command('plots')})")
+    if options.html is not None:
+        check_file("--html", options.html, options.captures)
     for name in ("csv", "plots", "parquet"):
         folder = getattr(options, name)
         if folder == "":

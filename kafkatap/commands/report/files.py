@@ -24,6 +24,14 @@ def write_files(options: argparse.Namespace, result: Report) -> None:
         complain_written(write_plots(result, Path(options.plots), options.utc), options.plots)
 
 
+def write_sections(options: argparse.Namespace, result: Report) -> None:
+    """Write the tables of the chosen sections as Parquet. OSError if a file cannot be written."""
+    from kafkatap.reports.rendering.parquet_report import write_parquet
+
+    folder = Path(options.parquet) / "sections"
+    complain_written(write_parquet(result.tables, folder), str(folder))
+
+
 def use_small_pool() -> None:
     """Have Arrow take memory from the system: its own pool keeps 40 MB more. Call it before pyarrow is imported."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

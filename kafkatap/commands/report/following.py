@@ -14,19 +14,23 @@ from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 
 from ..console import discard_output
-from .reporting import print_report
+from ..values import section_options
+from .page import as_printed
+from .reporting import as_ordered, print_report
 
 if TYPE_CHECKING:
     from kafkatap.reports.batch import Context
     from kafkatap.reports.model import Report
+    from kafkatap.reports.questions.section_counts import SectionCounts
 
     from ...run import Watch
 
 #: ns between two reports, unless --interval says otherwise.
 INTERVAL = 10_000_000_000
 _RULE = "-" * 79
-#: The alternate screen of a terminal: its begin and end. Cursor to the top and clear.
-_BEGIN_SCREEN, _END_SCREEN, _CLEAR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[H\x1b[2J"
+#: The alternate screen of a terminal, on which long lines are not wrapped: its begin and end. Cursor to the top and
+#: clear.
+_BEGIN_SCREEN, _END_SCREEN, _CLEAR = "\x1b[?1049h\x1b[?7l", "\x1b[?7h\x1b[?1049l", "\x1b[H\x1b[2J"
 
 
 class IntervalReports:
@@ -36,11 +40,12 @@ class IntervalReports:
     """
 
     def __init__(
-        self, options: argparse.Namespace, counts: ReportCounts, context: Callable[[], Context], selected: str | None
-    ) -> None:
+        self, options: argparse.Namespace, counts: ReportCounts, context: Callable[[], Context], selected: str | None,
+        sections: SectionCounts | None = None,
+    ) -> None:  # fmt: skip
         self._options = options
         self.counts = counts
-        self._context, self._selected = context, selected
+        self._context, self._selected, self._sections = context, selected, sections
         self._interval = (options.interval or INTERVAL) / 1e9
         self._due = time.monotonic() + self._interval
         self._is_screen = sys.stdout.isatty() and not options.json and os.environ.get("TERM") not in (None, "", "dumb")
@@ -65,7 +70,12 @@ class IntervalReports:
         context = self._context()
         if not context.packets:
             return
-        report = build_report(self.counts, context, by=self._options.by, selected=self._selected)
+        options = self._options
+        report = build_report(
+            self.counts, context, by=options.by, selected=self._selected, sections=options.sections,
+            over_facts=self._sections, options=section_options(options),
+        )  # fmt: skip
+        report = as_printed(options, as_ordered(options, report))
         try:
             if self._is_screen:
                 self._draw(report)
@@ -87,7 +97,11 @@ class IntervalReports:
         options, size = self._options, get_terminal_size()
         text = io.StringIO()
         color = options.color == "always" or (options.color == "auto" and not os.environ.get("NO_COLOR"))
-        write_text(report, text, top=options.top, utc=options.utc, color=color, width=size.columns)
+        width = options.width or size.columns
+        write_text(
+            report, text, top=options.top, utc=options.utc, color=color, width=width, whole_ledger=options.verbose > 0,
+            captures=options.captures,
+        )  # fmt: skip
         lines = text.getvalue().splitlines()
         if len(lines) > size.lines:
             more = len(lines) - size.lines + 1

@@ -14,7 +14,8 @@ from ...captures.pipes import is_pipe
 from ...captures.storage import is_uri
 from ...complaints import complain, name_of
 from ...usable_cores import usable_cores
-from ..values import limits_of
+from ..values import limits_of, section_options
+from .page import has_curves
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -84,6 +85,7 @@ class JobsRun:
         self.counts: ReportCounts | None = None if found is None else found.counts
         self.files: Sequence[FileReport] = () if found is None else found.files
         self._context = Context() if found is None else found.context
+        self.sections = None if found is None else found.sections
 
     @property
     def is_cut_short(self) -> bool:
@@ -116,7 +118,10 @@ def run_with_jobs(
 
     reading = ReadOptions(
         tuple(options.port or ()), definitions, by_topic=options.by == "topic", selection=selection,
+        by_connection=options.by == "connection",
         max_frame=options.max_frame, limits=limits_of(options),
+        wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
+        fine=has_curves(options),
     )  # fmt: skip
     tables = None
     if options.parquet:

@@ -15,7 +15,7 @@ from kafkatap.reports.sections import heading
 from ...installation import own_version
 from ..console import discard_output
 
-__all__ = ["ReportCounts", "add_up_small_rows", "build_report", "has_requests", "print_report"]
+__all__ = ["ReportCounts", "add_up_small_rows", "as_ordered", "build_report", "has_requests", "print_report"]
 
 _REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
 
@@ -23,6 +23,15 @@ _REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests
 def has_requests(report: Report) -> bool:
     """Whether the report counts a request."""
     return bool(report.heading.rows[0][_REQUESTS])
+
+
+def as_ordered(options: argparse.Namespace, report: Report) -> Report:
+    """The report with the order of rows that --sort asks for."""
+    if not options.sort:
+        return report
+    from kafkatap.reports.rendering.sorting import sort_report
+
+    return sort_report(report, options.sort)
 
 
 def print_report(options: argparse.Namespace, report: Report) -> None:
@@ -38,7 +47,10 @@ def print_report(options: argparse.Namespace, report: Report) -> None:
             write_json(report, sys.stdout, own_version())
         else:
             color = None if options.color == "auto" else options.color == "always"
-            write_text(report, sys.stdout, top=options.top, utc=options.utc, color=color)
+            write_text(
+                report, sys.stdout, top=options.top, utc=options.utc, color=color, width=options.width,
+                whole_ledger=options.verbose > 0, captures=options.captures,
+            )  # fmt: skip
         sys.stdout.flush()
     except BrokenPipeError:
         discard_output()

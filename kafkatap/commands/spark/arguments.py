@@ -7,10 +7,12 @@ import argparse
 from ..shared_options import (
     BREAKDOWNS,
     BY_HELP,
+    LEDGER_HELP,
     TOP_HELP,
     add_appearance,
     add_limits,
     add_reading,
+    add_sections,
     add_selection,
     add_verbose,
 )
@@ -37,7 +39,7 @@ examples:
 
 exit codes:
   0    done
-  1    done, but something was damaged or lost, or no Kafka was found
+  1    done, but a capture is damaged or cut short, or no Kafka was found
   2    wrong options, nothing readable, or the job failed
   130  interrupted (Ctrl-C)
   143  terminated (SIGTERM)
@@ -70,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     what.add_argument("--strict", action="store_true",
                       help="publish nothing if a capture is damaged (default: publish what could be read)")  # fmt: skip
+    add_sections(what)
     add_selection(what)
     add_reading(what)
     _add_arriving(parser.add_argument_group("captures that keep arriving"))
@@ -91,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_appearance(how)
     how.add_argument("--progress", action="store_const", const=LINES,
                      help="write progress as lines to standard error, even if it is not a terminal")  # fmt: skip
-    add_verbose(how)
+    add_verbose(how, LEDGER_HELP)
     how.add_argument("--json", action="store_true", help="write the whole report as JSON to standard output")
     add_limits(parser)
 

@@ -26,7 +26,7 @@ from ...spark.output.publication import DELTA, PARQUET, check_folder
 from ...spark.stages import watching
 from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, TERMINATED, WRONG
-from ..values import chosen_definitions, limits_of
+from ..values import check_section_options, chosen_definitions, limits_of, section_options
 from .arguments import LINES
 
 if TYPE_CHECKING:
@@ -79,6 +79,9 @@ def _check(options: argparse.Namespace) -> None:
         _require_deltalake()
     if options.checkpoint is not None and options.format == PARQUET:
         raise ValueError("--checkpoint needs Delta tables (--format delta)")
+    check_section_options(options)
+    if options.checkpoint is not None and (options.sections is not None or options.by == "connection"):
+        raise ValueError("--sections and --by connection report on the captures of one run, without --checkpoint")
     if options.checkpoint is None and (options.follow or options.finish):
         raise ValueError("--follow and --finish need --checkpoint DIR")
     if options.follow and options.finish:
@@ -159,6 +162,7 @@ def _job(
     reading = ReadOptions(
         tuple(options.port or ()), definitions, options.records, selection=selection,
         max_frame=options.max_frame, limits=limits_of(options),
+        wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
     )  # fmt: skip
     if options.checkpoint is not None:
         return _follow(session, options, reading)
@@ -199,7 +203,9 @@ def _write(options: argparse.Namespace, result: JobResult) -> None:
         from kafkatap.reports.rendering.text import write_text
 
         color = None if options.color == "auto" else options.color == "always"
-        write_text(result.report, sys.stdout, top=options.top, utc=options.utc, color=color)
+        write_text(
+            result.report, sys.stdout, top=options.top, utc=options.utc, color=color, whole_ledger=options.verbose > 0
+        )
     sys.stdout.flush()
 
 

@@ -31,22 +31,25 @@ def interruptible(session: Callable[[], SparkSession | None], work: Callable[[],
     KeyboardInterrupt (Terminated) if Ctrl-C (SIGTERM) ended the work before it had a result."""
     made: list[Made] = []
     failed: list[BaseException] = []
+    ended = threading.Event()  # Thread.is_alive is False once a signal interrupted join: CPython 90882, until 3.13
 
     def run() -> None:
         try:
             made.append(work())
         except BaseException as error:
             failed.append(error)
+        finally:
+            ended.set()
 
     thread = threading.Thread(target=run, name="kafkatap-job", daemon=True)
     with _signals():
         try:
             thread.start()
-            thread.join()
+            ended.wait()
         except KeyboardInterrupt:
-            while thread.is_alive():
+            while not ended.is_set():
                 _cancel(session())
-                thread.join(CANCELLED_EVERY)
+                ended.wait(CANCELLED_EVERY)
             if not made:
                 raise
     if failed:

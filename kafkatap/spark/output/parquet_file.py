@@ -83,6 +83,7 @@ class ParquetFile:
         for end in (self._writer.close, self._stream.close, lambda: self._folder.delete(self.name)):
             with suppress(Exception):  # the first error is the one that counts
                 end()
+        self._writer.is_open = False  # otherwise it is closed once more when it is deleted, and complains
 
 
 def stat_columns(schema: pa.Schema) -> list[str]:

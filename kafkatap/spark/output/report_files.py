@@ -21,7 +21,7 @@ def write_report(out: str, report: Report) -> None:
     """Write both files, with all rows of each table. Times are UTC, as in the column `date`."""
     as_json, as_text = io.StringIO(), io.StringIO()
     write_json(report, as_json, own_version())
-    write_text(report, as_text, top=0, utc=True, color=False)
+    write_text(report, as_text, top=0, utc=True, color=False, whole_ledger=True)
     folder = Folder(out)
     for name, made in zip(NAMES, (as_json, as_text), strict=True):
         folder.write(name, made.getvalue().encode())

@@ -26,6 +26,7 @@ from ...splits.checkpoint import OpenFlow
 from ...splits.decode import Outcome, SplitRun
 from ...splits.open_flows import open_flows
 from ...splits.packed_rows import packed
+from ...splits.split_sections import SectionsOfSplit, SplitSections
 from ...splits.task_rows import ReadOptions
 from .writing import CaptureIndex, TableWriter, Written, with_capture
 
@@ -44,7 +45,8 @@ class SplitResult:
     """The result of decoding a split.
 
     `written`: its files. `connections`: rows of its connections, and `shared`: rows of those that other splits share.
-    `counts`: rows of counts, `packed`. `open_flows`: the flows that stay open at its end.
+    `counts`: rows of counts, `packed`. `open_flows`: the flows that stay open at its end. `sections`: the counts of
+    sections over facts, if wanted.
     """
 
     outcome: Outcome
@@ -53,6 +55,7 @@ class SplitResult:
     shared: pa.Table | None = None
     counts: bytes | None = None
     open_flows: dict[bytes, OpenFlow] = field(default_factory=dict)
+    sections: SplitSections | None = None
     unnamed: set[bytes] = field(default_factory=set)
 
 
@@ -73,6 +76,7 @@ class SplitTables:
         self._collector: RecordCollector | None = None
         if table == "records" or (is_writing and options.records):
             self._collector = RecordCollector(load_programs("records", options.definitions))
+        self._sections: SectionsOfSplit | None = None
         self.inspectors: list[Inspector] = [] if self._collector is None else [self._collector]
 
     # The four ways to run a split.
@@ -87,7 +91,8 @@ class SplitTables:
         self, run: SplitRun, reader: PackReader | None, writer: TableWriter, captures: CaptureIndex
     ) -> SplitResult:
         """Write the rows of all tables, and count for reports."""
-        counts = ReportCounts(by_topic=self._options.by_topic)
+        counts = ReportCounts(by_topic=self._options.by_topic, by_connection=self._options.by_connection)
+        self._sections = SectionsOfSplit(self._options, run.engine)
         result = SplitResult(run.outcome)
         with writer.open(run.task.split, captures) as files:
             for name, table in self._made(run, reader, {"exchanges", "results", "connections"}, counts):
@@ -99,16 +104,20 @@ class SplitTables:
                 files.write(name, table)
         result.written, result.unnamed = files.written, self._unnamed
         result.counts = packed(rows_of_counts(counts, run.engine))
+        result.sections = self._finish_sections(run)
         result.open_flows = _open_flows(run)
         return result
 
     def count(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
         """Count for reports."""
-        counts = ReportCounts(by_topic=self._options.by_topic)
+        counts = ReportCounts(by_topic=self._options.by_topic, by_connection=self._options.by_connection)
+        self._sections = SectionsOfSplit(self._options, run.engine)
         for batch in self._selected(run, reader):
             counts.add(batch)
+            self._sections.add(batch)
         result = self._with_connections(run)
         result.counts = packed(rows_of_counts(counts, run.engine))
+        result.sections = self._finish_sections(run)
         return result
 
     def prove(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
@@ -116,6 +125,10 @@ class SplitTables:
         for _ in run.batches(reader):
             pass
         return self._with_connections(run)
+
+    def _finish_sections(self, run: SplitRun) -> SplitSections | None:
+        rows = run.engine.connections
+        return None if self._sections is None else self._sections.finish(rows[~run.are_shared(rows["connection"])])
 
     @staticmethod
     def _with_connections(run: SplitRun) -> SplitResult:
@@ -140,6 +153,8 @@ class SplitTables:
             for batch in self._selected(run, reader):
                 if counts is not None:
                     counts.add(batch)
+                if self._sections is not None:
+                    self._sections.add(batch)
                 is_full = gathered.add(batch)
                 if records is not None:
                     records.spill()

@@ -1,0 +1,140 @@
+"""`FactCollector`: the facts of each drain's messages, kept until their exchanges are finished.
+
+It decodes the messages of the wanted APIs once more, with the programs of the profile `facts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels.arrays import grown, taken, untouched
+
+from ..inspection import Frames
+from ..programs.fact_kinds import BATCH, BATCH_SAMPLE, KINDS, PRINCIPAL, TO_TEXT, TO_TOPIC_ID, columns_of
+from ..programs.machine import TAPE
+from ..programs.program import KEYS, Programs
+from ..programs.tape import decode_jobs
+from ..strings import StringTable
+from .fact_rows import FACT, FACT_STRINGS, FACTS_STATE, FactTables, collect_facts
+from .samples import fill_samples
+from .sasl_names import principals
+
+Array = np.ndarray[Any, Any]
+_SASL_AUTHENTICATE = 36
+_TOPS: Array = np.zeros(2 * KEYS, np.uint8)
+_ITEMS: Array = np.zeros(len(KINDS), np.uint8)
+_WIDTHS: Array = np.array(
+    [max((int(c[1:]) + 1 for c in columns_of(n).values() if c[0] == "v"), default=0) for n in range(len(KINDS))],
+    np.uint8,
+)
+for _number, _kind in enumerate(KINDS):
+    if _kind.api_key >= 0 and not _kind.element and _kind.name not in ("batch", "fetched batch"):
+        _TOPS[_kind.direction * KEYS + _kind.api_key] = 1 + _number
+    _ITEMS[_number] = ("", "number", "text").index(_kind.items)
+
+
+class FactCollector:
+    """`kinds`: the wanted kinds, by number; only messages that have them are decoded. `programs`: of the profile
+    `facts`. `strings`: those of the dissector, whose numbers the rows have."""
+
+    def __init__(self, kinds: Iterable[int], programs: Programs, strings: StringTable) -> None:
+        wanted = frozenset(kinds)
+        if BATCH_SAMPLE in wanted:
+            wanted |= {BATCH}
+        self._programs = programs
+        self._strings = strings
+        self._messages = np.zeros(2 * KEYS + 1, bool)  # by direction * KEYS + api_key
+        for number in wanted:
+            kind = KINDS[number]
+            if kind.api_key >= 0:
+                self._messages[kind.direction * KEYS + kind.api_key] = True
+        self._messages[_SASL_AUTHENTICATE] |= PRINCIPAL in wanted
+        self._wanted: Array = np.isin(np.arange(len(KINDS)), sorted(wanted)).astype(np.uint8)
+        self._names = PRINCIPAL in wanted
+        roles = programs.roles
+        self._is_text = (roles >= TO_TEXT) & (roles <= TO_TOPIC_ID)
+        self._as_facts: tuple[Programs, Array] | None = None
+        self._tape: Array = untouched(1 << 14, TAPE)
+        self._contexts: Array = np.zeros(4 << 10, np.int64)
+        self._state: Array = np.zeros(1, FACTS_STATE)
+        #: The facts of exchanges that are not finished, and room for more.
+        self._facts: Array = untouched(1 << 14, FACT)
+        self._samples: Array = untouched(len(self._facts), np.int64)
+        self._count = 0
+
+    def look(self, frames: Frames) -> None:
+        """Make the facts of these messages."""
+        slots = frames.jobs["frame"] >> 1
+        keys = frames.rows["api_key"][slots].astype(np.int64)
+        place = (frames.jobs["frame"] & 1) * KEYS + keys
+        place[(keys < 0) | (keys >= KEYS)] = 2 * KEYS
+        chosen = np.flatnonzero(self._messages[place] & (frames.links["token"][slots] == 0))
+        if not len(chosen):
+            return
+        jobs = taken(frames.jobs, chosen)
+        jobs["program"] = self._programs_by(frames.programs)[jobs["program"]]
+        tape = decode_jobs(self._programs, jobs, frames.buffers, self._tape)
+        if len(tape) > len(self._tape):
+            self._tape = untouched(2 * len(tape), TAPE)
+        self._collect(jobs, tape, frames)
+        if self._names:
+            self._append(principals(jobs, frames, self._strings))
+
+    def _programs_by(self, others: Programs) -> Array:
+        if self._as_facts is None or self._as_facts[0] is not others:
+            self._as_facts = others, self._programs.by_program_of(others)
+        return self._as_facts[1]
+
+    def _collect(self, jobs: Array, tape: Array, frames: Frames) -> None:
+        """Add the facts of jobs, whose fields are on the tape."""
+        longest = int(jobs["tape_count"].max(initial=0)) + 2
+        if 4 * longest > len(self._contexts):
+            self._contexts = np.zeros(8 * longest, np.int64)
+        texts = tape["length"][self._is_text[tape["field"]]]
+        self._strings.reserve(len(texts) + 1, int(np.maximum(texts, 0).sum(dtype=np.int64)) + 16)
+        self._state[0] = (self._count, 0, 0)
+        while True:
+            tables = FactTables(
+                self._programs.roles, _TOPS, _ITEMS, _WIDTHS, self._wanted, self._contexts, self._facts,
+                self._facts.view(np.int64), self._facts.view(np.int32), self._samples, self._strings.arrays,
+                self._state,
+            )  # fmt: skip
+            needed = collect_facts(jobs, tape, frames.rows, *frames.buffers, tables)
+            self._count = int(self._state[0].facts)
+            if not needed:
+                break
+            self._facts = grown(self._facts, self._count + int(needed), self._count)
+            self._samples = grown(self._samples, len(self._facts), int(self._state[0].samples))
+        samples = self._samples[: int(self._state[0].samples)]
+        if len(samples):
+            fill_samples(self._facts, samples, frames.buffers)
+
+    def _append(self, facts: Array) -> None:
+        end = self._count + len(facts)
+        if end > len(self._facts):
+            self._facts = grown(self._facts, end, self._count)
+            self._samples = grown(self._samples, len(self._facts), 0)
+        self._facts[self._count : end] = facts
+        self._count = end
+
+    def take(self, exchanges: Array) -> Array:
+        """Remove and return the facts of finished exchanges (their numbers, int64), in order of these."""
+        rows = self._facts[: self._count]
+        numbers = rows["exchange"]
+        is_finished = np.isin(numbers, exchanges)
+        finished, left = np.flatnonzero(is_finished), np.flatnonzero(~is_finished)
+        of_finished = numbers[finished]
+        if (of_finished[1:] < of_finished[:-1]).any():
+            finished = finished[np.argsort(of_finished, kind="stable")]
+        found = taken(rows, finished)
+        if len(finished):
+            self._count = 0
+            self._append(taken(rows, left))
+        return found
+
+    def string_columns(self) -> list[tuple[Array, str]]:
+        """The arrays and columns that hold numbers of strings: `Dissector.forget_strings` changes them in place."""
+        return [(self._facts[: self._count], name) for name in FACT_STRINGS]

@@ -1,0 +1,313 @@
+"""Rows of facts, and the kernel that makes them from the tape of a drain.
+
+The tape has the fields of `programs.fact_fields`, and their numbers say where a value goes. An element's row comes
+before the rows of its fields, so a fact begins with it, and takes topic and partition of the elements around it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from kafkatap.kernels import kernel
+from kafkatap.kernels.decorator import helper, record_dtype
+from kafkatap.kernels.readers import be16, be32, be64
+
+from ..dtypes import EXCHANGE, INCOMPLETE, NO_INT32, OK, TRAILING_BYTES
+from ..exchanges import FETCH, PRODUCE
+from ..framing.tables import SOURCE_BLOCK, SOURCE_HELD
+from ..programs.fact_kinds import (
+    BATCH,
+    BATCH_SAMPLE,
+    FETCHED_BATCH,
+    TO_COUNT,
+    TO_ERROR,
+    TO_NOWHERE,
+    TO_NUMBER,
+    TO_PARTITION,
+    TO_RECORDS,
+    TO_ROW,
+    TO_TEXT,
+    TO_TOPIC,
+    TO_TOPIC_ID,
+)
+from ..programs.fields import SHARE_FETCH
+from ..programs.machine import JOB, TAPE
+from ..programs.program import KEYS
+from ..strings import Strings, intern
+
+Array = np.ndarray[Any, Any]
+
+#: One fact. `columns_of` of `fact_kinds` names its columns v0 to v9 (NO_NUMBER: absent) and s0 to s3 (numbers of
+#: strings, -1: null or absent).
+FACT = record_dtype(
+    ("exchange", "i8"),  # its number in this run
+    ("at", "i8"),  # of a record batch: where its bytes begin in the buffer; only during a drain
+    ("v0", "i8"),
+    ("v1", "i8"),
+    ("v2", "i8"),
+    ("v3", "i8"),
+    ("v4", "i8"),
+    ("v5", "i8"),
+    ("v6", "i8"),
+    ("v7", "i8"),
+    ("v8", "i8"),
+    ("v9", "i8"),
+    ("s0", "i4"),
+    ("s1", "i4"),
+    ("s2", "i4"),
+    ("s3", "i4"),
+    ("topic", "i4"),
+    ("topic_id", "i4"),
+    ("partition", "i4"),  # NO_INT32: none
+    ("source", "i4"),  # of a record batch: its buffer; only during a drain
+    ("kind", "i4"),
+    ("error_code", "i4"),
+)
+#: Columns that are numbers of strings.
+FACT_STRINGS = ("s0", "s1", "s2", "s3", "topic", "topic_id")
+NO_NUMBER = -(2**63)
+#: Words of 8 bytes and of 4 bytes in a row, and the first of the numbers and of the strings.
+_WORDS, _FIRST_NUMBER = FACT.itemsize // 8, 2
+_HALVES, _FIRST_TEXT = FACT.itemsize // 4, 24
+#: The first bytes of a record batch up to its number of records, and of a message up to its attributes.
+_BATCH_HEAD, _MESSAGE_HEAD = 61, 18
+_LARGEST = 0x7FFFFFFF - 12
+
+#: `facts`: how many rows there are. `done`: how many jobs have been read. `samples`: how many rows are samples.
+FACTS_STATE = record_dtype(("facts", "i8"), ("done", "i8"), ("samples", "i8"))
+#: One batch of so many is sampled: those whose checksum has this divisor, whatever the blocks or splits.
+SAMPLED = 64
+
+
+class FactTables(NamedTuple):
+    """`places`: by field, where its value goes. `tops`: by direction * KEYS + api_key, 1 + the kind of the message's
+    top, or 0. By kind, `items`: 1: an item is a number, 2: a string; `widths`: how many numbers a row has; `wanted`:
+    1: it has rows. `words`, `halves`: the bytes of `facts`. `samples`: the numbers of the rows that are samples.
+
+    `contexts` has a row for the top (0) and for each row of the tape: its fact or -1, topic, topic id, partition.
+    """
+
+    places: Annotated[Array, np.uint8]
+    tops: Annotated[Array, np.uint8]
+    items: Annotated[Array, np.uint8]
+    widths: Annotated[Array, np.uint8]
+    wanted: Annotated[Array, np.uint8]
+    contexts: Annotated[Array, np.int64]
+    facts: Annotated[Array, FACT]
+    words: Annotated[Array, np.int64]
+    halves: Annotated[Array, np.int32]
+    samples: Annotated[Array, np.int64]
+    strings: Strings
+    state: Annotated[Array, FACTS_STATE]
+
+
+@helper
+def _add_fact(t, exchange, kind, topic, topic_id, partition):  # type: ignore[no-untyped-def]
+    """Begin a row; return its number, or -1 if its kind is not wanted."""
+    if t.wanted[kind] == 0:
+        return np.int64(-1)
+    number = np.int64(t.state[0].facts)
+    t.state[0].facts = number + 1
+    fact = t.facts[number]
+    first = number * _WORDS + _FIRST_NUMBER
+    for k in range(np.int64(t.widths[kind])):
+        t.words[first + k] = NO_NUMBER
+    fact.exchange = exchange
+    fact.at = -1
+    fact.s0 = -1
+    fact.s1 = -1
+    fact.s2 = -1
+    fact.s3 = -1
+    fact.topic = topic
+    fact.topic_id = topic_id
+    fact.partition = partition
+    fact.source = 0
+    fact.kind = kind
+    fact.error_code = 0
+    return number
+
+
+@helper
+def _add_batch(t, exchange, kind, context, at, source):  # type: ignore[no-untyped-def]
+    number = _add_fact(t, exchange, kind, t.contexts[context + 1], t.contexts[context + 2], t.contexts[context + 3])
+    t.facts[number].at = at
+    t.facts[number].source = source
+    return t.facts[number]
+
+
+@helper
+def _add_sample(t, batch):  # type: ignore[no-untyped-def]
+    """Add a row for a sampled batch, which was captured whole: its size and attributes, and where it lies.
+
+    The rest is filled in when the batch is decompressed.
+    """
+    number = _add_fact(t, batch.exchange, np.int64(BATCH_SAMPLE), batch.topic, batch.topic_id, batch.partition)
+    sample = t.facts[number]
+    sample.at = batch.at
+    sample.source = batch.source
+    sample.v0 = batch.v0
+    sample.v2 = batch.v2
+    sample.v3 = batch.v6
+    t.samples[t.state[0].samples] = number
+    t.state[0].samples += 1
+
+
+@helper
+def _add_batches(t, buf, row, end, exchange, kind, context, source):  # type: ignore[no-untyped-def]
+    """Add a row for each record batch whose header was captured, and one for all messages of magic 0 and 1.
+
+    A broker may cut off the last batch of a response to a Fetch. Such a batch has no row: clients drop it.
+    """
+    at = np.int64(row.value)
+    stop = at + np.int64(row.length)
+    end = min(end, stop)
+    messages = np.int64(-1)
+    while at + _MESSAGE_HEAD <= end:
+        size = be32(buf, at + 8)
+        magic = np.int64(buf[at + 16])
+        if size > _LARGEST or size < 14 or magic > 2 or at + 12 + size > stop:
+            break
+        if magic == 2:
+            if at + _BATCH_HEAD > end:
+                break
+            fact = _add_batch(t, exchange, kind, context, at, source)
+            fact.v0 = 12 + size
+            fact.v1 = be32(buf, at + 57)
+            fact.v2 = be16(buf, at + 21) | magic << 16
+            fact.v3 = be64(buf, at + 43)
+            fact.v4 = be16(buf, at + 51) if be16(buf, at + 51) < 32_768 else be16(buf, at + 51) - 65_536
+            fact.v5 = be32(buf, at + 53) if be32(buf, at + 53) < 2_147_483_648 else be32(buf, at + 53) - 4_294_967_296
+            fact.v6 = be32(buf, at + 17)
+            fact.v7 = be64(buf, at + 27)
+            fact.v8 = be64(buf, at + 35)
+            fact.v9 = be64(buf, at)
+            is_whole = at + 12 + size <= end
+            if kind == BATCH and t.wanted[BATCH_SAMPLE] and fact.v6 % SAMPLED == 0 and is_whole:
+                _add_sample(t, fact)
+        else:
+            if messages < 0:
+                fact = _add_batch(t, exchange, kind, context, at, source)
+                messages = np.int64(t.state[0].facts) - 1
+                fact.v0 = 0
+                fact.v1 = 0
+                fact.v2 = np.int64(buf[at + 17]) | magic << 16
+                fact.v9 = be64(buf, at)
+            fact = t.facts[messages]
+            fact.v0 += 12 + size
+            if buf[at + 17] & 7 or fact.v1 < 0:
+                fact.v1 = -1  # how many there are in a compressed message is not in its header
+            else:
+                fact.v1 += 1
+        at += 12 + size
+
+
+@helper
+def _set_text(t, buf, row, context, place):  # type: ignore[no-untyped-def]
+    """Set a topic, topic id or text."""
+    if place == TO_TOPIC:
+        t.contexts[context + 1] = intern(t.strings, buf, row.value, np.int64(row.length))
+    elif place == TO_TOPIC_ID:
+        is_set = be64(buf, row.value) != 0 or be64(buf, row.value + 8) != 0
+        t.contexts[context + 2] = intern(t.strings, buf, row.value, np.int64(row.length)) if is_set else np.int64(-1)
+    fact = t.contexts[context]
+    if fact < 0:
+        return
+    if place == TO_TOPIC:
+        t.facts[fact].topic = t.contexts[context + 1]
+    elif place == TO_TOPIC_ID:
+        t.facts[fact].topic_id = t.contexts[context + 2]
+    else:
+        text = intern(t.strings, buf, row.value, np.int64(row.length))
+        t.halves[fact * _HALVES + _FIRST_TEXT + place - TO_TEXT] = text
+
+
+@helper
+def _set_number(t, value, context, place):  # type: ignore[no-untyped-def]
+    """Set a partition, error code or number."""
+    if place == TO_PARTITION:
+        t.contexts[context + 3] = value
+    fact = t.contexts[context]
+    if fact < 0:
+        return
+    if place == TO_PARTITION:
+        t.facts[fact].partition = value
+    elif place == TO_ERROR:
+        t.facts[fact].error_code = value
+    else:
+        t.words[fact * _WORDS + _FIRST_NUMBER + place - TO_NUMBER] = value
+
+
+@helper
+def _open_context(t, context, above, fact):  # type: ignore[no-untyped-def]
+    t.contexts[context] = fact
+    for k in range(1, 4):
+        t.contexts[context + k] = t.contexts[above + k]
+
+
+@helper
+def _read_row(t, buf, job, tape, k, x):  # type: ignore[no-untyped-def]
+    """Read one row of the tape."""
+    row = tape[job.tape_first + k]
+    place = np.int64(t.places[row.field])
+    above = 4 * max(np.int64(row.parent) - job.tape_first + 1, np.int64(0))
+    context = 4 * (k + 1)
+    if place >= TO_ROW or place == TO_NOWHERE:
+        kind = place - TO_ROW
+        _open_context(t, context, above, np.int64(-1))
+        if kind < 0:
+            return
+        fact = _add_fact(t, x.exchange, kind, t.contexts[above + 1], t.contexts[above + 2], t.contexts[above + 3])
+        if t.items[kind] == 1:
+            if fact >= 0:
+                t.facts[fact].v0 = row.value
+        elif t.items[kind] == 2:
+            if fact >= 0:
+                t.facts[fact].s0 = intern(t.strings, buf, row.value, np.int64(row.length))
+        else:
+            t.contexts[context] = fact
+    elif place == TO_RECORDS:
+        kind = np.int64(BATCH if job.frame & 1 == 0 else FETCHED_BATCH)
+        if row.length > 0 and t.wanted[kind]:
+            _add_batches(t, buf, row, job.end, x.exchange, kind, above, np.int64(job.source))
+    elif place == TO_TOPIC or place == TO_TOPIC_ID or (place >= TO_TEXT and place < TO_TOPIC):
+        if row.length >= 0:
+            _set_text(t, buf, row, above, place)
+    elif place == TO_COUNT:
+        _set_number(t, row.length, above, TO_NUMBER)
+    else:
+        _set_number(t, row.value, above, place)
+
+
+@kernel(JOB, TAPE, EXCHANGE, np.uint8, np.uint8, np.uint8, FactTables)
+def collect_facts(jobs, tape, exchanges, block, held, pool, t):  # type: ignore[no-untyped-def]
+    """Add the facts of jobs[state.done:]. Return the rows that the next job needs, or 0 if all jobs are read.
+
+    The caller has made room for all strings, and for the contexts of the longest job.
+    """
+    while t.state[0].done < jobs.shape[0]:
+        job = jobs[t.state[0].done]
+        status = np.int64(job.status)
+        if job.program >= 0 and (status == OK or status == TRAILING_BYTES or status == INCOMPLETE):
+            x = exchanges[job.frame >> 1]
+            most = np.int64(job.tape_count) + 2
+            if x.api_key == PRODUCE or x.api_key == FETCH or x.api_key == SHARE_FETCH:
+                most += 2 * ((job.end - job.at) // _BATCH_HEAD)
+            if t.state[0].facts + most > t.facts.shape[0]:
+                return most
+            source = np.int64(job.source)
+            buf = block if source == SOURCE_BLOCK else (held if source == SOURCE_HELD else pool)
+            t.contexts[0] = -1
+            t.contexts[1] = -1
+            t.contexts[2] = -1
+            t.contexts[3] = NO_INT32
+            top = np.int64(0)
+            if x.api_key >= 0 and x.api_key < KEYS:
+                top = np.int64(t.tops[(job.frame & 1) * KEYS + x.api_key])
+            if top > 0:
+                t.contexts[0] = _add_fact(t, x.exchange, top - 1, np.int64(-1), np.int64(-1), np.int64(NO_INT32))
+            for k in range(np.int64(job.tape_count)):
+                _read_row(t, buf, job, tape, k, x)
+        t.state[0].done += 1
+    return 0

@@ -1,0 +1,204 @@
+"""The first pass: reads a capture as a report does, and makes the map of new bytes of its streams.
+
+The engine reads the capture. Before it dissects a part, the part's chunks are kept. An inspector then sees each frame,
+finds its place in the stream, and adds the rewritten frame to the map. Of TLS only the headers of records are added,
+and at the start of a stream a header of the PROXY protocol. All other bytes stay unknown, and become filler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
+from kafkatap.dissector.inspection import Frames
+from kafkatap.dissector.programs.loading import load_programs
+from kafkatap.dissector.tree.view import Viewer
+from kafkatap.kernels.arrays import taken
+from kafkatap.reassembly.dtypes import CHUNK_DATA, CHUNK_END, CHUNK_GAP, CHUNK_START, FROM_HELD
+from kafkatap.reports.batch import Batch
+
+from ..assembly import Assembled
+from ..engine import Engine
+from ..passes.envelopes import EnvelopeCollector
+from ..run import Run, Watch, never
+from .captured_streams import CapturedStream
+from .messages import MessageRewriter
+from .names import Names
+from .proxy_headers import rewritten_proxy_header
+from .stream_map import End, StreamMap
+
+if TYPE_CHECKING:
+    from kafkatap.dissector.layouts.overlay import Definitions
+
+Array = np.ndarray[Any, Any]
+_TLS_HEADER, _TLS_LONGEST = 5, 16_640
+
+
+@dataclass
+class Counts:
+    """What the first pass did. `unplaced`: frames whose place was not found, so that they became filler."""
+
+    frames: int = 0
+    unplaced: int = 0
+
+
+class _Engine(Engine):
+    """An engine that shows a learner the chunks of each part before it dissects them."""
+
+    learner: Learner
+
+    def dissect(self, part: Assembled) -> Iterator[Batch]:
+        self.learner.keep_chunks(part)
+        return super().dissect(part)
+
+
+class Learner:
+    """Learns the streams of one capture. `engine_options`: arguments of `Engine`, as ports and definitions."""
+
+    def __init__(self, names: Names, engine_options: Mapping[str, Any] | None = None) -> None:
+        options = dict(engine_options or {})
+        definitions: Definitions | None = options.get("definitions")
+        viewer = Viewer(
+            load_programs("everything", definitions),
+            None if definitions is None else definitions.messages,
+            **({"max_frame": options["max_frame"]} if options.get("max_frame") else {}),
+        )
+        self.names = names
+        self.messages = MessageRewriter(names, viewer)
+        self.streams = StreamMap()
+        self.counts = Counts()
+        self._envelopes = EnvelopeCollector(definitions)
+        self._open: dict[int, tuple[CapturedStream, CapturedStream]] = {}
+        self._engine = _Engine(**{**options, "inspectors": [self]})
+        self._engine.learner = self
+
+    def read(self, path: str, watch: Watch = never) -> Run:
+        """Read the capture; then `streams` is closed."""
+        run = Run([path], self._engine, watch)
+        for _ in run.batches():
+            pass
+        self._open.clear()
+        self.streams.close()
+        return run
+
+    # ---------------------------------------------------------------- chunks
+
+    def keep_chunks(self, part: Assembled) -> None:
+        """Keep the bytes of a part's chunks until their frames are known."""
+        if not part.chunk_count:
+            return
+        protocols = self._engine.dissector.connections["protocol"]
+        flows = iter(part.started_flows)
+        columns = ("kind", "connection", "direction", "source", "at", "captured", "length", "seq", "packet")
+        rows = zip(*(part.chunks[name].tolist() for name in columns), strict=True)
+        for kind, connection, direction, source, at, captured, length, seq, packet in rows:
+            if kind == CHUNK_START:
+                self._begin(connection, next(flows), packet)
+                continue
+            if kind == CHUNK_END or connection not in self._open:
+                continue
+            stream = self._open[connection][direction]
+            if stream.stream.base < 0:
+                stream.stream.base = (seq - stream.end) & 0xFFFFFFFF
+            if kind == CHUNK_GAP:
+                stream.append(b"", length, packet, True)
+            elif kind == CHUNK_DATA:
+                data = (part.held if source == FROM_HELD else part.block)[at : at + captured].tobytes()
+                protocol = int(protocols[connection]) if connection < len(protocols) else PROTOCOL_UNKNOWN
+                is_known = protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN)
+                if protocol == PROTOCOL_KAFKA:
+                    stream.is_kafka = True
+                else:
+                    self._add_envelope(stream, data)
+                stream.append(data, length, packet, not is_known)
+
+    def _begin(self, connection: int, flow: Any, packet: int) -> None:
+        ends: list[End] = []
+        for end in ("a", "b"):
+            halves = (int(flow[f"{end}_{half}"]) & (1 << 64) - 1 for half in ("high", "low"))
+            ends.append((b"".join(half.to_bytes(8, "big") for half in halves), int(flow[f"{end}_port"])))
+        begun = [CapturedStream(self.streams.begin(ends[d], ends[1 - d], packet)) for d in (0, 1)]
+        self._open[connection] = (begun[0], begun[1])
+
+    def _add_envelope(self, stream: CapturedStream, data: bytes) -> None:
+        """Add what is harmless around the bytes of other protocols: a PROXY header, the headers of TLS records."""
+        at, first = 0, stream.end
+        if not first and data[:1] in (b"P", b"\r"):
+            header = rewritten_proxy_header(self.names.addresses, data)
+            self.streams.add(stream.stream, 0, header)
+            at = len(header)
+            stream.cursor = at
+        if stream.tls_next >= first + at:
+            at = stream.tls_next - first
+        while at + _TLS_HEADER <= len(data):
+            header = data[at : at + _TLS_HEADER]
+            size = int.from_bytes(header[3:5], "big")
+            if not (20 <= header[0] <= 23 and header[1] == 3 and header[2] <= 4 and 0 < size <= _TLS_LONGEST):
+                stream.tls_next = -1
+                return
+            self.streams.add(stream.stream, first + at, header)
+            at += _TLS_HEADER + size
+        stream.tls_next = first + at if at >= len(data) else -1
+
+    # ---------------------------------------------------------------- frames
+
+    def look(self, frames: Frames) -> None:
+        """See the frames of a drain: the method of an inspector."""
+        self._envelopes.look(frames)
+        jobs = frames.jobs
+        if not len(jobs):
+            return
+        known = self._engine.dissector.connections
+        slots = jobs["frame"] >> 1
+        links, rows = frames.links[slots], taken(frames.rows, slots)
+        clients, mechanisms = known["client"][links["connection"]], known["mechanism"][links["connection"]]
+        columns = [jobs[name].tolist() for name in ("frame", "at", "end", "limit", "source")]
+        columns += [links[name].tolist() for name in ("connection", "token")]
+        columns += [rows[name].tolist() for name in ("exchange", "api_key", "api_version")]
+        sides = ("request", "response")
+        sizes = [rows[f"{side}_bytes"].tolist() for side in sides]
+        packets = [rows[f"{side}_packet_first"].tolist() for side in sides]
+        for place, row in enumerate(zip(*columns, clients.tolist(), mechanisms.tolist(), strict=True)):
+            slot, _, end, limit, source, connection, token, exchange, api_key, version, client, mechanism = row
+            side = slot & 1
+            size = sizes[side][place] + 4
+            start = limit - size
+            frame = frames.buffers[source][start:end].tobytes()
+            self.counts.frames += 1
+            direction = client if not side else 1 - client
+            streams = self._open.get(connection)
+            if streams is None or client < 0:
+                self.counts.unplaced += 1
+                continue
+            stream = streams[direction]
+            at = stream.locate(frame, packets[side][place], size)
+            if at < 0:
+                self.counts.unplaced += 1
+                continue
+            self.streams.add(stream.stream, at, self._rewritten(
+                frame, side, token, api_key, version, self._text(mechanism), self._envelopes.inner.get(exchange)
+            ))  # fmt: skip
+
+    def _rewritten(
+        self,
+        frame: bytes,
+        side: int,
+        token: int,
+        api_key: int,
+        version: int,
+        mechanism: str | None,
+        enveloped: tuple[int, int] | None,
+    ) -> bytes:
+        if token:
+            return self.messages.rewrite_token(frame)
+        return self.messages.rewrite(frame, side, api_key, version, mechanism, enveloped if side else None)
+
+    def _text(self, number: int) -> str | None:
+        if number < 0:
+            return None
+        raw = self._engine.strings[number]
+        return None if raw is None else raw.decode("utf-8", "replace")

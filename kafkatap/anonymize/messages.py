@@ -1,0 +1,254 @@
+"""Rewrites frames: all that is not known to be harmless becomes filler or a pseudonym.
+
+A new frame starts as filler. Then the tree of the original (`dissector.tree.view`) is walked, and what it decoded is
+copied by its type: numbers and booleans, lengths, counts and tags as they are; strings by `fields`; uuids and addresses
+as pseudonyms; records by `record_batches`. Bytes that have no node of their own never leave the original.
+
+Bytes may decode and still not be what their layout says. So no run of six or more printable bytes is copied as numbers.
+
+A frame of which something is wrong or missing is decoded again. It is filled so that it is wrong at the same place, if
+one of the fillers has that effect. In such frames also lengths and counts are no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from kafkatap.dissector.layouts.schema import REQUEST
+from kafkatap.dissector.tree import node as n
+from kafkatap.dissector.tree.node import Node, has_problem
+from kafkatap.dissector.tree.view import EarlierFacts, Viewer
+
+from .fields import FILLER, rewritten_string
+from .names import Names
+from .plausible import PRINTABLE
+from .record_batches import RecordRewriter
+from .sasl_tokens import rewritten_token
+
+#: Fillers of a frame that does not decode to its end: one of them may be wrong at the place of the original.
+_FILLERS = (FILLER, b"\0", b"\xff", b"\x7f", b"\x80", b"\1")
+_LEAVES = (n.RAW, n.MISSING, n.HIDDEN)
+_TOKENS = ("AuthBytes", "Token")
+
+
+class MessageRewriter:
+    """Rewrites the frames of one run. `viewer`: makes their trees; it shows secrets and reads no records."""
+
+    def __init__(self, names: Names, viewer: Viewer | None = None) -> None:
+        self.names = names
+        self.records = RecordRewriter(names)
+        self._viewer = viewer or Viewer()
+        self._viewer.secrets, self._viewer.records = True, _no_records
+        self.changed_problems = 0  # frames that are not wrong at the place of the original
+
+    def rewrite(
+        self,
+        frame: bytes,
+        direction: int,
+        api_key: int = -1,
+        version: int = -1,
+        mechanism: str | None = None,
+        enveloped: tuple[int, int] | None = None,
+    ) -> bytes:
+        """A frame, from its size field on, as far as it was captured; in as many bytes.
+
+        Arguments as for `Viewer.view`.
+        """
+        earlier = EarlierFacts(mechanism, enveloped)
+        tree = self._viewer.view(frame, direction, api_key, version, earlier)
+        if not _is_incomplete(tree):
+            writer = _Writer(self, frame, FILLER)
+            return writer.without_misread(FILLER, writer.written(tree), only_numbers=True)
+        wanted = _problems(tree)
+        first = b""
+        is_flexible = self._is_flexible(frame, direction, api_key, version)
+        for prefixed in (True, False):
+            for filler in _FILLERS:
+                writer = _Writer(self, frame, filler, prefixed, is_flexible)
+                made = writer.without_misread(filler, writer.written(tree))
+                again = self._viewer.view(made, direction, api_key, version, earlier)
+                if _problems(again) == wanted:
+                    return made
+                first = first or made
+        self.changed_problems += 1
+        return first
+
+    def _is_flexible(self, frame: bytes, direction: int, api_key: int, version: int) -> bool:
+        if direction == REQUEST:
+            api_key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (4, 6))
+        message = self._viewer.message(api_key, direction)
+        return message is not None and version in message.flexible
+
+    def rewrite_token(self, frame: bytes) -> bytes:
+        """A frame that is a bare SASL token."""
+        return frame[:4] + rewritten_token(self.names, frame[4:])
+
+
+def _no_records(raw: bytes, offset: int, cut: bool) -> Sequence[Node]:
+    return ()
+
+
+def _all_nodes(tree: Node) -> Iterator[Node]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += node.children
+
+
+def _is_incomplete(tree: Node) -> bool:
+    """Whether anything is wrong, missing or undecoded in a frame."""
+    return has_problem(tree) or any(node.kind in _LEAVES for node in tree.children)
+
+
+def _problems(tree: Node) -> list[tuple[int, int, bool, str]]:
+    """Where a tree has problems, and the shape of what is decoded before them."""
+    return sorted(
+        (node.offset, node.length, bool(node.problem), node.name)
+        for node in _all_nodes(tree)
+        if node.problem or node.kind in _LEAVES
+    )
+
+
+class _Writer:
+    """Writes one frame anew. `keeps_lengths`: keep the length of the string or bytes at which the capture ends.
+    `is_flexible`: such lengths are varints (KIP-482)."""
+
+    def __init__(
+        self,
+        owner: MessageRewriter,
+        frame: bytes,
+        filler: bytes,
+        keeps_lengths: bool = False,
+        is_flexible: bool = False,
+    ) -> None:
+        self.names, self.records, self.old = owner.names, owner.records, frame
+        self.new = bytearray(filler * len(frame))
+        self._keeps_lengths, self._is_flexible = keeps_lengths, is_flexible
+        #: Ranges of strings and records, which are rewritten by rules of their own, and of numbers.
+        self._strings: list[tuple[int, int]] = []
+        self._numbers: list[tuple[int, int]] = []
+
+    def written(self, tree: Node) -> bytearray:
+        self.container(tree, "")
+        return self.new
+
+    def without_misread(self, filler: bytes, written: bytearray, only_numbers: bool = False) -> bytes:
+        """The new bytes without runs of printable bytes that are numbers only if nothing was misread. `only_numbers`:
+        lengths and counts are right."""
+        old, new = (np.frombuffer(bytes(raw), np.uint8) for raw in (self.old, written))
+        alike = bytearray(np.where(old == new, old, 0).astype(np.uint8).tobytes())
+        alike[:4] = bytes(min(4, len(alike)))
+        for start, end in self._strings:
+            alike[start:end] = bytes(end - start)
+        for found in PRINTABLE.finditer(alike):
+            if found[0].strip(filler):
+                self._overwrite(written, *found.span(), filler, only_numbers)
+        return bytes(written)
+
+    def _overwrite(self, written: bytearray, start: int, end: int, filler: bytes, only_numbers: bool) -> None:
+        for first, last in self._numbers if only_numbers else [(start, end)]:
+            first, last = max(first, start), min(last, end)
+            if first < last:
+                written[first:last] = filler * (last - first)
+
+    def copy(self, start: int, end: int) -> None:
+        self.new[start:end] = self.old[start : min(end, len(self.old))]
+
+    def put(self, node: Node, value: bytes) -> None:
+        """Write the content of a node, behind its own prefix."""
+        at = node.end - len(value)
+        self.copy(node.offset, at)
+        self.new[at : node.end] = value
+
+    def container(self, node: Node, parent: str) -> None:
+        """Copy the own bytes of a node (counts, lengths, tags), and write its children."""
+        at, end = node.offset, min(node.end, len(self.old))
+        siblings: dict[str, object] = {}
+        inner = parent if node.name.startswith("[") else node.name
+        for child in node.children:
+            self.copy(at, child.offset)
+            self.node(child, inner, siblings)
+            siblings[child.name] = child.value
+            at = max(at, child.end)
+        if at < end and node.kind in (n.STRUCT, n.TAGS, n.ARRAY):
+            stopped = bool(node.children) and node.children[-1].kind in _LEAVES
+            if not stopped:
+                self.copy(at, end)
+        if len(self.new) != len(self.old):
+            raise AssertionError("a rewritten frame has another size")
+
+    def node(self, node: Node, parent: str, siblings: Mapping[str, object]) -> None:
+        if node.kind == n.VALUE:
+            self.value(node, parent, siblings)
+        elif node.kind == n.NULL:
+            self.copy(node.offset, node.end)
+        elif node.kind == n.RECORDS:
+            self.record_set(node)
+        elif node.name in _TOKENS and node.kind == n.NESTED:
+            start = node.children[0].offset
+            self.copy(node.offset, start)
+            self.new[start : node.end] = rewritten_token(self.names, self.old[start : node.end])
+        elif node.kind in _LEAVES:
+            if node.kind == n.RAW and self._keeps_lengths:
+                self.length_of_cut(node)
+        else:
+            self.container(node, parent)
+
+    def value(self, node: Node, parent: str, siblings: Mapping[str, object]) -> None:
+        value = node.value
+        if isinstance(value, str):
+            field = f"{parent}.{node.name}" if not node.name.startswith("[") else parent
+            old = value.encode("utf-8", "surrogateescape")
+            self.put(node, rewritten_string(self.names, field, old, siblings))
+            self._strings.append((node.end - len(old), node.end))
+        elif isinstance(value, bytes):
+            self.put(node, self.bytes_value(node, parent, value))
+        else:
+            self.copy(node.offset, node.end)
+            self._numbers.append((node.offset, node.end))
+
+    def bytes_value(self, node: Node, parent: str, value: bytes) -> bytes:
+        if node.type == "uuid" or (len(value) == 16 and node.type == "[]uuid"):
+            return self.names.uuid(value)
+        if node.name == "ClientHostAddress" and len(value) in (4, 16):
+            return self.names.addresses.packed(value)
+        if node.name in _TOKENS:
+            return rewritten_token(self.names, value)
+        return FILLER * len(value)
+
+    def record_set(self, node: Node) -> None:
+        size = node.value if isinstance(node.value, int) else 0
+        start = node.end - size
+        self.copy(node.offset, start)
+        there = self.old[start : min(node.end, len(self.old))]
+        self.new[start : start + len(there)] = self.records.rewrite(there)
+        self._strings.append((start, start + len(there)))
+
+    def length_of_cut(self, node: Node) -> None:
+        """Keep the length at which a cut field begins, if it reaches behind the captured bytes."""
+        at = node.offset
+        if node.length or node.type not in ("string", "bytes", "records"):
+            return
+        if not self._is_flexible:
+            width = 2 if node.type == "string" else 4
+            length = int.from_bytes(self.old[at : at + width], "big")
+        else:
+            width = length = 0
+            for byte in self.old[at : at + 5]:
+                length |= (byte & 127) << 7 * width
+                width += 1
+                if byte < 128:
+                    break
+            length -= 1
+        if len(self.old) - at - width < length < 1 << 31:
+            self.cut_value(node, at, width)
+
+    def cut_value(self, node: Node, at: int, width: int) -> None:
+        """Keep the length of a cut field, and what a token shows of its user."""
+        self.copy(at, at + width)
+        if node.name in _TOKENS:
+            self.new[at + width :] = rewritten_token(self.names, self.old[at + width :])
+            self._strings.append((at + width, len(self.old)))

@@ -1,0 +1,256 @@
+"""Rewrites `records` fields: keys, values and headers of records become filler; sizes, times and structure stay.
+
+A batch keeps its header if its CRC is right, or if all numbers in it are plausible; else it becomes filler altogether.
+Its CRC is computed anew. A compressed batch is decompressed under the reader's bounds and
+compressed again into as many bytes (`exact_compression`). If that is impossible, its compressed bytes become filler,
+and `unfitted` counts it. Bytes that are no batch become filler.
+
+Reports sample batches by their CRC. So two bytes of filler are chosen such that a batch is in the sample if it was in
+that of the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafkatap.dissector.facts.fact_rows import SAMPLED
+from kafkatap.dissector.records.batches import BATCH_HEADER, CODEC_BITS, CONTROL, LOG_OVERHEAD, MESSAGE_0, MESSAGE_1
+from kafkatap.dissector.records.checksums import crc_of
+from kafkatap.dissector.records.codecs import DONE, Bounds, decompress
+
+from .exact_compression import recompressed
+from .fields import FILLER
+from .names import Names
+from .plausible import PRINTABLE, is_plausible
+
+_MAGIC_AT, _NESTED = 16, 2
+#: Where the CRC is, by magic.
+_CRC_AT = {0: 12, 1: 12, 2: 17}
+_MARKER_TYPES = (b"\0\0", b"\0\1")
+#: The highest type of control records: the voters of KRaft.
+_MOST_MARKER = 6
+#: Times of records of a batch, ms, without a right CRC.
+_LONGEST_DELTA = 1 << 34
+#: Tries to have a batch in the sample: one in SAMPLED succeeds.
+_TRIES = 10 * SAMPLED
+#: Of the longest value of a batch, so many bytes are noted for the audit if they are not all alike.
+_SAMPLE, _DIFFERENT = 32, 8
+
+
+class RecordRewriter:
+    """Rewrites the records of one run. `batches`, `unfitted`: how many batches there were, and how many of them do not
+    decompress any more. `implausible`: batches without a right CRC whose header became filler."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.batches = self.unfitted = self.implausible = 0
+        self._bounds = Bounds()
+
+    def rewrite(self, raw: bytes, depth: int = 0) -> bytes:
+        """A field's bytes, as far as they were captured; in as many bytes."""
+        made = bytearray(FILLER * len(raw))
+        at = 0
+        while at + LOG_OVERHEAD + 5 <= len(raw):
+            size = int.from_bytes(raw[at + 8 : at + 12], "big", signed=True)
+            magic = raw[at + _MAGIC_AT]
+            header = {0: MESSAGE_0, 1: MESSAGE_1, 2: BATCH_HEADER}.get(magic, 0)
+            end = at + LOG_OVERHEAD + size
+            if not header or size < header - LOG_OVERHEAD:
+                break
+            self.batches += 1
+            batch = raw[at : min(end, len(raw))]
+            made[at : at + len(batch)] = self._batch(batch, magic, end <= len(raw), depth)
+            at = end
+        return bytes(made)
+
+    def _batch(self, raw: bytes, magic: int, is_whole: bool, depth: int) -> bytes:
+        made = bytearray(FILLER * len(raw))
+        crc = _CRC_AT[magic]
+        old = int.from_bytes(raw[crc : crc + 4], "big")
+        is_right = is_whole and crc_of(magic, memoryview(raw)) == old
+        if not is_right and not is_plausible(raw, magic):
+            self.implausible += 1
+            return bytes(made)
+        if magic == 2 and len(raw) < BATCH_HEADER:  # a part of a header, at the end of a response
+            made[:crc] = raw[:crc]
+            return bytes(made)
+        right = 0  # that of a batch that was not captured whole says nothing
+        if magic < 2:
+            self._message(raw, made, magic, depth, is_right)
+            right = crc_of(magic, memoryview(made)) if is_whole else 0
+        else:
+            made[:BATCH_HEADER] = raw[:BATCH_HEADER]
+            for body in self._bodies(raw[BATCH_HEADER:], int.from_bytes(raw[21:23], "big"), is_whole, is_right):
+                made[BATCH_HEADER:] = body
+                right = crc_of(magic, memoryview(made)) if is_whole else 0
+                if not is_right or (right % SAMPLED == 0) == (old % SAMPLED == 0):
+                    break
+        if not is_right:  # it stays wrong
+            right ^= 0xFFFFFFFF
+            right = right - right % SAMPLED + (old % SAMPLED > 0)
+        made[crc : crc + 4] = right.to_bytes(4, "big")
+        return bytes(made)
+
+    def _bodies(self, body: bytes, attributes: int, is_whole: bool, is_right: bool) -> Iterator[bytes]:
+        """What may be in place of a batch's records: all the same but for two letters."""
+        codec, is_control = attributes & CODEC_BITS, bool(attributes & CONTROL)
+        unpacked = decompress(codec, 2, body, self._bounds) if codec and is_whole else None
+        if codec and (unpacked is None or unpacked.problem != DONE):
+            yield FILLER * len(body)
+            return
+        plain = body if unpacked is None else bytes(unpacked.data)
+        made, place, room = overwritten(plain, is_control, not is_whole, is_right)
+        if len(set(plain[place : place + min(room, _SAMPLE)])) >= _DIFFERENT:
+            self.names.forget(plain[place : place + min(room, _SAMPLE)])
+        for number in range(_TRIES if room else 1):
+            if number:
+                made[place] = 0x61 + number % 26
+                made[place + min(room, 2) - 1] = 0x61 + (number // 26 if room > 1 else number) % 26
+            yield bytes(made) if unpacked is None else self._packed(codec, 2, body, bytes(made))
+
+    def _packed(self, codec: int, magic: int, old: bytes, data: bytes) -> bytes:
+        packed = recompressed(codec, magic, old, data)
+        if packed is None:
+            self.unfitted += 1
+            return FILLER * len(old)
+        return packed
+
+    def _message(self, raw: bytes, made: bytearray, magic: int, depth: int, is_right: bool) -> None:
+        """A message of magic 0 or 1, whose value may be a compressed message set."""
+        key_at = MESSAGE_1 - 4 if magic else MESSAGE_0 - 4
+        if len(raw) < key_at:
+            return
+        made[:key_at] = raw[:key_at]
+        key = int.from_bytes(raw[key_at - 4 : key_at], "big", signed=True)
+        value_at = key_at + max(key, 0) + 4
+        if key < -1 or value_at > len(raw):
+            return
+        size = int.from_bytes(raw[value_at - 4 : value_at], "big", signed=True)
+        end = LOG_OVERHEAD + int.from_bytes(raw[8:12], "big", signed=True)
+        if not is_right and (size < -1 or value_at + max(size, 0) != end):
+            return
+        made[value_at - 4 : value_at] = raw[value_at - 4 : value_at]
+        codec = raw[17] & CODEC_BITS
+        if size <= 0 or not codec or value_at + size > len(raw):
+            return
+        value = raw[value_at : value_at + size]
+        unpacked = decompress(codec, magic, value, self._bounds)
+        if unpacked.problem == DONE and depth < _NESTED:
+            inner = self.rewrite(bytes(unpacked.data), depth + 1)
+            made[value_at : value_at + size] = self._packed(codec, magic, value, inner)
+
+
+def overwritten(
+    body: bytes, is_control: bool, is_cut: bool = False, is_right: bool = True
+) -> tuple[bytearray, int, int]:
+    """The records of a batch of magic 2 (decompressed) with filler in place of keys, values and headers; the place of
+    the longest filler, and its length. `is_cut`: the last record may be a part of one. `is_right`: the CRC says that
+    these are records; else their numbers have to be plausible."""
+    made = bytearray(FILLER * len(body))
+    place = room = at = 0
+    while at < len(body):
+        size, start = _varint(body, at, len(body))
+        end = start + size
+        if start < 0 or size < 0 or (end > len(body) and not is_cut):
+            break
+        record = _Record(body, at, start, end, is_control)
+        if not record.is_valid or (record.at != end and end <= len(body)):
+            break  # not a record: what looks like its structure may be anything
+        if not is_right and not record.is_plausible():
+            break
+        for first, last in record.structure:
+            made[first:last] = body[first:last]
+        if record.room > room:
+            place, room = record.place, record.room
+        at = end
+    return made, place, room
+
+
+class _Record:
+    """The structure of a record whose size is at body[first:start] and which ends at `declared`, maybe behind the
+    captured bytes: ranges of its bytes. `at`: where its fields end. `place`, `room`: its longest content. `is_valid`:
+    nothing in it is impossible."""
+
+    def __init__(self, body: bytes, first: int, start: int, declared: int, is_control: bool) -> None:
+        self.body, self.declared, self.end, self.at = body, declared, min(declared, len(body)), start + 1
+        self.place = self.room = 0
+        self.is_valid = True
+        self.structure = [(first, start)]
+        self.delta_time = self.delta_offset = 0
+        if start >= self.end:
+            self.at = -1
+            return
+        if body[start]:  # no attributes are defined
+            self.at, self.is_valid = -1, False
+            return
+        self.structure.append((start, start + 1))
+        self.delta_time, self.delta_offset = self.number(), self.number()
+        key, key_end = self.content()
+        value, value_end = self.content()
+        if is_control:
+            self.room = 0
+            self.marker(key, key_end, value, value_end)
+        for _ in range(2 * self.number()):
+            if self.at < 0:
+                return
+            self.content()
+
+    def is_plausible(self) -> bool:
+        """Whether its numbers are those of a record, and no text."""
+        kept = bytearray(self.end - self.structure[0][0])
+        first = self.structure[0][0]
+        for start, end in self.structure:
+            kept[start - first : end - first] = self.body[start:end]
+        return abs(self.delta_time) < _LONGEST_DELTA and 0 <= self.delta_offset < 1 << 24 and not PRINTABLE.search(kept)
+
+    def number(self) -> int:
+        """Pass a varint; 0 if there is none."""
+        if self.at < 0:
+            return 0
+        value, following = _varint(self.body, self.at, self.end)
+        if following >= 0:
+            self.structure.append((self.at, following))
+        self.at = following
+        return value
+
+    def content(self) -> tuple[int, int]:
+        """Pass a length and so many bytes; return where these are."""
+        size, start = self.number(), self.at
+        if start < 0:
+            return 0, 0
+        if size < -1 or start + size > self.declared:
+            self.at, self.is_valid = -1, False
+            return 0, 0
+        size = max(size, 0)
+        if start + size > self.end:
+            self.at = -1
+            return 0, 0
+        if size > self.room:
+            self.place, self.room = start, size
+        self.at = start + size
+        return start, self.at
+
+    def marker(self, key: int, key_end: int, value: int, value_end: int) -> None:
+        """The key of a control record stays, and so does the value of a transaction's marker."""
+        if key_end - key == 4 and self.body[key : key + 3] == b"\0\0\0" and self.body[key + 3] <= _MOST_MARKER:
+            self.structure.append((key, key_end))
+            is_end = self.body[key + 2 : key_end] in _MARKER_TYPES
+            if is_end and value_end - value == 6 and self.body[value : value + 3] == b"\0\0\0":  # version, epoch
+                self.structure.append((value, value_end))
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A signed varint of at most 64 bits and the place behind it, -1 if there is none."""
+    if at < end:
+        value = data[at]
+        if value < 128:
+            return (value >> 1) ^ -(value & 1), at + 1
+    value = shift = 0
+    while at < end and shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+    return 0, -1

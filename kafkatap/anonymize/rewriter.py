@@ -1,0 +1,63 @@
+"""`CaptureRewriter`: learns a capture in a first pass; then it rewrites its packets one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from ..captures.capture_reader import CaptureReader
+from ..run import Run, Watch, never
+from .learning import Learner
+from .names import Names
+from .packets import PacketRewriter
+
+
+class CaptureRewriter:
+    """Rewrites the packets of the capture at `path` with the pseudonyms of a key.
+
+    `engine_options`: arguments of `Engine`, as for a report on the capture. Use it as a context manager: it has a
+    temporary file with new bytes.
+    """
+
+    def __init__(
+        self, path: str, key: bytes, engine_options: Mapping[str, Any] | None = None, watch: Watch = never
+    ) -> None:
+        self.names = Names(key)
+        self.learner = Learner(self.names, engine_options)
+        self.run: Run = self.learner.read(path, watch)
+        self._packets = PacketRewriter(self.names.addresses, self.learner.streams)
+        self.left_out = 0
+        self._packets.scan = partial(self._collect_fragments, path)
+
+    def __enter__(self) -> CaptureRewriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.learner.streams.release()
+
+    def _collect_fragments(self, path: str) -> None:
+        reader = CaptureReader(path)
+        try:
+            while reader.fill():
+                for packet in reader.packets[reader.position : reader.count]:
+                    at = int(packet["at"])
+                    data = reader.buffer[at : at + int(packet["captured"])].tobytes()
+                    self._packets.collect(data, int(packet["link_type"]), int(packet["number"]))
+                reader.position = reader.count
+        finally:
+            reader.close()
+
+    @property
+    def new_bytes(self) -> memoryview:
+        """The new bytes of all streams."""
+        return self.learner.streams.new_bytes
+
+    def rewrite(self, packet: bytes, link_type: int, number: int) -> bytes | None:
+        """A packet's captured bytes in as many bytes; None if it does not lead to TCP, and is left out.
+
+        `number`: its number in the capture, from 1. Call it in the order of packets.
+        """
+        made = self._packets.rewrite(packet, link_type, number)
+        self.left_out += made is None
+        return made

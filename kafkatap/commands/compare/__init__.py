@@ -1,0 +1,1 @@
+"""`kafkatap compare`: what has changed between two captures."""

@@ -1,0 +1,71 @@
+"""The options of `kafkatap compare`."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..shared_options import (
+    TOP_HELP,
+    add_appearance,
+    add_limits,
+    add_reading,
+    add_selection,
+    add_verbose,
+    add_width,
+)
+from ..values import parse_count, parse_percent, parse_when
+
+DESCRIPTION = """\
+Compare two captures, before and after a change: what got worse, what got better, what is different, and how sure
+that is.
+
+Clients, APIs and brokers are compared with themselves, so a different mix or load is not mistaken for slowness. On two
+halves of a steady capture it finds nothing.
+"""
+EXAMPLES = """\
+examples:
+  kafkatap compare before.pcap after.pcap
+  kafkatap compare monday/ tuesday/
+  kafkatap compare 'before-*.pcap.gz' 'after-*.pcap.gz'      # globs in quotes: each side is one word
+  kafkatap compare --split 15:10:39 capture.pcap             # one capture, before and after that time
+  kafkatap compare --client 'billing-*' --min-change 50% before.pcap after.pcap
+  kafkatap compare --html compared.html before.pcap after.pcap
+  kafkatap compare --exit-code before.pcap after.pcap || echo 'do not deploy'
+
+exit codes:
+  0    done
+  3    with --exit-code: something got worse
+  1    done, but a capture is damaged or cut short, or no Kafka was found on a side
+  2    wrong options, or nothing readable
+  130  interrupted (there is no comparison)
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to the command's parser."""
+    parser.add_argument(
+        "captures", nargs="+", metavar="CAPTURE",
+        help="two sides, before and after: each is a pcap or pcapng file (also .gz and .zst), a folder, or a glob in "
+        "quotes. With --split one side",
+    )  # fmt: skip
+    what = parser.add_argument_group("selection")
+    what.add_argument("--split", type=parse_when, metavar="TIME",
+                      help="compare one capture before and after TIME, as of --from")  # fmt: skip
+    add_selection(what)
+    add_reading(what)
+    found = parser.add_argument_group("findings")
+    found.add_argument("--min-change", type=parse_percent, default=20.0, metavar="PERCENT",
+                       help="report changes of at least PERCENT (default: 20%%)")  # fmt: skip
+    found.add_argument("--exit-code", action="store_true", help="exit with 3 if something got worse")
+    how = parser.add_argument_group("output")
+    how.add_argument("--top", type=parse_count, default=12, metavar="N",
+                     help=TOP_HELP.replace("rows of each table as text", "findings of each kind as text"))  # fmt: skip
+    add_width(how)
+    add_appearance(how)
+    add_verbose(
+        how, "also list what was seen on one side only, perhaps by chance; write more about the run to standard error"
+    )
+    how.add_argument("--json", action="store_true", help="write the comparison as JSON to standard output")
+    also = parser.add_argument_group("other output")
+    also.add_argument("--html", metavar="FILE", help="also write a page for a browser to FILE")
+    add_limits(parser)

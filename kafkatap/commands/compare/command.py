@@ -1,0 +1,176 @@
+"""`kafkatap compare`: read both sides, compare them, print what has changed."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from typing import TYPE_CHECKING
+
+from kafkatap.kernels import store
+
+from ...complaints import complain, name_of, reason_of
+from ...engine import engine_for
+from ...run import Run, Watch
+from ...selection import Selection, selection_of
+from ..console import advice_on, discard_output, interrupts, no_kafka, notes, progress, readable_captures, refuse
+from ..exit_codes import BREAKS, DAMAGED, DONE, INTERRUPTED, WRONG
+from ..values import chosen_definitions, limits_of
+from ..whole_file import check_file, write_whole
+
+if TYPE_CHECKING:
+    from kafkatap.dissector.layouts.overlay import Definitions
+    from kafkatap.reports.comparison.comparison import Compared
+    from kafkatap.reports.comparison.leaves import Side
+    from kafkatap.reports.literals import Moment
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    store.verbose = options.verbose > 0
+    try:
+        definitions = chosen_definitions(options)
+        selection = selection_of(options, definitions)
+        split = _split(options)
+        sides = _captures(options)
+        if options.html is not None:
+            check_file("--html", options.html, [capture for side in sides for capture in side])
+    except (ValueError, OSError) as error:
+        return refuse(error)
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+    from ...comparison.reading import EmptySideError
+
+    found: list[Side] = []
+    runs: list[Run] = []
+    try:
+        options.captures = [capture for side in sides for capture in side]
+        with interrupts() as stop, progress(options) as show:
+            for captures in sides:
+                before = sum(file.bytes for one in runs for file in one.files)
+
+                def watch(done: int, before: int = before) -> bool:
+                    return show(before + done) or bool(stop)
+
+                reading, made = _read(options, captures, selection, split, definitions, watch)
+                runs.append(reading)
+                found += made
+                if reading.interrupted:
+                    complain("interrupted: there is no comparison, as both sides have to be read whole")
+                    return INTERRUPTED
+    except EmptySideError as error:
+        return refuse(error)
+    except OSError as error:
+        complain(reason_of(error))
+        return WRONG
+    return _finish(options, selection, sides, runs, found)
+
+
+def _split(options: argparse.Namespace) -> Moment | None:
+    """The moment of --split; ValueError if the captures do not fit."""
+    count = len(options.captures)
+    if options.split is None:
+        if count != 2:
+            raise ValueError(
+                f"compare needs two captures, before and after, not {count}: name a folder or quote a glob for several "
+                "files of a side; --split TIME compares the parts of one"
+            )
+        return None
+    if count != 1:
+        raise ValueError("--split compares the parts of one capture: name one file or folder, or quote a glob")
+    from kafkatap.reports.literals import read_moment
+
+    return read_moment(options.split, options.utc)
+
+
+def _captures(options: argparse.Namespace) -> list[list[str]]:
+    if options.captures.count("-") > 1:
+        raise ValueError("standard input (-) can be read only once")
+    return [readable_captures([named], "compare", notes(options)) for named in options.captures]
+
+
+def _read(
+    options: argparse.Namespace, captures: list[str], selection: Selection, split: Moment | None,
+    definitions: Definitions | None, watch: Watch,
+) -> tuple[Run, list[Side]]:  # fmt: skip
+    """Read the captures of a side, or with `split` of both."""
+    engine = engine_for(selection, True, options.port or (), definitions, True, options.max_frame, limits_of(options))
+    run = Run(captures, engine, watch=watch)
+    run.start()
+    from ...comparison.reading import read_sides
+
+    return run, read_sides(run, selection, split, options.utc)
+
+
+def _finish(
+    options: argparse.Namespace, selection: Selection, captures: list[list[str]], runs: list[Run], sides: list[Side]
+) -> int:
+    """Complain, compare, print; return the exit code."""
+    damaged = [file for one in runs for file in one.damaged]
+    for file in damaged:
+        complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'in the comparison')}")
+    if any(one.files and all(file.fatal for file in one.files) for one in runs):
+        return WRONG
+    has_kafka = True
+    for side in sides:
+        if not any(side.context.ledger["requests"].values()):
+            complain(no_kafka(side.context))
+            has_kafka = False
+    for name, side in zip(("before", "after"), sides, strict=True):
+        if has_kafka and not len(side.counts.forms["exchanges"]):
+            complain(
+                f"no request is on the side {name}" + (f" that matches {selection.text}" if selection.text else "")
+            )
+            has_kafka = False
+    from kafkatap.reports.comparison.comparison import compare_sides
+    from kafkatap.reports.comparison.judging import Demands
+
+    from ...comparison.compared import split_texts
+
+    texts = [selection.text, selection.text] if options.split is None else split_texts(selection.text, options.split)
+    compared = compare_sides(sides[0], sides[1], Demands(ratio=options.min_change / 100), (texts[0], texts[1]))
+    try:
+        _print(options, compared, (captures[0], captures[-1]))
+        if options.html is not None:
+            _write_page(options, compared, (captures[0], captures[-1]))
+    except OSError as error:
+        complain(reason_of(error))
+        return WRONG
+    if options.exit_code and compared.worse:
+        return BREAKS
+    return DONE if has_kafka and not damaged else DAMAGED
+
+
+def _write_page(options: argparse.Namespace, compared: Compared, captures: tuple[list[str], list[str]]) -> None:
+    from kafkatap.reports.comparison.html import comparison_page
+
+    from ...installation import own_version
+
+    page = comparison_page(compared, captures=captures, utc=options.utc, version=own_version())
+    write_whole(options.html, page)
+    complain(f"wrote {options.html}")
+
+
+def _print(options: argparse.Namespace, compared: Compared, captures: tuple[list[str], list[str]]) -> None:
+    from ...installation import own_version
+
+    try:
+        if options.json:
+            from kafkatap.reports.comparison.json_form import write_comparison
+
+            write_comparison(compared, sys.stdout, own_version())
+        else:
+            from kafkatap.reports.comparison.text import render_comparison
+            from kafkatap.reports.rendering.text import write_lines
+
+            color = None if options.color == "auto" else options.color == "always"
+            write_lines(
+                lambda width: render_comparison(
+                    compared, width, top=options.top, utc=options.utc, verbose=options.verbose > 0, captures=captures
+                ),
+                sys.stdout, color=color, width=options.width,
+            )  # fmt: skip
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()

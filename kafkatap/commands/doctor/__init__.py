@@ -1,0 +1,1 @@
+"""`kafkatap doctor`: how good captures are."""

@@ -1,0 +1,1 @@
+"""`kafkatap extcap`: its options in `arguments`, its run in `command`."""

@@ -1,0 +1,131 @@
+"""`kafkatap extcap`: what Wireshark asks for, or a capture into its pipe.
+
+Wireshark runs it several times whenever it starts, so only a capture imports more than it needs to print.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import signal
+import sys
+from threading import Event
+
+from ...extcap.interface_lines import interface_of, list_interfaces, list_link_types, list_options
+from ...installation import own_version
+from ..exit_codes import DONE, WRONG
+
+#: The filter expressions of --only and --comments; {slow} is a duration.
+_EXPRESSIONS = {
+    "failed": "error",
+    "slow": "latency > {slow} and not long_poll",
+    "failed-or-slow": "error or (latency > {slow} and not long_poll)",
+}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    try:
+        if options.extcap_interfaces:
+            return _print_interfaces()
+        if options.extcap_interface is None:
+            from ...complaints import complain
+
+            complain("Wireshark runs this command; docs/wireshark.md describes how to install it")
+            return WRONG
+        name = interface_of(options.extcap_interface)
+        if options.extcap_config:
+            print("\n".join(list_options()))
+            return DONE
+        if options.capture:
+            return _capture(options, name)
+        return _print_interface(options, name)
+    except (ValueError, OSError) as error:
+        from ..console import refuse
+
+        return refuse(error)
+
+
+def _print_interfaces() -> int:
+    from ...live.capture import interfaces
+
+    print("\n".join(list_interfaces([*interfaces.names(), interfaces.ANY], own_version())))
+    return DONE
+
+
+def _print_interface(options: argparse.Namespace, name: str) -> int:
+    """The link type of an interface, or what is wrong with a capture filter: Wireshark takes no output as right."""
+    from ...live.capture import interfaces
+
+    link_type = interfaces.find(name).link_type
+    if options.extcap_dlts:
+        print("\n".join(list_link_types(link_type)))
+    elif options.extcap_capture_filter:
+        from ...live.capture.capture_filter import compile_filter
+
+        try:
+            compile_filter(options.extcap_capture_filter, link_type)
+        except ValueError as error:
+            print(error)
+    return DONE
+
+
+def _capture(options: argparse.Namespace, name: str) -> int:
+    """Capture into the pipe until Wireshark closes it or ends this process."""
+    gc.enable()  # `kafkatap.__main__` turned it off while modules were imported
+    from kafkatap.kernels import store
+    from kafkatap.reassembly.assembler import Assembler
+    from kafkatap.reassembly.pcap import LONGEST_PACKET
+
+    from ...complaints import complain
+    from ...engine import Engine
+    from ...extcap.kafka_capture import Choice, KafkaCapture
+    from ...extcap.packet_pipe import PacketPipe
+    from ...limits import Limits
+    from ...live.capture import capabilities
+    from ...live.capture.packet_source import open_capture
+    from ...live.process_memory import keep_flat
+    from ...selection import Selection, selection_of
+    from ..values import chosen_definitions
+
+    if not options.fifo:
+        raise ValueError("--capture needs --fifo PATH")
+    definitions = chosen_definitions(options)
+    selection = selection_of(options, definitions)
+    slow = f"{options.slow}ns"
+    commented = None if options.comments == "none" else Selection.of(filter=_expression(options.comments, slow))
+    if options.only != "all":
+        selection = Selection.of(filter=_expression(options.only, slow), definitions=definitions).beside(selection)
+    needed = [each.engine_options for each in (selection, commented) if each is not None]
+    engine = Engine(
+        any(each.all_results for each in needed), options.port or (),
+        [inspector for each in needed for inspector in each.inspectors], definitions, assembler=Assembler(),
+        tables=False, problems=False, limits=Limits(),
+    )  # fmt: skip
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    pipe = PacketPipe(options.fifo, stop.is_set)
+    try:
+        source = open_capture(
+            [name], options.extcap_capture_filter or None, options.buffer_size, ready=store.prepare, notify=complain
+        )
+    except PermissionError:
+        complain("capturing needs the capability CAP_NET_RAW. Give it to this Python once:")
+        complain(f"  sudo setcap cap_net_raw+ep {os.path.realpath(sys.executable)}")
+        return WRONG
+    try:
+        capabilities.keep_only(capabilities.to_read(capabilities.installation()))
+        keep_flat()
+        choice = Choice(selection, commented, options.snap_length or LONGEST_PACKET, options.ring_size)
+        KafkaCapture(source, engine, pipe, source.links, choice).run(stop.is_set)
+    finally:
+        source.close()
+        pipe.close()
+    return DONE
+
+
+def _expression(name: str, slow: str) -> str | None:
+    """The filter expression of --only or --comments; None: all exchanges."""
+    return _EXPRESSIONS[name].format(slow=slow) if name in _EXPRESSIONS else None

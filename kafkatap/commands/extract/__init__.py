@@ -1,0 +1,1 @@
+"""`kafkatap extract`: its options in `arguments`, its run in `command`."""

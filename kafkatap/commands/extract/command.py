@@ -1,0 +1,166 @@
+"""`kafkatap extract`: copy the packets of selected exchanges to a pcapng."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels import store
+from kafkatap.reports import units
+from kafkatap.reports.batch import P_FOREIGN, P_TLS, P_UNKNOWN, endpoint
+from kafkatap.reports.counting.connection_counts import connection_totals
+
+from ...captures.pipes import is_pipe
+from ...captures.storage import without_credentials
+from ...complaints import complain, name_of
+from ...extract import Summary, extract
+from ...extract.output_file import STANDARD_OUTPUT
+from ...run import Watch
+from ...selection import Selection, selection_of
+from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
+from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
+from ..values import chosen_definitions, limits_of
+
+#: Captures that the comment of the file names.
+MOST_CAPTURES = 20
+#: Signals that end the run as Ctrl-C does, with no file left.
+SIGNALS = ("SIGTERM", "SIGHUP")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Carry out `kafkatap extract`; return its exit code."""
+    store.verbose = options.verbose > 1
+    try:
+        definitions = chosen_definitions(options)
+        selection = selection_of(options, definitions)
+        if any(map(is_pipe, options.captures)):
+            raise ValueError("extract reads captures twice, and a pipe can be read only once: save it to a file first")
+        options.captures = readable_captures(options.captures, "extract")
+        with interrupts(SIGNALS) as stop, progress(options) as drawn:
+            made = _write(options, selection, {
+                "ports": options.port or (),
+                "definitions": definitions,
+                "max_frame": options.max_frame,
+                "limits": limits_of(options),
+            }, lambda done: drawn(done) or bool(stop))  # fmt: skip
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError) as error:
+        return refuse(error)
+    return _finish(options, selection, made)
+
+
+def _write(
+    options: argparse.Namespace, selection: Selection, engine_options: Mapping[str, Any], watch: Watch
+) -> Summary:
+    """Extract as the options say."""
+    if options.anonymize or options.anonymize_key:
+        return _write_anonymized(options, selection, engine_options, watch)
+    return extract(
+        options.captures, options.output, selection, connections=options.connections, comments=options.comments,
+        names=options.comments, command=_command(options, selection) if options.comments else "",
+        overwrite=options.overwrite, engine_options=engine_options, watch=watch,
+    )  # fmt: skip
+
+
+def _write_anonymized(
+    options: argparse.Namespace, selection: Selection, engine_options: Mapping[str, Any], watch: Watch
+) -> Summary:
+    """Extract with pseudonyms, and say what could not be kept."""
+    from ...anonymize import read_key
+    from ...extract.anonymized import extract_anonymized
+
+    if not options.anonymize:
+        raise ValueError("--anonymize-key is for --anonymize")
+    key = None if options.anonymize_key is None else read_key(options.anonymize_key)
+    made, done = extract_anonymized(
+        options.captures, options.output, selection, key=key, connections=options.connections,
+        comments=options.comments, overwrite=options.overwrite, engine_options=engine_options, watch=watch,
+    )  # fmt: skip
+    if done is not None:
+        for number, what in (
+            (done.left_out, "left out, not TCP"),
+            (done.unplaced, "overwritten whole, as their place in the stream was not found"),
+            (done.changed_problems, "damaged at another place than in the original"),
+        ):
+            if number:
+                complain(f"anonymized: {_count(number, 'packet' if what.startswith('left') else 'message')} {what}")
+        if done.unfitted:
+            complain(f"anonymized: {done.unfitted:,} of {done.batches:,} record batches do not decompress any more")
+    return made
+
+
+def _command(options: argparse.Namespace, selection: Selection) -> str:
+    """The call as a shell command, for the comment of the file. Passwords in URIs are left out."""
+    captures = [units.shell_word(without_credentials(path)) for path in options.captures]
+    if len(captures) > MOST_CAPTURES:
+        captures = [*captures[:MOST_CAPTURES], "..."]
+    words = ["kafkatap", "extract", *captures, selection.text or "", "--connections" if options.connections else ""]
+    return units.safe(" ".join(filter(None, words)))
+
+
+def _finish(options: argparse.Namespace, selection: Selection, made: Summary) -> int:
+    """Print what was extracted, and what is to be said of the captures; return the exit code."""
+    for file in made.files:
+        if file.damage:
+            complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'extracted')}")
+    if made.files and all(file.fatal for file in made.files):
+        return WRONG
+    if made.is_interrupted:
+        return INTERRUPTED
+    assert made.index is not None
+    found = any(made.index.context.ledger["requests"].values())
+    if not made.packets:
+        complain(f"no exchange matches {selection.text}: nothing is written" if found else no_kafka(made.index.context))
+        return WRONG if found else DAMAGED
+    complain(summary_line(options.output, made, is_anonymized=options.anonymize))
+    if not selection and (others := other_protocols(made)):
+        complain(others)
+    if options.verbose:
+        for line in _whole_connections(made):
+            complain(line)
+    return DAMAGED if any(file.damage for file in made.files) else DONE
+
+
+def _whole_connections(made: Summary) -> Iterator[str]:
+    """A line for each connection that was copied whole because a row would differ."""
+    assert made.index is not None
+    context = made.index.context
+    rows = context.connections
+    for row in rows[np.isin(rows["connection"], made.whole)]:
+        client, broker = (
+            endpoint(context.address(int(row[f"{end}_ip"])), int(row[f"{end}_port"])) for end in ("client", "broker")
+        )
+        yield f"copied whole: {client} > {broker}, {_count(int(row['packets']), 'packet')}"
+
+
+def summary_line(output: str, made: Summary, is_anonymized: bool = False) -> str:
+    """One line on what was extracted."""
+    where = "standard output" if output == STANDARD_OUTPUT else output
+    text = f"{where}: {'anonymized: ' if is_anonymized else ''}{_count(made.packets, 'packet')}, "
+    text += f"{units.size(made.bytes)}: "
+    text += f"{_count(made.exchanges, 'selected exchange')} of {_count(made.connections, 'connection')}"
+    if made.copied > made.exchanges:
+        text += f", {made.copied - made.exchanges:,} more around them"
+    if made.whole:
+        text += f"; {_count(len(made.whole), 'connection')} copied whole, as rows depend on more of them"
+    if made.different:
+        text += f"; {_count(made.different, 'row')} differ from those of the original"
+    return text
+
+
+def other_protocols(made: Summary) -> str:
+    """One line on the connections that were left out as they are not Kafka; empty if there are none."""
+    assert made.index is not None
+    totals = connection_totals(made.index.context)
+    kinds = ((P_TLS, "encrypted (TLS)"), (P_FOREIGN, "of another protocol"), (P_UNKNOWN, "of an unknown protocol"))
+    counts = [(totals.of_protocol(protocol), what) for protocol, what in kinds]
+    parts = [f"{number:,} {what}" for number, what in counts if number]
+    return f"left out: {_count(sum(n for n, _ in counts), 'connection')}: {', '.join(parts)}" if parts else ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""`kafkatap upgrade-check`: clients that a newer release of Kafka refuses."""

@@ -1,0 +1,56 @@
+"""The options of `kafkatap upgrade-check`."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..shared_options import (
+    TOP_HELP,
+    add_appearance,
+    add_captures,
+    add_limits,
+    add_reading,
+    add_release,
+    add_selection,
+    add_verbose,
+    add_width,
+)
+from ..values import parse_count, parse_jobs
+
+DESCRIPTION = """\
+List the clients in one or more captures, and which of them a newer release of Kafka refuses.
+
+Kafka 4.0 removed old versions of APIs (KIP-896). A client breaks if it uses one of them although its broker offers a
+newer one: then it knows no newer one. The exit code says whether any client breaks.
+"""
+EXAMPLES = """\
+examples:
+  kafkatap upgrade-check capture.pcap
+  kafkatap upgrade-check --to 4.3 ring/*.pcap.gz
+  kafkatap upgrade-check --client 'billing-*' --json capture.pcap
+  kafkatap upgrade-check --jobs 8 huge.pcap || echo 'not yet'
+
+exit codes:
+  0    no client breaks, as far as the captures show (some may be unclear: cannot tell)
+  3    a client breaks
+  1    no client breaks, but a capture is damaged or cut short, or no Kafka was found
+  2    wrong options, or nothing readable
+  130  interrupted (the output covers what was read until then)
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to the command's parser."""
+    add_captures(parser)
+    what = parser.add_argument_group("selection")
+    add_release(what, "--to", "the release of Kafka that brokers are to have, such as 4.3")
+    add_selection(what, times=False)
+    add_reading(what)
+    what.add_argument("--jobs", type=parse_jobs, metavar="N", help="read with N processes, as report does")
+    how = parser.add_argument_group("output")
+    how.add_argument("--top", type=parse_count, default=0, metavar="N", help=TOP_HELP.replace("12", "0"))
+    add_width(how)
+    add_appearance(how)
+    add_verbose(how)
+    how.add_argument("--json", action="store_true", help="write the result as JSON to standard output, as report does")
+    add_limits(parser)

@@ -1,0 +1,104 @@
+"""Read captures into sides of a comparison: one pass over the captures of a side, or one for both sides of a moment.
+
+A run's exchanges are counted as they are finished, so the memory is that of the engine and the counts.
+"""
+
+from __future__ import annotations
+
+from kafkatap.reports import units
+from kafkatap.reports.batch import Batch, Context
+from kafkatap.reports.comparison.leaves import Side
+from kafkatap.reports.comparison.quality import has_one_direction
+from kafkatap.reports.comparison.side_counts import SideCounts
+from kafkatap.reports.expressions.exchange_columns import began_at
+from kafkatap.reports.literals import Moment
+
+from ..run import Run
+from ..selection import EARLIEST, LATEST, Selection
+
+#: Batches after which small names may be added up.
+_OFTEN = 64
+
+
+class EmptySideError(ValueError):
+    """No part of the capture is on a side."""
+
+
+def read_sides(run: Run, selection: Selection, split: Moment | None = None, utc: bool = False) -> list[Side]:
+    """Read the captures of a run: one side, or with `split` the sides before and after that moment.
+
+    An exchange belongs to the side in which its request begins. EmptySideError if a side has no part of the
+    capture; `utc`: its times are in UTC.
+    """
+    engine = run.engine
+    counts = [SideCounts() for _ in range(1 if split is None else 2)]
+    at: int | None = None
+
+    def text(number: int) -> str | None:
+        value = engine.strings[number] if number >= 0 else None
+        return None if value is None else value.decode("utf-8", "replace")
+
+    for number, batch in enumerate(selection.apply(run.batches(), engine)):
+        if at is None and split is not None and engine.first is not None:
+            at = split.at(engine.first)
+        for own, part in zip(counts, _parts(batch, at), strict=False):
+            own.add(part)
+            if number % _OFTEN == 0:
+                own.fold(text)
+    context = run.context()
+    spans = _spans(context, selection, split)
+    _check_spans(context, selection, split, spans, utc)
+    rows = context.connections
+    for own, (start, end) in zip(counts, spans, strict=True):
+        if selection.expression is None:  # it selects exchanges, not connections
+            own.add_connections(rows, start, end, not has_one_direction(rows))
+        own.fold(context.text)
+    return [_side(own, context, *span) for own, span in zip(counts, spans, strict=True)]
+
+
+def _side(counts: SideCounts, context: Context, start: int, end: int) -> Side:
+    first = max(start, context.first or 0)
+    return Side(counts, context, first, max(first, min(end, context.last or 0)))
+
+
+def _parts(batch: Batch, at: int | None) -> list[Batch]:
+    if at is None:
+        return [batch]
+    is_before = began_at(batch.exchanges) < at
+    return [batch.picked(is_before), batch.picked(~is_before)]
+
+
+def _spans(context: Context, selection: Selection, split: Moment | None) -> list[tuple[int, int]]:
+    """From when to when each side is, ns."""
+    first = context.first or 0
+    span = (EARLIEST, LATEST) if selection.window is None else selection.window.span(first)
+    if split is None:
+        return [span]
+    at = split.at(first)
+    return [(span[0], min(at, span[1])), (max(at, span[0]), span[1])]
+
+
+def _check_spans(
+    context: Context, selection: Selection, split: Moment | None, spans: list[tuple[int, int]], utc: bool
+) -> None:
+    """EmptySideError if a span has no part of the capture."""
+    if context.first is None or context.last is None:
+        return
+    first, last = context.first, context.last
+    when = f"({units.clock(first, utc, 0, True)} to {units.clock(last, utc, 0)} {units.zone(first, utc)})"
+    if split is not None and not first < split.at(first) <= last:
+        raise EmptySideError(f"--split {split.text} is outside the capture {when}")
+    for start, end in spans:
+        if not (start <= last and end > first and start < end):
+            raise EmptySideError(f"{_window_text(selection, split)} leaves nothing of {_named(context)} {when}")
+
+
+def _window_text(selection: Selection, split: Moment | None) -> str:
+    window = selection.window
+    moments = [("--split", split), *(() if window is None else (("--from", window.start), ("--to", window.end)))]
+    return " ".join(f"{option} {moment.text}" for option, moment in moments if moment is not None)
+
+
+def _named(context: Context) -> str:
+    files = context.files
+    return files[0].path if len(files) == 1 else f"{len(files):,} captures"

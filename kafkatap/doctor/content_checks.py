@@ -1,0 +1,171 @@
+"""Checks of what is in the streams: Kafka at all, TLS, other protocols, one broker of several, proxies, length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kafkatap.reports import units
+from kafkatap.reports.batch import P_FOREIGN, P_KAFKA, P_TLS, P_UNKNOWN, endpoint
+from kafkatap.reports.counting.connection_counts import is_one_sided
+
+from .finding import ERROR, NOTE, WARNING, Finding, counted, share, some
+from .observed import Observed
+
+#: Shares of the payload that are TLS, from which on it is a note or a warning; and that are not Kafka.
+TLS_NAMED, TLS_MUCH, OTHER_MUCH = 0.005, 0.2, 0.5
+#: A capture with fewer answered requests, or shorter, ns, is short.
+FEW, SHORT_NS = 100, 5_000_000_000
+#: So many client ids behind one address look like a load balancer.
+MANY_CLIENTS = 20
+_NAMES = {P_TLS: "TLS", P_FOREIGN: "another protocol", P_UNKNOWN: "nothing that tells"}
+
+
+def no_kafka(seen: Observed) -> Iterator[Finding]:
+    """Captures without any Kafka request."""
+    if any(seen.context.ledger["requests"].values()):
+        return
+    context, rows = seen.context, seen.context.connections
+    packets = context.ledger["packets"]
+    remedy = "capture on the host of a broker, with a filter on its port: 'tcp port 9092'"
+    if not context.packets:
+        what, evidence = "the capture has no packets", f"{counted(len(context.files), 'file')}"
+        remedy = "check the interface, the filter and the time of the capture"
+    elif not len(rows):
+        kinds = {"not IP": packets.get("not_ip", 0), "IP without TCP": packets.get("not_tcp", 0)}
+        kinds["with cut headers"] = packets.get("headers_not_captured", 0)
+        kinds["of an unread link type"] = packets.get("unknown_link_type", 0)
+        what = "there is no TCP connection in the capture"
+        evidence = some([f"{counted(n, 'packet')} {kind}" for kind, n in kinds.items() if n])
+    else:
+        what, evidence = "there is no Kafka in the capture", f"{counted(len(rows), 'connection')}: {ports(seen)}"
+        if (rows["protocol"] == P_KAFKA).any():
+            what = "there is Kafka in the capture, but no whole request"
+        elif (rows["protocol"] == P_TLS).all():
+            return  # the finding on TLS says it
+        elif (rows["protocol"] == P_UNKNOWN).any():
+            remedy += "; if the connections are Kafka and began before the capture, capture longer, or try --port"
+    yield Finding("content", ERROR, what, evidence, "all reports are empty", remedy)
+
+
+def ports(seen: Observed) -> str:
+    """The ports of servers, those with most bytes first: `443 (3 connections, TLS)`."""
+    rows = seen.context.connections
+    found: dict[int, list[int]] = {}
+    for port, protocol, client, broker in zip(
+        *(rows[name].tolist() for name in ("broker_port", "protocol", "client_bytes", "broker_bytes")), strict=True
+    ):
+        entry = found.setdefault(port, [0, 0, protocol])
+        entry[0] += client + broker
+        entry[1] += 1
+        entry[2] = max(entry[2], protocol)
+    largest = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
+    return some(
+        [f"port {port} ({counted(n, 'connection')}, {_NAMES.get(kind, 'Kafka')})" for port, (_, n, kind) in largest]
+    )  # fmt: skip
+
+
+def encryption(seen: Observed) -> Iterator[Finding]:
+    """TLS."""
+    rows = seen.context.connections
+    count = int((rows["protocol"] == P_TLS).sum())
+    part = seen.context.encrypted_share
+    has_kafka = any(seen.context.ledger["requests"].values())
+    if not count or (part < TLS_NAMED and has_kafka):
+        return
+    tls = rows[rows["protocol"] == P_TLS]
+    places = {endpoint(seen.context.address(ip), port) for ip, port in zip(
+        tls["broker_ip"].tolist(), tls["broker_port"].tolist(), strict=True)}  # fmt: skip
+    yield Finding(
+        "encryption", NOTE if has_kafka and part < TLS_MUCH else WARNING if has_kafka else ERROR,
+        f"{counted(count, 'connection')} {'is' if count == 1 else 'are'} encrypted (TLS)"
+        + ("" if has_kafka else ", and nothing else is Kafka"),
+        f"{units.share(part)} of the payload, to {some(sorted(places), 3)}",
+        "no requests, errors or clients of them in reports; their handshakes, round trips, bytes and retransmissions "
+        "are in the section connections",
+        "capture a plaintext listener, or behind the proxy that ends TLS",
+    )  # fmt: skip
+
+
+def other_traffic(seen: Observed) -> Iterator[Finding]:
+    """Much payload that is not Kafka."""
+    places = seen.context.ledger["payload bytes"]
+    other, total = places.get("not_kafka", 0), places.get("total", 0)
+    if not any(seen.context.ledger["requests"].values()) or other < OTHER_MUCH * total:
+        return
+    yield Finding(
+        "content", NOTE, f"{share(other, total)} of the payload is not Kafka",
+        ports(seen), "none, but the capture is larger and drops packets earlier",
+        "filter on the brokers' ports while you capture",
+    )  # fmt: skip
+
+
+def length(seen: Observed) -> Iterator[Finding]:
+    """Captures that are too short for percentiles."""
+    context = seen.context
+    answered = int(seen.exchanges.outcomes[0])
+    if not any(context.ledger["requests"].values()) or context.first is None or context.last is None:
+        return
+    span = context.last - context.first
+    if answered >= FEW and span >= SHORT_NS:
+        return
+    if span >= SHORT_NS and is_one_sided(context.connections).any():
+        return  # the missing direction has the answers, not the time before or after: see directions
+    yield Finding(
+        "length", NOTE, "the capture is short",
+        f"{counted(answered, 'answered request')} in {units.duration(span)}",
+        "percentiles beyond p90 rest on a few requests, and rates and rebalances of minutes do not show",
+        "capture for at least a minute under the usual load",
+    )  # fmt: skip
+
+
+def brokers(seen: Observed) -> Iterator[Finding]:
+    """One broker of a cluster that has more."""
+    rows = seen.context.connections
+    rows = rows[rows["protocol"] == P_KAFKA]
+    rows = rows[~np.isin(rows["client_ip"], np.unique(rows["broker_ip"]))]  # brokers are clients of other brokers
+    hosts = {seen.context.address(ip) for ip in np.unique(rows["broker_ip"]).tolist()}
+    used = np.unique(rows["broker_port"])
+    are_on_one_host = len({name.rpartition(":")[0] or name for name in seen.nodes.values()}) < 2
+    if len(seen.nodes) < 2 or len(hosts) != 1 or (are_on_one_host and len(used) >= len(seen.nodes)):
+        return
+    names = [seen.nodes[node] for node in sorted(seen.nodes)]
+    yield Finding(
+        "brokers", NOTE, f"one broker of {len(seen.nodes)}",
+        f"all clients are connected to {some(sorted(str(h) for h in hosts))}; Metadata names {some(names)}",
+        "what clients ask of the other brokers is missing: their share of topics, groups and transactions",
+        "capture on all brokers at once, or on the clients' hosts, and read all captures together",
+    )  # fmt: skip
+
+
+def proxies(seen: Observed) -> Iterator[Finding]:
+    """Many clients behind one address."""
+    context = seen.context
+    if context.ledger["payload bytes"].get("proxy_headers", 0):
+        return  # the headers name the clients
+    counts = seen.exchanges.clients
+    if len(counts) != 1:
+        return
+    ((ip, names),) = counts.items()
+    address = context.address(ip)
+    advertised = {place for place in seen.nodes.values() if _is_address(place)}
+    rows = context.connections[context.connections["protocol"] == P_KAFKA]
+    places = {endpoint(context.address(i), p) for i, p in zip(
+        rows["broker_ip"].tolist(), rows["broker_port"].tolist(), strict=True)}  # fmt: skip
+    hosts = {place.rpartition(":")[0] for place in places} | places
+    if names < MANY_CLIENTS or not advertised or hosts & (advertised | {a.rpartition(":")[0] for a in advertised}):
+        return
+    yield Finding(
+        "proxies", WARNING, "a load balancer or proxy may hide the clients",
+        f"{names:,} client ids come from the one address {address}, to {some(sorted(places))}, which no broker of "
+        f"{some(sorted(advertised))} advertises",
+        "clients cannot be told apart by address",
+        "let it send PROXY headers, or capture in front of it",
+    )  # fmt: skip
+
+
+def _is_address(place: str) -> bool:
+    """Whether the host of `host`, `host:port` or `[host]:port` is an IP address."""
+    host = place.rpartition(":")[0] or place
+    return ":" in host or host.replace(".", "").isdecimal()

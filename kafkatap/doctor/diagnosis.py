@@ -1,0 +1,133 @@
+"""`diagnose`: findings and facts about captures as the tables of a report."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.reassembly.link_types import link_name
+from kafkatap.reports.batch import P_KAFKA, PROTOCOLS
+from kafkatap.reports.model import Column, Curves, Report, ReportTable, Value
+from kafkatap.reports.sections.heading import files, heading
+from kafkatap.reports.sections.ledger import ledger, loss_warnings, unknown_wait_warnings
+
+from .capture_commands import capture_commands
+from .checks import CHECKS, find
+from .finding import NOTE
+from .observed import Observed
+from .stream_checks import ends, gap_bytes, halves
+
+FINDINGS = (
+    Column("check", "check", "text", "name of the check"),
+    Column("severity", "severity", "text", "error: reports are wrong or empty; warning: something is missing; note"),
+    Column("what", "what", "text", "the finding in a sentence"),
+    Column("evidence", "evidence", "text", "the numbers behind it"),
+    Column("effect", "effect", "text", "what it does to reports"),
+    Column("remedy", "remedy", "text", "what to do about it"),
+)
+CHECKED = (
+    Column("check", "check", "text", "name of the check"),
+    Column("looks_for", "looks for", "text", "what it looks for"),
+    Column("findings", "findings", "count", "number of its findings"),
+)
+GAPS = (
+    Column("client", "client's end", "text", "address and port of the client"),
+    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("protocol", "protocol", "text", "kafka, tls, foreign or unknown"),
+    Column("client_gap_bytes", "from client:\nmissing", "bytes", "bytes of the client that are in no packet"),
+    Column("client_gap_share", "share", "share", "of the client's bytes"),
+    Column("client_gaps", "gaps", "count", "number of gaps in the client's bytes"),
+    Column("broker_gap_bytes", "from broker:\nmissing", "bytes", "bytes of the broker that are in no packet"),
+    Column("broker_gap_share", "share", "share", "of the broker's bytes"),
+    Column("broker_gaps", "gaps", "count", "number of gaps in the broker's bytes"),
+    Column("acknowledged_bytes", "acknow-\nledged", "bytes",
+           "of the missing bytes, those that the receiver acknowledged: the capture lost them; null: unknown"),
+    Column("retransmitted_bytes", "retrans-\nmitted", "bytes", "bytes that were sent again: the network lost them"),
+)  # fmt: skip
+INTERFACES = (
+    Column("path", "file", "text", "path of the capture"),
+    Column("number", "number", "count", "number of the interface in the capture"),
+    Column("name", "name", "text", "name of the interface, if the capture has it"),
+    Column("link_type", "link type", "text", "its link layer"),
+    Column("snap_length", "snap length", "bytes", "bytes of a packet that were to be kept; null: all"),
+    Column("filter", "filter", "text", "capture filter, if the capture has it"),
+    Column("program", "program", "text", "program that wrote the capture, if it says so"),
+)
+PLACE = (
+    Column("handshakes", "handshakes", "count", "complete handshakes of Kafka and TLS connections"),
+    Column("broker_rtt_ns", "to the broker", "ns", "median time from SYN to SYN-ACK: to the broker and back"),
+    Column("client_rtt_ns", "to the client", "ns", "median time from SYN-ACK to ACK: to the client and back"),
+)
+COMMANDS = (
+    Column("command", "command", "text", "a capture command for these brokers"),
+    Column("purpose", "purpose", "text", "what it is good for"),
+)
+#: The columns of each table.
+TABLES = {
+    "findings": FINDINGS, "checks": CHECKED, "gap_connections": GAPS, "interfaces": INTERFACES, "capture_point": PLACE,
+    "capture_commands": COMMANDS,
+}  # fmt: skip
+#: Connections in the table of gaps.
+MOST_CONNECTIONS = 1_000
+
+
+def diagnose(seen: Observed) -> Report:
+    """The diagnosis of captures as a report: the tables of TABLES, `files`, the heading and the ledger."""
+    found = find(seen)
+    findings = ReportTable("findings", "Findings", FINDINGS, [tuple(f) for f in found], empty="no problem found")
+    checked: list[tuple[Value, ...]] = [
+        (check.name, check.question, sum(f.check == check.name for f in found)) for check in CHECKS
+    ]
+    broker, client, count = halves(seen)
+    place: list[tuple[Value, ...]] = [(count, broker, client)] if count else []
+    tables = (
+        findings,
+        ReportTable("checks", "Checks", CHECKED, checked, whole=True),
+        _gaps(seen),
+        _interfaces(seen),
+        ReportTable("capture_point", "Round trips from the capture point", PLACE, place, empty="no handshake"),
+        ReportTable("capture_commands", "Better capture commands", COMMANDS, list(capture_commands(seen)), whole=True),
+        files(seen.context),
+    )
+    clients = len(seen.exchanges.clients)
+    warnings = (*loss_warnings(seen.context), *unknown_wait_warnings(seen.counts))
+    return Report(heading(seen.counts, seen.context, clients), tables, ledger(seen.context), warnings, Curves())
+
+
+def has_problems(report: Report) -> bool:
+    """Whether a diagnosis has an error or a warning."""
+    table = report.table("findings")
+    return any(row[1] != NOTE for row in table.rows)
+
+
+def _gaps(seen: Observed) -> ReportTable:
+    rows = seen.context.connections
+    missing = gap_bytes(rows)
+    order = np.argsort(-missing, kind="stable")[:MOST_CONNECTIONS]
+    known = dict(zip(seen.streams["connection"].tolist(), seen.streams["acknowledged"].tolist(), strict=True))
+    made: list[tuple[Value, ...]] = []
+    for i in order[missing[order] > 0].tolist():
+        row = rows[i]
+        client, _, broker = ends(seen.context, row).partition(" to ")
+        acknowledged = known.get(int(row["connection"]), -1)
+        values: list[Value] = [client, broker, PROTOCOLS[row["protocol"]]]
+        for end in ("client", "broker"):
+            lost = int(row[f"{end}_gap_bytes"])
+            whole = lost + int(row[f"{end}_bytes"])
+            values += [lost, lost / whole if whole else None, int(row[f"{end}_gaps"])]
+        resent = int(row["client_retransmitted_bytes"] + row["broker_retransmitted_bytes"])
+        made.append((*values, acknowledged if acknowledged >= 0 else None, resent))
+    return ReportTable("gap_connections", "Connections with gaps", GAPS, made, empty="no gaps")
+
+
+def _interfaces(seen: Observed) -> ReportTable:
+    rows: list[tuple[Value, ...]] = [
+        (path, n, i.name or None, link_name(i.link_type), i.snap_length or None, i.filter or None, head.program or None)
+        for path, head in seen.heads.items()
+        for n, i in enumerate(head.interfaces)
+    ]
+    return ReportTable("interfaces", "Interfaces", INTERFACES, rows, empty="the captures do not name any")
+
+
+def kafka_connections(seen: Observed) -> int:
+    """The number of Kafka connections."""
+    return int((seen.context.connections["protocol"] == P_KAFKA).sum())

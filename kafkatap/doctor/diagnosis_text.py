@@ -1,0 +1,92 @@
+"""A diagnosis as text: the findings, what was checked, and the better capture commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafkatap.reports import units
+from kafkatap.reports.model import Report, Value
+from kafkatap.reports.rendering.text_tables import Line, render_table, wrapped
+
+from .finding import ERROR, NOTE, WARNING, counted
+
+_STYLES = {ERROR: "bold red", WARNING: "bold yellow", NOTE: "bold"}
+#: Checks whose problems another capture command solves.
+BY_CAPTURING = ("files", "content", "link types", "snap length", "drops", "gaps", "directions", "copies", "clock")
+_LABEL = 10  #: width of the labels of lines
+
+
+def diagnosis_lines(
+    report: Report, width: int | None, *, utc: bool = False, verbose: bool = False, top: int | None = None
+) -> Iterator[Line]:
+    """The lines of a diagnosis, without line ends. `width`: as in `render_table`. `verbose`: with all tables, and
+    the remedies of notes. `top`: rows of a table at most, 0: all; None: 5 connections with gaps, or 20 if `verbose`,
+    and all rows of the others."""
+    findings = report.table("findings").rows
+    for check, severity, what, evidence, effect, remedy in findings:
+        yield from _paragraph(str(severity), f"{check}: {what}", width, _STYLES[str(severity)])
+        details = [("evidence", evidence), ("effect", effect), ("remedy", remedy)]
+        for label, text in details if verbose or severity != NOTE else details[:2]:
+            yield from _paragraph("", f"{label}: {text}", width, "")
+        yield []
+    yield from _sentence(_verdict(report), width, "bold")
+    names = ", ".join(str(row[0]) for row in report.table("checks").rows)
+    yield from _sentence(f"checked: {names}", width, "dim")
+    is_better = any(check in BY_CAPTURING and severity != NOTE for check, severity, *_ in findings)
+    is_encrypted = any(check == "encryption" and severity != NOTE for check, severity, *_ in findings)
+    if verbose or is_better or is_encrypted:
+        yield []
+        yield [("This would capture better:" if is_better else "To capture the same brokers:", "bold")]
+        for command, _ in report.table("capture_commands").rows:
+            yield [(f"  {units.safe(str(command))}", "")]
+    if verbose:
+        for name in ("checks", "gap_connections", "interfaces", "capture_point", "files"):
+            yield []
+            yield from render_table(
+                report.table(name), width, (20 if name == "gap_connections" else 0) if top is None else top, utc
+            )
+        yield []
+        yield from render_table(report.ledger, width, 0, utc)
+    elif report.table("gap_connections").rows:
+        yield []
+        yield from render_table(report.table("gap_connections"), width, 5 if top is None else top, utc)
+
+
+def _verdict(report: Report) -> str:
+    values: dict[str, Value] = dict(zip((c.name for c in report.heading.columns), report.heading.rows[0], strict=True))
+    severities = [str(row[1]) for row in report.table("findings").rows]
+    problems = [
+        counted(severities.count(severity), severity)
+        for severity in (ERROR, WARNING) if severity in severities
+    ]  # fmt: skip
+    notes = f", {counted(severities.count(NOTE), 'note')}" if NOTE in severities else ""
+    head = f"{' and '.join(problems)}{notes}" if problems else f"no problem found{notes}"
+    span = values["span_ns"]
+    return (
+        f"{head}: {counted(_int(values['packets']), 'packet')} in "
+        f"{units.duration(_int(span))}, {counted(_int(values['kafka_connections']), 'Kafka connection')}, "
+        f"{counted(_int(values['requests']), 'request')}"
+    )
+
+
+def _int(value: Value) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _sentence(text: str, width: int | None, style: str) -> Iterator[Line]:
+    """A text, wrapped on a terminal only."""
+    if width is None:
+        yield [(text, style)]
+    else:
+        yield from wrapped(text, width, style, "  ")
+
+
+def _paragraph(label: str, text: str, width: int | None, style: str) -> Iterator[Line]:
+    """A label, and a text beside it."""
+    shown = units.safe(text)
+    lines = [shown] if width is None else [
+        "".join(part for part, _ in line) for line in wrapped(shown, max(width - _LABEL, 20), "")
+    ]  # fmt: skip
+    yield [(f"{label:<{_LABEL}}", style), (lines[0] if lines else "", "")]
+    for line in lines[1:]:
+        yield [(" " * _LABEL + line, "")]

@@ -1,0 +1,68 @@
+"""The sentences that Wireshark reads from an extcap program: its interfaces, their link types, and their options.
+
+A sentence is a word and values in braces (extcap(4)). A value cannot contain braces, so those are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kafkatap.reassembly.link_types import RAW
+
+#: Wireshark's name of an interface is this and the name of the network interface.
+PREFIX = "kafkatap-"
+#: libpcap's numbers of link types, with names.
+_LINK_TYPES = {False: (1, "EN10MB", "Ethernet"), True: (12, "RAW", "Raw IP")}
+
+#: The options in Wireshark's dialog: option, type, label, default, tip, and values to choose from.
+_OPTIONS: tuple[tuple[str, str, str, str, str, tuple[tuple[str, str], ...]], ...] = (
+    ("--filter", "string", "Exchanges that match", "",
+     "A filter expression of kafkatap, such as: topic == orders and latency > 50ms. Empty: all Kafka connections whole",
+     ()),
+    ("--only", "selector", "Exchanges", "all", "Packets of other exchanges are left out",
+     (("all", "All"), ("failed", "Failed ones"), ("slow", "Slow ones"), ("failed-or-slow", "Failed or slow ones"))),
+    ("--slow", "string", "Slow from", "1s", "Exchanges that take longer are slow, unless they are long polls", ()),
+    ("--comments", "selector", "Packet comments", "all", "What kafkatap found, as comments of packets",
+     (("all", "On all exchanges"), ("failed-or-slow", "On failed or slow ones"), ("none", "None"))),
+    ("--port", "string", "Port of brokers", "", "A hint: Kafka is found on any port without it", ()),
+    ("--snap-length", "unsigned", "Bytes of each packet", "262144", "Packets are cut once they were decoded", ()),
+    ("--ring-size", "string", "Memory for packets", "64m", "Packets wait there until they are known to be Kafka", ()),
+)  # fmt: skip
+
+
+def interface_of(value: str) -> str:
+    """The network interface of a name in Wireshark. ValueError for another program's name."""
+    if not value.startswith(PREFIX) or len(value) == len(PREFIX):
+        raise ValueError(f"no interface of kafkatap is called {value!r}: their names begin with {PREFIX}")
+    return value[len(PREFIX) :]
+
+
+def list_interfaces(names: Iterable[str], version: str) -> Iterator[str]:
+    """The program and its interfaces, for network interfaces with these names."""
+    yield _sentence("extcap", version=version, display="kafkatap: Kafka from packet captures")
+    for name in names:
+        where = "all interfaces" if name == "any" else name
+        yield _sentence("interface", value=PREFIX + name, display=f"Kafka exchanges on {where}")
+
+
+def list_link_types(link_type: int) -> Iterator[str]:
+    """The link type of an interface."""
+    number, name, display = _LINK_TYPES[link_type == RAW]
+    yield _sentence("dlt", number=str(number), name=name, display=display)
+
+
+def list_options() -> Iterator[str]:
+    """The options of an interface, for Wireshark's dialog."""
+    for number, (option, kind, label, default, tip, values) in enumerate(_OPTIONS):
+        given = {"default": default} if default and not values else {}
+        yield _sentence("arg", number=str(number), call=option, display=label, type=kind, tooltip=tip, **given)
+        for value, display in values:
+            chosen = {"default": "true"} if value == default else {}
+            yield _sentence("value", arg=str(number), value=value, display=display, **chosen)
+
+
+def _sentence(word: str, **values: str) -> str:
+    return f"{word} " + "".join(f"{{{name}={value.translate(_NO_BRACES)}}}" for name, value in values.items())
+
+
+_NO_BRACES = str.maketrans("{}\n", "() ")

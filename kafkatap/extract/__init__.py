@@ -1,0 +1,22 @@
+"""Extraction: the original packets of selected exchanges, as a pcapng with findings as packet comments.
+
+    extraction      the whole run: index, plan, copy, check; widens the plan until the rows are equal
+    exchange_index  first pass: exchanges, connections, and which packet carries which bytes of a stream
+    neighbourhood   which exchanges belong to the selected ones, and the byte ranges and times to copy
+    wanted_packets  second pass: the packets within these ranges
+    fragment_places which packets are IP fragments of the same datagram
+    source_blocks   interfaces and packet options of the captures that are read
+    merged_order    packets of several captures in time order
+    pcapng_blocks   blocks of the output
+    output_file     a file that appears whole or not at all
+    topic_naming    which exchange names a topic id
+    findings        what the packet comments say
+    host_names      names of addresses
+    row_check       are the rows of the extracted capture those of the original?
+
+It copies packets and changes none. It knows nothing of `anonymize`, which rewrites an extracted capture.
+"""
+
+from .extraction import Summary, extract
+
+__all__ = ["Summary", "extract"]

@@ -1,0 +1,159 @@
+"""`extract_anonymized`: an extract whose names, addresses and contents are replaced.
+
+Three steps: the packets are extracted as they are, without any text, to a file without a name. Its packets are
+rewritten to a second such file, and that is searched for originals. At last the second file is extracted with comments,
+which thus have pseudonyms only. As they have no name, both files are gone when the process ends, even if it is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..anonymize import CaptureRewriter, random_key
+from ..anonymize.audit import find_original, originals_of
+from ..captures.pipes import Interrupted
+from ..run import Watch, never
+from ..selection import EVERYTHING, Selection
+from . import pcapng_blocks as blocks
+from .extraction import Summary, extract
+from .output_file import UnnamedFile, check_output, folder_of
+from .source_blocks import SourceReader
+
+#: Random keys that are tried: with one of them a pseudonym may be an original by chance.
+_KEYS = 3
+#: The comment of the whole file, by which it can be told from one with originals.
+MARK = "anonymized by kafkatap: names, addresses and contents are replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Anonymized:
+    """How an extract was anonymized.
+
+    `left_out`: packets that do not lead to TCP. `unplaced`: frames that became filler as their place was not found.
+    `unfitted`: record batches that do not decompress any more. `changed_problems`: damaged messages whose damage is at
+    another place. `searched`: how many originals were searched for.
+    """
+
+    left_out: int
+    unplaced: int
+    batches: int
+    unfitted: int
+    changed_problems: int
+    searched: int
+
+
+class OriginalLeftError(ValueError):
+    """An original is still in the anonymized packets, so nothing is written."""
+
+
+def extract_anonymized(
+    captures: Sequence[str],
+    output: str,
+    selection: Selection = EVERYTHING,
+    *,
+    key: bytes | None = None,
+    connections: bool = False,
+    comments: bool = True,
+    overwrite: bool = False,
+    engine_options: Mapping[str, Any] | None = None,
+    watch: Watch = never,
+) -> tuple[Summary, Anonymized | None]:
+    """Extract the packets of selected exchanges, anonymized. Arguments and errors as for `extract`.
+
+    `key`: determines the pseudonyms; captures that are anonymized with the same key have the same ones. None: a random
+    one. OriginalLeftError if the search afterwards finds an original.
+    """
+    check_output(output, captures, overwrite)
+    folder = folder_of(output)
+    with UnnamedFile(folder) as new:
+        with UnnamedFile(folder) as plain:
+            made = extract(
+                captures, plain, selection, connections=connections, comments=False, names=False,
+                engine_options=engine_options, watch=watch,
+            )  # fmt: skip
+            if made.is_interrupted or not made.packets:
+                return made, None
+            read = sum(file.bytes for file in made.files)
+
+            def is_over(_: int) -> bool:
+                """Whether the user ends the run. The captures themselves are read."""
+                return watch(read)
+
+            for turn in range(1 if key is not None else _KEYS):
+                try:
+                    done, numbers = _rewrite(plain.path, new, key or random_key(), engine_options, is_over)
+                    break
+                except Interrupted:
+                    return replace(made, is_interrupted=True), None
+                except OriginalLeftError:
+                    if key is not None or turn == _KEYS - 1:
+                        raise
+        commented = np.searchsorted(numbers, made.selected_packets) + 1
+        last = extract(
+            [new.path], output, comments=comments, names=comments, commented=commented, command=MARK,
+            overwrite=overwrite, engine_options=engine_options, watch=is_over,
+        )  # fmt: skip
+    return replace(made, packets=last.packets, bytes=last.bytes, is_interrupted=last.is_interrupted), done
+
+
+def _rewrite(
+    plain: str, new: UnnamedFile, key: bytes, engine_options: Mapping[str, Any] | None, watch: Watch
+) -> tuple[Anonymized, np.ndarray[Any, Any]]:
+    """Write the packets of one file to another, anonymized; return the numbers of those that were not left out.
+
+    Interrupted if `watch` ends it.
+    """
+    numbers = []
+    with CaptureRewriter(plain, key, engine_options, watch) as rewriter:
+        _go_on(watch)
+        new.restart()
+        file = new.file
+        file.write(blocks.section_header("kafkatap"))
+        reader = SourceReader(plain, with_texts=False)
+        interfaces = 0
+        try:
+            while reader.fill():
+                _go_on(watch)
+                for interface in reader.interfaces[interfaces:]:
+                    description = interface.link_type, interface.snap_length, interface.options
+                    file.write(blocks.interface_description(*description))
+                interfaces = len(reader.interfaces)
+                for row in range(reader.position, reader.count):
+                    packet = reader.packets[row]
+                    at, number = int(packet["at"]), int(packet["number"])
+                    data = reader.buffer[at : at + int(packet["captured"])].tobytes()
+                    made = rewriter.rewrite(data, int(packet["link_type"]), number)
+                    if made is not None:
+                        numbers.append(number)
+                        place = reader.time_of(row, int(packet["ts"]))
+                        options = reader.options_of(row, int(packet["captured"]))
+                        file.write(blocks.packet(*place, made, int(packet["original"]), options))
+                reader.position = reader.count
+        finally:
+            reader.close()
+        new.publish()
+        _go_on(watch)
+        originals = originals_of(rewriter.names)
+        left = originals.found_in(rewriter.new_bytes) or find_original(new.path, originals, engine_options, watch)
+        if left is not None:
+            raise OriginalLeftError(
+                f"a string of the original with {len(left)} bytes is still in the anonymized packets; nothing is "
+                "written. Use another key, or report this"
+            )
+        records = rewriter.learner.messages.records
+        done = Anonymized(
+            rewriter.left_out, rewriter.learner.counts.unplaced, records.batches, records.unfitted,
+            rewriter.learner.messages.changed_problems, len(originals),
+        )  # fmt: skip
+        _go_on(watch)
+    return done, np.array(numbers, np.int64)
+
+
+def _go_on(watch: Watch) -> None:
+    """Interrupted if the user ends the run."""
+    if watch(0):
+        raise Interrupted

@@ -1,0 +1,213 @@
+"""`extract`: copy the packets of selected exchanges to a pcapng that reads like the original.
+
+The captures are read twice: the first pass finds the exchanges, the second copies packets. Then the copy is read as a
+report reads it. Where a selected exchange has another row than in the original, its whole connection is copied, and
+where a topic has lost its name, the exchanges that name it. So the rows are equal by check, not by hope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..captures.capture_reader import FileReport
+from ..captures.pipes import Interrupted, is_pipe
+from ..installation import own_version
+from ..run import Watch, never
+from ..selection import EVERYTHING, Selection
+from . import pcapng_blocks as blocks
+from .exchange_index import ExchangeIndex, index_exchanges
+from .findings import Findings
+from .host_names import host_names
+from .merged_order import merged_packets
+from .neighbourhood import COPY_NONE, COPY_WHOLE, Plan, make_plan
+from .output_file import OutputFile, UnnamedFile, check_output
+from .row_check import compare_rows
+from .source_blocks import SourceInterface
+from .wanted_packets import CapturePass, SegmentChooser, WantedPacket
+
+Array = np.ndarray[Any, Any]
+#: How often the plan is widened. Whole connections, and then names, need no more.
+MOST_ROUNDS = 4
+
+
+@dataclass
+class Summary:
+    """What was extracted.
+
+    `exchanges`: how many are selected. `copied`: exchanges that were copied for them or with them. `packets`, `bytes`:
+    of the extracted capture. `whole`: keys of connections that were copied whole because a row would differ.
+    `different`: selected exchanges whose rows still differ. `selected_packets`: numbers, in the extracted capture, of
+    the packets with the first byte of a selected request (int64). `files`: reports on the captures.
+    """
+
+    exchanges: int = 0
+    connections: int = 0
+    copied: int = 0
+    packets: int = 0
+    bytes: int = 0
+    whole: list[int] = field(default_factory=list)
+    different: int = 0
+    is_interrupted: bool = False
+    selected_packets: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    files: Sequence[FileReport] = ()
+    index: ExchangeIndex | None = None
+
+
+def extract(
+    captures: Sequence[str],
+    output: str | UnnamedFile,
+    selection: Selection = EVERYTHING,
+    *,
+    connections: bool = False,
+    comments: bool = True,
+    names: bool = True,
+    commented: Array | None = None,
+    command: str = "",
+    overwrite: bool = False,
+    engine_options: Mapping[str, Any] | None = None,
+    watch: Watch = never,
+) -> Summary:
+    """Extract the packets of selected exchanges from `captures` to `output`.
+
+    `output`: a path, `-` for standard output, or a file that stays open. `selection`: EVERYTHING copies all packets
+    of all connections with Kafka. `connections`: copy all packets of the connections with selected exchanges.
+    `comments`: packet comments with findings; False also leaves out all texts of the original: comments, names of
+    interfaces, capture filters. `names`: a name resolution block. `commented`: only exchanges whose request begins in
+    one of these packets get comments. `command`: the comment of the whole file. `engine_options`: arguments of
+    `Engine`: ports, definitions, max_frame, limits.
+
+    Nothing is written if no exchange is selected, or if `watch` ends the reading. ValueError for pipes, and if the
+    output exists and `overwrite` is False. OSError if a file cannot be read or written.
+    """
+    if any(map(is_pipe, captures)):
+        raise ValueError("extract reads captures twice, and a pipe can be read only once: save it to a file first")
+    check_output(output, captures, overwrite)
+    options = dict(engine_options or {})
+    progress = _Progress(watch)
+    index = index_exchanges(captures, selection, options, progress.note)
+    made = Summary(files=index.run.files, index=index, is_interrupted=index.run.interrupted)
+    made.exchanges = len(index.rows)
+    wanted = index.selected_connections if selection else np.flatnonzero(index.connections["is_kafka"])
+    made.connections = len(wanted)
+    if made.is_interrupted or not len(wanted):
+        return made
+    with _opened(output, overwrite) as file, progress.interruptible(made):
+        whole = wanted if connections or not selection else np.zeros(0, np.int64)
+        keys = index.connections["key"][index.selected_connections].tolist()
+        also = index.one_naming.exchanges(index.topic_ids, keys)
+        for _ in range(MOST_ROUNDS):
+            plan = make_plan(index, whole, also)
+            writer = _Writer(file, index, plan, comments, names, commented, command)
+            writer.write(_packets(index, plan, comments, progress))
+            file.file.flush()
+            difference = compare_rows(index, file.path, options, progress.go_on)
+            made.different = difference.exchanges
+            more = difference.connections[plan.how[difference.connections] != COPY_WHOLE]
+            naming = np.setdiff1d(difference.naming, index.places["number"][plan.chosen])
+            if not len(more) and not len(naming):
+                break
+            made.whole += index.connections["key"][more].tolist()
+            whole, also = np.union1d(whole, more), np.union1d(also, naming)
+        made.copied = int(plan.chosen.sum())
+        made.packets, made.bytes = writer.packets, writer.bytes
+        made.selected_packets = np.array(writer.findings.request_packets, np.int64)
+        file.publish()
+    return made
+
+
+def _opened(output: str | UnnamedFile, overwrite: bool) -> AbstractContextManager[OutputFile | UnnamedFile]:
+    return nullcontext(output) if isinstance(output, UnnamedFile) else OutputFile(output, overwrite)
+
+
+class _Progress:
+    """Asks `watch` in all passes; it gets the bytes that the first pass has read."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._done = 0
+
+    def note(self, done: int) -> bool:
+        self._done = done
+        return self._watch(done)
+
+    def go_on(self, _: int = 0) -> bool:
+        """False. Raises Interrupted if the user wants to end the run."""
+        if self._watch(self._done):
+            raise Interrupted
+        return False
+
+    @contextmanager
+    def interruptible(self, made: Summary) -> Iterator[None]:
+        """Within this context an interruption ends the work."""
+        try:
+            yield
+        except Interrupted:
+            made.is_interrupted = True
+
+
+def _packets(index: ExchangeIndex, plan: Plan, with_texts: bool, progress: _Progress) -> Iterator[WantedPacket]:
+    """The packets that a plan wants, in time order."""
+    chooser = SegmentChooser(index, plan)
+    has_fragments = index.run.engine.assembler.fragments.seen > 0
+    files = [report for report in index.run.files if not report.fatal]
+    return merged_packets([
+        (report, CapturePass(
+            report.path, report.first_packet, chooser, with_texts, has_fragments, progress.go_on
+        )) for report in files
+    ])  # fmt: skip
+
+
+class _Writer:
+    """Writes the extracted capture to a file, from its start."""
+
+    def __init__(
+        self, file: OutputFile | UnnamedFile, index: ExchangeIndex, plan: Plan, comments: bool, names: bool,
+        commented: Array | None, command: str,
+    ) -> None:  # fmt: skip
+        file.restart()
+        self._file = file.file
+        rows = index.rows
+        if commented is not None:
+            rows = rows[np.isin(rows["request_packet_first"], commented)]
+        self.findings = Findings(rows, index.errors, index.context, comments)
+        self._interfaces: dict[int, int] = {}  # by id of a SourceInterface, the number of its copy
+        self._kept: list[SourceInterface] = []
+        self._same: dict[SourceInterface, int] = {}
+        self.packets = self.bytes = 0
+        self._put(blocks.section_header(f"kafkatap {own_version()}{blocks.EXTRACT_MARK}", command))
+        if names:
+            known = host_names(index.context, index.connections["key"][plan.how != COPY_NONE], index.node_names)
+            if known:
+                self._put(blocks.name_resolution(known))
+
+    def write(self, packets: Iterable[WantedPacket]) -> None:
+        """Write all packets."""
+        for packet in packets:
+            interface = self._interfaces.get(id(packet.interface))
+            if interface is None:
+                interface = self._add_interface(packet.interface)
+            self.packets += 1
+            options = packet.options
+            found = self.findings.of(packet.number, self.packets)
+            if found:
+                options = [(blocks.COMMENT, blocks.text_value(text)) for text in found] + options
+            self._put(blocks.packet(interface, packet.high, packet.low, packet.data, packet.original, options))
+
+    def _add_interface(self, source: SourceInterface) -> int:
+        """The number of an interface. Several captures may have the same one."""
+        number = self._same.get(source)
+        if number is None:
+            number = self._same[source] = len(self._same)
+            self._put(blocks.interface_description(source.link_type, source.snap_length, source.options))
+        self._interfaces[id(source)] = number
+        self._kept.append(source)  # so that its id stays its own
+        return number
+
+    def _put(self, data: bytes) -> None:
+        self._file.write(data)
+        self.bytes += len(data)

@@ -1,0 +1,173 @@
+"""What the packet comments say: one line on the first packet of each request and of each response.
+
+Client ids and topics are other people's text: it is escaped and cut. Nothing of a message's body is quoted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.reports import units
+from kafkatap.reports.batch import Array, Context, endpoint
+from kafkatap.reports.counting.rollup import api_label
+
+#: Characters of a client id that are quoted, and error codes that are named.
+LONGEST_NAME, MOST_CODES = 100, 5
+#: A part of the total time that is at least this large is named as the cause.
+CAUSE_SHARE = 0.5
+
+_OUTCOMES = {
+    r.NO_REPLY_EXPECTED: "no response expected (acks=0)",
+    r.UNANSWERED: "no response",
+    r.RESPONSE_LOST: "response not captured",
+}
+_PARTS = (
+    ("request_transfer", "transfer of the request"),
+    ("hol_wait_ns", "head-of-line wait"),
+    ("throttle_wait_ns", "throttle wait"),
+    ("broker_ns", "broker time"),
+    ("response_transfer", "transfer of the response"),
+)
+#: An EXCHANGE as Python's numbers: a field of numpy's records takes a microsecond.
+_Exchange = namedtuple("_Exchange", r.EXCHANGE.names or ())  # type: ignore[misc]
+
+
+class Findings:
+    """The comments of packets by the packets' numbers in the first pass.
+
+    `rows`: EXCHANGE of the exchanges that get comments. `errors`: their ERROR_COUNTs. `context`: what their numbers
+    mean. `are_written` False: there are no comments, only `request_packets`, the packets of requests.
+    """
+
+    def __init__(self, rows: Array, errors: Array, context: Context, are_written: bool = True) -> None:
+        self._are_written = are_written
+        self._rows, self._errors, self._context = rows, errors, context
+        self._requests = _Places(rows["request_packet_first"])
+        self._responses = _Places(rows["response_packet_first"])
+        self._last = max(self._requests.last, self._responses.last)
+        is_on = np.zeros(self._last + 1, np.uint8)
+        is_on[rows["request_packet_first"]] = is_on[rows["response_packet_first"]] = 1
+        is_on[:1] = 0
+        self._bits = is_on.tobytes()  # a single number indexes bytes much faster
+        self._errors_of = _Places(errors["exchange"])
+        self._written: dict[int, int] = {}  # by exchange that waits for its response: the written packet of its request
+        self.request_packets: list[int] = []
+
+    def of(self, packet: int, written: int) -> list[str]:
+        """The comments of a packet. `written`: its number in the extracted capture."""
+        found: list[str] = []
+        if not self.is_on(packet):
+            return found
+        for row in self._requests.at(packet):
+            self.request_packets.append(written)
+            if self._are_written:
+                found.append(self._request(row))
+                self._written[row] = written
+        if not self._are_written:
+            return found
+        for row in self._responses.at(packet):
+            found.append(self._response(row, self._written.pop(row, 0)))
+        return found
+
+    def is_on(self, packet: int) -> bool:
+        """Whether a packet has comments."""
+        return packet <= self._last and self._bits[packet] != 0
+
+    def _request(self, row: int) -> str:
+        x = _exchange(self._rows[row])
+        text = f"kafkatap: request {self._name(x)}, {self._ends(x)}, exchange {x.key}: "
+        if x.outcome != r.ANSWERED:
+            return text + _OUTCOMES.get(x.outcome, r.OUTCOMES[x.outcome]) + self._status(x, "request")
+        parts = _parts(x)
+        shown = [f"{label} {units.duration(parts[name])}" for name, label in _PARTS if parts[name] > 0]
+        text += f"answered after {units.duration(x.total_ns)}"
+        return text + (f" ({', '.join(shown)})" if shown else "") + _cause(x, parts) + self._status(x, "request")
+
+    def _response(self, row: int, request: int) -> str:
+        x = _exchange(self._rows[row])
+        if x.outcome == r.ORPHAN_RESPONSE:
+            return f"kafkatap: response without its request, {self._ends(x)}, exchange {x.key}"
+        where = f"the request in packet {request}" if request else "its request"
+        text = f"kafkatap: response to {where}: {self._name(x)}, exchange {x.key}: "
+        text += f"{units.duration(x.total_ns)}, {self._codes(x)}"
+        if x.throttle_time_ms > 0:
+            text += f", throttle_time_ms {x.throttle_time_ms}"
+        return text + self._status(x, "response")
+
+    def _name(self, x: Any) -> str:
+        text = f"{api_label(x.api_key)} v{x.api_version}"
+        client = self._context.text(x.client_id)
+        return text if client is None else f'{text} of client "{units.cut(units.safe(client), LONGEST_NAME)}"'
+
+    def _ends(self, x: Any) -> str:
+        client, broker = (
+            endpoint(self._context.address(getattr(x, f"{end}_ip")), getattr(x, f"{end}_port"))
+            for end in ("client", "broker")
+        )
+        return f"{client} > {broker}"
+
+    def _codes(self, x: Any) -> str:
+        here = self._errors_of.at(x.exchange)
+        if not here:
+            return "no error code"
+        rows = self._errors[here]
+        shown = [
+            error_name(code) + (f" x{count}" if count > 1 else "")
+            for code, count in zip(rows["code"].tolist(), rows["count"].tolist(), strict=True)
+        ][:MOST_CODES]
+        more = [f"{len(rows) - MOST_CODES} more error codes"] if len(rows) > MOST_CODES else []
+        return ", ".join(shown + more)
+
+    def _status(self, x: Any, message: str) -> str:
+        status = getattr(x, f"{message}_status")
+        if status in (r.OK, r.NOT_DECODED):
+            return ""
+        problem = self._context.text(getattr(x, f"{message}_problem"))
+        return f"; {r.STATUSES[status]}" + (f" at {units.cut(units.safe(problem), LONGEST_NAME)}" if problem else "")
+
+
+class _Places:
+    """Rows by a number in each, such as that of a packet. A number is looked up without numpy, which takes longer."""
+
+    def __init__(self, numbers: Array) -> None:
+        order = np.argsort(numbers, kind="stable")
+        self._rows = array("q", order.astype(np.int64).tobytes())
+        self._numbers = array("q", numbers[order].astype(np.int64).tobytes())
+        self.last = self._numbers[-1] if len(numbers) else 0
+
+    def at(self, number: int) -> array[int]:
+        """The rows with this number."""
+        first = bisect_left(self._numbers, number)
+        return self._rows[first : bisect_right(self._numbers, number, first)]
+
+
+def _exchange(row: Array) -> Any:
+    """An EXCHANGE as a tuple with names."""
+    return _Exchange._make(row.tolist())
+
+
+def _parts(x: Any) -> dict[str, int]:
+    """The parts of an exchange's total time, ns."""
+    parts = {name: getattr(x, name) for name in ("hol_wait_ns", "throttle_wait_ns", "broker_ns")}
+    for message in ("request", "response"):
+        first, last = getattr(x, f"{message}_first"), getattr(x, f"{message}_last")
+        parts[f"{message}_transfer"] = max(0, last - first) if r.NO_TIME not in (first, last) else 0
+    return parts
+
+
+def _cause(x: Any, parts: dict[str, int]) -> str:
+    """The verdict: which part most of the time was."""
+    total = x.total_ns
+    name, label = max(_PARTS, key=lambda part: parts[part[0]])
+    if total <= 0 or parts[name] < CAUSE_SHARE * total:
+        return ""
+    if name == "broker_ns" and x.long_poll:
+        label = "broker time, as the Fetch waited for data until its max_wait_ms"
+    return f"; mostly {label}"

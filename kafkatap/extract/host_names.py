@@ -1,0 +1,87 @@
+"""Names of addresses for Wireshark: brokers by their advertised host and node id, clients by their client id.
+
+Only names that are valid host names are used, and only where there is no doubt: an advertised host belongs to an
+address if it is that address, or if one node alone advertises its port and one address alone is connected to on that
+port.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+from kafkatap.reports.batch import P_KAFKA, Array, Context
+
+#: Node ids in the name of an address at which several brokers listen.
+MOST_NODES = 8
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?", re.ASCII)
+
+
+def is_host_name(text: str) -> bool:
+    """Whether a text is a host name (RFC 1123), and no address."""
+    return len(text) <= 253 and _HOST.fullmatch(text) is not None and not text.rstrip(".").rpartition(".")[2].isdigit()
+
+
+def host_names(context: Context, keys: Array, nodes: Mapping[int, str]) -> dict[str, list[str]]:
+    """Names by address, for the connections with these keys. `nodes`: "host:port" or "host" by node id."""
+    rows = context.connections
+    rows = rows[(rows["protocol"] == P_KAFKA)]
+    brokers: dict[str, set[int]] = {}
+    for number, port in set(zip(rows["broker_ip"].tolist(), rows["broker_port"].tolist(), strict=True)):
+        address = context.address(number)
+        if address is not None and _is_address(address):
+            brokers.setdefault(address, set()).add(port)
+    names = _broker_names(brokers, nodes)
+    for address, client in _clients(context, rows).items():
+        if address not in brokers:
+            names[address] = [client]
+    copied = set(keys.tolist())
+    there = set()
+    for row in rows[[key in copied for key in rows["connection"].tolist()]]:
+        there |= {context.address(int(row["client_ip"])), context.address(int(row["broker_ip"]))}
+    return {address: known for address, known in sorted(names.items()) if address in there}
+
+
+def _broker_names(brokers: Mapping[str, set[int]], nodes: Mapping[int, str]) -> dict[str, list[str]]:
+    found: dict[str, list[int]] = {}
+    hosts: dict[str, list[str]] = {}
+    ports = [int(place.rpartition(":")[2]) for place in nodes.values() if place.rpartition(":")[2].isdigit()]
+    for node, place in sorted(nodes.items()):
+        host, _, port = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
+        host = host.strip("[]")
+        if _is_address(host):
+            address = str(ip_address(host))
+            if address in brokers:
+                found.setdefault(address, []).append(node)
+        elif port and ports.count(int(port)) == 1:
+            at = [address for address, listens in brokers.items() if int(port) in listens]
+            if len(at) == 1:
+                found.setdefault(at[0], []).append(node)
+                if is_host_name(host):
+                    hosts.setdefault(at[0], []).append(host)
+    for address, numbers in found.items():
+        shown = "-".join(map(str, numbers[:MOST_NODES]))
+        # Wireshark shows the last name of an address.
+        hosts.setdefault(address, []).insert(0, f"broker{'s' if len(numbers) > 1 else ''}-{shown}")
+    return {address: [n for n in known if is_host_name(n)] for address, known in hosts.items()}
+
+
+def _clients(context: Context, rows: Array) -> dict[str, str]:
+    """The client id of each address from which only one came, if it is a host name."""
+    found: dict[str, set[str | None]] = {}
+    for number, client in set(zip(rows["client_ip"].tolist(), rows["client_id"].tolist(), strict=True)):
+        address = context.address(number)
+        if address is not None and _is_address(address):
+            found.setdefault(address, set()).add(context.text(client))
+    single = {address: next(iter(names)) for address, names in found.items() if len(names) == 1}
+    return {address: name for address, name in single.items() if name is not None and is_host_name(name)}
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,136 @@
+"""A file that appears whole or not at all, for its user only. Standard output gets it when it is complete.
+
+`UnnamedFile` is one that nobody sees: it has no name, so it is gone when the process ends, however that happens.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import BinaryIO, cast
+
+STANDARD_OUTPUT = "-"
+
+
+def check_output(output: str | UnnamedFile, captures: Sequence[str], overwrite: bool) -> None:
+    """ValueError or OSError if `output` cannot be written, before anything is read."""
+    if isinstance(output, UnnamedFile):
+        return
+    if output == STANDARD_OUTPUT:
+        if sys.stdout.isatty():
+            raise ValueError("standard output is a terminal; pipe it (kafkatap extract ... -o - | tshark -r -)")
+        return
+    if output.endswith((".gz", ".zst")):
+        raise ValueError(f"{output}: the packets are not compressed; name it .pcapng, and compress the file afterwards")
+    if output.endswith((".pcap", ".cap")):
+        raise ValueError(f"{output}: a pcap holds no comments and no names; name it .pcapng")
+    if os.path.isdir(output):
+        raise IsADirectoryError(21, "this is a folder; name a file in it", output)
+    for capture in captures:
+        with suppress(OSError):
+            if os.path.samefile(capture, output):
+                raise ValueError(f"{output}: this capture is read; name another file")
+    is_device = os.path.abspath(output).startswith(("/dev/", "/proc/"))  # /dev/stdout may lead to a file
+    if is_device or (os.path.exists(output) and not os.path.isfile(output)):
+        raise ValueError(f"{output}: this is not a file; -o - writes to standard output")
+    if os.path.lexists(output) and not overwrite:
+        raise ValueError(f"{output}: this file exists; --overwrite replaces it")
+    folder = os.path.dirname(output) or "."
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(2, "no such folder", folder)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OSError(error.errno, "no file can be created in this folder", output) from None
+
+
+def folder_of(output: str) -> str | None:
+    """The folder for temporary files of an output; None is that of the system."""
+    return None if output == STANDARD_OUTPUT else os.path.dirname(output) or "."
+
+
+class UnnamedFile:
+    """A file without a name, with the methods of an `OutputFile`. `path` opens it in this process and its children.
+
+    Its bytes stay until the context is left. Where a system has no /proc, it has a name until then.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        unnamed = tempfile.TemporaryFile(buffering=1 << 20, dir=folder)  # noqa: SIM115 - closed by `__exit__`
+        self.file: BinaryIO = cast(BinaryIO, unnamed)
+        self.path = f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
+        self._is_named = not os.path.exists(self.path)
+        if self._is_named:
+            self.file.close()
+            handle, self.path = tempfile.mkstemp(".part", ".kafkatap-", folder)  # 0600
+            self.file = os.fdopen(handle, "w+b", 1 << 20)
+
+    def __enter__(self) -> UnnamedFile:
+        return self
+
+    def restart(self) -> None:
+        """Drop what was written."""
+        self.file.seek(0)
+        self.file.truncate()
+
+    def publish(self) -> None:
+        """Make all bytes readable through `path`."""
+        self.file.flush()
+
+    def __exit__(self, *_: object) -> None:
+        """Remove it."""
+        self.file.close()
+        if self._is_named:
+            with suppress(OSError):
+                os.unlink(self.path)
+
+
+class OutputFile:
+    """The file under a temporary name. `publish` gives it its own name, or copies it to standard output; leaving the
+    context without that removes it."""
+
+    def __init__(self, output: str, overwrite: bool = False) -> None:
+        self._output, self._overwrite = output, overwrite
+        handle, self.path = tempfile.mkstemp(".part", ".kafkatap-", folder_of(output))  # 0600
+        self.file: BinaryIO = os.fdopen(handle, "w+b", 1 << 20)
+        self._is_there = True
+
+    def __enter__(self) -> OutputFile:
+        return self
+
+    def restart(self) -> None:
+        """Drop what was written."""
+        self.file.seek(0)
+        self.file.truncate()
+
+    def publish(self) -> None:
+        """Make the file appear. ValueError if another one appeared meanwhile and must not be replaced."""
+        self.file.flush()
+        if self._output == STANDARD_OUTPUT:
+            self.file.seek(0)
+            shutil.copyfileobj(self.file, sys.stdout.buffer, 1 << 20)
+            sys.stdout.buffer.flush()
+            return
+        if self._overwrite:
+            os.replace(self.path, self._output)
+        else:
+            try:
+                os.link(self.path, self._output)
+            except FileExistsError:
+                raise ValueError(f"{self._output}: this file exists; --overwrite replaces it") from None
+            except OSError:  # a file system without hard links
+                os.rename(self.path, self._output)
+                self._is_there = False
+                return
+            os.unlink(self.path)
+        self._is_there = False
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_there:
+            with suppress(OSError):
+                os.unlink(self.path)  # before `close`, which writes what is left and fails where the disk is full
+        self.file.close()

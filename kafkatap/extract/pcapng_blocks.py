@@ -1,0 +1,76 @@
+"""Blocks of the extracted pcapng: section header, interfaces, names, packets with comments. All is little-endian."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
+
+from kafkatap.reassembly.pcapng import ENHANCED_PACKET, INTERFACE_DESCRIPTION, SECTION_HEADER
+
+NAME_RESOLUTION = 4
+#: Codes of options.
+COMMENT, APPLICATION, INTERFACE_NAME, RESOLUTION = 1, 4, 2, 9
+#: The most bytes of a comment.
+LONGEST_COMMENT = 4_096
+#: The end of an extract's application: `kafkatap doctor` knows extracts by it.
+EXTRACT_MARK = " (extract)"
+_IPV4, _IPV6 = 1, 2
+
+Options = Sequence[tuple[int, bytes]]
+
+
+def section_header(application: str, comment: str = "") -> bytes:
+    """The first block. Wireshark shows `comment` as that of the whole file."""
+    options = [(COMMENT, text_value(comment))] if comment else []
+    options.append((APPLICATION, text_value(application)))
+    return block(SECTION_HEADER, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1), options)
+
+
+def interface_description(link_type: int, snap_length: int, options: Options) -> bytes:
+    """The block of an interface. `options` are as they are written."""
+    return block(INTERFACE_DESCRIPTION, struct.pack("<HHI", link_type, 0, snap_length), options)
+
+
+def name_resolution(names: Mapping[str, Sequence[str]]) -> bytes:
+    """The block with host names by address."""
+    body = b""
+    for address, known in names.items():
+        where = ip_address(address)
+        value = where.packed + b"".join(name.encode("ascii") + b"\0" for name in known)
+        body += struct.pack("<HH", _IPV4 if where.version == 4 else _IPV6, len(value)) + _padded(value)
+    return block(NAME_RESOLUTION, body + bytes(4), [])
+
+
+def packet(interface: int, high: int, low: int, data: bytes, original: int, options: Options) -> bytes:
+    """The block of a packet. `high`, `low`: its time in ticks of the interface."""
+    written = _options(options)
+    length = 32 + (len(data) + 3 & ~3) + len(written)
+    head = struct.pack("<IIIIIII", ENHANCED_PACKET, length, interface, high, low, len(data), original)
+    return b"".join((head, data, bytes(-len(data) % 4), written, struct.pack("<I", length)))
+
+
+def block(kind: int, body: bytes, options: Options) -> bytes:
+    """A block of any type. The options are those of its type."""
+    body = _padded(body) + _options(options)
+    length = len(body) + 12
+    return struct.pack("<II", kind, length) + body + struct.pack("<I", length)
+
+
+def text_value(text: str) -> bytes:
+    """A text as an option's value, at most LONGEST_COMMENT bytes."""
+    value = text.encode("utf-8", "replace")
+    return (
+        value
+        if len(value) <= LONGEST_COMMENT
+        else value[: LONGEST_COMMENT - 3].decode("utf-8", "ignore").encode() + b"..."
+    )
+
+
+def _options(options: Iterable[tuple[int, bytes]]) -> bytes:
+    written = b"".join(struct.pack("<HH", code, len(value)) + _padded(value) for code, value in options)
+    return written + bytes(4) if written else b""
+
+
+def _padded(value: bytes) -> bytes:
+    return value + bytes(-len(value) % 4)

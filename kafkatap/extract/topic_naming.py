@@ -1,0 +1,67 @@
+"""`TopicNaming`: which exchange names a topic id, so that an extract needs one of them and not all.
+
+For each topic id it keeps the first exchange that names it, and the first of each connection, up to MOST_OWN of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from kafkatap.dissector.inspection import Array, Frames
+from kafkatap.dissector.programs.roles import R_TOPIC_ID, R_TOPIC_NAME
+
+#: APIs whose responses name topic ids: Metadata, CreateTopics.
+NAMING_APIS = (3, 19)
+#: Pairs of a connection and a topic id that are kept.
+MOST_OWN = 200_000
+_ID_BYTES = np.arange(16)
+
+
+class TopicNaming:
+    """An inspector of the first pass."""
+
+    def __init__(self) -> None:
+        self._first: dict[bytes, int] = {}
+        self._own: dict[tuple[int, bytes], int] = {}
+
+    def look(self, frames: Frames) -> None:
+        jobs = frames.jobs
+        slots = jobs["frame"] >> 1
+        are_responses = (jobs["frame"] & 1).astype(bool) & (jobs["program"] >= 0)
+        numbers = np.flatnonzero(are_responses & np.isin(frames.rows["api_key"][slots], NAMING_APIS))
+        if not len(numbers):
+            return
+        roles = np.asarray(frames.programs.roles)
+        chosen, tape = frames.decode(frames.programs, numbers)
+        exchanges = frames.rows[slots[numbers]]
+        for job, exchange in zip(chosen, exchanges, strict=True):
+            rows = tape[job["tape_first"] : job["tape_first"] + job["tape_count"]]
+            for topic_id in _named(rows, roles[rows["field"]], frames.buffers[job["source"]]):
+                self._note(topic_id, int(exchange["exchange"]), int(exchange["connection"]))
+
+    def _note(self, topic_id: bytes, exchange: int, connection: int) -> None:
+        self._first.setdefault(topic_id, exchange)
+        if len(self._own) < MOST_OWN:
+            self._own.setdefault((connection, topic_id), exchange)
+
+    def exchanges(self, topic_ids: Iterable[bytes], connections: Iterable[int]) -> Array:
+        """The numbers of exchanges that name these topics, one for each, ascending: if possible of one of these
+        connections (keys)."""
+        keys = list(connections)
+        found = set()
+        for topic_id in topic_ids:
+            own = next((self._own[key, topic_id] for key in keys if (key, topic_id) in self._own), None)
+            number = self._first.get(topic_id) if own is None else own
+            if number is not None:
+                found.add(number)
+        return np.array(sorted(found), np.int64)
+
+
+def _named(rows: Array, roles: Array, buffer: Array) -> list[bytes]:
+    """The topic ids of a response (TAPE rows) that have a name beside them."""
+    names = rows[(roles == R_TOPIC_NAME) & (rows["length"] > 0)]
+    ids = rows[roles == R_TOPIC_ID]
+    ids = ids[np.isin(ids["parent"], names["parent"])]
+    return [value.tobytes() for value in buffer[ids["value"][:, None] + _ID_BYTES]]

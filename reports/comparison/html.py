@@ -1,0 +1,73 @@
+"""A comparison as HTML: a page, and what a notebook shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from .. import units
+from ..model import ReportTable, Value
+from ..rendering.html.notebook import tables_html
+from ..rendering.html.page import PageFinding, render_page
+from ..sections.commands import with_captures
+from .comparison import Compared
+from .stories import BETTER, WORSE
+from .text import Row, rows_of, side_text
+
+_TONES = {WORSE: "bad", BETTER: "good"}
+#: Findings at the top of the page; the table has all.
+_FIRST = 12
+
+
+def comparison_page(
+    compared: Compared, *, captures: tuple[Sequence[str], Sequence[str]] = ((), ()), utc: bool = False,
+    version: str = "",
+) -> str:  # fmt: skip
+    """The page. `captures`: the captures of each side, for the commands."""
+    findings = rows_of(compared, "findings")
+    changes = rows_of(compared, "changes")
+
+    def commands(table: ReportTable, row: tuple[Value, ...]) -> Sequence[str]:
+        if table.name != "findings":
+            return ()
+        named = dict(zip((c.name for c in table.columns), row, strict=True))
+        return [with_captures(str(named[f"command_{side}"]), captures[n]) for n, side in enumerate(("before", "after"))]
+
+    sides = rows_of(compared, "sides")
+    first = sides[0]["first"]
+    return render_page(
+        f"{_name(captures[0])} compared with {_name(captures[1])}" if captures[0] else "Two captures compared",
+        [compared.table(name) for name in ("findings", "changes", "presence", "sides")],
+        subtitle=compared.verdict,
+        findings=[_finding(row, changes, captures) for row in findings[:_FIRST]],
+        facts=[(str(side["side"]), side_text(side, utc)) for side in sides],
+        warnings=compared.all_warnings,
+        notes=(f"Times are {units.zone(first, utc)}.",) if isinstance(first, int) else (),
+        commands=commands,
+        utc=utc,
+        first=first if isinstance(first, int) else None,
+        version=version,
+    )
+
+
+def comparison_html(compared: Compared) -> str:
+    """The findings and what is behind them, for a notebook."""
+    facts = [(str(side["side"]), side_text(side, utc=False)) for side in rows_of(compared, "sides")]
+    facts.append(("result", compared.verdict))
+    tables = [(compared.table(name), name == "findings") for name in ("findings", "changes", "presence")]
+    return tables_html(tables, facts)
+
+
+def _finding(row: Row, changes: list[Row], captures: tuple[Sequence[str], Sequence[str]]) -> PageFinding:
+    own = [f"{c['what']} {c['change']}" for c in changes if c["number"] == row["number"]][:2]
+    parts = ["; ".join([str(row["finding"]), *own])]
+    parts += [str(row[name]) for name in ("time_shares", "evidence") if row[name]]
+    kind = str(row["kind"])
+    command = with_captures(str(row["command_after"]), captures[1])
+    return PageFinding(kind, ". ".join(part[0].upper() + part[1:] for part in parts), command, _TONES.get(kind, ""))
+
+
+def _name(captures: Sequence[str]) -> str:
+    if len(captures) == 1:
+        return "standard input" if captures[0] == "-" else PurePath(captures[0]).name
+    return f"{len(captures):,} captures"

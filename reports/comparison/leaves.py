@@ -1,0 +1,191 @@
+"""The counts of both sides beside each other: `Leaves`, one for each key that either side has.
+
+A leaf is the finest key that is compared: an API of a client at a broker, or with a topic. Numbers of strings differ
+between sides, so leaves are matched by their names. Parts of client ids that look like a UUID or a long hexadecimal
+number are `*`: such ids change with every start of a client.
+
+Arrays are (blocks, leaves), one for each side. The blocks of the two sides have their own length and number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ..batch import Array, Context, endpoint
+from ..questions.count_forms import OTHER, FormCounts
+from .names import OTHERS, masked
+from .side_counts import SideCounts
+
+#: Leaves that are compared at most; beyond that those with the fewest exchanges are left out.
+MOST_LEAVES = 20_000
+
+
+class Side(NamedTuple):
+    """One side: its counts, what their numbers mean, and from when to when it was captured, ns."""
+
+    counts: SideCounts
+    context: Context
+    first: int
+    last: int
+
+    @property
+    def seconds(self) -> float:
+        return max(self.last - self.first, 1) / 1e9
+
+
+class Key(NamedTuple):
+    """A leaf. None: not a part of the key, or (client) null on the wire."""
+
+    api: int | None = None
+    client: str | None = None
+    broker: str | None = None
+    topic: str | None = None
+    code: int | None = None
+    version: int | None = None
+
+
+class Values(NamedTuple):
+    """Values of a histogram: one row for each side, block, leaf and bucket, int64 (n,) each, by leaf."""
+
+    side: Array
+    block: Array
+    leaf: Array
+    bucket: Array
+    times: Array
+
+
+class Leaves:
+    """`keys`: of the leaves. `seconds`: how much of each block was captured, float (blocks,) for each side."""
+
+    def __init__(self, form: str, sides: tuple[Side, Side]) -> None:
+        self.form, self.sides = form, sides
+        self._names: list[tuple[int, int]] = []  # the first block of each side, and the number of blocks
+        numbers: dict[Key, int] = {}
+        self._leaf, self._block = [], []
+        weight: list[Array] = []
+        for side in sides:
+            counts = side.counts.forms[form]
+            keys = keys_of(counts, side.context)
+            found = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+            first, blocks = blocks_of(side, form)
+            self._names.append((first, blocks))
+            self._leaf.append(found)
+            self._block.append(counts.keys()["block"] - first)
+            weight.append(np.bincount(found, weights=counts.table.value_rows()[:, 0], minlength=0))
+        self.keys = list(numbers)
+        if len(self.keys) > MOST_LEAVES:
+            self._keep_largest(weight)
+        self.seconds = tuple(_seconds(side, *at) for side, at in zip(sides, self._names, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def _keep_largest(self, weight: list[Array]) -> None:
+        total = sum(np.pad(w, (0, len(self.keys) - len(w))) for w in weight)
+        kept = np.sort(np.argsort(-np.asarray(total), kind="stable")[:MOST_LEAVES])
+        number = np.full(len(self.keys), -1, np.int64)
+        number[kept] = np.arange(len(kept))
+        self._leaf = [number[leaf] for leaf in self._leaf]
+        self.keys = [self.keys[i] for i in kept.tolist()]
+
+    def value(self, name: str) -> tuple[Array, Array]:
+        """A value of each block and leaf, float (blocks, leaves), of both sides."""
+        found = []
+        for number, side in enumerate(self.sides):
+            column = side.counts.forms[self.form].values()[name]
+            made = np.zeros((self._names[number][1], len(self.keys)))
+            used = self._leaf[number] >= 0
+            np.add.at(made, (self._block[number][used], self._leaf[number][used]), column[used])
+            found.append(made)
+        return found[0], found[1]
+
+    def values(self, metric: str) -> Values:
+        """The histograms of a metric."""
+        parts = []
+        for number, side in enumerate(self.sides):
+            row, bucket, count = side.counts.forms[self.form].buckets(metric)
+            leaf = self._leaf[number][row]
+            used = leaf >= 0
+            block = self._block[number][row]
+            parts.append([np.full(int(used.sum()), number), block[used], leaf[used], bucket[used], count[used]])
+        columns = [np.concatenate(several) for several in zip(*parts, strict=True)]
+        order = np.argsort(columns[2], kind="stable")
+        return Values(*(column[order] for column in columns))
+
+    def sums(self, values: Values, of: Array) -> tuple[Array, Array]:
+        """The sums of a number of each row of a histogram, float (blocks, leaves), of both sides."""
+        found = []
+        for number, (_, blocks) in enumerate(self._names):
+            made = np.zeros((blocks, len(self.keys)))
+            mine = values.side == number
+            np.add.at(made, (values.block[mine], values.leaf[mine]), of[mine])
+            found.append(made)
+        return found[0], found[1]
+
+
+class Forms:
+    """The leaves of both sides by form, each made once."""
+
+    def __init__(self, sides: tuple[Side, Side]) -> None:
+        self.sides = sides
+        self._made: dict[str, Leaves] = {}
+
+    def __getitem__(self, form: str) -> Leaves:
+        if form not in self._made:
+            self._made[form] = Leaves(form, self.sides)
+        return self._made[form]
+
+
+def keys_of(counts: FormCounts, context: Context) -> list[Key]:
+    """The key of each row of a form, without its block."""
+    columns = counts.keys()
+    parts: dict[str, list[int | str | None]] = {}
+    if "api_key" in columns:
+        parts["api"] = list(columns["api_key"].tolist())
+    parts["client"] = _mapped(columns["client_id"], lambda n: OTHERS if n == OTHER else masked(context.text(n)))
+    if "broker_ip" in columns:
+        pairs = columns["broker_ip"] << 16 | columns["broker_port"]
+        parts["broker"] = _mapped(pairs, lambda n: endpoint(context.address(n >> 16), n & 0xFFFF))
+    if "topic" in columns:
+        pairs = ((columns["topic"] + 1) << 32) | (columns["topic_id"] + 1)
+        parts["topic"] = _mapped(pairs, lambda n: _topic(context, (n >> 32) - 1, (n & 0xFFFFFFFF) - 1))
+    for column, name in (("error_code", "code"), ("api_version", "version")):
+        if column in columns:
+            parts[name] = list(columns[column].tolist())
+    names = list(parts)
+    return [Key(**dict(zip(names, row, strict=True))) for row in zip(*parts.values(), strict=True)]
+
+
+def _mapped(numbers: Array, text: Callable[[int], str | None]) -> list[int | str | None]:
+    distinct, place = np.unique(numbers, return_inverse=True)
+    texts = [text(n) for n in distinct.tolist()]
+    return [texts[i] for i in place.reshape(-1).tolist()]
+
+
+def _topic(context: Context, topic: int, topic_id: int) -> str | None:
+    return OTHERS if topic == OTHER else context.topic(topic, topic_id)
+
+
+def blocks_of(side: Side, form: str) -> tuple[int, int]:
+    """The first block of a side, and their number."""
+    if form == "traffic":
+        from .side_counts import MOST_BLOCKS
+
+        return 0, MOST_BLOCKS
+    length = side.counts.length
+    first, last = side.first, side.last
+    if side.counts.first is not None and side.counts.last is not None:
+        first, last = min(first, side.counts.first), max(last, side.counts.last)
+    return first // length, last // length - first // length + 1
+
+
+def _seconds(side: Side, first: int, blocks: int) -> Array:
+    """How much of each block was captured."""
+    length = side.counts.length
+    starts = (first + np.arange(blocks)) * length
+    covered = np.minimum(starts + length, side.last) - np.maximum(starts, side.first)
+    seconds: Array = np.maximum(covered, 0) / 1e9
+    return seconds

@@ -1,0 +1,106 @@
+"""`Gathered`: the exchanges of several batches, and their facts by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import EXCHANGE, RESULT
+from kafkatap.dissector.facts.fact_rows import FACT
+from kafkatap.dissector.programs.fact_kinds import NUMBER_OF, columns_of
+from kafkatap.kernels.arrays import joined
+
+from ..batch import Array, Batch, rows_of
+
+
+class FactRows:
+    """The facts of one kind, in order of their exchanges.
+
+    `rows["column"]`: a column of the kind (`dissector.programs.fact_kinds`), or topic, topic_id, partition (NO_INT32:
+    none), error_code. Numbers are int64 (NO_NUMBER: absent), texts numbers of strings (-1). `exchange`: int64, the
+    index of each fact's exchange in `Gathered.exchanges`. `position`: int64, ascending over the facts of all kinds: a
+    fact comes after that of the element around it.
+    """
+
+    def __init__(self, facts: Array, exchanges: Array, position: Array, kind: int) -> None:
+        """`facts`: those of all kinds, with the indexes of their `exchanges`."""
+        self.exchange: Array = exchanges[position]
+        self.position = position
+        self._all, self._exchanges = facts, exchanges
+        self._names = columns_of(kind)
+        self._columns: dict[str, Array] = {}
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    def __getitem__(self, column: str) -> Array:
+        name = self._names.get(column, column)
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = self._all[name][self.position]
+        return found
+
+    def where(self, chosen: Array) -> FactRows:
+        """Some of the facts: bool, or their indexes."""
+        made = object.__new__(FactRows)
+        rows = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+        made._all, made._exchanges, made._names = self._all, self._exchanges, self._names
+        made.exchange, made.position = self.exchange[rows], self.position[rows]
+        made._columns = {name: column[rows] for name, column in self._columns.items()}
+        return made
+
+    def turn(self) -> Array:
+        """A number for the exchange of each fact, which ascends over the facts of all kinds: int64."""
+        found: Array = np.cumsum(np.diff(self._exchanges, prepend=-1) != 0)[self.position]
+        return found
+
+    def around(self, inner: FactRows) -> Array:
+        """The index of the fact around each of other facts, whose kind is an array in this one's: int64."""
+        found: Array = np.searchsorted(self.position, inner.position) - 1
+        return found
+
+
+class Gathered:
+    """`exchanges`: EXCHANGE rows. `results`: RESULT rows of failed responses (or of all, as in `Batch`)."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self.exchanges: Array = joined([batch.exchanges for batch in batches], EXCHANGE)
+        self.results: Array = joined([batch.results for batch in batches], RESULT)
+        self._facts = joined([batch.facts for batch in batches if batch.facts is not None], FACT)
+        self._kinds = self._facts["kind"].astype(np.uint8)
+        self._exchange: Array | None = None  # by fact
+        self._found: dict[int, FactRows] = {}
+        self._columns: dict[str, Array] = {}
+
+    def facts(self, name: str) -> FactRows:
+        """The facts of a kind by its name."""
+        kind = NUMBER_OF[name]
+        found = self._found.get(kind)
+        if found is None:
+            position = np.flatnonzero(self._kinds == kind)
+            if self._exchange is None:
+                self._exchange = rows_of(self.column("exchange"), self._facts["exchange"])
+            found = self._found[kind] = FactRows(self._facts, self._exchange, position, kind)
+        return found
+
+    def column(self, name: str) -> Array:
+        """A column of the exchanges as an array of its own, from which rows are picked faster."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = np.ascontiguousarray(self.exchanges[name])
+        return found
+
+    def of_api(self, *api_keys: int) -> Array:
+        """The indexes of the exchanges of some APIs: int64, ascending."""
+        keys = self.column("api_key")
+        found: Array = np.flatnonzero(keys == api_keys[0] if len(api_keys) == 1 else np.isin(keys, api_keys))
+        return found
+
+    def top(self, name: str, column: str, missing: Any = -1) -> Array:
+        """A column of a fact of which an exchange has at most one: int64, one for each exchange."""
+        rows = self.facts(name)
+        found = np.full(len(self.exchanges), missing, np.int64)
+        found[rows.exchange] = rows[column]
+        return found

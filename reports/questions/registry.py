@@ -1,0 +1,91 @@
+"""The sections of the report by name, and how to load those that are over facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .section import Section
+
+#: The sections that need no facts, with the question of each: a report has them unless the user chooses.
+USUAL = {
+    "summary": "What matters most, and which command shows more of it?",
+    "latency": "How long do requests take, and where does the time go?",
+    "throttle": "Who is throttled, and for how long?",
+    "errors": "What fails, and whom does it hit?",
+    "clients": "Who is connected, with which software and versions?",
+    "timeline": "When was it busy, slow or failing?",
+    "not-decoded": "What could not be decoded?",
+    "files": "Which captures were read?",
+}
+#: The sections over facts: by name the modules of `reports.sections` with their SECTION. Some add to a usual section.
+OVER_FACTS: dict[str, tuple[str, ...]] = {
+    "auth": ("auth",),
+    "clients": ("client_activity",),
+    "topics": ("topics", "topic_clients"),
+    "timeouts": ("timeouts",),
+    "transactions": ("transactions",),
+    "upgrade": ("upgrade",),
+    "connections": ("connections",),
+    "groups": ("groups",),
+    "replication": ("replication",),
+    "throttle": ("quotas",),
+    "zones": ("zones",),
+    "slowest": ("slowest",),
+    "broker-times": ("broker_times",),
+}
+
+
+def section_list() -> str:
+    """A line for each section with its question, for --sections help."""
+    lines = []
+    for name in section_names():
+        questions = [section.question for section in load_sections([name])]
+        if name in USUAL:
+            questions.insert(0, USUAL[name])
+        lines.append(f"{name:<14} {' '.join(questions)}\n")
+    return "".join(lines)
+
+
+def section_names() -> list[str]:
+    """All names, for --sections."""
+    return [*USUAL, *(name for name in OVER_FACTS if name not in USUAL)]
+
+
+def check_sections(names: Iterable[str]) -> None:
+    """Raise ValueError unless all are names of sections."""
+    known = section_names()
+    for name in names:
+        if name not in known:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, known, 2)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+            raise ValueError(f"no section is called {name!r}; {hint}")
+
+
+def load_sections(names: Iterable[str]) -> tuple[Section, ...]:
+    """The sections over facts of these names: of `--sections`, or of single sections."""
+    modules = [module for name in names for module in OVER_FACTS.get(name, ())]
+    found = [import_module(f"..sections.{module}", __package__).SECTION for module in dict.fromkeys(modules)]
+    return tuple(found)
+
+
+class Needs(NamedTuple):
+    """What sections need of the engine, as its arguments. `facts`: kinds of facts, by number."""
+
+    facts: frozenset[int] = frozenset()
+    measures: bool = False
+
+
+def needs_of(names: Iterable[str] | None) -> Needs:
+    """What the sections of these names need. None: the usual ones, which need nothing."""
+    sections = load_sections(names or ())
+    if not sections:
+        return Needs()
+    from kafkatap.dissector.programs.fact_kinds import NUMBER_OF
+
+    facts = frozenset(NUMBER_OF[name] for section in sections for name in section.facts)
+    return Needs(facts, any(section.measures for section in sections))

@@ -1,0 +1,70 @@
+"""`Section`: what a section of the report declares.
+
+A run gathers the exchanges of some batches. Then `read` adds to the section's counts, and notes events. Counts of
+several runs are added up, and their events are put in order of time. At the end `tables` makes the tables of the report
+from both. So a result is the same for any number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..batch import Array, Context
+from ..model import Column, ReportTable
+from .count_forms import CountForm
+from .gathered import Gathered
+
+if TYPE_CHECKING:
+    from ..counting.counts import ReportCounts
+    from .section_counts import SectionCounts, Tally
+
+
+class Section(NamedTuple):
+    """`name`: as in --sections. `question`: what it answers. `facts`: the kinds of facts that `read` needs. `forms`:
+    its counts. `columns`: the columns of its tables, by their names.
+
+    `read(gathered, tally)` reads exchanges and facts. It must not depend on which exchanges are gathered together.
+    `read_connections(rows, tally)` reads CONNECTION_ROW of connections that ended, each once. `tables(input)` makes
+    the tables. `measures`: the run has to measure TCP (`reassembly.measures`).
+    `under_selection`: a note on its first table if exchanges are selected.
+    """
+
+    name: str
+    question: str
+    facts: Sequence[str]
+    forms: Sequence[CountForm]
+    columns: Mapping[str, Sequence[Column]]
+    read: Callable[[Gathered, Tally], None]
+    tables: Callable[[SectionInput], Sequence[ReportTable]]
+    read_connections: Callable[[Array, Tally], None] | None = None
+    measures: bool = False
+    under_selection: str = ""
+
+
+#: `under_selection` of sections that rebuild states from what they read.
+READ_SELECTED = "Only the selected exchanges were read: what others did is not known here."
+
+
+class SectionInput(NamedTuple):
+    """What a section's tables are made of. `options`: by name, what the user set for sections (`--quota`).
+
+    `sections`: the counts of all wanted sections. A section may read those of another one only if it is wanted too.
+    """
+
+    sections: SectionCounts
+    counts: ReportCounts
+    context: Context
+    options: Mapping[str, Any]
+
+    def keys(self, form: str) -> dict[str, Array]:
+        """The key columns of a form: int64 (rows,) each."""
+        return self.sections.forms[form].keys()
+
+    def values(self, form: str) -> dict[str, Array]:
+        """The value columns of a form: int64 (rows,) each."""
+        return self.sections.forms[form].values()
+
+    def events(self, section: str) -> Array:
+        """The EVENT rows of a section in order of time."""
+        return self.sections.events(section)

@@ -1,0 +1,194 @@
+"""`SectionCounts`: the counts and events of the wanted sections of a run.
+
+`add` takes batches, and counts them when there are enough. `merge` adds those of another run. Memory is bounded: of
+counts by `names` rows for each form, of events by EVENTS rows for each section, of which the latest are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels.arrays import joined
+
+from ..batch import Array, Batch
+from .count_forms import ADDRESS, TEXT, FormCounts, empty_values
+from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
+from .gathered import Gathered
+from .registry import load_sections
+
+#: Exchanges, and facts, that are gathered before they are counted.
+_EXCHANGES, _FACTS = 1 << 16, 1 << 18
+#: Events of a section that are kept: the latest.
+EVENTS = 1_000_000
+
+
+def _no_other() -> int:
+    """Counts from another process are merged, and not limited, so they need no such text."""
+    raise AssertionError
+
+
+class Tally:
+    """Where a section's `read` puts what it found."""
+
+    def __init__(self, counts: SectionCounts, section: str) -> None:
+        self._counts = counts
+        self._section = section
+
+    def add(self, form: str, keys: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Add rows to a form: int64 columns (or single numbers) by name. Values that are left out are not changed."""
+        found = self._counts.forms[form]
+        columns = self._columns(found, keys)
+        rows = empty_values(found.form, len(columns))
+        for name, numbers in values.items():
+            rows[:, list(found.form.values).index(name)] = numbers
+        found.add(columns, rows)
+
+    def observe(self, form: str, keys: Mapping[str, Any], metric: str, values: Array) -> None:
+        """Add values (int64, not negative) to a histogram of a form's rows."""
+        found = self._counts.forms[form]
+        found.observe(found.form.metrics.index(metric), self._columns(found, keys), values)
+
+    def rows(self, form: str) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The key columns and the value columns of a form so far, by which a section may leave out what it cannot
+        need."""
+        found = self._counts.forms[form]
+        return found.keys(), found.values()
+
+    def note(self, events: Array) -> None:
+        """Add EVENT rows to those of the section."""
+        self._counts.note(self._section, events)
+
+    @staticmethod
+    def _columns(found: FormCounts, keys: Mapping[str, Any]) -> Array:
+        columns = np.broadcast_arrays(*(np.atleast_1d(keys[name]) for name in found.form.keys))
+        stacked: Array = np.stack([column.astype(np.int64) for column in columns], axis=1)
+        return stacked
+
+
+class SectionCounts:
+    """`wanted`: names of `registry`. `names`: the most rows of a form. `other`: returns the number of the text
+    "(other)"."""
+
+    def __init__(self, wanted: Sequence[str], names: int, other: Callable[[], int]) -> None:
+        self.wanted = tuple(wanted)
+        self.sections = load_sections(wanted)
+        self.forms = {form.name: FormCounts(form) for section in self.sections for form in section.forms}
+        self.dropped: dict[str, int] = {}  # events beyond EVENTS, by section
+        self._names, self._other = names, other
+        self._events: dict[str, list[Array]] = {section.name: [] for section in self.sections}
+        self._batches: list[Batch] = []
+        self._gathered = [0, 0]
+
+    def add(self, batch: Batch) -> None:
+        """Add a batch, whose arrays stay as they are."""
+        self._batches.append(batch)
+        self._gathered[0] += len(batch.exchanges)
+        self._gathered[1] += 0 if batch.facts is None else len(batch.facts)
+        if self._gathered[0] >= _EXCHANGES or self._gathered[1] >= _FACTS:
+            self.finish()
+
+    def finish(self) -> None:
+        """Count the batches so far."""
+        if not self._batches:
+            return
+        gathered = Gathered(self._batches)
+        self._batches, self._gathered = [], [0, 0]
+        for section in self.sections:
+            section.read(gathered, Tally(self, section.name))
+        self._limit()
+
+    def add_connections(self, rows: Array) -> None:
+        """Add connections that ended (CONNECTION_ROW), each once."""
+        for section in self.sections:
+            if section.read_connections is not None and len(rows):
+                section.read_connections(rows, Tally(self, section.name))
+        self._limit()
+
+    def _limit(self) -> None:
+        for name, counts in self.forms.items():
+            if len(counts) > self._names:
+                self.forms[name] = counts.without_small_rows(self._names, self._other())
+
+    def note(self, section: str, events: Array) -> None:
+        """Add events of a section."""
+        if not len(events):
+            return
+        kept = self._events[section]
+        kept.append(events)
+        count = sum(map(len, kept))
+        if count > 2 * EVENTS:
+            self._events[section] = [in_order(joined(kept, EVENT))[-EVENTS:].copy()]
+            self.dropped[section] = self.dropped.get(section, 0) + count - EVENTS
+
+    def events(self, section: str) -> Array:
+        """The events of a section in order of time: no more than EVENTS, the latest."""
+        found = in_order(joined(self._events[section], EVENT))[-EVENTS:]
+        self._events[section] = [found]
+        return found
+
+    def merge(self, other: SectionCounts) -> None:
+        """Add other counts and events of the same sections. The same numbers mean the same names (`renumber`)."""
+        other.finish()
+        for name, counts in other.forms.items():
+            self.forms[name].merge(counts.table.key_rows(), counts)
+        for section, parts in other._events.items():
+            for part in parts:
+                self.note(section, part)
+        for section, count in other.dropped.items():
+            self.dropped[section] = self.dropped.get(section, 0) + count
+        self._limit()
+
+    def renumber(self, strings: Array, addresses: Array) -> None:
+        """Change the numbers of strings and addresses: int64, the new number of each old one."""
+        self.finish()
+        numbers = {TEXT: np.append(strings, -1), ADDRESS: np.append(addresses, -1)}
+        for name, counts in self.forms.items():
+            keys = counts.table.key_rows().copy()
+            for column, kind in enumerate(counts.form.keys.values()):
+                if kind in numbers:
+                    keys[:, column] = numbers[kind][keys[:, column]]
+            self.forms[name] = counts.rekeyed(keys)
+        for parts in self._events.values():
+            for part in parts:
+                for names, kind in ((EVENT_TEXTS, TEXT), (EVENT_ADDRESSES, ADDRESS)):
+                    for column_name in names:
+                        part[column_name] = numbers[kind][part[column_name]]
+
+    def names_used(self) -> tuple[Array, Array]:
+        """The numbers of strings and of addresses in counts and events, ascending: int64 (n,) each."""
+        self.finish()
+        found: dict[str, list[Array]] = {TEXT: [np.zeros(0, np.int64)], ADDRESS: [np.zeros(0, np.int64)]}
+        for counts in self.forms.values():
+            for kind, column in zip(counts.form.keys.values(), counts.table.key_rows().T, strict=True):
+                if kind in found:
+                    found[kind].append(np.unique(column))
+        for parts in self._events.values():
+            for part in parts:
+                for names, kind in ((EVENT_TEXTS, TEXT), (EVENT_ADDRESSES, ADDRESS)):
+                    found[kind].extend(np.unique(part[name]).astype(np.int64) for name in names)
+        strings, addresses = (np.unique(np.concatenate(found[kind])) for kind in (TEXT, ADDRESS))
+        return strings[strings >= 0], addresses[addresses >= 0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For other processes, which can merge these counts, but not add to them."""
+        self.finish()
+        state = {name: value for name, value in self.__dict__.items() if name not in ("sections", "_other")}
+        state["forms"] = {
+            name: (c.table.key_rows().copy(), c.table.value_rows().copy(), c.histograms.keys, c.histograms.counts)
+            for name, c in self.forms.items()
+        }
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.sections = load_sections(self.wanted)
+        self._other = _no_other
+        self.forms = {}
+        for form in (form for section in self.sections for form in section.forms):
+            made = self.forms[form.name] = FormCounts(form)
+            keys, values, histogram_keys, counts = state["forms"][form.name]
+            made.add(keys, values)
+            made.histograms.add(histogram_keys, counts)

@@ -1,0 +1,161 @@
+"""`render_page`: one page with tables, figures and findings, which needs nothing besides itself.
+
+The page has its style and its script in it, and a Content-Security-Policy that allows only these two, by their hashes.
+Rows are data: JSON in a script element that browsers do not run. The page's script makes cells of it with textContent.
+All other texts pass through jinja2's autoescape. `safe` escapes control characters and those that reorder text, as on
+a terminal.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ... import units
+from ...model import ReportTable
+from .table_data import RowCommands, table_data
+
+_FOLDER = Path(__file__).parent
+
+
+class PageFinding(NamedTuple):
+    """One line at the top of the page. `tone`: good, bad or empty. `command`: shows more, with a button to copy it."""
+
+    label: str
+    text: str
+    command: str = ""
+    tone: str = "bad"
+
+
+class PageFigure(NamedTuple):
+    """A chart. `svg`: an SVG element that `themed_svg` made, and `css` its styles. `note`: a sentence below it.
+
+    `beside`: the name of the table above which it stands; without that table it stands in a section of its own.
+    """
+
+    name: str
+    title: str
+    svg: str
+    css: str = ""
+    note: str = ""
+    beside: str = ""
+
+
+class PageSection(NamedTuple):
+    """A place in the navigation: an id, a title, figures, and tables."""
+
+    name: str
+    title: str
+    figures: list[PageFigure]
+    tables: list[ReportTable]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has nothing to show."""
+        return not self.figures and not any(table.rows for table in self.tables)
+
+
+def render_page(
+    title: str,
+    tables: Sequence[ReportTable],
+    *,
+    subtitle: str = "",
+    findings: Sequence[PageFinding] = (),
+    facts: Sequence[tuple[str, str]] = (),
+    figures: Sequence[PageFigure] = (),
+    warnings: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    ledger: str = "",
+    commands: RowCommands | None = None,
+    utc: bool = False,
+    first: int | None = None,
+    version: str = "",
+) -> str:
+    """A whole HTML page. Texts are unescaped.
+
+    `tables`: a section each, in this order, without those that `ReportTable.shown_from` hides. `facts`: names and
+    texts below the title. `findings`, `warnings`: above the tables. `notes`: sentences at the end of the page.
+    `ledger`: a line above the notes. `commands`: the commands of a table's row, if it has any. `utc`: show times in
+    UTC. `first`: the time of the first packet, ns: times of its day need no date. `version`: that of kafkatap.
+    """
+    shown = [table for table in tables if len(table.rows) >= table.shown_from]
+    data = [table_data(table, utc, first, commands) for table in shown]
+    style = (_FOLDER / "style.css").read_text("utf-8") + "\n".join(dict.fromkeys(f.css for f in figures if f.css))
+    script = (_FOLDER / "script.js").read_text("utf-8")
+    return str(
+        _template().render(
+            title=title,
+            subtitle=subtitle,
+            facts=facts,
+            findings=findings,
+            warnings=warnings,
+            notes=notes,
+            ledger=ledger,
+            sections=_sections(shown, figures),
+            style=_verbatim(style, "style"),
+            script=_verbatim(script, "script"),
+            policy="; ".join((
+                "default-src 'none'",
+                f"script-src '{_hash(script)}'",
+                f"style-src '{_hash(style)}'",
+                "img-src data:",
+                "base-uri 'none'",
+                "form-action 'none'",
+            )),
+            data=_verbatim(script_json(data), "script"),
+            version=version,
+        )
+    )  # fmt: skip
+
+
+def _sections(tables: Sequence[ReportTable], figures: Sequence[PageFigure]) -> list[PageSection]:
+    """The sections of the page: figures beside their tables, after figures without one."""
+    names = {table.name for table in tables}
+    alone = [PageSection(f"figure-{f.name}", f.title, [f], []) for f in figures if f.beside not in names]
+    return alone + [
+        PageSection(f"table-{table.name}", table.title, [f for f in figures if f.beside == table.name], [table])
+        for table in tables
+    ]
+
+
+def script_json(value: Any) -> str:
+    r"""A value as JSON in ASCII that can stand in a script element: no `<`, `>` or `&` is left in it."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _verbatim(text: str, element: str) -> Any:
+    """The content of a style or script element, which has no escapes. ValueError if it would end the element."""
+    from markupsafe import Markup
+
+    if f"</{element}" in text.lower() or "<!--" in text:
+        raise ValueError(f"the content of a {element} element must not end it")
+    return Markup(text)
+
+
+def _svg(text: str) -> Any:
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _template() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["safe_text"] = units.safe
+    environment.filters["verbatim_svg"] = _svg
+    return environment.get_template("page.html.jinja")

@@ -1,0 +1,59 @@
+"""`render_report`: the page of a report, with its charts and with the commands of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from ... import units
+from ...model import Report, ReportTable, Value
+from ...sections.commands import with_captures
+from ...sections.row_commands import RowCommander
+from ..text import heading_facts, ledger_line
+from .page import PageFigure, PageFinding, render_page
+
+#: Captures in the title.
+_NAMED = 2
+
+
+def render_report(
+    report: Report, figures: Sequence[PageFigure] = (), *, captures: Sequence[str] = (), utc: bool = False,
+    version: str = "",
+) -> str:  # fmt: skip
+    """The page as HTML. `captures`: their names in commands. `figures`: its charts (`chart_figures`)."""
+    heading = dict(zip((c.name for c in report.heading.columns), report.heading.rows[0], strict=True))
+    first = heading["first"]
+    commander = RowCommander(report, captures)
+    return render_page(
+        f"Kafka traffic in {_title(captures)}" if captures else "Kafka traffic",
+        [*(table for table in report.tables if table.name != "summary"), report.ledger],
+        findings=_findings(report, captures),
+        facts=heading_facts(report.heading, utc),
+        figures=figures,
+        warnings=report.warnings,
+        ledger=ledger_line(report.ledger).removesuffix("; -v shows every part"),
+        notes=(f"Times are {units.zone(first, utc)}.",) if isinstance(first, int) else (),
+        commands=commander.commands,
+        utc=utc,
+        first=first if isinstance(first, int) else None,
+        version=version,
+    )
+
+
+def _title(captures: Sequence[str]) -> str:
+    names = ["standard input" if path == "-" else PurePath(path).name or path for path in captures]
+    left = len(names) - _NAMED
+    return " and ".join(names) if left <= 0 else f"{', '.join(names[:_NAMED])} and {left:,} more"
+
+
+def _findings(report: Report, captures: Sequence[str]) -> list[PageFinding]:
+    table = next((t for t in report.tables if t.name == "summary"), None)
+    return [] if table is None else [_finding(table, row, captures) for row in table.rows]
+
+
+def _finding(table: ReportTable, row: tuple[Value, ...], captures: Sequence[str]) -> PageFinding:
+    found = dict(zip((c.name for c in table.columns), row, strict=True))
+    command = with_captures(str(found["command"] or ""), captures)
+    return PageFinding(
+        str(found["label"]), str(found["text"]), command, "good" if found["finding"] == "none" else "bad"
+    )

@@ -1,0 +1,337 @@
+"use strict";
+/* Tables, the switch of the theme, copy buttons and tooltips. Cells are made with textContent only. */
+(() => {
+  /* Rows that a table shows at first, and then at a time. Longer tables are never drawn whole by one click. */
+  const FIRST = 20, STEP = 200, AT_ONCE = 1000;
+  const NOTHING = "No row has all of these words. The filter compares texts, not numbers: click a heading to sort by value.";
+  const tables = new Map(JSON.parse(document.getElementById("data").textContent).map((t) => [t.name, t]));
+  const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+
+  function make(name, properties, ...children) {
+    const element = Object.assign(document.createElement(name), properties);
+    element.append(...children);
+    return element;
+  }
+
+  const grouped = new Intl.NumberFormat("en-US");
+
+  function text(column, row) {
+    if (column.texts) return column.texts[row];
+    const value = column.values[row];
+    return value === null ? "-" : column.kind === "packet" ? String(value) : grouped.format(value);
+  }
+
+  function isNone(column, row) {
+    return column.values ? column.values[row] === null : column.texts[row] === "-";
+  }
+
+  /* Cells */
+
+  function words(shown) {
+    const parts = [...shown.matchAll(/([A-Za-z-]+) (\d+) %/g)];
+    if (!parts.length) {
+      return /^[a-z-]{3,}$/.test(shown) ? [make("span", { className: "dot w-" + shown }), shown] : [shown];
+    }
+    const bar = make("span", { className: "bar" });
+    for (const [, word, share] of parts) {
+      const part = make("i", { className: "w-" + word.toLowerCase() });
+      part.style.width = share + "%";
+      bar.append(part);
+    }
+    return [bar, shown];
+  }
+
+  function classOf(column, row) {
+    const found = [];
+    const value = column.values ? column.values[row] : undefined;
+    if (column.right) found.push("right");
+    else found.push(column.sentence ? "sentence" : "text");
+    if (isNone(column, row)) found.push("none");
+    else if (value === 0 && column.kind !== "packet" && column.kind !== "time") found.push("zero");
+    else if (column.bad) found.push(column.bad);
+    if (column.name === "broker_p99_ns" || column.name === "total_p99_ns") found.push("strong");
+    return found.join(" ");
+  }
+
+  function cell(column, row) {
+    const shown = text(column, row);
+    const td = make("td", { className: classOf(column, row) });
+    if (column.words) td.append(...words(shown));
+    else if (column.sentence) td.append(make("span", { textContent: shown }));
+    else td.textContent = shown;
+    if (!column.right && shown.length > 24) td.title = shown;
+    return td;
+  }
+
+  function command(line) {
+    return make("div", { className: "command" }, make("code", { textContent: line }),
+      make("button", { type: "button", className: "copy", textContent: "Copy" }));
+  }
+
+  /* Tables */
+
+  class Table {
+    constructor(box) {
+      this.box = box;
+      this.data = tables.get(box.dataset.table);
+      this.order = [...Array(this.data.rows).keys()];
+      this.sorted = null;
+      this.descending = false;
+      this.all = false;
+      this.limit = this.data.rows <= FIRST * 1.25 ? this.data.rows : FIRST;
+      this.filter = "";
+      this.build();
+      this.draw();
+    }
+
+    get columns() {
+      return this.all ? this.data.columns : this.data.columns.filter((column) => column.shown);
+    }
+
+    build() {
+      const title = this.box.closest("section").querySelector("h2").textContent;
+      this.search = make("input", { type: "search", placeholder: "Filter by text", spellcheck: false });
+      this.search.setAttribute("aria-label", "Filter: " + title);
+      this.count = make("span", { className: "count" });
+      this.count.setAttribute("aria-live", "polite");
+      const tools = make("div", { className: "tools" }, this.search, this.count);
+      const hidden = this.data.columns.filter((column) => !column.shown).length;
+      if (hidden) {
+        const button = make("button", { type: "button", textContent: `${hidden} more columns` });
+        if (hidden === 1) button.textContent = "1 more column";
+        button.setAttribute("aria-pressed", "false");
+        button.onclick = () => {
+          this.all = !this.all;
+          button.setAttribute("aria-pressed", String(this.all));
+          this.draw();
+        };
+        tools.append(button);
+      }
+      if (this.data.rows < 6) this.search.hidden = true;
+      this.head = make("thead");
+      this.body = make("tbody");
+      const table = make("table", {}, this.head, this.body);
+      table.setAttribute("aria-label", title);
+      this.scroll = make("div", { className: "scroll", tabIndex: 0 }, table);
+      this.scroll.setAttribute("role", "group");
+      this.scroll.setAttribute("aria-label", title);
+      this.more = make("div", { className: "more" });
+      this.box.append(tools, this.scroll, this.more);
+      let waiting = 0;
+      this.search.oninput = () => {
+        clearTimeout(waiting);
+        waiting = setTimeout(() => {
+          this.filter = this.search.value.trim().toLowerCase();
+          this.limit = FIRST;
+          this.draw();
+        }, this.data.rows > 2000 ? 120 : 0);
+      };
+      this.body.onclick = (event) => this.clicked(event);
+      this.scroll.addEventListener("scroll", () => {
+        const box = this.scroll;
+        const isNear = box.scrollTop > 0 && box.scrollTop + box.clientHeight > box.scrollHeight - 800;
+        if (isNear && this.drawn > FIRST && this.drawn < this.rows.length) this.extend(this.drawn + STEP);
+      }, { passive: true });
+    }
+
+    /* The rows that match the filter, in order. */
+    found() {
+      if (!this.filter) return this.order;
+      if (!this.haystack) {
+        const columns = this.data.columns;
+        this.haystack = [...Array(this.data.rows).keys()].map((row) =>
+          columns.map((column) => text(column, row)).join("\n").toLowerCase());
+      }
+      const wanted = this.filter.split(/\s+/);
+      return this.order.filter((row) => wanted.every((word) => this.haystack[row].includes(word)));
+    }
+
+    sortBy(column) {
+      const numbers = Boolean(column.values);
+      if (this.sorted !== column) [this.sorted, this.descending] = [column, numbers];
+      else if (this.descending === numbers) this.descending = !numbers;
+      else this.sorted = null;
+      this.order = [...Array(this.data.rows).keys()];
+      if (this.sorted) {
+        const sign = this.descending ? -1 : 1;
+        const values = column.values || column.texts;
+        this.order.sort((a, b) => {
+          const noA = isNone(column, a), noB = isNone(column, b);
+          if (noA || noB) return noA - noB || a - b;
+          const less = numbers ? values[a] - values[b] : collator.compare(values[a], values[b]);
+          return sign * less || a - b;
+        });
+      }
+      this.draw();
+    }
+
+    draw() {
+      const columns = this.columns;
+      const focused = this.head.contains(document.activeElement) ? document.activeElement.dataset.column : null;
+      this.head.replaceChildren(make("tr", {}, ...columns.map((column, n) => this.heading(column, n))));
+      if (focused !== null) this.head.querySelector(`[data-column="${CSS.escape(focused)}"]`)?.focus();
+      this.rows = this.found();
+      this.body.replaceChildren();
+      this.drawn = 0;
+      this.extend(this.limit);
+      const total = this.data.rows;
+      this.count.textContent = this.filter ? `${grouped.format(this.rows.length)} of ${grouped.format(total)} rows`
+        : `${grouped.format(total)} ${total === 1 ? "row" : "rows"}`;
+    }
+
+    heading(column, n) {
+      const button = make("button", { type: "button", textContent: column.title, title: column.note });
+      button.dataset.column = column.name;
+      button.onclick = () => this.sortBy(column);
+      const th = make("th", { scope: "col", className: (n ? "" : "first ") + (column.right ? "right" : "") }, button);
+      if (this.sorted === column) th.setAttribute("aria-sort", this.descending ? "descending" : "ascending");
+      return th;
+    }
+
+    /* Draw rows until `limit` of them are there. */
+    extend(limit) {
+      const columns = this.columns;
+      const made = document.createDocumentFragment();
+      const until = Math.min(limit, this.rows.length);
+      for (; this.drawn < until; this.drawn++) made.append(this.row(columns, this.rows[this.drawn]));
+      this.body.append(made);
+      this.limit = Math.max(limit, FIRST);
+      const left = this.rows.length - this.drawn;
+      this.more.replaceChildren();
+      if (!this.rows.length) this.more.append(NOTHING);
+      if (!left) return;
+      const button = (label, to) => {
+        const made = make("button", { type: "button", textContent: label });
+        made.onclick = () => this.extend(to);
+        return made;
+      };
+      if (left > STEP) this.more.append(button(`Show ${STEP} more`, this.drawn + STEP));
+      if (this.rows.length <= AT_ONCE) this.more.append(button(`Show all ${grouped.format(this.rows.length)}`, this.rows.length));
+      else if (this.drawn > FIRST) this.more.append(`${grouped.format(this.drawn)} shown; scroll the table for more`);
+    }
+
+    row(columns, row) {
+      const tr = make("tr", { className: "row" });
+      tr.dataset.row = row;
+      columns.forEach((column, n) => {
+        const td = cell(column, row);
+        if (!n) {
+          const button = make("button", { type: "button", className: "more-of" });
+          button.setAttribute("aria-expanded", "false");
+          button.setAttribute("aria-label", "All values of " + text(column, row));
+          const span = make("span", {}, ...td.childNodes);
+          td.replaceChildren(make("div", { className: "cell" }, button, span));
+          td.classList.remove("text", "sentence");
+          td.classList.add("first");
+        }
+        tr.append(td);
+      });
+      return tr;
+    }
+
+    clicked(event) {
+      const tr = event.target.closest("tr.row");
+      if (!tr || String(getSelection()).length) return;
+      const next = tr.nextElementSibling;
+      const open = next === null || !next.classList.contains("detail");
+      tr.classList.toggle("open", open);
+      tr.querySelector(".more-of").setAttribute("aria-expanded", String(open));
+      if (open) tr.after(this.detail(Number(tr.dataset.row), tr.children.length));
+      else next.remove();
+    }
+
+    detail(row, width) {
+      const inside = make("div", { className: "inside" });
+      for (const line of (this.data.commands || {})[row] || []) inside.append(command(line));
+      const list = make("dl");
+      for (const column of this.data.columns) {
+        list.append(make("div", {}, make("dt", { textContent: column.title, title: column.note }),
+          make("dd", { textContent: text(column, row), className: classOf(column, row).replace(/right|text|sentence/, "") })));
+      }
+      inside.append(list);
+      return make("tr", { className: "detail" }, make("td", { colSpan: width }, inside));
+    }
+  }
+
+  for (const box of document.querySelectorAll("[data-table]")) new Table(box);
+
+  /* Copy buttons */
+
+  const said = document.getElementById("said");
+
+  async function copy(button) {
+    const code = button.parentElement.querySelector("code");
+    let done = false;
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      done = true;
+    } catch {
+      const range = document.createRange();
+      range.selectNodeContents(code);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      done = document.execCommand("copy");
+    }
+    button.textContent = done ? "Copied" : "Selected";
+    said.textContent = button.textContent;
+    setTimeout(() => { button.textContent = "Copy"; said.textContent = ""; }, 1500);
+  }
+
+  document.addEventListener("click", (event) => {
+    if (event.target.classList.contains("copy")) copy(event.target);
+  });
+
+  /* Theme */
+
+  const root = document.documentElement, theme = document.getElementById("theme");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  function remembered(value) {
+    try {
+      if (value) localStorage.setItem("kafkatap-theme", value);
+      return localStorage.getItem("kafkatap-theme");
+    } catch {
+      return null;
+    }
+  }
+  if (["light", "dark"].includes(remembered())) root.dataset.theme = remembered();
+  theme.hidden = false;
+  theme.onclick = () => {
+    const isDark = root.dataset.theme ? root.dataset.theme === "dark" : dark.matches;
+    root.dataset.theme = isDark ? "light" : "dark";
+    remembered(root.dataset.theme);
+  };
+
+  /* Tooltips of charts: the texts of <title>, at once and also for fingers. */
+
+  const tip = document.getElementById("tip");
+  for (const title of document.querySelectorAll(".chart svg title")) {
+    title.parentElement.dataset.tip = title.textContent;
+    title.parentElement.setAttribute("aria-label", title.textContent);
+    title.remove();
+  }
+  function point(event) {
+    const target = event.target.closest ? event.target.closest("[data-tip]") : null;
+    tip.hidden = !target;
+    if (!target) return;
+    tip.textContent = target.dataset.tip;
+    const box = tip.getBoundingClientRect();
+    const x = Math.min(event.clientX + 12, innerWidth - box.width - 8);
+    const y = event.clientY + 16 + box.height > innerHeight ? event.clientY - box.height - 10 : event.clientY + 16;
+    tip.style.left = Math.max(4, x) + "px";
+    tip.style.top = y + "px";
+  }
+  document.addEventListener("pointermove", point);
+  document.addEventListener("pointerdown", point);
+  document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true, capture: true });
+
+  /* The place in the navigation */
+
+  const links = new Map([...document.querySelectorAll("nav li a")].map((a) => [a.hash.slice(1), a]));
+  const seen = new Set();
+  const observer = new IntersectionObserver((entries) => {
+    for (const entry of entries) seen[entry.isIntersecting ? "add" : "delete"](entry.target.id);
+    const here = [...links.keys()].find((id) => seen.has(id));
+    for (const [id, a] of links) a.classList.toggle("here", id === here);
+  }, { rootMargin: "-10% 0px -60% 0px" });
+  for (const id of links.keys()) observer.observe(document.getElementById(id));
+})();

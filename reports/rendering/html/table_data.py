@@ -1,0 +1,74 @@
+"""A table as JSON for the page's script: for each column the values to sort by, and the texts to show.
+
+Texts are formatted here, as in the text report. So the script has no units of its own. A column of counts has only
+values, and a column of texts has only texts. Times are relative to the earliest one of their column: a double has not
+enough digits for nanoseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...model import Column, ReportTable, Value
+from ..text_tables import BAD, RIGHT, SENTENCES, cell, clock_form, has_values
+
+#: Commands of a row, the most specific first: `kafkatap show ...` or nothing.
+RowCommands = Callable[[ReportTable, tuple[Value, ...]], Sequence[str]]
+_TEXTS = ("text", "texts", "versions")
+#: Columns of a higher rank are hidden at first, as on a terminal.
+_MOST_RANK = 3
+#: Columns whose words have a colour.
+_WORDS = frozenset(("verdict", "evidence", "fault"))
+
+
+def table_data(table: ReportTable, utc: bool, first: int | None, commands: RowCommands | None = None) -> dict[str, Any]:
+    """The table for the script. `first`: the time of the capture's first packet. `commands`: those of a row."""
+    digits, date = clock_form(table, table.rows, first, utc)
+    columns = [_column(table, i, c, utc, digits, date) for i, c in enumerate(table.columns)]
+    made: dict[str, Any] = {"name": table.name, "rows": len(table.rows), "columns": columns}
+    if commands is not None and table.rows:
+        found = [list(commands(table, row)) for row in table.rows]
+        if any(found):
+            made["commands"] = found
+    return made
+
+
+def _column(table: ReportTable, i: int, column: Column, utc: bool, digits: int, date: bool) -> dict[str, Any]:
+    values = [row[i] for row in table.rows]
+    made: dict[str, Any] = {
+        "name": column.name,
+        "title": plain_title(column),
+        "note": column.note,
+        "kind": column.kind,
+        "shown": column.rank <= _MOST_RANK and (not column.rank or has_values(table, i)),
+    }
+    if column.kind in RIGHT or column.kind == "time":
+        made["right"] = True
+    if column.name in SENTENCES:
+        made["sentence"] = True
+    if column.name in BAD or column.name == "error":
+        made["bad"] = BAD.get(column.name, "red")
+    if column.name in _WORDS:
+        made["words"] = True
+    if column.kind not in _TEXTS:
+        made["values"] = _numbers(column, values)
+    if column.kind not in ("count", "packet"):
+        made["texts"] = [cell(column, value, utc, digits, date) for value in values]
+    return made
+
+
+def _numbers(column: Column, values: Sequence[Value]) -> list[int | float | None]:
+    """Numbers to sort by."""
+    numbers = [value if isinstance(value, int | float) else None for value in values]
+    if column.kind == "flag":
+        return [None if value is None else int(value) for value in numbers]
+    if column.kind == "time":
+        start = min((value for value in numbers if value is not None), default=0)
+        return [None if value is None else value - start for value in numbers]
+    return numbers
+
+
+def plain_title(column: Column) -> str:
+    """The title on one line."""
+    return column.title.replace("-\n", "").replace("\n", " ")

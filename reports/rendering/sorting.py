@@ -1,0 +1,67 @@
+"""`--sort COLUMN`: the tables that have a column, in the order of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..model import Column, Report, ReportTable, Value
+
+#: Ends of column names that may be left out.
+_UNITS = ("_ns", "_ms", "_bytes")
+#: Tables that keep their order: the summary, and the ledger, whose parts add up.
+_FIXED = frozenset(("summary", "ledger"))
+
+
+def check_sort(name: str) -> None:
+    """Raise ValueError unless a table of reports has the column."""
+    from .json_report import all_columns
+
+    columns = [c for table, columns in all_columns().items() if table not in _FIXED for c in columns]
+    if _named(columns, name) is None:
+        from difflib import get_close_matches
+
+        known = sorted({c.name for c in columns})
+        close = get_close_matches(_plain(name), known, 4, 0.5)
+        hint = f"did you mean {', '.join(close)}?" if close else "there are count, broker_p99 and more (--json)"
+        raise ValueError(f"no table has a column {name!r}; {hint}")
+
+
+def sort_report(report: Report, name: str) -> Report:
+    """The report with sorted tables. Those without the column stay as they are."""
+    return report.replace(
+        tables=tuple(table if table.name in _FIXED else _sorted(table, name) for table in report.tables)
+    )
+
+
+def _sorted(table: ReportTable, name: str) -> ReportTable:
+    column = _named(table.columns, name)
+    if column is None:
+        return table
+    at = table.columns.index(column)
+    with_value = [row for row in table.rows if row[at] not in (None, ())]
+    without = [row for row in table.rows if row[at] in (None, ())]
+    numbers = column.kind not in ("text", "texts", "versions")
+    rows = sorted(with_value, key=lambda row: _order(row[at]), reverse=numbers)
+    title = column.title.replace("-\n", "").replace("\n", " ")
+    return table.replace(rows=rows + without, chosen_by=None, order=f"Sorted by {title} ({column.name}).")
+
+
+def _order(value: Value) -> tuple[float, str]:
+    """Numbers by size, texts and lists as texts."""
+    return (value, "") if isinstance(value, int | float) else (0, str(value))
+
+
+def _named(columns: Iterable[Column], name: str) -> Column | None:
+    """The column of that name, or the first one whose name without its unit it is."""
+    wanted = _plain(name)
+    found = None
+    for column in columns:
+        if column.name == wanted:
+            return column
+        if found is None and any(column.name == wanted + unit for unit in _UNITS):
+            found = column
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("-", "_")

@@ -1,0 +1,255 @@
+"""A table as lines of text: the columns that fit, the most important rows, and the number of rows left out.
+
+A line is a list of spans of (text, style). A `width` of None is that of a file or pipe: no column is dropped, and no
+text is cut. All texts from the wire are escaped.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from .. import units
+from ..model import Column, ReportTable, Value, as_number
+
+Span = tuple[str, str]  #: text and a rich style ("" for plain)
+Line = list[Span]
+
+#: Where sentences are wrapped if there is no width.
+PLAIN_WIDTH = 120
+#: Widths of texts on a terminal. LONGEST is the maximum. On a narrow one texts are cut to NARROW before columns are
+#: dropped, and to SOFTEST after all possible columns are dropped. Only then texts of _FIRM are cut as well, down to
+#: SHORTEST.
+LONGEST, NARROW, SOFTEST, SHORTEST = 40, 20, 13, 9
+#: Columns whose texts are cut last.
+_FIRM = frozenset((
+    "error", "api", "verdict", "section", "meaning", "address", "client_ip", "broker", "client", "connection", "group",
+    "topic", "transactional_id",
+))  # fmt: skip
+#: Columns with sentences. They are wrapped onto several lines, not cut: at most SENTENCE wide, and no less than
+#: HALF_A_SENTENCE before other columns are dropped.
+SENTENCES = frozenset(("finding", "fix", "what", "message", "evidence", "example", "reason"))
+SENTENCE, HALF_A_SENTENCE, LEAST_OF_A_SENTENCE = 60, 32, 20
+#: Columns that are shown whatever the width. Others are dropped from the right if even short texts do not fit.
+FEWEST = 2
+#: Columns of this rank are for programs only.
+FOR_PROGRAMS = 9
+_GAP = "  "
+#: A space at which no line is broken.
+_KEPT = "\xa0"
+_TEXTS = frozenset(("text", "texts", "versions"))
+RIGHT = frozenset(("count", "ns", "ms", "bytes", "share", "packet", "number"))
+_VERDICTS = {
+    "network": "magenta", "broker": "red", "client": "yellow", "head-of-line": "yellow", "throttled": "cyan",
+    "-": "dim",
+}  # fmt: skip
+#: Columns whose values above zero are a problem.
+BAD = {
+    "failed_exchanges": "red", "error_codes": "red", "unanswered": "red", "throttled": "yellow",
+    "throttle_wait_sum_ns": "yellow", "drops": "red",
+}  # fmt: skip
+
+
+def render_table(
+    table: ReportTable, width: int | None, top: int, utc: bool, first: int | None = None
+) -> Iterator[Line]:
+    """The lines of one table: title, columns that fit, most important rows, notes. `first`: the time of the capture's
+    first packet. `top`: the number of rows, 0 for all."""
+    if not table.rows:
+        yield [(table.title, "bold"), (f": {table.empty}", "")]
+        return
+    yield [(table.title, "bold")]
+    rows = table.rows if table.whole or not top else _chosen_rows(table, top)
+    digits, date = clock_form(table, rows, first, utc)
+    columns = [i for i, c in enumerate(table.columns) if c.rank < FOR_PROGRAMS and (not c.rank or has_values(table, i))]
+    texts = {i: [cell(table.columns[i], row[i], utc, digits, date) for row in rows] for i in columns}
+    shown, widths = _fit(table, columns, texts, width)
+    yield from _head_lines(table, shown, widths)
+    yield [(_GAP.join("─" * w for w in widths), "dim")]
+    for n, row in enumerate(rows):
+        cells = [_cell_lines(table.columns[i], texts[i][n], w) for i, w in zip(shown, widths, strict=True)]
+        for level in range(max(map(len, cells))):
+            line: Line = []
+            for at, (i, limit, lines) in enumerate(zip(shown, widths, cells, strict=True)):
+                text = lines[level] if level < len(lines) else ""
+                padded = _pad(text, limit, table.columns[i], last=at == len(shown) - 1)
+                line += [(_GAP, "")] * (at > 0) + [(padded, _style(table.columns[i], row[i], table, row))]
+            yield line
+    left = len(table.rows) - len(rows)
+    if left:
+        chosen = next((c for c in table.columns if c.name == table.chosen_by), None)
+        title = "" if chosen is None else chosen.title.replace("-\n", "").replace("\n", " ")
+        many, few = ("many", "fewer") if chosen is not None and chosen.kind == "count" else ("much", "less")
+        fewer = "" if chosen is None else f" with as {many} {title} or {few}"
+        rest = f"… and {left:,} more {'row' if left == 1 else 'rows'}{fewer} (--top {len(table.rows)} shows all)"
+        yield [(rest, "dim")]
+    names = {table.columns[i].name for i in shown}
+    notes = (*table.notes, table.order, *(text for name, text in table.column_notes if name in names))
+    for note in filter(None, notes):
+        yield from wrapped(note, width, "dim")
+
+
+def _cell_lines(column: Column, text: str, limit: int) -> list[str]:
+    """The text of a cell: one line, or several of a sentence."""
+    if units.cells(text) <= limit or column.name not in SENTENCES:
+        return [units.cut(text, limit)]
+    parts = textwrap.wrap(text.replace(" %", _KEPT + "%"), limit, break_on_hyphens=False)
+    return [units.cut(part.replace(_KEPT, " "), limit) for part in parts]
+
+
+def wrapped(text: str, width: int | None, style: str, indent: str = "") -> Iterator[Line]:
+    """A sentence on as many lines as it needs. Lines after the first one begin with `indent`."""
+    columns = max(width or PLAIN_WIDTH, 20 + len(indent))
+    joined = text.replace(" %", _KEPT + "%")  # a number stays with its sign
+    for part in textwrap.wrap(joined, columns, subsequent_indent=indent, break_on_hyphens=False):
+        yield [(part.replace(_KEPT, " "), style)]
+
+
+def _head_lines(table: ReportTable, shown: list[int], widths: list[int]) -> Iterator[Line]:
+    """The titles of the columns, with the last lines of all beside each other."""
+    heads = [table.columns[i].title.split("\n") for i in shown]
+    height = max(map(len, heads))
+    for level in range(height):
+        parts = [h[level - height + len(h)] if level >= height - len(h) else "" for h in heads]
+        padded = [_pad(p, w, table.columns[i]) for i, p, w in zip(shown, parts, widths, strict=True)]
+        yield [(_GAP.join(padded).rstrip(), "bold cyan")]
+
+
+def _chosen_rows(table: ReportTable, top: int) -> list[tuple[Value, ...]]:
+    """The first `top` rows, or the rows with the largest values in `chosen_by`, in the order of the table."""
+    if table.chosen_by is None:
+        return table.rows[:top]
+    at = next(i for i, c in enumerate(table.columns) if c.name == table.chosen_by)
+    most = sorted(range(len(table.rows)), key=lambda n: (-as_number(table.rows[n][at]), n))[:top]
+    return [table.rows[n] for n in sorted(most)]
+
+
+def has_values(table: ReportTable, i: int) -> bool:
+    """Whether a column has a value besides zero in any row."""
+    return any(row[i] not in (None, 0, False, ()) for row in table.rows)
+
+
+def clock_form(
+    table: ReportTable, rows: Sequence[tuple[Value, ...]], first: int | None, utc: bool
+) -> tuple[int, bool]:  # fmt: skip
+    """(Digits of the seconds, whether times have a date). A time without a date is on the day of the first packet, so
+    that --from and --to accept every time as it is printed."""
+    times = [row[i] for i, c in enumerate(table.columns) if c.kind == "time" for row in rows]
+    known = [t for t in times if isinstance(t, int)]
+    whole = all(t % units.SECOND == 0 for t in known)
+    days = {units.clock(t, utc, 0, True)[:10] for t in (known if first is None else [first, *known])}
+    return (0 if whole else 3), len(days) > 1
+
+
+def cell_text(value: Value) -> str:
+    """Texts and versions as one text."""
+    return units.joined(value) if isinstance(value, tuple) else str(value)
+
+
+def cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> str:
+    """A value as people read it, escaped. `digits`, `date`: of times, as `clock_form` returns them."""
+    if value is None or value == ():
+        return "(none)" if column.name == "client_id" else "-"
+    if isinstance(value, str | tuple):
+        return units.safe(cell_text(value))
+    if column.kind == "flag":
+        return "yes" if value else "no"
+    if column.kind == "number":
+        return f"{value:,.1f}"
+    if column.kind == "share":
+        return units.share(float(value))
+    number = int(value)
+    if column.kind == "time":
+        return units.clock(number, utc, digits, date)
+    if column.kind == "ns":
+        return units.duration(number)
+    if column.kind == "ms":
+        return units.duration(number * 1_000_000)
+    if column.kind == "bytes":
+        return units.size(number)
+    return str(number) if column.kind == "packet" else f"{number:,}"
+
+
+def _fit(
+    table: ReportTable, columns: list[int], texts: dict[int, list[str]], width: int | None
+) -> tuple[list[int], list[int]]:
+    """The shown columns and their widths. Columns of the highest rank go first, then texts are cut. If that does not
+    suffice, the columns on the right go, but not sentences."""
+    widest = {i: max(map(units.cells, texts[i]), default=0) for i in columns}
+    if width is None:
+        return columns, [_width(table.columns[i], widest[i]) for i in columns]
+    shown = columns
+    while True:
+        widths = [_width(table.columns[i], widest[i], _longest(table.columns[i])) for i in shown]
+        floors = [_floor(table.columns[i], n) for i, n in zip(shown, widths, strict=True)]
+        ranks = [table.columns[i].rank for i in shown]
+        if sum(floors) + len(_GAP) * (len(shown) - 1) <= width or max(ranks, default=0) == 0:
+            break
+        worst = max(i for i in shown if table.columns[i].rank == max(ranks))
+        shown = [i for i in shown if i != worst]
+    least = {i: _least(table.columns[i], n) for i, n in zip(shown, widths, strict=True)}
+    while sum(least[i] for i in shown) + len(_GAP) * (len(shown) - 1) > width:
+        others = [i for i in shown[FEWEST:] if table.columns[i].name not in SENTENCES]
+        if not others:
+            break
+        shown = [i for i in shown if i != others[-1]]
+    widths = [_width(table.columns[i], widest[i], _longest(table.columns[i])) for i in shown]
+    while sum(widths) + len(_GAP) * (len(shown) - 1) > width:
+        # Cut the widest text first. The texts of _FIRM (an error, an API) are cut after all others are short.
+        names = [table.columns[i].name for i in shown]
+        texts_at = [n for n, i in enumerate(shown) if table.columns[i].kind in _TEXTS and widths[n] > least[i]]
+        soft = [n for n in texts_at if names[n] not in _FIRM and widths[n] > SOFTEST]
+        wide = [n for n in soft if names[n] not in SENTENCES or widths[n] > HALF_A_SENTENCE]
+        if not texts_at:
+            break
+        widths[max(wide or soft or texts_at, key=lambda n: widths[n])] -= 1
+    return shown, widths
+
+
+def _least(column: Column, natural: int) -> int:
+    """The least width of a column: of a text enough for its title."""
+    if column.kind not in _TEXTS:
+        return natural
+    least = LEAST_OF_A_SENTENCE if column.name in SENTENCES else SHORTEST
+    return min(natural, max(least, *map(len, column.title.split("\n"))))
+
+
+def _width(column: Column, widest: int, longest: int | None = None) -> int:
+    """The width of a column whose widest text has so many cells. `longest`: where texts are cut."""
+    if column.kind in _TEXTS and longest is not None:
+        widest = min(widest, longest)
+    return max(widest, *map(len, column.title.split("\n")))
+
+
+def _longest(column: Column) -> int:
+    return SENTENCE if column.name in SENTENCES else LONGEST
+
+
+def _floor(column: Column, natural: int) -> int:
+    """The width below which another column is dropped rather than this one cut."""
+    if column.name in SENTENCES:
+        return min(natural, HALF_A_SENTENCE)
+    return natural if column.kind not in _TEXTS or column.name in _FIRM else min(natural, NARROW)
+
+
+def _pad(text: str, width: int, column: Column, last: bool = False) -> str:
+    space = " " * (width - units.cells(text))
+    if column.kind in RIGHT:
+        return space + text
+    return text if last else text + space
+
+
+def _style(column: Column, value: Value, table: ReportTable, row: tuple[Value, ...]) -> str:
+    if column.name == "verdict":
+        return _VERDICTS.get(str(value), "")
+    if value is None or value == 0:
+        return "dim"
+    if column.name in BAD:
+        return BAD[column.name]
+    if column.name == "error":
+        return "red"
+    if column.name in ("broker_p99_ns", "total_p99_ns"):
+        return "bold"
+    if table.name == "ledger" and row[1] == "total":
+        return "bold"
+    return ""

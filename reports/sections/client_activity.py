@@ -1,0 +1,250 @@
+"""What each client does: rates of its requests, settings of its Fetches, identity, groups, and whether it is idle.
+
+A client is a client_id and an address. `finding` names what floods brokers, with its rate: Metadata for all topics,
+Fetches that do not wait or are empty, commits, connections that are not used again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ANSWERED, NO_INT32, NO_TIME
+
+from .. import units
+from ..batch import P_TLS, Array, Context
+from ..counting.connection_counts import KEY, connection_totals
+from ..counting.count_table import MAX, MIN, SUM
+from ..counting.rollup import group_columns
+from ..counting.tally import GROUP_KEY
+from ..model import Column, ReportTable, Value
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import Section, SectionInput
+from ..questions.section_counts import Tally
+from .topic_rows import rows_of
+
+COLUMNS = (
+    Column("client_id", "client", "text", "client_id of the requests"),
+    Column("address", "address", "text", "IP address of the client"),
+    Column("software", "software", "texts", "names and versions of the client software (KIP-511)", 3),
+    Column("principal", "user", "texts", "user names in SASL tokens (PLAIN, SCRAM), with their mechanism", 3),
+    Column("mechanisms", "SASL", "texts", "SASL mechanisms of handshakes", 4),
+    Column(
+        "tls_connections", "TLS", "count", "connections of the address that speak TLS; their requests are unknown", 4
+    ),
+    Column("groups", "groups", "texts", "groups in its requests", 2),
+    Column("transactional_ids", "transac-\ntional ids", "texts", "transactional ids in its requests", 4),
+    Column("first", "first", "time", "its first request", 3),
+    Column("last", "last", "time", "its last request", 4),
+    Column("idle_ns", "idle", "ns", "time from its last request to the end of the capture", 1),
+    Column("requests", "requests", "count", "requests"),
+    Column("requests_per_second", "mean/s", "number", "requests a second, from its first to its last request", 1),
+    Column("busiest_second", "most/s", "count", "requests in its busiest second (of the clock)"),
+    Column("metadata", "Meta-\ndata", "count", "Metadata requests", 3),
+    Column("metadata_all", "for all\ntopics", "count", "Metadata requests for all topics", 1),
+    Column("fetches", "Fetch", "count", "Fetch requests", 2),
+    Column("empty_fetches", "empty", "share", "answered Fetches without records", 2),
+    Column("fetch_settings", "max.wait min.bytes max.bytes", "text", "settings of most of its Fetches", 3),
+    Column("commits", "commits", "count", "OffsetCommit requests", 3),
+    Column("commits_per_second", "com-\nmits/s", "number", "OffsetCommit requests a second", 4),
+    Column("connections", "conns", "count", "TCP connections whose last client_id this is", 2),
+    Column("api_versions", "ApiVer-\nsions", "count", "ApiVersions requests; usually one for each connection", 3),
+    Column("finding", "finding", "text", "what floods the brokers"),
+)
+_METADATA, _FETCH, _COMMIT, _API_VERSIONS = 3, 1, 8, 18
+_WHO = {"client_id": TEXT, "client_ip": ADDRESS}
+_OTHERS = {"client_id": OTHER, "client_ip": -1}
+CLIENTS = CountForm(
+    "clients.requests",
+    _WHO,
+    {"requests": SUM, "metadata": SUM, "metadata_all": SUM, "fetches": SUM, "answered": SUM, "empty": SUM,
+     "commits": SUM, "api_versions": SUM, "first": MIN, "last": MAX},
+    _OTHERS,
+)  # fmt: skip
+SECONDS = CountForm("clients.seconds", {**_WHO, "second": NUMBER}, {"requests": SUM}, {**_OTHERS, "second": -1})
+SETTINGS = CountForm(
+    "clients.fetches",
+    {**_WHO, "max_wait_ms": NUMBER, "min_bytes": NUMBER, "max_bytes": NUMBER},
+    {"fetches": SUM},
+    {**_OTHERS, "max_wait_ms": -1, "min_bytes": -1, "max_bytes": -1},
+)
+#: `what`: GROUP, TRANSACTIONAL_ID, PRINCIPAL or MECHANISM.
+NAMES = CountForm(
+    "clients.names", {**_WHO, "what": NUMBER, "name": TEXT}, {"requests": SUM}, {**_OTHERS, "name": OTHER}
+)
+GROUP, TRANSACTIONAL_ID, PRINCIPAL, MECHANISM = range(4)
+_NAMED = (
+    ("commit", "group", GROUP), ("heartbeat", "group", GROUP), ("join group", "group", GROUP),
+    ("sync group", "group", GROUP), ("consumer heartbeat", "group", GROUP), ("share heartbeat", "group", GROUP),
+    ("share fetch", "group", GROUP), ("streams heartbeat", "group", GROUP), ("transaction commit", "group", GROUP),
+    ("init producer", "transactional_id", TRANSACTIONAL_ID), ("produce", "transactional_id", TRANSACTIONAL_ID),
+    ("end transaction", "transactional_id", TRANSACTIONAL_ID), ("principal", "principal", PRINCIPAL),
+    ("sasl handshake", "mechanism", MECHANISM),
+)  # fmt: skip
+#: Rates a second from which on something is a flood.
+ALL_TOPICS_RATE, METADATA_RATE, FETCH_RATE, COMMIT_RATE, CONNECTION_RATE = 1.0, 10.0, 20.0, 10.0, 1.0
+EMPTY_SHARE, SHORT_WAIT_MS, REUSE, LEAST = 0.9, 10, 3, 10
+
+
+_COLUMNS = ("client_id", "client_ip", "api_key", "api_version", "request_first", "outcome", "max_wait_ms", "min_bytes")
+
+
+def read(gathered: Gathered, tally: Tally) -> None:
+    """Count requests by client."""
+    if not len(gathered.exchanges):
+        return
+    x = {name: gathered.column(name) for name in _COLUMNS}
+    api, times = x["api_key"], x["request_first"]
+    is_request = times != NO_TIME
+    is_fetch, is_metadata = api == _FETCH, api == _METADATA
+    topics = gathered.top("metadata", "length", 1)
+    is_all = is_metadata & ((topics == -1) | ((topics == 0) & (x["api_version"] == 0)))
+    has_records = np.zeros(len(api), bool)
+    has_records[gathered.facts("fetched batch").exchange] = True
+    is_answered = is_fetch & (x["outcome"] == ANSWERED)
+    values: dict[str, Array] = {
+        "requests": is_request, "metadata": is_metadata, "metadata_all": is_all, "fetches": is_fetch,
+        "answered": is_answered, "empty": is_answered & ~has_records, "commits": api == _COMMIT,
+        "api_versions": api == _API_VERSIONS, "first": times, "last": times,
+    }  # fmt: skip
+    chosen = np.flatnonzero(is_request)
+    who = {name: x[name][chosen] for name in _WHO}
+    tally.add(CLIENTS.name, who, {name: column[chosen] for name, column in values.items()})
+    tally.add(SECONDS.name, who | {"second": times[chosen] // units.SECOND}, {"requests": 1})
+    fetches = np.flatnonzero(is_fetch & is_request)
+    settings = {name: x[name][fetches] for name in (*_WHO, "max_wait_ms", "min_bytes")}
+    tally.add(SETTINGS.name, settings | {"max_bytes": gathered.top("fetch", "max_bytes")[fetches]}, {"fetches": 1})
+    for kind, column, what in _NAMED:
+        facts = gathered.facts(kind)
+        rows = facts.where(facts[column] >= 0)
+        if len(rows):
+            keys = {name: x[name][rows.exchange] for name in _WHO}
+            tally.add(NAMES.name, keys | {"what": what, "name": rows[column]}, {"requests": 1})
+
+
+Client = tuple[int, int]
+
+
+class _Known:
+    """Facts about clients besides their counts: software, user, groups, settings of Fetch."""
+
+    def __init__(self, given: SectionInput) -> None:
+        self.busiest: dict[Client, int] = defaultdict(int)
+        self.settings: dict[Client, list[tuple[int, int, int, int]]] = defaultdict(list)  # fetches and the settings
+        self.names: dict[tuple[Client, int], set[str]] = defaultdict(set)
+        self.connections: dict[Client, int] = defaultdict(int)
+        self.tls: dict[int, int] = defaultdict(int)  # connections by address
+        self.software: dict[Client, set[str]] = defaultdict(set)
+        context = given.context
+        for key, value in rows_of(given, SECONDS.name):
+            if key["second"] >= 0:
+                self.busiest[_client(key)] = max(self.busiest[_client(key)], value["requests"])
+        for key, value in rows_of(given, SETTINGS.name):
+            shown = key["max_wait_ms"], key["min_bytes"], key["max_bytes"]
+            self.settings[_client(key)].append((value["fetches"], *shown))
+        for key, _ in rows_of(given, NAMES.name):
+            self.names[_client(key), key["what"]].add(context.text(key["name"]) or "")
+        self._add_connections(context)
+        groups = group_columns(given.counts.groups, GROUP_KEY)
+        columns = (groups[name].tolist() for name in ("client_id", "client_ip", "software", "software_version"))
+        for row in zip(*columns, strict=True):
+            self._add_software(context, *row)
+
+    def _add_connections(self, context: Context) -> None:
+        counted = connection_totals(context)
+        keys = group_columns(counted.table, KEY)
+        columns = [keys[name].tolist() for name in KEY]
+        values = counted.table.value_rows()[:, 0].tolist()
+        for client_id, ip, software, version, protocol, connections in zip(*columns, values, strict=True):
+            self.connections[client_id, ip] += connections
+            self._add_software(context, client_id, ip, software, version)
+            if protocol == P_TLS:
+                self.tls[ip] += connections
+
+    def _add_software(self, context: Context, client_id: int, ip: int, name: int, version: int) -> None:
+        if name >= 0:
+            self.software[client_id, ip].add(f"{context.text(name)} {context.text(version) or ''}".rstrip())
+
+
+def _client(key: Mapping[str, int]) -> Client:
+    return key["client_id"], key["client_ip"]
+
+
+def tables(given: SectionInput) -> tuple[ReportTable, ...]:
+    """Rows by requests."""
+    known = _Known(given)
+    end = given.context.last
+    rows = []
+    for key, value in rows_of(given, CLIENTS.name):
+        if value["requests"]:
+            rows.append(_row(given.context, known, _client(key), value, end))
+    rows.sort(key=lambda row: (-int(row[11] or 0), str(row[:2])))  # type: ignore[arg-type]
+    notes = ("most/s: requests in the busiest second. idle: since its last request, until the capture's end.",)
+    return (ReportTable("client_activity", "Activity of clients", COLUMNS, rows, notes, empty="no requests"),)
+
+
+def _row(context: Context, known: _Known, client: Client, v: dict[str, int], end: int | None) -> tuple[Value, ...]:
+    seconds = max((v["last"] - v["first"]) / units.SECOND, 1.0)
+    settings = max(known.settings.get(client, ()), default=None)
+    names = {what: tuple(sorted(known.names.get((client, what), ()))) for what in range(4)}
+    connections = known.connections.get(client, 0)
+    return (
+        context.text(client[0]), context.address(client[1]), tuple(sorted(known.software.get(client, ()))),
+        names[PRINCIPAL], names[MECHANISM], known.tls.get(client[1], 0), names[GROUP], names[TRANSACTIONAL_ID],
+        v["first"], v["last"], max(end - v["last"], 0) if end is not None else None,
+        v["requests"], v["requests"] / seconds, known.busiest.get(client, 0), v["metadata"], v["metadata_all"],
+        v["fetches"], v["empty"] / v["answered"] if v["answered"] else None, _settings_text(settings),
+        v["commits"], v["commits"] / seconds, connections, v["api_versions"],
+        "; ".join(findings(v, seconds, settings, connections)) or None,
+    )  # fmt: skip
+
+
+def _settings_text(settings: tuple[int, int, int, int] | None) -> str | None:
+    """`500 ms, 1 B, 50.0 MiB`"""
+    if settings is None:
+        return None
+    _, wait, least, most = settings
+    parts = [f"{wait} ms" if wait > NO_INT32 else "-", units.size(least) if least > NO_INT32 else "-"]
+    return ", ".join([*parts, units.size(most) if most > 0 else "-"])
+
+
+def findings(
+    v: Mapping[str, int], seconds: float, settings: tuple[int, int, int, int] | None, connections: int
+) -> list[str]:
+    """What a client floods brokers with. `v`: values of CLIENTS; `seconds`: over how long."""
+    found = []
+    if v["metadata_all"] >= LEAST and v["metadata_all"] / seconds >= ALL_TOPICS_RATE:
+        found.append(f"{_rate(v['metadata_all'], seconds)} Metadata requests/s for all topics")
+    elif v["metadata"] / seconds >= METADATA_RATE:
+        found.append(f"{_rate(v['metadata'], seconds)} Metadata requests/s")
+    if settings is not None and v["fetches"] / seconds >= FETCH_RATE:
+        wait, empty = settings[1], v["empty"] / max(v["answered"], 1)
+        if wait < SHORT_WAIT_MS or empty >= EMPTY_SHARE:
+            share = f", {units.share(empty)} empty" if v["empty"] else ""
+            found.append(f"{_rate(v['fetches'], seconds)} Fetches/s with max.wait {wait} ms{share}")
+    if v["commits"] >= LEAST and v["commits"] / seconds >= COMMIT_RATE:
+        found.append(f"{_rate(v['commits'], seconds)} commits/s")
+    if connections >= LEAST and connections / seconds >= CONNECTION_RATE and v["requests"] < REUSE * connections:
+        found.append(
+            f"{_rate(connections, seconds)} connections/s with {v['requests'] / connections:.1f} requests each"
+        )
+    return found
+
+
+def _rate(count: int, seconds: float) -> str:
+    rate = count / seconds
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+
+
+SECTION = Section(
+    "clients",
+    "Who floods the brokers with requests, and who is idle?",
+    ("metadata", "fetch", "fetched batch", *(kind for kind, _, _ in _NAMED)),
+    (CLIENTS, SECONDS, SETTINGS, NAMES),
+    {"client_activity": COLUMNS},
+    read,
+    tables,
+)

@@ -1,0 +1,45 @@
+"""Commands that show more of a finding, as a user can paste them into a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import units
+from ..batch import LIVE, Context
+
+#: The placeholder for the names of the captures at the end of a command: `with_captures` replaces it.
+CAPTURE = "CAPTURE"
+#: Captures whose names together are longer than this are not named.
+_LONGEST_NAMES = 100
+
+
+def command(
+    context: Context, selected: str | None, options: tuple[tuple[str, str | None], ...], name: str = "report"
+) -> str:
+    """`kafkatap report --by client --api Produce CAPTURE`.
+
+    `selected`: the selection of the report, which the command keeps. `options`: names of options and values, "" for an
+    option without one. An option without a value that a shell can show (None), or one that the selection has already,
+    is left out.
+    """
+    live = any(f.kind == LIVE for f in context.files)
+    parts = ["kafkatap", "live" if live else name, *([selected] if selected else [])]
+    for option, value in options:
+        if value is not None and f"--{option} " not in f"{selected} ":
+            dashes = f"-{option}" if len(option) == 1 else f"--{option}"
+            word = units.shell_word(value) if value else ""
+            parts.append(f"{dashes}={word}" if value.startswith("-") else f"{dashes} {word}".rstrip())
+    return " ".join(parts if live else (*parts, CAPTURE))
+
+
+def with_captures(text: str, captures: Sequence[str]) -> str:
+    """A command with the names of captures instead of CAPTURE, if they are few and can be copied from a terminal."""
+    names = " ".join(map(units.shell_word, captures))
+    if not names or len(names) > _LONGEST_NAMES or "-" in captures or not is_showable(names):
+        return text
+    return text.removesuffix(CAPTURE) + names if text.endswith(f" {CAPTURE}") else text
+
+
+def is_showable(text: str) -> bool:
+    """Whether a terminal shows a text as it is, so that it can be copied."""
+    return text.isprintable() and "\\" not in text

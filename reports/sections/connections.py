@@ -1,0 +1,403 @@
+"""Connections: who opens how many and how they end, and what the transfers of the slowest were spent on.
+
+Both tables have all connections of the run, whatever exchanges are selected. A connection's times:
+
+* transfer: the time from the first to the last byte of its requests and responses. It is split into shares: limited by
+  the receiver's window, loss, an idle sender, and the path (`reassembly.measures`, `kafkatap.transfers`).
+* lost waits: the time in which a request was sent again, because it was lost behind the capture point.
+
+The sentences of `finding` are made from the same columns, by the rules of `_why_slow` and `_why_many`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import units
+from ..batch import (
+    H_COMPLETE,
+    H_REFUSED,
+    H_UNANSWERED,
+    H_UNFINISHED,
+    NO_SCALE,
+    P_TLS,
+    WITH_FIN,
+    WITH_RST,
+    Array,
+    endpoint,
+)
+from ..counting.count_table import EMPTY, MAX, MIN, SUM
+from ..counting.histogram import P50, percentiles
+from ..model import Column, ReportTable, Value
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import Section, SectionInput
+from ..questions.section_counts import Tally
+
+SECOND = 1_000_000_000
+#: A connection that is open and silent so long before the capture ends is idle, ns.
+IDLE_NS = 60 * SECOND
+#: Connections that live no longer than this, ns, of which an address opens so many in a second, are a storm.
+SHORT_NS, STORM_RATE = SECOND, 10
+#: A share of the transfer from which on a cause is named, and the least transfer time of a connection for that, ns.
+NAMED_SHARE, NAMED_NS = 0.2, 10_000_000
+#: Retransmissions of a connection from which on they are named.
+NAMED_RETRANSMISSIONS = 3
+#: The largest window without window scaling, bytes.
+UNSCALED = 65_535
+
+ADDRESS_COLUMNS = (
+    Column("client_ip", "address", "text", "IP address of the client"),
+    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("connections", "conns", "count", "TCP connections"),
+    Column("rate", "conns\na second", "text", "connections a second, over the whole capture", 9),
+    Column("busiest_second", "busiest\nsecond", "count", "connections that began in the busiest second"),
+    Column("lifetime_p50_ns", "lifetime\np50", "ns", "time from the first packet to the last, median"),
+    Column("half_open", "half-\nopen", "count", "SYNs without an answer, and SYN-ACKs that were not acknowledged"),
+    Column("refused", "refused", "count", "SYNs that were answered by a RST"),
+    Column("client_fin", "client\nFIN", "count", "connections that a FIN of the client closed first", 1),
+    Column("broker_fin", "broker\nFIN", "count", "connections that a FIN of the broker closed first"),
+    Column("client_rst", "client\nRST", "count", "connections that a RST of the client closed, without any FIN before"),
+    Column("broker_rst", "broker\nRST", "count", "connections that a RST of the broker closed, without any FIN before"),
+    Column("still_open", "open", "count", "connections that were not closed when the capture ended", 1),
+    Column("idle", "idle", "count", "of these, silent for the last 60 s of the capture", 1),
+    Column("without_data", "no\ndata", "count", "complete connections in which the client sent nothing", 2),
+    Column("sasl", "SASL", "count", "connections with a SASL handshake", 2),
+    Column("tls", "TLS", "count", "connections that use TLS", 2),
+    Column("exchanges", "exchanges", "count", "requests and responses on these connections", 2),
+    Column("finding", "finding", "text", "what stands out"),
+)
+_CAUSES = ("receiver_limited", "loss", "sender_idle")
+SLOW_COLUMNS = (
+    Column("client_id", "client", "text", "client_id of the last request"),
+    Column("client", "client's end", "text", "address and port of the client"),
+    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("exchanges", "exchanges", "count", "requests and responses", 2),
+    Column("total_sum_ns", "total\ntime", "ns", "total time of the exchanges, summed", 4),
+    Column("broker_sum_ns", "broker\ntime", "ns", "broker time (without APIs that wait at the broker), summed", 4),
+    Column("hol_wait_sum_ns", "HOL\nwait", "ns", "head-of-line wait, summed", 5),
+    Column("throttle_wait_sum_ns", "throttle\nwait", "ns", "throttle wait, summed", 5),
+    Column("transfer_sum_ns", "transfer", "ns", "time from first to last byte of requests and responses, summed"),
+    Column("receiver_limited_share", "receiver\nlimited", "share", "share of it while the receive window was full"),
+    Column("loss_share", "loss", "share", "share of it while lost data was missing"),
+    Column("sender_idle_share", "sender\nidle", "share", "share of it while all was acknowledged and none was sent"),
+    Column("path_share", "path", "share", "the rest of it: round trips, congestion window, bandwidth"),
+    Column("wait_loss_sum_ns", "lost\nwaits", "ns", "waits for responses while the request was sent again, summed", 1),
+    Column("rtt_ns", "RTT", "ns", "round trip of the handshake"),
+    Column("client_rtt_min_ns", "RTT to\nclient", "ns", "round trip from the capture point to the client, least", 3),
+    Column("client_rtt_mean_ns", "mean", "ns", "the same, mean; delayed acknowledgements count in it", 4),
+    Column("client_rtt_max_ns", "max", "ns", "the same, longest", 4),
+    Column("broker_rtt_min_ns", "RTT to\nbroker", "ns", "round trip from the capture point to the broker, least", 3),
+    Column("broker_rtt_mean_ns", "mean", "ns", "the same, mean", 4),
+    Column("broker_rtt_max_ns", "max", "ns", "the same, longest", 4),
+    Column("retransmissions", "retrans-\nmissions", "count", "packets with payload sent before, both ends"),
+    Column("retransmission_wait_max_ns", "longest\nwait", "ns", "longest wait for a retransmission", 1),
+    Column("retransmission_timeouts", "time-\nouts", "count", "retransmissions after 190 ms or more: by a timer", 2),
+    Column("zero_window_ns", "zero\nwindow", "ns", "time in which a receive window was closed, both ends", 1),
+    *(
+        column
+        for end in ("client", "broker")
+        for column in (
+            Column(f"{end}_window_scale", f"{end}\nscale", "count",
+                   f"window scale in the SYN of the {end}; -2: without the option, empty: not captured", 5),
+            Column(f"{end}_mss", f"{end}\nMSS", "count", f"maximum segment size in the SYN of the {end}", 6),
+            Column(f"{end}_sack_permitted", f"{end}\nSACK", "flag", f"the SYN of the {end} permits SACK", 6),
+            Column(f"{end}_timestamps", f"{end}\nTS", "flag", f"the SYN of the {end} has TCP timestamps", 6),
+            Column(f"{end}_window_max", f"{end}\nwindow", "bytes", f"largest receive window of the {end}", 3),
+            Column(f"{end}_in_flight_max", f"{end}\nin flight", "bytes",
+                   f"most bytes that the {end} had sent and that were not acknowledged", 3),
+        )
+    ),
+    *(
+        Column(f"{message}_{name}_ns", f"{message}\n{name}", "ns", f"{name.replace('_', ' ')} of {message}s, summed", 9)
+        for message in ("request", "response")
+        for name in ("transfer", *_CAUSES)
+    ),
+    Column("finding", "finding", "text", "what stands out"),
+)  # fmt: skip
+
+_WHO = {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
+_COUNTED = (
+    "connections", "half_open", "refused", "client_fin", "broker_fin", "client_rst", "broker_rst", "still_open",
+    "without_data", "sasl", "tls", "exchanges",
+)  # fmt: skip
+_BEGAN, _OPEN = 0, 1  # `what` of connections.seconds
+_ENDS = ("client", "broker")
+_SUMMED = (
+    "exchanges", "total_ns", "broker_ns", "hol_wait_ns", "throttle_wait_ns", "wait_loss_ns",
+    *(f"{message}_{name}_ns" for message in ("request", "response") for name in ("transfer", *_CAUSES)),
+    *(f"{end}_{name}" for end in _ENDS for name in (
+        "rtt_count", "rtt_sum_ns", "retransmissions", "retransmission_timeouts", "zero_window_ns",
+    )),
+)  # fmt: skip
+_LARGEST = (
+    "handshake_rtt_ns",
+    *(f"{end}_{name}" for end in _ENDS for name in (
+        "rtt_max_ns", "retransmission_wait_max_ns", "window_max", "in_flight_max", "window_scale", "mss",
+        "sack_permitted", "timestamps",
+    )),
+)  # fmt: skip
+_LEAST = tuple(f"{end}_rtt_min_ns" for end in _ENDS)
+FORMS = (
+    CountForm(
+        "connections.addresses", _WHO, dict.fromkeys(_COUNTED, SUM),
+        {"client_ip": -1, "broker_ip": -1, "broker_port": -1}, ("lifetime",),
+    ),
+    CountForm(
+        "connections.seconds", {**_WHO, "what": NUMBER, "second": NUMBER}, {"connections": SUM},
+        {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "second": -1},
+    ),
+    CountForm(
+        "connections.slowest",
+        {"connection": NUMBER, "client_ip": ADDRESS, "client_port": NUMBER, "broker_ip": ADDRESS,
+         "broker_port": NUMBER, "client_id": TEXT},
+        {"slow_ns": SUM, **dict.fromkeys(_SUMMED, SUM), **dict.fromkeys(_LARGEST, MAX), **dict.fromkeys(_LEAST, MIN)},
+        {"connection": -1, "client_ip": -1, "client_port": -1, "broker_ip": -1, "broker_port": -1, "client_id": OTHER},
+    ),
+)  # fmt: skip
+
+
+def read(gathered: Gathered, tally: Tally) -> None:
+    """Exchanges count with their connections."""
+
+
+def read_connections(rows: Array, tally: Tally) -> None:
+    """Count connections that ended."""
+    who = {name: rows[name] for name in _WHO}
+    state, closed_by, closed_with = rows["handshake"], rows["closed_by"], rows["closed_with"]
+    is_refused = state == H_REFUSED
+    by_fin, by_rst = closed_with == WITH_FIN, (closed_with == WITH_RST) & ~is_refused
+    half_open = (state == H_UNANSWERED) | (state == H_UNFINISHED)
+    is_open = (closed_by < 0) & ~half_open
+    found = {
+        "connections": np.ones(len(rows), np.int64),
+        "half_open": half_open,
+        "refused": is_refused,
+        "client_fin": by_fin & (closed_by == 0),
+        "broker_fin": by_fin & (closed_by == 1),
+        "client_rst": by_rst & (closed_by == 0),
+        "broker_rst": by_rst & (closed_by == 1),
+        "still_open": is_open,
+        "without_data": (state == H_COMPLETE) & (rows["client_bytes"] == 0),
+        "sasl": rows["sasl_mechanism"] >= 0,
+        "tls": rows["protocol"] == P_TLS,
+        "exchanges": rows["exchanges"],
+    }
+    tally.add("connections.addresses", who, found)
+    lived = np.flatnonzero(~half_open & ~is_refused)
+    life = np.maximum(rows["last"] - rows["first"], 0)
+    tally.observe("connections.addresses", {name: who[name][lived] for name in who}, "lifetime", life[lived])
+    for what, chosen, times in ((_BEGAN, state > 0, rows["first"]), (_OPEN, is_open, rows["last"])):
+        some = np.flatnonzero(chosen)
+        keys = {**{name: who[name][some] for name in who}, "what": what, "second": times[some] // SECOND}
+        tally.add("connections.seconds", keys, {"connections": 1})
+    slow = rows["request_transfer_ns"] + rows["response_transfer_ns"] + rows["wait_loss_ns"]
+    repeated = rows["client_retransmissions"] + rows["broker_retransmissions"]
+    some = np.flatnonzero((slow > 0) | (repeated > 0))
+    mine = rows[some]
+    keys = {name: mine[name] for name in FORMS[2].keys}
+    values = {name: mine[name].astype(np.int64) for name in (*_SUMMED, *_LARGEST)}
+    for name in _LEAST:
+        values[name] = np.where(mine[name.replace("min_ns", "count")] > 0, mine[name], EMPTY[MIN])
+    tally.add("connections.slowest", keys, {"slow_ns": slow[some], **values})
+
+
+def _duration(ns: int) -> str:
+    return units.duration(ns)
+
+
+def _rate(count: int, ns: int) -> float:
+    return count * SECOND / ns if ns > 0 else 0.0
+
+
+def _why_many(row: dict[str, Any], busiest: int, life: int | None) -> str:
+    """What stands out of the connections of one address."""
+    found = []
+    total = row["connections"]
+    if busiest >= STORM_RATE and life is not None and life <= SHORT_NS:
+        ways = [("a FIN of the client", "client_fin"), ("a FIN of the broker", "broker_fin"),
+                ("a RST of the client", "client_rst"), ("a RST of the broker", "broker_rst")]  # fmt: skip
+        how, name = max(ways, key=lambda way: row[way[1]])
+        found.append(f"storm: {busiest:,} in one second, each lives {_duration(life)}")
+        if row[name]:
+            found.append(f"{row[name]:,} of {total:,} closed by {how}")
+    elif row["client_rst"] or row["broker_rst"]:
+        found += [f"{row[f'{end}_rst']:,} reset by the {end}" for end in _ENDS if row[f"{end}_rst"]]
+    if row["half_open"]:
+        found.append(f"{row['half_open']:,} without answer")
+    if row["refused"]:
+        found.append(f"{row['refused']:,} refused")
+    return "; ".join(found)
+
+
+def addresses(given: SectionInput) -> ReportTable:
+    """Connections by client address and broker, the most first."""
+    context = given.context
+    keys, values = given.keys("connections.addresses"), given.values("connections.addresses")
+    count = len(values["connections"])
+    owner, bucket, times = given.sections.forms["connections.addresses"].buckets("lifetime")
+    top = np.full(count, np.iinfo(np.int64).max, np.int64)
+    life = percentiles(owner, bucket, times, count, (P50,), top)[:, 0].tolist() if count else []
+    busiest, idle = _by_second(given)
+    who = list(zip(*(keys[name].tolist() for name in _WHO), strict=True))
+    span = (context.last or 0) - (context.first or 0)
+    rows: list[tuple[Value, ...]] = []
+    for i in sorted(range(count), key=lambda i: (-int(values["connections"][i]), str(who[i]))):
+        row = {name: int(values[name][i]) for name in _COUNTED}
+        ip, broker_ip, port = who[i]
+        is_known = ip >= 0
+        lived = life[i] if life[i] >= 0 else None
+        most = busiest.get(who[i], 0)
+        rate = f"{_rate(row['connections'], span):.3g}"
+        rows.append((
+            context.address(ip) if is_known else "(other)",
+            endpoint(context.address(broker_ip), port) if is_known else "(other)",
+            row["connections"], rate, most, lived, row["half_open"], row["refused"], row["client_fin"],
+            row["broker_fin"], row["client_rst"], row["broker_rst"], row["still_open"], idle.get(who[i], 0),
+            row["without_data"], row["sasl"], row["tls"], row["exchanges"], _why_many(row, most, lived),
+        ))  # fmt: skip
+    notes = ("FIN, RST: what closed a connection first, and whose it was. A connection without any is open.",)
+    return ReportTable("connections", "Connections by address", ADDRESS_COLUMNS, rows, notes, empty="no connections")
+
+
+def _by_second(given: SectionInput) -> tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]]:
+    """By address and broker: the connections that began in the busiest second, and those that are idle."""
+    keys, found = given.keys("connections.seconds"), given.values("connections.seconds")["connections"]
+    last = given.context.last or 0
+    busiest: dict[tuple[int, ...], int] = defaultdict(int)
+    idle: dict[tuple[int, ...], int] = defaultdict(int)
+    columns = (*(keys[name].tolist() for name in _WHO), keys["what"].tolist(), keys["second"].tolist(), found.tolist())
+    for ip, broker_ip, port, what, second, number in zip(*columns, strict=True):
+        who = ip, broker_ip, port
+        if what == _BEGAN and second >= 0:
+            busiest[who] = max(busiest[who], number)
+        elif what == _OPEN and second >= 0 and (second + 1) * SECOND <= last - IDLE_NS:
+            idle[who] += number
+    return busiest, idle
+
+
+def _why_slow(v: dict[str, int]) -> str:
+    """What stands out of one connection. `v`: its values."""
+    found = []
+    scales = {end: v[f"{end}_window_scale"] for end in _ENDS}
+    limits = {"request": "broker", "response": "client"}
+    rtt = max(v["handshake_rtt_ns"], 0)
+    transfer = sum(v[f"{message}_transfer_ns"] for message in limits)
+    is_slow = transfer >= NAMED_NS
+    unscaled = [end for end in _ENDS if scales[end] == NO_SCALE]
+    for message, end in limits.items():
+        limited, whole = v[f"{message}_receiver_limited_ns"], v[f"{message}_transfer_ns"]
+        if not is_slow or not whole or limited < NAMED_SHARE * transfer:
+            continue
+        window = v[f"{end}_window_max"]
+        size = f" ({window:,} bytes at most)" if window else ""
+        share = units.share(limited / whole)
+        found.append(f"{message}s wait for the receive window of the {end}{size}: {share} of their transfer")
+    if unscaled:
+        whose = "both SYNs" if len(unscaled) == 2 else f"the SYN of the {unscaled[0]}"
+        most = f", here {units.size(UNSCALED * SECOND // rtt)}/s" if rtt > 0 else ""
+        found.append(f"no window scaling ({whose}): at most 64 KiB a round trip{most}")
+    repeated = sum(v[f"{end}_retransmissions"] for end in _ENDS)
+    lost = sum(v[f"{message}_loss_ns"] for message in limits)
+    if (
+        repeated >= NAMED_RETRANSMISSIONS
+        or v["wait_loss_ns"] >= NAMED_NS
+        or (is_slow and lost >= NAMED_SHARE * transfer)
+    ):
+        timeouts = sum(v[f"{end}_retransmission_timeouts"] for end in _ENDS)
+        longest = max(v[f"{end}_retransmission_wait_max_ns"] for end in _ENDS)
+        text = f"{repeated:,} retransmission{'s' * (repeated != 1)}, {timeouts:,} after a timeout"
+        found.append(f"{text}, longest wait {_duration(longest)}")
+    for message, sender in (("request", "client"), ("response", "broker")):
+        idle, whole = v[f"{message}_sender_idle_ns"], v[f"{message}_transfer_ns"]
+        if is_slow and whole and idle >= NAMED_SHARE * transfer:
+            found.append(f"the {sender} paused within {message}s: {units.share(idle / whole)} of their transfer")
+    path = transfer - sum(v[f"{message}_{cause}_ns"] for message in limits for cause in _CAUSES)
+    if is_slow and path >= (1 - NAMED_SHARE) * transfer:
+        limit = "a congestion window that losses cut" if repeated >= NAMED_RETRANSMISSIONS else "congestion window"
+        found.append("path: round trips" + (f" of {_duration(rtt)}" if rtt else "") + f", {limit} or bandwidth")
+    return "; ".join(found)
+
+
+def slowest(given: SectionInput) -> ReportTable:
+    """The connections with most transfer time and lost waits."""
+    context, form = given.context, "connections.slowest"
+    keys = {name: column.tolist() for name, column in given.keys(form).items()}
+    columns = {name: column.tolist() for name, column in given.values(form).items()}
+    rows: list[tuple[Value, ...]] = []
+    order = sorted(range(len(keys["connection"])), key=lambda i: (-columns["slow_ns"][i], keys["connection"][i]))
+    for i in order:
+        v = {name: column[i] for name, column in columns.items()}
+        is_one = keys["client_ip"][i] >= 0
+        ends = [
+            endpoint(context.address(keys[f"{end}_ip"][i]), keys[f"{end}_port"][i]) if is_one else "(other)"
+            for end in _ENDS
+        ]
+        rows.append((context.text(keys["client_id"][i]), *ends, *_slow_values(v), _why_slow(v) if is_one else ""))
+    notes = (
+        "Transfer: of requests and responses, from the first byte to the last. Its shares: the receiver's window was "
+        "full; lost data was missing; the sender had nothing to send; the path took the rest.",
+        "RTT to client, to broker: from the capture point.",
+    )
+    return ReportTable(
+        "slow_connections", "Slowest connections", SLOW_COLUMNS, rows, notes, empty="no transfers took time"
+    )
+
+
+def _slow_values(v: dict[str, int]) -> Sequence[Value]:
+    """The values of SLOW_COLUMNS from `exchanges` to the one before `finding`."""
+    transfer = v["request_transfer_ns"] + v["response_transfer_ns"]
+    parts = [v[f"request_{cause}_ns"] + v[f"response_{cause}_ns"] for cause in _CAUSES]
+    shares = [part / transfer if transfer else None for part in (*parts, transfer - sum(parts))]
+    rtts: list[Value] = []
+    for end in _ENDS:
+        count = v[f"{end}_rtt_count"]
+        rtts += [
+            v[f"{end}_rtt_min_ns"] if count else None,
+            v[f"{end}_rtt_sum_ns"] // count if count else None,
+            v[f"{end}_rtt_max_ns"] if count else None,
+        ]
+    offered: list[Value] = []
+    for end in _ENDS:
+        scale = v[f"{end}_window_scale"]
+        is_known = scale >= 0 or scale == NO_SCALE
+        offered += [
+            scale if is_known else None,
+            v[f"{end}_mss"] or None,
+            bool(v[f"{end}_sack_permitted"]) if is_known else None,
+            bool(v[f"{end}_timestamps"]) if is_known else None,
+            v[f"{end}_window_max"] or None,
+            v[f"{end}_in_flight_max"],
+        ]
+    return (
+        v["exchanges"], v["total_ns"], v["broker_ns"], v["hol_wait_ns"], v["throttle_wait_ns"], transfer, *shares,
+        v["wait_loss_ns"], v["handshake_rtt_ns"] if v["handshake_rtt_ns"] >= 0 else None, *rtts,
+        sum(v[f"{end}_retransmissions"] for end in _ENDS),
+        max(v[f"{end}_retransmission_wait_max_ns"] for end in _ENDS),
+        sum(v[f"{end}_retransmission_timeouts"] for end in _ENDS),
+        sum(v[f"{end}_zero_window_ns"] for end in _ENDS), *offered,
+        *(v[f"{message}_{name}_ns"] for message in ("request", "response") for name in ("transfer", *_CAUSES)),
+    )  # fmt: skip
+
+
+def tables(given: SectionInput) -> tuple[ReportTable, ...]:
+    """Who connects, and what was slow."""
+    return addresses(given), slowest(given)
+
+
+SECTION = Section(
+    "connections",
+    "Who opens connections, how do they end, and what slows their transfers?",
+    (),
+    FORMS,
+    {"connections": ADDRESS_COLUMNS, "slow_connections": SLOW_COLUMNS},
+    read,
+    tables,
+    read_connections,
+    measures=True,
+    under_selection="These tables have all connections: filters select exchanges.",
+)

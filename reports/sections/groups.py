@@ -1,0 +1,372 @@
+"""Groups: members, rebalances with their causes, errors, and lag.
+
+`group_events` reads the exchanges, `group_history` makes the history of each group of them, `group_lag` joins readers
+to groups. This module makes the tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kafkatap.dissector.kafka.error_codes import error_name
+
+from ..model import Column, ReportTable, Value
+from ..questions.section import READ_SELECTED, Section, SectionInput
+from . import group_events
+from .group_history import History, Rebalance, Seen, history_of, longest
+from .group_lag import COMMITS, SURE, Client, PartitionLag, lag_of, read_offsets
+from .group_requests import Event, read_events
+
+#: The names of the types CLASSIC, CONSUMER, SHARE, STREAMS of `group_events`.
+TYPES = ("classic", "consumer", "share", "streams")
+_API_NAMES = {
+    8: "OffsetCommit", 11: "JoinGroup", 12: "Heartbeat", 13: "LeaveGroup", 14: "SyncGroup", 28: "TxnOffsetCommit",
+    68: "ConsumerGroupHeartbeat", 76: "ShareGroupHeartbeat", 88: "StreamsGroupHeartbeat",
+}  # fmt: skip
+_HEARTBEATS = (12, 68, 76, 88)
+#: What follows the client's name in the member ids of clients, and ids without a name.
+_ID = re.compile(r"-?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$")
+
+GROUPS = (
+    Column("group", "group", "text", "group id"),
+    Column("type", "type", "text", "classic, consumer (KIP-848), share or streams"),
+    Column("members", "members", "count", "members at the end"),
+    Column("rebalances", "rebalances", "count", "new generations or epochs"),
+    Column("cause", "most frequent cause", "text", "what caused most of the rebalances"),
+    Column("longest_cause", "cause of the longest", "text", "what caused the rebalance with the longest stop", 1),
+    Column("rebalancing_ns", "time in\nrebalances", "ns", "summed time of the rebalances"),
+    Column("stop_ns", "longest\nstop", "ns", "the longest time that a partition had no member in a rebalance"),
+    Column(
+        "errors",
+        "errors",
+        "count",
+        "error codes of the group's requests without MEMBER_ID_REQUIRED, a part of joining",
+        1,
+    ),
+    Column("most_errors", "most frequent error", "text", "the most frequent error code", 2),
+    Column("commits", "commits", "count", "OffsetCommit and TxnOffsetCommit requests"),
+    Column("committed_lag", "lag of\ncommits", "count", "ends of the partitions less committed offsets"),
+    Column("lag", "lag of\nreads", "count", "ends of the partitions less the offsets that members fetch"),
+    Column("clients", "clients", "texts", "client_ids of the members", 2),
+    Column("protocol", "protocol", "text", "the assignor that a classic group chose", 4),
+    Column("ever_members", "members ever", "count", "different member ids", 4),
+    Column("heartbeats", "heartbeats", "count", "heartbeat requests", 4),
+    Column("first", "first", "time", "the group's first request", 3),
+    Column("last", "last", "time", "the group's last request", 3),
+)
+REBALANCES = (
+    Column("start", "start", "time", "when its cause was sent"),
+    Column("group", "group", "text", "group id"),
+    Column("number", "generation", "count", "the new generation, or epoch"),
+    Column("trigger", "cause", "text", "join, leave, rejoin, session timeout, subscription, or not captured"),
+    Column("who", "client", "text", "client_id of the member that caused it"),
+    Column("reason", "reason", "text", "the reason that the client gives"),
+    Column("others", "more\ncauses", "count", "other members that joined or left in it", 2),
+    Column("duration_ns", "duration", "ns", "from the start to the last assignment"),
+    Column("stop_ns", "longest\nstop", "ns", "the longest time that a partition had no member, ending in it"),
+    Column("members", "members", "count", "members after it"),
+    Column("is_cooperative", "cooperative", "flag", "members keep partitions during it", 3),
+    Column("end", "end", "time", "the last assignment", 9),
+)
+MEMBERS = (
+    Column("group", "group", "text", "group id"),
+    Column("client_id", "client", "text", "client_id"),
+    Column("address", "address", "text", "IP address of the client"),
+    Column("member_prefix", "member", "text", "the member id without its random end, or the beginning of it"),
+    Column("instance", "instance", "text", "group.instance.id of a static member", 1),
+    Column("partitions", "parts", "count", "partitions that it has at the end"),
+    Column("joined", "joined", "time", "its first JoinGroup or heartbeat to join"),
+    Column("left", "left", "time", "when it left, or its session timed out"),
+    Column("left_by", "left by", "text", "how it left, with the reason that it gives"),
+    Column("heartbeats", "heartbeats", "count", "heartbeat requests", 2),
+    Column("commits", "commits", "count", "OffsetCommit and TxnOffsetCommit requests", 1),
+    Column("failed", "failed", "count", "requests with an error code besides MEMBER_ID_REQUIRED", 2),
+    Column("last", "last", "time", "its last request", 2),
+    Column("member", "member id", "text", "member id", 9),
+)
+_SURE = "how sure the reads are the group's: assignment, client (address and client_id), shared by groups, commits only"
+LAG = (
+    Column("group", "group", "text", "group id"),
+    Column("topic", "topic", "text", "topic"),
+    Column("partitions", "parts", "count", "partitions that the group has, committed or reads"),
+    Column("committed_lag", "lag of\ncommits", "count", "ends less committed offsets"),
+    Column("lag", "lag of\nreads", "count", "ends less the offsets that readers fetch next"),
+    Column("most", "most in\na partition", "count", "the largest lag of a partition: of commits, or else of reads"),
+    Column("most_in", "in", "count", "that partition", 1),
+    Column("committed_at", "last commit", "time", "the last commit"),
+    Column("sure", "reads by", "text", _SURE),
+    Column("readers", "readers", "texts", "client_ids that read for the group", 1),
+    Column("commits", "commits", "count", "commits of partitions", 3),
+)
+PARTITIONS = (
+    Column("group", "group", "text", "group id"),
+    Column("topic", "topic", "text", "topic"),
+    Column("partition", "part", "count", "partition"),
+    Column("committed", "committed", "count", "committed offset"),
+    Column("position", "position", "count", "the offset that the reader fetches next"),
+    Column("high_watermark", "end", "count", "high watermark, or the end of what was produced"),
+    Column("committed_lag", "lag of\ncommits", "count", "end less committed offset"),
+    Column("lag", "lag of\nreads", "count", "end less position"),
+    Column("client_id", "reader", "text", "client_id that reads it"),
+    Column("address", "address", "text", "its address", 2),
+    Column("sure", "reads by", "text", _SURE),
+    Column("committed_at", "committed at", "time", "the last commit", 3),
+    Column("position_at", "fetched at", "time", "the last fetch", 3),
+)
+ERRORS = (
+    Column("group", "group", "text", "group id"),
+    Column("error", "error", "text", "error code"),
+    Column("code", "code", "count", "its number", 1),
+    Column("api", "API", "text", "request"),
+    Column("codes", "codes", "count", "how often"),
+)
+
+
+_LAG_NOTE = "Lag covers the partitions that the group commits or reads, as far as they were captured."
+_ENDS_NOTE = "Ends of partitions: high watermarks of Fetch, appends of Produce, latest offsets of ListOffsets."
+_STOP_NOTE = (
+    "longest stop: the longest time that a partition had no member. It includes the session timeout of a dead one."
+)
+
+
+@dataclass(slots=True)
+class _MemberRow:
+    client: Client = (None, None)
+    instance: str | None = None
+    heartbeats: int = 0
+    commits: int = 0
+    errors: int = 0
+    first: int = 2**63
+    last: int = 0
+
+
+@dataclass(slots=True)
+class _Group:
+    name: str
+    history: History | None = None
+    types: set[int] = field(default_factory=set)
+    members: dict[str, _MemberRow] = field(default_factory=dict)
+    errors: Counter[tuple[int, int]] = field(default_factory=Counter)  # (api_key, code)
+    lag: list[PartitionLag] = field(default_factory=list)
+
+    @property
+    def clients(self) -> list[Client]:
+        return sorted({row.client for row in self.members.values()}, key=str)
+
+    @property
+    def type(self) -> str | None:
+        return TYPES[max(self.types)] if self.types else None
+
+    @property
+    def rebalances(self) -> list[Rebalance]:
+        return [] if self.history is None else self.history.rebalances
+
+    def is_member_now(self, name: str) -> bool:
+        if self.history is None or name not in self.history.members:
+            return bool(name) and not self.rebalances
+        return self.history.members[name].left is None
+
+
+def _groups(given: SectionInput) -> list[_Group]:
+    """All groups with their members, histories and lag."""
+    context = given.context
+    groups: dict[str, _Group] = {}
+    keys, values = given.keys("groups.members"), given.values("groups.members")
+    for row in range(len(keys["group"])):
+        name = context.text(int(keys["group"][row])) or ""
+        group = groups.setdefault(name, _Group(name))
+        member = group.members.setdefault(context.text(int(keys["member"][row])) or "", _MemberRow())
+        member.client = context.address(int(keys["client_ip"][row])), context.text(int(keys["client_id"][row]))
+        member.instance = member.instance or context.text(int(keys["instance"][row]))
+        for column in ("heartbeats", "commits", "errors"):
+            setattr(member, column, getattr(member, column) + int(values[column][row]))
+        member.first = min(member.first, int(values["first"][row]))
+        member.last = max(member.last, int(values["last"][row]))
+        if keys["type"][row] >= 0:
+            group.types.add(int(keys["type"][row]))
+    keys, codes = given.keys("groups.errors"), given.values("groups.errors")["codes"]
+    for row in range(len(codes)):
+        group = groups.setdefault(name := context.text(int(keys["group"][row])) or "", _Group(name))
+        group.errors[int(keys["api_key"][row]), int(keys["error_code"][row])] += int(codes[row])
+    events = read_events(given.events("groups"), context)
+    for name in set(groups) & set(events):
+        _add_history(groups[name], events[name])
+    _add_lag(given, groups)
+    return list(groups.values())
+
+
+def _add_history(group: _Group, events: list[Event]) -> None:
+    seen = {
+        name: Seen(row.first, row.last, row.client[1], row.client[0], row.instance)
+        for name, row in group.members.items()
+        if name
+    }
+    group.history = history_of([event for event in events if not event.member or event.member in seen], seen)
+
+
+def _add_lag(given: SectionInput, groups: dict[str, _Group]) -> None:
+    offsets = read_offsets(given)
+    for name in offsets.committed:
+        groups.setdefault(name, _Group(name))
+    count = Counter(client for group in groups.values() for client in group.clients)
+    shared = frozenset(client for client, number in count.items() if number > 1)
+    for group in groups.values():
+        group.lag = lag_of(group.name, group.history, group.clients, shared, offsets)
+
+
+def tables(given: SectionInput) -> tuple[ReportTable, ...]:
+    """Groups by rebalances and lag, rebalances in order of time, members, lag by topic and partition, errors."""
+    groups = sorted(
+        _groups(given), key=lambda g: (-len(g.rebalances), -(_sum(p.committed_lag for p in g.lag) or 0), g.name)
+    )
+    none = "no commits or assignments"
+    return (
+        ReportTable(
+            "groups", "Groups", GROUPS, [_group_row(g) for g in groups], (_LAG_NOTE,), empty="no group requests"
+        ),
+        ReportTable("group_lag", "Lag by group and topic", LAG, _lag_rows(groups), (_ENDS_NOTE,), empty=none),
+        ReportTable(
+            "rebalances",
+            "Rebalances",
+            REBALANCES,
+            _rebalance_rows(groups),
+            (_STOP_NOTE,),
+            empty="no rebalances",
+            chosen_by="stop_ns",
+        ),
+        ReportTable("group_members", "Group members", MEMBERS, _member_rows(groups), empty="no members"),
+        ReportTable("group_partitions", "Lag by partition", PARTITIONS, _partition_rows(groups), empty=none),
+        ReportTable("group_errors", "Errors of groups", ERRORS, _error_rows(groups), empty="no errors"),
+    )
+
+
+def _sum(values: object) -> int | None:
+    found = [value for value in values if value is not None]  # type: ignore[attr-defined]
+    return sum(found) if found else None
+
+
+def _group_row(group: _Group) -> tuple[Value, ...]:
+    causes = Counter(rebalance.trigger for rebalance in group.rebalances)
+    errors: Counter[int] = Counter()
+    for (_, code), count in group.errors.items():
+        errors[code] += count
+    cause, often = min(causes.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
+    rows = group.members.values()
+    return (
+        group.name, group.type, sum(map(group.is_member_now, group.members)), len(group.rebalances),
+        f"{cause} ({often} of {len(group.rebalances)})" if len(causes) > 1 else cause, _longest_cause(group),
+        sum(r.end - r.start for r in group.rebalances) if group.rebalances else None,
+        longest(r.stop for r in group.rebalances), errors.total(),
+        error_name(min(errors, key=lambda code: (-errors[code], code))) if errors else None,
+        sum(row.commits for row in rows), _sum(p.committed_lag for p in group.lag), _sum(p.lag for p in group.lag),
+        tuple(sorted({client for _, client in group.clients if client is not None})),
+        group.history.protocol if group.history else None, sum(1 for name in group.members if name),
+        sum(row.heartbeats for row in rows), min((row.first for row in rows), default=None),
+        max((row.last for row in rows), default=None),
+    )  # fmt: skip
+
+
+def _longest_cause(group: _Group) -> str | None:
+    found = max(group.rebalances, key=lambda r: (r.stop or 0, r.end - r.start), default=None)
+    if found is None:
+        return None
+    return found.trigger if found.who is None else f"{found.trigger} of {found.who}"
+
+
+def _rebalance_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
+    found = sorted(((r.start, g.name, r) for g in groups for r in g.rebalances), key=lambda item: item[:2])
+    return [
+        (
+            r.start, name, r.number, r.trigger, r.who, r.reason, r.others, r.end - r.start, r.stop, len(r.members),
+            r.is_cooperative, r.end,
+        )
+        for _, name, r in found
+    ]  # fmt: skip
+
+
+def _member_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
+    found: list[tuple[Value, ...]] = []
+    for group in groups:
+        history = group.history
+        for name, row in sorted(group.members.items(), key=lambda item: (item[1].first, item[0])):
+            if not name:
+                continue
+            member = history.members.get(name) if history else None
+            parts = history.parts.get(name, 0) if history and history.parts else None
+            address, client = row.client
+            found.append(
+                (
+                    group.name, client, address, member_prefix(name), row.instance, parts,
+                    member.joined if member else None, member.left if member else None,
+                    member.left_by if member else None, row.heartbeats, row.commits, row.errors, row.last, name,
+                )
+            )  # fmt: skip
+    return found
+
+
+def member_prefix(member: str) -> str:
+    """The name in a member id, or the first characters of an id without a name."""
+    named = _ID.sub("", member)
+    return named if named and named != member else member[:8]
+
+
+def _lag_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
+    found: list[tuple[Value, ...]] = []
+    for group in groups:
+        for topic in sorted({p.topic for p in group.lag}):
+            parts = [p for p in group.lag if p.topic == topic]
+            lags = [(p.lag if p.committed_lag is None else p.committed_lag, -p.partition) for p in parts]
+            most, where = max(((lag, at) for lag, at in lags if lag is not None), default=(None, None))
+            readers = {p.reader[1] for p in parts if p.reader is not None and p.sure != COMMITS}
+            found.append(
+                (
+                    group.name, topic, len(parts), _sum(p.committed_lag for p in parts), _sum(p.lag for p in parts),
+                    most, None if where is None else -where, longest(p.committed_at for p in parts),
+                    max((p.sure for p in parts), key=SURE.index),
+                    tuple(sorted(reader for reader in readers if reader is not None)), sum(p.commits for p in parts),
+                )
+            )  # fmt: skip
+    return sorted(found, key=lambda row: (-max(_number(row[3]), _number(row[4])), row[0], row[1]))
+
+
+def _number(value: Value) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _partition_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
+    parts = [p for group in groups for p in group.lag]
+    parts.sort(key=lambda p: (-max(p.committed_lag or 0, p.lag or 0), p.group, p.topic, p.partition))
+    return [
+        (
+            p.group, p.topic, p.partition, p.committed, p.position, p.end, p.committed_lag, p.lag,
+            p.reader[1] if p.reader else None, p.reader[0] if p.reader else None, p.sure, p.committed_at, p.position_at,
+        )
+        for p in parts
+    ]  # fmt: skip
+
+
+def _error_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
+    found: list[tuple[Value, ...]] = [
+        (group.name, error_name(code), code, _API_NAMES.get(api, str(api)), count)
+        for group in groups
+        for (api, code), count in group.errors.items()
+    ]
+    return sorted(found, key=lambda row: (-_number(row[4]), str(row)))
+
+
+SECTION = Section(
+    "groups",
+    "Who rebalances, why and for how long, and how far does each group lag?",
+    group_events.FACTS,
+    group_events.FORMS,
+    {
+        "groups": GROUPS, "group_lag": LAG, "rebalances": REBALANCES, "group_members": MEMBERS,
+        "group_partitions": PARTITIONS, "group_errors": ERRORS,
+    },
+    group_events.read,
+    tables,
+    under_selection=READ_SELECTED,
+)  # fmt: skip

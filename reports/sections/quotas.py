@@ -1,0 +1,323 @@
+"""Quotas: which clients obey a throttle time, and the byte rates that brokers compare with quotas.
+
+Since Kafka 2.0 (KIP-219) a broker answers a throttled request at once, does not read from the connection for the
+throttle time, and expects the client not to send for as long. A request that was sent earlier waits in the socket. A
+request that was on its way before the response (pipelined) is no fault of the client. Older brokers hold the response
+back themselves.
+
+A broker counts the bytes of Produce requests and of Fetch responses, by client_id. Its rate is the sum over the last
+`num` windows by the time that they cover so far. It throttles above the quota, for as long as the rate takes to become
+the quota. The section has sums of whole seconds, so its windows may begin up to one window earlier than the broker's.
+A broker empties the Fetch response that would exceed the quota, so the bytes of a throttled reader stay just below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import NO_TIME
+
+from ..batch import Array, Context, endpoint
+from ..counting.count_table import MAX, MIN, SUM
+from ..model import Column, ReportTable, Value
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.event_rows import events_of
+from ..questions.gathered import Gathered
+from ..questions.section import Section, SectionInput
+from ..questions.section_counts import Tally
+from ..units import SECOND
+
+OBEDIENCE = (
+    Column("client_id", "client", "text", "client_id of the requests"),
+    Column("software", "software", "text", "the client's software and version, as it names itself", 1),
+    Column("throttled", "throttled", "count", "responses with throttle_time_ms above zero"),
+    Column("throttle_time_sum_ms", "throttle\ntime sum", "ms", "throttle_time_ms, summed"),
+    Column("kept", "kept", "count", "of these, responses after which nothing was sent too early"),
+    Column("early", "sent\ntoo early", "count", "requests that were sent during the throttle time"),
+    Column("early_bytes", "bytes into\nmuted socket", "bytes", "bytes of the requests that were sent too early"),
+    Column("gap_p50_ns", "gap\np50", "ns", "from a throttled response to the next request, median where known"),
+    Column("gap_time_p50_ms", "throttle\ntime p50", "ms", "throttle_time_ms of the same responses, median"),
+    Column("in_flight", "in flight", "count", "requests that were sent before the response, and waited", 1),
+    Column("waited_ns", "waited", "ns", "throttle wait of the requests in flight or sent too early, summed", 1),
+    Column("verdict", "verdict", "text", "whether the client obeys"),
+)
+RATES = (
+    Column("client_id", "client", "text", "client_id of the requests"),
+    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("direction", "counts", "text", "produce: bytes of Produce requests; fetch: bytes of Fetch responses"),
+    Column("bytes", "bytes", "bytes", "all bytes that count"),
+    Column("busiest", "busiest\nsecond", "bytes", "bytes of the busiest second", 1),
+    Column("rate", "highest\nrate, 1/s", "bytes", "highest rate over the windows, in bytes a second"),
+    Column("rate_at", "at", "time", "when that was", 1),
+    Column("quota", "quota\n1/s", "bytes", "the quota of --quota, in bytes a second"),
+    Column("over_from", "over quota\nfrom", "time", "when the rate was first seen above the quota"),
+    Column("over_windows", "windows\nover", "count", "windows with a rate above the quota"),
+    Column("throttle_ns", "longest\nthrottle", "ns", "the throttle time for the highest rate by Kafka's formula"),
+)
+#: Kafka's default: quota.window.num and quota.window.size.seconds.
+WINDOW = (11, 1)
+_PRODUCE, _FETCH = 0, 1
+_DELAYED = 1
+_DIRECTIONS = ("produce", "fetch")
+#: A request is too early if less than this share of the throttle time has passed.
+_EARLY = 0.9
+#: How long (ns) a client may need to read a response.
+_READING = 5_000_000
+#: A client obeys up to the first share of requests too early for each throttled response. From the second share on it
+#: ignores throttle times: it sends one or more for each.
+_OBEYS, _IGNORES = 0.25, 0.5
+#: Throttle times up to this are no evidence of what a broker does.
+_SHORT_MS = 5
+_NOTHING = np.zeros(0, np.int64)
+FORM = CountForm(
+    "quotas.bytes",
+    {"client_id": TEXT, "broker_ip": ADDRESS, "broker_port": NUMBER, "direction": NUMBER, "second": NUMBER},
+    {"bytes": SUM, "first": MIN, "last": MAX},  # the times of the first and the last of them
+    {"client_id": OTHER},
+)
+
+
+def read(gathered: Gathered, tally: Tally) -> None:
+    """Add the bytes of each second, and note what a quota delayed."""
+    _add_bytes(gathered, tally)
+    _note_delayed(gathered, tally)
+
+
+def _add_bytes(gathered: Gathered, tally: Tally) -> None:
+    exchanges = gathered.exchanges
+    rows = exchanges[gathered.of_api(_PRODUCE, _FETCH)]
+    is_fetch = rows["api_key"] == _FETCH
+    times = np.where(is_fetch, rows["response_first"], rows["request_last"])
+    sizes = np.where(is_fetch, rows["response_bytes"], rows["request_bytes"])
+    counts = (times != NO_TIME) & (sizes > 0)
+    rows, times, sizes, is_fetch = rows[counts], times[counts], sizes[counts], is_fetch[counts]
+    if not len(rows):
+        return
+    keys = np.stack([
+        rows["client_id"], rows["broker_ip"], rows["broker_port"], is_fetch, times // SECOND,
+    ], axis=1).astype(np.int64)  # fmt: skip
+    tally.add(FORM.name, dict(zip(FORM.keys, keys.T, strict=True)), {"bytes": sizes, "first": times, "last": times})
+
+
+def _note_delayed(gathered: Gathered, tally: Tally) -> None:
+    """Events of exchanges with a throttle time or a throttle wait, at the request's first byte.
+
+    v0 throttle_time_ms, v1 the request's first byte, v2 its last, v3 the response's first byte, v4 its last, v5 the
+    throttle wait, v6 the request's bytes. s0, s1: software.
+    """
+    rows = gathered.exchanges
+    delayed = (rows["throttle_time_ms"] > 0) | (rows["throttle_wait_ns"] > 0) | (rows["hol_throttle_wait_ns"] > 0)
+    chosen = np.flatnonzero(delayed & (rows["request_first"] != NO_TIME))
+    if not len(chosen):
+        return
+    events, rows = events_of(gathered, chosen, _DELAYED, at_request=True), rows[chosen]
+    events["v0"] = np.maximum(rows["throttle_time_ms"], 0)
+    for place, name in enumerate(("request_first", "request_last", "response_first", "response_last"), 1):
+        events[f"v{place}"] = rows[name]
+    events["v5"] = rows["throttle_wait_ns"]
+    events["v6"] = rows["request_bytes"] + 4
+    events["s0"], events["s1"] = rows["client_software"], rows["client_software_version"]
+    tally.note(events)
+
+
+# ---------------------------------------------------------------- obedience
+
+
+class _Client:
+    """What one client did after its throttled responses."""
+
+    def __init__(self) -> None:
+        self.software = (-1, -1)
+        self.throttled = self.time_ms = self.kept = self.early = self.early_bytes = 0
+        self.in_flight = self.waited = self.judged = 0
+        self.gaps: list[Array] = []
+        self.times: list[Array] = []
+
+    def add(self, events: Array, is_muted: bool) -> None:
+        """Add the events of one connection, in order of time. `is_muted`: the broker answers at once, and then mutes
+        the connection."""
+        self.software = (int(events["s0"][-1]), int(events["s1"][-1]))
+        is_throttled = (events["v0"] > 0) & (events["v4"] != NO_TIME)
+        responses = events[is_throttled]
+        self.throttled += len(responses)
+        self.time_ms += int(responses["v0"].sum())
+        self.waited += int(events["v5"].sum())
+        if not is_muted:
+            self.kept += len(responses)
+            return
+        self.judged += len(responses)
+        sent = events["v1"]
+        times, until = responses["v4"], responses["v4"] + (_EARLY * 1_000_000 * responses["v0"]).astype(np.int64)
+        last = np.searchsorted(times, sent, side="left") - 1  # the last throttled response before each request
+        has = last >= 0
+        is_early = has & (sent < np.append(until, 0)[last])
+        is_early &= ~_leaves_with_response(events, times, last, is_early)
+        waits = events["v5"] > 0
+        is_late = waits & ~is_early
+        self.early += int(is_early.sum())
+        self.early_bytes += int(events["v6"][is_early].sum())
+        self.in_flight += int(is_late.sum())
+        self.kept += len(responses) - len(np.unique(last[is_early]))
+        first = np.searchsorted(sent, times, side="right")
+        known = first < len(sent)
+        # Another response may lie between: then the gap belongs to that one.
+        known[:-1] &= first[:-1] != first[1:]
+        self.gaps.append(sent[np.minimum(first, len(sent) - 1)][known] - times[known])
+        self.times.append(responses["v0"][known])
+
+    def verdict(self) -> str:
+        if not self.judged:
+            return "broker holds responses back"
+        ignored = self.early / self.judged
+        if ignored <= _OBEYS:
+            return "obeys"
+        if ignored >= _IGNORES:
+            return "ignores it"
+        return "obeys in part"
+
+
+def _leaves_with_response(events: Array, times: Array, last: Array, is_early: Array) -> Array:
+    """Which requests were on their way before the client had read the response: the first one right after it, while
+    others were unanswered."""
+    sent = events["v1"]
+    early = np.flatnonzero(is_early)
+    _, first = np.unique(last[early], return_index=True)
+    first = early[first]
+    answered = np.searchsorted(np.sort(events["v4"][events["v4"] != NO_TIME]), sent[first])
+    is_pipelined = first > answered
+    found = np.zeros(len(sent), bool)
+    found[first] = is_pipelined & (sent[first] - times[last[first]] <= _READING)
+    return found
+
+
+def _connections(events: Array) -> Iterator[Array]:
+    """The events of each connection, in order of their requests."""
+    if len(events):
+        rows = events[np.lexsort((events["v2"], events["v1"], events["connection"]))]
+        yield from np.split(rows, np.flatnonzero(np.diff(rows["connection"])) + 1)
+
+
+def _muting_brokers(events: Array) -> set[tuple[int, int]]:
+    """The brokers (address, port) that sent a throttled response sooner than its throttle time: Kafka 2.0 or later."""
+    throttled = events[(events["v0"] > _SHORT_MS) & (events["v3"] != NO_TIME)]
+    sooner = throttled[throttled["v3"] - throttled["v2"] < _EARLY * 1_000_000 * throttled["v0"]]
+    return set(zip(sooner["broker_ip"].tolist(), sooner["broker_port"].tolist(), strict=True))
+
+
+def _obedience(events: Array, context: Context) -> ReportTable:
+    clients: dict[str | None, _Client] = {}
+    muting = _muting_brokers(events)
+    for rows in _connections(events):
+        broker = int(rows["broker_ip"][0]), int(rows["broker_port"][0])
+        clients.setdefault(context.text(int(rows["client_id"][-1])), _Client()).add(rows, broker in muting)
+    values: list[tuple[Value, ...]] = []
+    for name, c in clients.items():
+        if not c.throttled:
+            continue
+        gaps, times = np.concatenate([*c.gaps, _NOTHING]), np.concatenate([*c.times, _NOTHING])
+        software = " ".join(filter(None, map(context.text, c.software))) or None
+        values.append((
+            name, software, c.throttled, c.time_ms, c.kept, c.early, c.early_bytes,
+            int(np.median(gaps)) if len(gaps) else None, int(np.median(times)) if len(times) else None,
+            c.in_flight, c.waited, c.verdict(),
+        ))  # fmt: skip
+    values.sort(key=lambda value: (-int(str(value[6])), -int(str(value[3])), str(value[0])))
+    notes = (
+        "After a throttled response a client should not send for the throttle time (KIP-219). The gap is known where "
+        "the next request was throttled too, or waited.",
+    )
+    return ReportTable(
+        "throttle_obedience", "Who obeys a throttle time", OBEDIENCE, values, notes,
+        empty="no response was throttled",
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- rates
+
+
+class Rate(NamedTuple):
+    """The byte rate of a client at a broker. `rate`: the highest, in bytes a second, at the time `at` (ns).
+
+    `over`: the last times (ns) of the windows with a rate above the quota. `throttle_ns`: of the highest rate.
+    """
+
+    bytes: int
+    busiest: int
+    rate: int
+    at: int
+    over: list[int]
+    throttle_ns: int
+
+
+def rate_of(rows: Array, quota: int | None, window: tuple[int, int]) -> Rate:
+    """The highest rate of bytes over `num` windows of `size` seconds. `rows`: int64 (n, 4), by ascending second: the
+    second, its bytes, and the times (ns) of the first and the last of them.
+
+    A broker divides by the time that its windows cover so far: the last one is not over. Before it has all windows, it
+    takes the missing ones as empty.
+    """
+    num, size = window
+    seconds, sizes, first, last = rows.T
+    windows, begin = np.unique((seconds - seconds[0]) // size, return_index=True)
+    by_window = np.add.reduceat(sizes, begin)
+    sums = np.concatenate([[0], np.cumsum(by_window)])
+    totals = sums[1:] - sums[np.searchsorted(windows, windows - num, side="right")]
+    ends = np.append(begin[1:], len(rows)) - 1
+    starts = np.maximum((seconds[0] + windows * size) * SECOND, first[0])
+    covered = (num - 1) * size + (last[ends] - starts) / SECOND
+    rates = totals / covered
+    best = int(rates.argmax())
+    is_over = rates > quota if quota is not None else np.zeros(len(rates), bool)
+    throttle = (rates[best] / quota - 1) * covered[best] * SECOND if quota and is_over.any() else 0
+    return Rate(
+        int(sums[-1]), int(by_window.max()) // size, int(rates[best]), int(last[ends[best]]),
+        last[ends[is_over]].tolist(), int(throttle),
+    )  # fmt: skip
+
+
+def _rates(given: SectionInput) -> ReportTable:
+    keys, context = given.keys(FORM.name), given.context
+    found = given.values(FORM.name)
+    quota, window = given.options.get("quota"), given.options.get("window") or WINDOW
+    values: list[tuple[Value, ...]] = []
+    if len(found["bytes"]):
+        columns = [keys[name] for name in FORM.keys]
+        order = np.lexsort(columns[::-1])
+        rows = np.stack([*columns, found["bytes"], found["first"], found["last"]], axis=1)[order]
+        changes = np.any(np.diff(rows[:, :4], axis=0) != 0, axis=1)
+        for part in np.split(rows, np.flatnonzero(changes) + 1):
+            client, ip, port, direction = part[0, :4].tolist()
+            rate = rate_of(part[:, 4:], quota, window)
+            values.append((
+                context.text(client), endpoint(context.address(ip), port), _DIRECTIONS[direction], rate.bytes,
+                rate.busiest, rate.rate, rate.at, quota, rate.over[0] if rate.over else None,
+                len(rate.over) if quota is not None else None, rate.throttle_ns or None,
+            ))  # fmt: skip
+    values.sort(key=lambda value: (-int(str(value[5])), str(value[:3])))
+    num, size = window
+    notes = (
+        f"Rates are over {num} windows of {size} s, as Kafka counts them (--window). "
+        "--quota BYTES says when a client would be throttled.",
+    )
+    return ReportTable(
+        "quota_rates", "Byte rates that quotas limit", RATES, values, notes, empty="no Produce and no Fetch"
+    )
+
+
+def tables(given: SectionInput) -> Sequence[ReportTable]:
+    """Clients by the bytes that they sent too early, then byte rates."""
+    return _obedience(given.events("quotas"), given.context), _rates(given)
+
+
+SECTION = Section(
+    "quotas",
+    "Who obeys, and when would a quota throttle whom?",
+    (),
+    (FORM,),
+    {"throttle_obedience": OBEDIENCE, "quota_rates": RATES},
+    read,
+    tables,
+)

@@ -1,0 +1,236 @@
+"""The slowest exchanges of each API, and the first failed exchange of each error code: with their packets.
+
+Counts have a row for each such exchange. `read` adds an exchange only if it belongs to the `_KEPT` slowest of its API
+so far, or is the first of its error code and API so far. The slowest of all are among the slowest of each part. So the
+tables do not depend on how the exchanges were gathered, and the rows are few.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ANSWERED, KIND_GROUP, KIND_RESOURCE, NO_TIME, WAITS
+
+from ..batch import Array, endpoint, rows_of
+from ..counting.count_table import MAX, MIN
+from ..counting.rollup import api_label
+from ..model import Column, ReportTable, Value
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import Section, SectionInput
+from ..questions.section_counts import Tally
+from .error_codes import error_label
+
+_WHO = (
+    Column("client_id", "client", "text", "client_id of the request"),
+    Column("address", "address", "text", "address and port of the client", 3),
+    Column("broker", "broker", "text", "address and port of the broker", 2),
+)
+_SPLIT = (
+    Column("total_ns", "total", "ns", "total time: from the request's first byte to the response's last byte"),
+    Column("broker_ns", "broker", "ns", "broker time"),
+    Column("hol_wait_ns", "HOL\nwait", "ns", "head-of-line wait: the time behind earlier requests of the connection"),
+    Column("throttle_wait_ns", "throttle\nwait", "ns", "throttle wait"),
+    Column("transfer_ns", "transfer", "ns", "time from the first to the last byte of the request and of the response"),
+)
+_PACKETS = (
+    Column("packet", "packet", "packet", "packet with the request's first byte"),
+    Column("response_packet", "response\npacket", "packet", "packet with the response's last byte", 1),
+)
+COLUMNS = (
+    Column("api", "API", "text", "API of the request"),
+    *_WHO,
+    Column("start", "time", "time", "time of the request's first byte"),
+    *_SPLIT,
+    Column("request_bytes", "request", "bytes", "size of the request", 4),
+    Column("response_bytes", "response", "bytes", "size of the response", 4),
+    *_PACKETS,
+)
+ERROR_COLUMNS = (
+    Column("error", "error", "text", "Kafka's name of the error code"),
+    Column("code", "code", "count", "number of the error code", 3),
+    Column("api", "API", "text", "API of the request"),
+    Column("name", "topic or group", "text", "topic, group, or other name that the code refers to", 1),
+    *_WHO,
+    Column("start", "time", "time", "time of the response's first byte"),
+    Column("total_ns", "total", "ns", "total time of the exchange", 1),
+    *_PACKETS,
+)
+
+#: Exchanges of each API that are kept, and shown.
+_KEPT = 10
+_EXCHANGE = {
+    "exchange": NUMBER, "api_key": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, "client_port": NUMBER,
+    "broker_ip": ADDRESS, "broker_port": NUMBER,
+}  # fmt: skip
+_NONE: dict[str, int] = {
+    "exchange": 0, "api_key": -1, "client_id": OTHER, "client_ip": -1, "client_port": -1, "broker_ip": -1,
+    "broker_port": -1,
+}  # fmt: skip
+_TIMES = ("total_ns", "broker_ns", "hol_wait_ns", "throttle_wait_ns")
+_SIZES = ("request_bytes", "response_bytes")
+_ENDS = ("request_packet_first", "response_packet_last")
+_SLOW = CountForm(
+    "slowest.exchanges", _EXCHANGE, dict.fromkeys((*_TIMES, "request_first", *_SIZES, *_ENDS), MAX), _NONE
+)
+_FAILED = CountForm(
+    "slowest.errors",
+    {**_EXCHANGE, "error_code": NUMBER, "kind": NUMBER, "topic": TEXT, "topic_id": TEXT, "name": TEXT},
+    {"at": MIN, **dict.fromkeys(("total_ns", *_ENDS), MAX)},
+    {**_NONE, "error_code": 0, "kind": -1, "topic": OTHER, "topic_id": -1, "name": -1},
+)
+
+
+def read(gathered: Gathered, tally: Tally) -> None:
+    """Add exchanges that are slower than those so far, and errors that are earlier."""
+    _add_slow(gathered, tally)
+    _add_failed(gathered, tally)
+
+
+def _add_slow(gathered: Gathered, tally: Tally) -> None:
+    rows = gathered.exchanges
+    api, total = gathered.column("api_key"), gathered.column("total_ns")
+    start, key = gathered.column("request_first"), gathered.column("key")
+    is_candidate = (gathered.column("outcome") == ANSWERED) & (gathered.column("long_poll") == 0)
+    kept = _slowest(*tally.rows(_SLOW.name))
+    for api_key in np.unique(api[is_candidate]).tolist():
+        mine = np.flatnonzero(is_candidate & (api == api_key))
+        limit = kept.get(api_key, [])
+        if len(limit) == _KEPT:
+            mine = mine[total[mine] >= limit[-1][0]]
+        mine = mine[np.lexsort((key[mine], start[mine], -total[mine]))][:_KEPT]
+        if len(limit) == _KEPT:
+            _, last_start, last_key = limit[-1]
+            ties = total[mine] == limit[-1][0]
+            is_later = (start[mine] > last_start) | ((start[mine] == last_start) & (key[mine] > last_key))
+            mine = mine[~(ties & is_later)]
+        if len(mine):
+            _add(tally, _SLOW, rows[mine], {})
+
+
+def _slowest(keys: dict[str, Array], values: dict[str, Array]) -> dict[int, list[tuple[int, int, int]]]:
+    """By API the (total time, start, exchange) of its slowest exchanges, the slowest first."""
+    order = np.lexsort((keys["exchange"], values["request_first"], -values["total_ns"]))
+    columns = (keys["api_key"], values["total_ns"], values["request_first"], keys["exchange"])
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for api_key, *row in zip(*(column[order].tolist() for column in columns), strict=True):
+        mine = found.setdefault(api_key, [])
+        if len(mine) < _KEPT:
+            mine.append((row[0], row[1], row[2]))
+    return found
+
+
+def _add_failed(gathered: Gathered, tally: Tally) -> None:
+    results = gathered.results[gathered.results["error_code"] != 0]
+    at = rows_of(gathered.column("exchange"), results["exchange"])
+    results, at = results[at >= 0], at[at >= 0]
+    if not len(at):
+        return
+    exchanges = gathered.exchanges[at]
+    time = np.where(exchanges["response_first"] != NO_TIME, exchanges["response_first"], exchanges["request_first"])
+    kinds = np.stack((results["error_code"].astype(np.int64), exchanges["api_key"].astype(np.int64)))
+    order = np.lexsort((*_places(results), exchanges["key"], time, *kinds))
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (np.diff(kinds[:, order], axis=1) != 0).any(axis=0)
+    chosen = order[is_first]
+    keys, values = tally.rows(_FAILED.name)
+    earliest: dict[tuple[int, int], int] = {}
+    for code, api_key, moment in zip(
+        keys["error_code"].tolist(), keys["api_key"].tolist(), values["at"].tolist(), strict=True
+    ):
+        earliest[code, api_key] = min(moment, earliest.get((code, api_key), moment))
+    is_new = [
+        moment <= earliest.get((code, api_key), moment)
+        for (code, api_key), moment in zip(kinds[:, chosen].T.tolist(), time[chosen].tolist(), strict=True)
+    ]
+    chosen = chosen[np.array(is_new, bool)]
+    if len(chosen):
+        of = results[chosen]
+        more = {name: of[name] for name in ("error_code", "kind", "topic", "topic_id", "name")}
+        _add(tally, _FAILED, exchanges[chosen], more, at=time[chosen])
+
+
+def _places(results: Array) -> tuple[Array, ...]:
+    """Columns that order the results of one exchange, by what is the same in every run."""
+    return (results["partition"], results["kind"])
+
+
+def _add(tally: Tally, form: CountForm, rows: Array, keys: dict[str, Array], **values: Array) -> None:
+    keys = {name: rows["key" if name == "exchange" else name] for name in _EXCHANGE} | keys
+    tally.add(form.name, keys, {name: rows[name] for name in form.values if name not in values} | values)
+
+
+def tables(given: SectionInput) -> tuple[ReportTable, ...]:
+    """The slowest exchanges, and the first of each error code."""
+    return (_slow_table(given), _error_table(given))
+
+
+def _who(given: SectionInput, row: dict[str, int]) -> tuple[Value, ...]:
+    context = given.context
+    return (
+        context.text(row["client_id"]),
+        endpoint(context.address(row["client_ip"]), row["client_port"]),
+        endpoint(context.address(row["broker_ip"]), row["broker_port"]),
+    )
+
+
+def _form_rows(given: SectionInput, form: CountForm) -> list[dict[str, int]]:
+    """The rows of a form that are exchanges: not those that were added up."""
+    columns: dict[str, Any] = {**given.keys(form.name), **given.values(form.name)}
+    made = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [row for row in (dict(zip(columns, values, strict=True)) for values in made) if row["api_key"] >= 0]
+
+
+def _slow_table(given: SectionInput) -> ReportTable:
+    kept = {
+        exchange
+        for mine in _slowest(given.keys(_SLOW.name), given.values(_SLOW.name)).values()
+        for _, _, exchange in mine
+    }
+    found = [row for row in _form_rows(given, _SLOW) if row["exchange"] in kept]
+    # APIs that wait for data or for members come last: they would hide the others.
+    found.sort(key=lambda row: (row["api_key"] in WAITS, -row["total_ns"], row["request_first"], row["exchange"]))
+    rows: list[tuple[Value, ...]] = []
+    for row in found:
+        waits = row["broker_ns"] + row["hol_wait_ns"] + row["throttle_wait_ns"]
+        rows.append((
+            api_label(row["api_key"]), *_who(given, row), row["request_first"], *(row[name] for name in _TIMES),
+            row["total_ns"] - waits, *(row[name] for name in _SIZES), *(row[name] for name in _ENDS),
+        ))  # fmt: skip
+    notes = (
+        f"The {_KEPT} slowest exchanges of each API by total time, without long polls. Fetch, JoinGroup and SyncGroup, "
+        "which wait for data or for other members, come last.",
+        "total = broker + throttle wait + transfer + head-of-line wait (HOL, behind requests ahead on the connection).",
+    )
+    return ReportTable("slowest", "Slowest exchanges", COLUMNS, rows, notes, empty="no answered request")
+
+
+def _error_table(given: SectionInput) -> ReportTable:
+    context = given.context
+    first: dict[tuple[int, int], dict[str, int]] = {}
+    for row in sorted(_form_rows(given, _FAILED), key=lambda row: (row["at"], row["exchange"])):
+        first.setdefault((row["error_code"], row["api_key"]), row)
+    rows: list[tuple[Value, ...]] = []
+    for row in first.values():
+        has_name = row["kind"] in (KIND_GROUP, KIND_RESOURCE) or (row["topic"] < 0 and row["topic_id"] < 0)
+        name = context.text(row["name"]) if has_name else context.topic(row["topic"], row["topic_id"])
+        code = row["error_code"]
+        rows.append((
+            error_label(code), code, api_label(row["api_key"]), name, *_who(given, row), row["at"], row["total_ns"],
+            *(row[end] for end in _ENDS),
+        ))  # fmt: skip
+    notes = ("The first exchange with each error code of each API, in order of time.",)
+    return ReportTable("first_errors", "First exchange of each error code", ERROR_COLUMNS, rows, notes, empty="none")
+
+
+SECTION = Section(
+    "slowest",
+    "Which exchanges are the slowest, which failed first, and in which packets are they?",
+    (),
+    (_SLOW, _FAILED),
+    {"slowest": COLUMNS, "first_errors": ERROR_COLUMNS},
+    read,
+    tables,
+)

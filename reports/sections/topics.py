@@ -1,0 +1,258 @@
+"""Topics: who writes and reads each, and how its record batches are made.
+
+`finding` names what is unusual, with its evidence, in this order: damaged batches, timestamps that are far off, old
+message formats, small batches, no or poor compression.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from statistics import median
+
+from kafkatap.dissector.kafka.releases import removed_in
+
+from .. import units
+from ..batch import Array, Context
+from ..counting.count_table import EMPTY, MAX
+from ..model import Column, ReportTable, Value
+from ..questions.section import Section, SectionInput
+from .reader_counts import POSITIONS
+from .topic_counts import (
+    BATCHES,
+    FACTS,
+    FETCHED,
+    FORMS,
+    OFFSETS,
+    PRODUCED,
+    READS,
+    REPLICATES,
+    REQUESTS,
+    SAMPLES,
+    WRITES,
+    read,
+)  # fmt: skip
+from .topic_rows import TopicNames, rows_of
+
+COLUMNS = (
+    Column("topic", "topic", "text", "name of the topic, or its id if no message has its name"),
+    Column("partitions", "parti-\ntions", "count", "partitions in requests and responses"),
+    Column("producers", "pro-\nducers", "count", "clients (client_id and address) that send Produce"),
+    Column("consumers", "con-\nsumers", "count", "clients that send Fetch or ShareFetch, without followers"),
+    Column("in_bytes", "bytes\nin", "bytes", "record batches in Produce requests"),
+    Column(
+        "in_records", "records\nin", "count", "records in Produce requests (* in a note: some are not countable)", 1
+    ),
+    Column("out_bytes", "bytes\nout", "bytes", "record batches in responses to consumers", 1),
+    Column("out_records", "records\nout", "count", "records in responses to consumers", 2),
+    Column("replicated_bytes", "replicated", "bytes", "record batches in responses to followers", 4),
+    Column("produces", "Produce", "count", "Produce requests with the topic", 3),
+    Column("batches_per_request", "batches a\nrequest", "number", "record batches of the topic in a Produce", 2),
+    Column("records_per_batch", "records\na batch", "number", "records in a batch of a Produce"),
+    Column("batch_bytes", "batch\nsize", "bytes", "bytes of a batch of a Produce, mean"),
+    Column(
+        "codecs", "codecs", "text", "compression of produced batches, by bytes; of fetched ones if none is produced"
+    ),
+    Column("ratio", "ratio", "number", "decompressed bytes to bytes, of the sampled batches", 1),
+    Column("sampled", "sam-\npled", "count", "produced batches that were decompressed and checked (1 of 64)", 3),
+    Column("damaged", "bad\nCRC", "count", "sampled batches with a wrong checksum", 2),
+    Column("magic", "magic", "text", "versions of the batch format", 3),
+    Column("far_timestamps", "far\ntimes", "count", "produced batches with a timestamp an hour or more off", 3),
+    Column(
+        "delay_p50_ns", "delay\np50", "ns", "from a Produce request to the first response with its records, median", 1
+    ),
+    Column("delays", "delays", "count", "batches of which the delay is measured (at most 1 of 16)", 9),
+    Column("finding", "finding", "text", "what is unusual"),
+)
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+#: Below these sizes a batch is small. Fewer batches than SMALL_LEAST, or a slow pace of them, make no finding.
+SMALL_RECORDS, SMALL_BYTES, SMALL_LEAST, SMALL_PER_SECOND = 2.0, 1024, 20, 5.0
+#: Uncompressed bytes of a topic from which on that is a finding, and the ratio from which on compression helps.
+UNCOMPRESSED_BYTES, GOOD_RATIO = 1 << 20, 1.1
+#: From these versions of Fetch on, readers get batches of magic 1 and 2.
+_FETCH_MAGIC_1, _FETCH_MAGIC_2 = 2, 4
+_FETCH = 1
+
+
+class _Topic:
+    """Sums of one topic, by its name."""
+
+    def __init__(self) -> None:
+        self.partitions: set[int] = set()
+        self.clients: dict[int, set[tuple[int, int]]] = defaultdict(set)  # by role
+        self.requests: dict[int, int] = defaultdict(int)
+        self.bytes: dict[int, int] = defaultdict(int)
+        self.batches: dict[int, int] = defaultdict(int)
+        self.records: dict[int, int] = defaultdict(int)
+        self.unknown: dict[int, int] = defaultdict(int)
+        self.codecs: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))  # bytes by role and codec
+        self.magics: dict[int, set[int]] = defaultdict(set)
+        self.old_readers: dict[int, str] = {}  # a client by its version of Fetch
+        self.old_writers: dict[int, str] = {}  # a client by magic
+        self.sampled = self.damaged = self.sampled_bytes = self.decompressed = 0
+        self.far_past = self.far_future = self.farthest = 0
+        self.delays: list[int] = []
+        self.first, self.last = 2**63, 0
+
+
+def tables(given: SectionInput) -> tuple[ReportTable, ...]:
+    """Rows by bytes in both directions."""
+    topics: dict[str | None, _Topic] = defaultdict(_Topic)
+    names = TopicNames(given.context)
+    _add_requests(given, names, topics)
+    _add_batches(given, names, topics)
+    for key, value in rows_of(given, SAMPLES.name):
+        t = topics[names[key]]
+        t.sampled += value["batches"]
+        t.damaged += value["damaged"]
+        t.sampled_bytes += value["bytes"]
+        t.decompressed += value["decompressed"]
+    for form in (OFFSETS, POSITIONS):
+        for key, _ in rows_of(given, form.name):
+            if key["partition"] >= 0:
+                topics[names[key]].partitions.add(key["partition"])
+    _add_delays(given.events("topics"), names, topics)
+    ordered = sorted(topics.items(), key=lambda item: (-sum(item[1].bytes.values()), str(item[0])))
+    rows = [_row(name, topic) for name, topic in ordered if name is not None]
+    sampled = sum(t.sampled for t in topics.values())
+    batches = sum(t.batches[WRITES] for t in topics.values())
+    notes = [
+        f"ratio, bad CRC: of a sample of {sampled:,} of {batches:,} produced batches.",
+        "delay: from the Produce request to the first Fetch response to a consumer that has the records, sampled.",
+    ]
+    unknown = sum(sum(t.unknown.values()) for t in topics.values())
+    if unknown:
+        notes.append(f"records: without those in {unknown:,} compressed message sets (magic 0 and 1).")
+    return (ReportTable("topics", "Topics", COLUMNS, rows, tuple(notes), empty="no topics in Produce or Fetch"),)
+
+
+def _add_requests(given: SectionInput, names: TopicNames, topics: dict[str | None, _Topic]) -> None:
+    for key, value in rows_of(given, REQUESTS.name):
+        t, role = topics[names[key]], key["role"]
+        t.clients[role].add((key["client_id"], key["client_ip"]))
+        t.requests[role] += value["requests"]
+        t.first, t.last = min(t.first, value["first"]), max(t.last, value["last"])
+        version = key["api_version"]
+        if role == READS and 0 <= version < _FETCH_MAGIC_2:
+            t.old_readers[version] = _who(given.context, key)
+
+
+def _add_batches(given: SectionInput, names: TopicNames, topics: dict[str | None, _Topic]) -> None:
+    for key, value in rows_of(given, BATCHES.name):
+        t, role = topics[names[key]], key["role"]
+        t.clients[role].add((key["client_id"], key["client_ip"]))
+        for name in ("bytes", "batches", "records", "unknown"):
+            getattr(t, name)[role] += value[name]
+        t.codecs[role][key["codec"]] += value["bytes"]
+        if key["magic"] >= 0:
+            t.magics[role].add(key["magic"])
+        if role == WRITES:
+            t.far_past += value["far_past"]
+            t.far_future += value["far_future"]
+            if value["farthest"] != EMPTY[MAX]:
+                t.farthest = max(t.farthest, value["farthest"])
+            if 0 <= key["magic"] < 2:
+                t.old_writers[key["magic"]] = _who(given.context, key)
+
+
+def _add_delays(events: Array, names: TopicNames, topics: dict[str | None, _Topic]) -> None:
+    """Pair each sampled batch that was produced with the first time that it was fetched."""
+    waiting: dict[tuple[str | None, int, int], int] = {}
+    columns = [events[name].tolist() for name in ("kind", "time", "topic", "topic_id", "partition", "v0")]
+    for kind, time, topic, topic_id, partition, offset in zip(*columns, strict=True):
+        name = names[{"topic": topic, "topic_id": topic_id}]
+        place = name, partition, offset
+        if kind == PRODUCED:
+            waiting.setdefault(place, time)
+        elif kind == FETCHED:
+            produced = waiting.pop(place, None)
+            if produced is not None:
+                topics[name].delays.append(time - produced)
+
+
+def _who(context: Context, key: Mapping[str, int]) -> str:
+    return f"{context.text(key['client_id'])} ({context.address(key['client_ip'])})"
+
+
+def _ratio(a: int, b: int) -> float | None:
+    return a / b if b else None
+
+
+def _row(name: str, t: _Topic) -> tuple[Value, ...]:
+    batches = t.batches[WRITES]
+    return (
+        name, len(t.partitions), len(t.clients[WRITES]), len(t.clients[READS]),
+        t.bytes[WRITES], t.records[WRITES], t.bytes[READS], t.records[READS], t.bytes[REPLICATES],
+        t.requests[WRITES], _ratio(batches, t.requests[WRITES]),
+        _ratio(t.records[WRITES], batches - t.unknown[WRITES]),
+        t.bytes[WRITES] // batches if batches else None,
+        _codecs(t) or None, _ratio(t.decompressed, t.sampled_bytes), t.sampled, t.damaged,
+        ", ".join(map(str, sorted(set().union(*t.magics.values())))) or None,
+        t.far_past + t.far_future, int(median(t.delays)) if t.delays else None, len(t.delays),
+        "; ".join(findings(t)) or None,
+    )  # fmt: skip
+
+
+def codec_name(number: int) -> str:
+    """`zstd`, `codec 6`, or `(other)`."""
+    return "(other)" if number < 0 else CODECS[number] if number < len(CODECS) else f"codec {number}"
+
+
+def _codecs(t: _Topic) -> str:
+    """`zstd 97.1 %, none 2.9 %`, or one name."""
+    found = t.codecs[WRITES] or t.codecs[READS] or t.codecs[REPLICATES]
+    total = sum(found.values())
+    if len(found) == 1:
+        return codec_name(next(iter(found)))
+    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{codec_name(codec)} {units.share(size / total if total else 0)}" for codec, size in ordered)
+
+
+def findings(t: _Topic) -> list[str]:
+    """What is unusual about a topic, with evidence."""
+    found = []
+    if t.damaged:
+        found.append(f"{t.damaged:,} of {t.sampled:,} sampled batches with a wrong checksum")
+    far = [f"{n:,} batches stamped in the {when}" for n, when in ((t.far_past, "past"), (t.far_future, "future")) if n]
+    if far:
+        found.append(f"{' and '.join(far)}, up to {units.duration(t.farthest * 1_000_000)} off")
+    found += _old_formats(t)
+    batches, sized = t.batches[WRITES], t.batches[WRITES] - t.unknown[WRITES]
+    seconds = max((t.last - t.first) / 1e9, 1.0)
+    if sized >= SMALL_LEAST and batches / seconds >= SMALL_PER_SECOND:
+        each, size = t.records[WRITES] / sized, t.bytes[WRITES] // batches
+        if each < SMALL_RECORDS and size < SMALL_BYTES:
+            found.append(
+                f"{batches / seconds:,.0f} batches/s of {each:.1f} records, {units.size(size)}: linger.ms too low?"
+            )
+    plain, total = t.codecs[WRITES][0], t.bytes[WRITES]
+    if plain >= UNCOMPRESSED_BYTES and 2 * plain > total:
+        found.append(f"{units.size(plain)} uncompressed")
+    elif t.sampled_bytes and not plain and t.decompressed < GOOD_RATIO * t.sampled_bytes:
+        found.append(f"compression saves {units.share(1 - t.sampled_bytes / max(t.decompressed, 1))}")
+    return found
+
+
+def _old_formats(t: _Topic) -> list[str]:
+    """Batches in old formats, and readers for which the broker converts newer ones."""
+    found = []
+    for magic, who in sorted(t.old_writers.items()):
+        removed = removed_in(0, 2) or "4.0"
+        found.append(f"{who} writes magic {magic}, which Kafka {removed.split()[0]} refuses")
+    newest = max(t.magics[WRITES] or t.magics[READS], default=-1)
+    for version, who in sorted(t.old_readers.items()):
+        readable = 0 if version < _FETCH_MAGIC_1 else 1
+        if newest > readable:
+            found.append(f"down-conversion: {who} reads with Fetch {version} (magic {readable})")
+    return found
+
+
+SECTION = Section(
+    "topics",
+    "Which topics are written and read, and are their batches small, poorly compressed or damaged?",
+    FACTS,
+    FORMS,
+    {"topics": COLUMNS},
+    read,
+    tables,
+)

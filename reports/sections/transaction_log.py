@@ -1,0 +1,195 @@
+"""What happened to each transactional id: a state machine over the events of the section `transactions`.
+
+A transaction is open from its first request: AddPartitionsToTxn or AddOffsetsToTxn of the producer; for Kafka's second
+protocol of transactions (KIP-890) the first Produce with its epoch, or the broker's AddPartitionsToTxn. It ends with
+the response to EndTxn, or with a marker that no EndTxn preceded. If requests to the coordinator were captured, such a
+marker says that the coordinator aborted it: it timed out or was fenced, as another producer asked for the same id with
+InitProducerId. If not, the capture is of another broker, and the producer's EndTxn is elsewhere.
+
+The marker of an ended transaction may come after the next one began. Its epoch is not above that of the response to
+EndTxn, and that of a later transaction is.
+
+A request that fails because its epoch is old was fenced by the producer that has the id then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
+
+from ..batch import Array
+from ..questions.section import SectionInput
+
+#: Kinds of events. BEGIN is made here, from the times of Produce requests.
+INIT, ADD, END, MARKER, COMMIT, FAILED, BEGIN = range(1, 8)
+_EMPTY, _OPEN, _COMMITTED, _ABORTED, _FENCED = "empty", "open", "committed", "aborted", "fenced"
+#: Error codes of requests whose producer epoch is old: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED.
+_OLD_EPOCH = (47, 90)
+_CONCURRENT = 51  # CONCURRENT_TRANSACTIONS: the coordinator still ends the previous transaction
+_COLUMNS = ("kind", "time", "s0", "v0", "v1", "v2", "v3", "v4", "client_id", "client_ip", "error_code", "outcome")
+
+
+class Producer(NamedTuple):
+    """A client that uses a transactional id."""
+
+    client_id: int
+    client_ip: int
+
+
+class Transactional:
+    """One transactional id: `name` is a string's number. -1 and None: unknown."""
+
+    def __init__(self, name: int) -> None:
+        self.name = name
+        self.owner: Producer | None = None
+        self.producer_id = self.epoch = self.timeout_ms = self.longest = self.timed_out_ns = -1
+        self.committed = self.aborted = self.aborted_by_broker = self.fenced = self.markers = self.failed = 0
+        self.fences: list[tuple[Producer, Producer | None, int]] = []
+        self.open_ns: int | None = None
+        self.opened: int | None = None
+        self.state = _EMPTY
+        self.first: int | None = None
+        self.last = NO_TIME
+        self._asked: Producer | None = None  # by InitProducerId, while the coordinator ends a transaction
+        self._ended = NO_TIME
+        self._ended_epoch = -1
+        self._has_coordinator = False
+
+    def init(self, at: int, who: Producer, error: int, answer: tuple[int, int], timeout_ms: int) -> None:
+        self._has_coordinator = True
+        if error:
+            self._asked = who if error == _CONCURRENT else self._asked
+            self.failed += error != _CONCURRENT
+            return
+        if self.opened is not None:  # markers were not captured
+            self._end_by_broker(at, who)
+        self._asked = None
+        self.owner, (self.producer_id, self.epoch), self.timeout_ms = who, answer, timeout_ms
+        self.state = _EMPTY
+
+    def add(self, at: int, who: Producer | None, producer_id: int, epoch: int, error: int) -> None:
+        if error:
+            self._fail(who, error)
+            return
+        if who is not None:
+            self.owner = who
+        self.producer_id, self.epoch = producer_id, max(epoch, self.epoch if producer_id == self.producer_id else -1)
+        if self.opened is None and at > self._ended:
+            self.opened, self.state = at, _OPEN
+
+    def end(self, at: int, who: Producer, committed: bool, error: int, answer: tuple[int, int]) -> None:
+        self._has_coordinator = True
+        if error:
+            self._fail(who, error)
+            return
+        self.owner, (self.producer_id, self.epoch) = who, answer
+        self._ended_epoch = self.epoch
+        self._end(at, committed)
+
+    def _end(self, at: int, committed: bool) -> None:
+        self.committed += committed
+        self.aborted += not committed
+        self.state = _COMMITTED if committed else _ABORTED
+        self._close(at)
+
+    def marker(self, at: int, epoch: int, partitions: int, committed: bool) -> None:
+        self.markers += partitions
+        if self.opened is None or at <= self.opened or epoch <= self._ended_epoch:
+            return
+        if self._has_coordinator and not committed:
+            self._end_by_broker(at, self._asked)
+        else:
+            self._end(at, committed)
+
+    def fail(self, who: Producer, error: int) -> None:
+        self._fail(who, error)
+
+    def _fail(self, who: Producer | None, error: int) -> None:
+        if error not in _OLD_EPOCH or who is None:
+            self.failed += error != _CONCURRENT
+            return
+        self.fenced += 1
+        winner = self.owner if self.owner != who else None
+        if not any(fence[:2] == (who, winner) for fence in self.fences):
+            self.fences.append((who, winner, error))
+        if self.owner == who:
+            self.state = _FENCED
+
+    def _end_by_broker(self, at: int, asked: Producer | None) -> None:
+        assert self.opened is not None
+        self.aborted_by_broker += 1
+        if asked is None:
+            self.timed_out_ns = max(self.timed_out_ns, at - self.opened)
+        self.state = _ABORTED
+        self._close(at)
+
+    def _close(self, at: int) -> None:
+        if self.opened is not None:
+            self.longest = max(self.longest, at - self.opened)
+        self.opened = None
+        self._ended = at
+
+
+def followed(given: SectionInput) -> list[Transactional]:
+    """All transactional ids: those with an open transaction first, then those with the longest one."""
+    found: dict[int, Transactional] = {}
+    id_of: dict[int, int] = {}  # by producer id
+    for event in _in_order(given):
+        kind, at, name, producer_id, epoch, v2, v3, v4, client, ip, error, outcome = event
+        if kind == MARKER:
+            name = id_of.get(producer_id, -1)
+        if name < 0:
+            continue
+        item = found.setdefault(name, Transactional(name))
+        item.first = at if item.first is None else item.first
+        item.last = max(item.last, at)
+        if producer_id >= 0:
+            id_of[producer_id] = name
+        who = Producer(client, ip)
+        if outcome != ANSWERED and kind != MARKER:
+            item.failed += 1
+        elif kind == INIT:
+            item.init(at, who, error, (producer_id, epoch), v2)
+        elif kind == END:
+            item.end(v4, who, bool(v2), error, (producer_id, v3))
+        elif kind == MARKER:
+            item.marker(at, epoch, v3, bool(v2))
+        elif kind == FAILED:
+            item.fail(who, error)
+        elif kind == COMMIT:
+            if error:
+                item.fail(who, error)
+        else:  # ADD, BEGIN; v2: it comes from a broker
+            item.add(at, None if v2 else who, producer_id, epoch, error)
+    last = given.context.last
+    for item in found.values():
+        if item.opened is not None and last is not None:
+            item.open_ns = max(last - item.opened, 0)
+            item.longest = max(item.longest, item.open_ns)
+    return sorted(
+        found.values(),
+        key=lambda t: (t.open_ns is None, -(t.open_ns or 0), -t.fenced, -t.longest, str(given.context.text(t.name))),
+    )
+
+
+def _in_order(given: SectionInput) -> Iterator[tuple[int, ...]]:
+    """The values of _COLUMNS of all events, and of the first Produce of each producer epoch, in order of time."""
+    events = given.events("transactions")
+    columns: dict[str, Array] = {name: events[name].astype(np.int64) for name in _COLUMNS}
+    keys, values = given.keys("transactions.produced"), given.values("transactions.produced")
+    count = len(values["first"])
+    begun = {
+        "kind": np.full(count, BEGIN), "time": values["first"], "s0": keys["transactional_id"],
+        "v0": keys["producer_id"], "v1": keys["epoch"], "client_id": keys["client_id"],
+        "client_ip": keys["client_ip"], "outcome": np.full(count, ANSWERED),
+    }  # fmt: skip
+    both = {
+        name: np.concatenate((columns[name], np.asarray(begun.get(name, np.zeros(count, np.int64)), np.int64)))
+        for name in _COLUMNS
+    }
+    order = np.lexsort([both[name] for name in ("v2", "v1", "v0", "s0", "kind", "time")])
+    yield from zip(*(both[name][order].tolist() for name in _COLUMNS), strict=True)

@@ -1,0 +1,326 @@
+"""Upgrade: which clients a newer release of Kafka refuses, whose limit that is, and what helps.
+
+A release refuses versions of APIs that it or an earlier one removed (`dissector.kafka.releases`; KIP-896 removed many
+in 4.0). For each removed version that a client uses, the section compares the version with the newest one that the
+broker offers in its ApiVersions responses:
+
+- The version is below that of the broker. It is the client's limit, and the client breaks.
+- They are the same. It is the broker's limit: the client may speak newer versions to a newer broker. Then the software
+  decides (KIP-511): the Java client has the versions of its release. Of other software nobody can tell.
+- What the broker offers was not captured. A client that asks for no versions, although the start of a connection was
+  captured, does not negotiate them: it breaks. Of others the software decides, as before.
+
+A client that uses no removed version is `ok` as far as it was seen. The columns on connections and requests say how
+much that is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
+from kafkatap.dissector.kafka.releases import release_number, release_of, removed_in, speaks, stable_versions
+
+from ..batch import P_KAFKA, Array
+from ..counting.count_table import MAX, SUM
+from ..counting.rollup import api_label
+from ..model import Column, ReportTable, Value
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import Section, SectionInput
+from ..questions.section_counts import Tally
+from .clients import Who, by_api, software_seen, software_text, texts_of, with_software
+
+COLUMNS = (
+    Column("client_id", "client", "text", "client_id of the requests"),
+    Column("address", "address", "text", "IP address of the client"),
+    Column("software", "software", "text", "name and version of the client software (KIP-511)", 1),
+    Column("verdict", "verdict", "text", "breaks, ok, or cannot tell, at the release in question"),
+    Column("evidence", "why", "text", "removed versions in use, and whose limit they are"),
+    Column("fix", "what helps", "text", "what helps", 1),
+    Column("removed", "removed", "versions", "API versions in use that this release does not have any more", 9),
+    Column("deprecated", "deprecated", "versions", "API versions in use that are deprecated or go later", 3),
+    Column("api_versions", "API versions", "versions", "all API versions in use", 9),
+    Column("requests", "requests", "count", "requests in these versions"),
+    Column("apis", "APIs", "count", "different APIs of these requests", 2),
+    Column("connections", "conns", "count", "TCP connections whose last client_id this is", 2),
+    Column("started", "from\nstart", "count", "of these connections, those whose start was captured", 2),
+)  # fmt: skip
+
+BREAKS, CANNOT_TELL, FINE = "breaks", "cannot tell", "ok"
+DEFAULT_RELEASE = "4.0"
+#: The oldest clients that Kafka 4.0 and later support (KIP-896).
+_OLDEST_CLIENT = "2.1"
+#: Versions that are deprecated, and which no release has removed yet (KIP-896).
+_DEPRECATED = frozenset(((11, 0), (11, 1)))
+_JAVA = "apache-kafka-java"
+#: Columns of EXCHANGE with other names than those of CONNECTION_ROW.
+_COLUMN_OF = {"software": "client_software", "software_version": "client_software_version"}
+_API_VERSIONS = 18
+#: What a client sends before it does anything: SaslHandshake, ApiVersions, SaslAuthenticate.
+_FIRST_APIS = {17, _API_VERSIONS, 36}
+_MORE = "capture more of it"
+_WHO = ("client_id", "client_ip", "software", "software_version")
+_WHO_KINDS = {"client_id": TEXT, "client_ip": ADDRESS, "software": TEXT, "software_version": TEXT}
+
+_OTHERS = {"client_id": OTHER, "client_ip": -1, "software": OTHER, "software_version": OTHER}
+_OFFERED = CountForm(
+    "upgrade.offered",
+    {"broker_ip": ADDRESS, "broker_port": NUMBER, "api_key": NUMBER},
+    {"answers": SUM, "max_version": MAX},
+    {"broker_ip": -1, "broker_port": 0, "api_key": -1},
+)
+_USED = CountForm(
+    "upgrade.used",
+    {**_WHO_KINDS, "broker_ip": ADDRESS, "broker_port": NUMBER, "api_key": NUMBER, "api_version": NUMBER},
+    {"requests": SUM},
+    {**_OTHERS, "broker_ip": -1, "broker_port": 0, "api_key": -1, "api_version": -1},
+)
+_CONNECTIONS = CountForm("upgrade.connections", _WHO_KINDS, {"connections": SUM, "started": SUM}, _OTHERS)
+
+
+def read(gathered: Gathered, tally: Tally) -> None:
+    """Count the versions that clients use, and what brokers offer: the newest version by API."""
+    rows = gathered.exchanges
+    asked = (rows["outcome"] != ORPHAN_RESPONSE) & (rows["api_version"] >= 0)
+    if asked.any():
+        keys = {name: rows[_COLUMN_OF.get(name, name)][asked] for name in _USED.keys}
+        tally.add("upgrade.used", keys, {"requests": 1})
+    ranges = gathered.facts("version range")
+    if len(ranges):
+        rows = gathered.exchanges[ranges.exchange]
+        keys = {"broker_ip": rows["broker_ip"], "broker_port": rows["broker_port"], "api_key": ranges["api_key"]}
+        tally.add("upgrade.offered", keys, {"answers": 1, "max_version": ranges["max_version"]})
+
+
+def read_connections(rows: Array, tally: Tally) -> None:
+    """Count connections of clients, and those whose start was captured."""
+    rows = rows[rows["protocol"] == P_KAFKA]
+    if len(rows):
+        started = rows["handshake_rtt_ns"] >= 0
+        tally.add("upgrade.connections", {name: rows[name] for name in _WHO}, {"connections": 1, "started": started})
+
+
+class _Seen:
+    """What was seen of a client. `brokers`: by (api_key, version), the brokers that it was sent to."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
+        self.requests = self.connections = self.started = 0
+
+    @property
+    def negotiates(self) -> bool:
+        """Whether it asks brokers for their versions, or may have before the capture began."""
+        return any(key == _API_VERSIONS for key, _ in self.brokers) or self.started < self.connections
+
+
+class _Finding(NamedTuple):
+    """`limit`: whose limit a removed version is, as text. `newest`: a newer version that the text ends with."""
+
+    verdict: str
+    api_key: int
+    version: int
+    limit: str
+    newest: int | None = None
+
+
+class _Judge:
+    """Judges versions of APIs by the release in question and what brokers offer, (broker, api_key): version."""
+
+    def __init__(self, release: str, offered: Mapping[tuple[tuple[int, int], int], int]) -> None:
+        self.release = release
+        self._offered = offered
+
+    def is_removed(self, api_key: int, version: int) -> bool:
+        gone = removed_in(api_key, version)
+        return gone is not None and release_number(gone) <= release_number(self.release)
+
+    def is_newer(self, api_key: int, version: int) -> bool:
+        """Whether a version came after the release."""
+        is_known = version in stable_versions(api_key) and not self.is_removed(api_key, version)
+        return is_known and not speaks(self.release, api_key, version)
+
+    def is_deprecated(self, api_key: int, version: int) -> bool:
+        if (api_key, version) in _DEPRECATED:
+            return True
+        return removed_in(api_key, version) is not None and not self.is_removed(api_key, version)
+
+    def has_api(self, api_key: int) -> bool:
+        """Whether the release has any version of the API."""
+        return any(speaks(self.release, api_key, version) for version in stable_versions(api_key))
+
+    def finding(self, seen: _Seen, who: Who, api_key: int, version: int) -> _Finding:
+        """What a removed version in use means."""
+        if not self.has_api(api_key):
+            return _Finding(BREAKS, api_key, version, "the whole API is gone")
+        tops = [self._offered.get((broker, api_key)) for broker in seen.brokers[api_key, version]]
+        top = max((t for t in tops if t is not None), default=None)
+        newest = self._newest_of(who, api_key)
+        if newest is not None:
+            name = software_text(who)
+            if top is not None and top > version:
+                return _Finding(CANNOT_TELL, api_key, version, f"the client's choice, {name} has up to", newest)
+            whose = "" if top is None else "the broker's limit, "
+            return _Finding(FINE, api_key, version, f"{whose}{name} has up to", newest)
+        if top is not None and top != version:
+            return _Finding(BREAKS, api_key, version, "the client's limit, the broker offers up to", top)
+        if not seen.negotiates:
+            return _Finding(BREAKS, api_key, version, "the client asks brokers for no versions")
+        limit = "what the broker offers was not captured" if top is None else "the broker's limit"
+        return _Finding(CANNOT_TELL, api_key, version, limit)
+
+    def _newest_of(self, who: Who, api_key: int) -> int | None:
+        """The newest version that both the software and the release have, if the software is known."""
+        release = java_release(who)
+        if release is None:
+            return None
+        return max(
+            (v for v in stable_versions(api_key) if speaks(release, api_key, v) and speaks(self.release, api_key, v)),
+            default=None,
+        )
+
+
+def java_release(who: Who) -> str | None:
+    """The release of Kafka that a Java client is of."""
+    if who[2] != _JAVA or who[3] is None:
+        return None
+    try:
+        return release_of(who[3].partition("-")[0])
+    except KeyError:
+        return None
+
+
+def _clients(given: SectionInput) -> dict[Who, _Seen]:
+    """What was seen of each client."""
+    columns = given.keys("upgrade.used")
+    names = texts_of([columns[n].tolist() for n in _WHO], given.context)
+    known = software_seen(names)
+    requests = given.values("upgrade.used")["requests"].tolist()
+    c = {n: columns[n].tolist() for n in ("api_key", "api_version", "broker_ip", "broker_port")}
+    clients: dict[Who, _Seen] = defaultdict(_Seen)
+    for i, who in enumerate(names):
+        if c["api_version"][i] >= 0:
+            seen = clients[with_software(who, known)]
+            seen.requests += requests[i]
+            seen.brokers[c["api_key"][i], c["api_version"][i]].add((c["broker_ip"][i], c["broker_port"][i]))
+    keys, values = given.keys("upgrade.connections"), given.values("upgrade.connections")
+    people = texts_of([keys[n].tolist() for n in _WHO], given.context)
+    for who, connections, started in zip(
+        people, values["connections"].tolist(), values["started"].tolist(), strict=True
+    ):
+        found = clients.get(with_software(who, known))
+        if found is not None:
+            found.connections += connections
+            found.started += started
+    return clients
+
+
+def _offered(given: SectionInput) -> dict[tuple[tuple[int, int], int], int]:
+    keys, values = given.keys("upgrade.offered"), given.values("upgrade.offered")
+    rows = zip(*(keys[n].tolist() for n in ("broker_ip", "broker_port", "api_key")), strict=True)
+    return {((ip, port), api): top for (ip, port, api), top in zip(rows, values["max_version"].tolist(), strict=True)}
+
+
+def _verdict(judge: _Judge, who: Who, seen: _Seen) -> tuple[str, str, str | None]:
+    """The verdict on a client, its evidence, and what helps."""
+    used = sorted(seen.brokers)
+    findings = [judge.finding(seen, who, *pair) for pair in used if judge.is_removed(*pair)]
+    apis = {key for key, _ in used}
+    for verdict in (BREAKS, CANNOT_TELL):
+        if mine := [finding for finding in findings if finding.verdict == verdict]:
+            return verdict, _evidence(mine), _fix(judge, verdict, mine)
+    if findings:
+        return FINE, _evidence(findings), None
+    if apis <= _FIRST_APIS and java_release(who) is None:
+        return CANNOT_TELL, f"only {' and '.join(api_label(key) for key in sorted(apis))} of it was captured", _MORE
+    newer: dict[int, list[int]] = defaultdict(list)
+    for api_key, version in used:
+        if judge.is_newer(api_key, version):
+            newer[api_key].append(version)
+    if newer:
+        names = ", ".join(f"{api_label(key)} {_ranges(found)}" for key, found in newer.items())
+        if seen.negotiates:
+            return FINE, f"{names} is newer than {judge.release}: the client asks brokers for older versions", None
+        return BREAKS, f"{names} is newer than {judge.release}, and the client asks brokers for no versions", None
+    return FINE, f"every version is in {judge.release}", None
+
+
+def _evidence(findings: list[_Finding]) -> str:
+    """`Produce v2, Fetch v2-3 (removed in 4.0): ...`, the same limits together."""
+    by_limit: dict[str, list[_Finding]] = defaultdict(list)
+    for finding in findings:
+        by_limit[finding.limit].append(finding)
+    parts = []
+    for limit, mine in by_limit.items():
+        versions: dict[int, list[int]] = defaultdict(list)
+        for finding in mine:
+            versions[finding.api_key].append(finding.version)
+        names = ", ".join(f"{api_label(key)} {_ranges(found)}" for key, found in versions.items())
+        gone = {removed_in(f.api_key, f.version) or "" for f in mine}
+        newest = {f.api_key: f"v{f.newest}" for f in mine if f.newest is not None}
+        limit += " " + ", ".join(newest.values()) if newest else ""
+        parts.append(f"{names} (removed in {', '.join(sorted(gone))}): {limit}")
+    return "; ".join(parts)
+
+
+def _ranges(versions: list[int]) -> str:
+    """`v2`, `v0-2`, `v0,v3`."""
+    runs: list[list[int]] = []
+    for version in sorted(versions):
+        if runs and runs[-1][-1] == version - 1:
+            runs[-1].append(version)
+        else:
+            runs.append([version])
+    return ",".join(f"v{run[0]}" if len(run) == 1 else f"v{run[0]}-{run[-1]}" for run in runs)
+
+
+def _fix(judge: _Judge, verdict: str, findings: list[_Finding]) -> str:
+    if not any(judge.has_api(finding.api_key) for finding in findings):
+        return "these are requests of brokers in ZooKeeper mode: migrate to KRaft first"
+    if verdict == BREAKS:
+        return f"upgrade to a client of Kafka {_OLDEST_CLIENT} or newer"
+    return f"look up the client's library, or check again at brokers of {_OLDEST_CLIENT} or newer"
+
+
+def tables(given: SectionInput) -> tuple[ReportTable, ...]:
+    """Rows by verdict, then by requests."""
+    release = given.options.get("upgrade_to", DEFAULT_RELEASE)
+    judge = _Judge(release, _offered(given))
+    rows: list[tuple[Value, ...]] = []
+    for who, seen in _clients(given).items():
+        verdict, evidence, fix = _verdict(judge, who, seen)
+        used = set(seen.brokers)
+        removed = {pair for pair in used if judge.is_removed(*pair)}
+        deprecated = {pair for pair in used if judge.is_deprecated(*pair)}
+        rows.append((
+            who[0], who[1], software_text(who), verdict, evidence, fix, by_api(removed), by_api(deprecated),
+            by_api(used), seen.requests, len({key for key, _ in used}), seen.connections, seen.started,
+        ))  # fmt: skip
+    order = (BREAKS, CANNOT_TELL, FINE)
+    requests = next(i for i, column in enumerate(COLUMNS) if column.name == "requests")
+    rows.sort(key=lambda row: (order.index(str(row[3])), -int(row[requests] or 0), str(row[:3])))  # type: ignore[arg-type]
+    notes = (
+        "A client is judged by the versions that it used in the capture, not by those that it could use.",
+        "broker's limit: a version is the newest that the broker offers, so a newer broker may get a newer one.",
+    )
+    return (ReportTable("upgrade", f"Upgrade to Kafka {release}", COLUMNS, rows, notes, empty="no requests"),)
+
+
+def breaking_clients(table: ReportTable) -> int:
+    """The number of clients in the section's table that break."""
+    verdict = next(i for i, column in enumerate(COLUMNS) if column.name == "verdict")
+    return sum(row[verdict] == BREAKS for row in table.rows)
+
+
+SECTION = Section(
+    "upgrade",
+    "Who breaks at Kafka 4.0 (or the release of --upgrade-to)?",
+    ("version range",),
+    (_USED, _OFFERED, _CONNECTIONS),
+    {"upgrade": COLUMNS},
+    read,
+    tables,
+    read_connections,
+)

@@ -1,0 +1,329 @@
+"""Zones: bytes between the zones of clients and brokers, by topic, and what a nearer replica could have served.
+
+A zone is the rack of a broker, as Metadata names it, or the rack that a consumer names in its Fetch requests
+(client.rack). `--zones FILE` names the zones of networks, and goes before both. Bytes are those of messages with their
+size fields. Record batches count for their topic, the rest of a message for none.
+
+A consumer in another zone than its broker could have read from a replica in its own zone, if the partition has one
+(replica.selector.class, KIP-392). Metadata names the replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import NO_INT32, NO_TIME
+
+from ..batch import Array
+from ..counting.count_table import SUM
+from ..model import Column, ReportTable, Value
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import FactRows, Gathered
+from ..questions.section import Section, SectionInput
+from ..questions.section_counts import Tally
+from ..units import share, size
+
+ZONES = (
+    Column("client_zone", "client\nzone", "text", "zone of the client, or of the follower; empty: unknown"),
+    Column("broker_zone", "broker\nzone", "text", "zone of the broker"),
+    Column("topic", "topic", "text", "topic of the records; none: what is no record"),
+    Column("traffic", "traffic", "text", "produce, fetch, replication (Fetch of followers) or other"),
+    Column("to_broker_bytes", "to broker", "bytes", "bytes that the client sent"),
+    Column("to_client_bytes", "to client", "bytes", "bytes that the broker sent"),
+    Column("crosses", "crosses", "flag", "the zones are known and differ"),
+    Column("bytes_share", "share", "share", "share of all bytes"),
+    Column("local_bytes", "a nearer\nreplica has", "bytes", "fetched bytes of partitions with a replica in the zone"),
+)
+READERS = (
+    Column("client_id", "client", "text", "client_id of the Fetch requests"),
+    Column("client_ip", "address", "text", "IP address of the client"),
+    Column("client_zone", "zone", "text", "zone of the client"),
+    Column("client_rack", "client.rack", "text", "the rack that its Fetch requests name"),
+    Column("topic", "topic", "text", "topic"),
+    Column("cross_bytes", "cross-zone\nbytes", "bytes", "bytes of records that it fetched from other zones"),
+    Column("local_bytes", "a nearer\nreplica has", "bytes", "of these, of partitions with a replica in its zone"),
+    Column("redirects", "redirects", "count", "responses that named a preferred read replica"),
+    Column("finding", "finding", "text", "how the traffic could stay in the zone"),
+)
+_PRODUCE, _FETCH, _REPLICATION, _OTHER = range(4)
+_TRAFFIC = ("produce", "fetch", "replication", "other")
+_NONE = NO_INT32
+BYTES = CountForm(
+    "zones.bytes",
+    {
+        "client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER, "traffic": NUMBER,
+        "rack": TEXT, "topic": TEXT, "topic_id": TEXT, "partition": NUMBER,
+    },
+    {"bytes": SUM, "to_client": SUM, "redirects": SUM},
+    {"client_id": OTHER, "partition": _NONE},
+)  # fmt: skip
+BROKERS = CountForm("zones.brokers", {"node": NUMBER, "host": TEXT, "rack": TEXT}, {"seen": SUM}, {"host": OTHER})
+REPLICAS = CountForm(
+    "zones.replicas",
+    {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER, "node": NUMBER},
+    {"seen": SUM},
+    {"topic": OTHER, "topic_id": -1, "partition": _NONE, "node": -1},
+)
+FOLLOWERS = CountForm("zones.followers", {"node": NUMBER, "ip": ADDRESS}, {"seen": SUM}, {"node": -1})
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read(gathered: Gathered, tally: Tally) -> None:
+    """Add bytes by the ends of connections and by partition, and what Metadata says of brokers and replicas."""
+    if len(gathered.exchanges):
+        _add_bytes(gathered, tally)
+    rows = gathered.facts("metadata broker")
+    _add(tally, BROKERS, {name: rows[name] for name in BROKERS.keys}, {"seen": np.ones(len(rows), np.int64)})
+    rows = gathered.facts("replica")
+    names = {"topic": "topic", "topic_id": "topic_id", "partition": "partition", "node": "item"}
+    _add(tally, REPLICAS, {key: rows[name] for key, name in names.items()}, {"seen": np.ones(len(rows), np.int64)})
+
+
+def _add(tally: Tally, form: CountForm, keys: Mapping[str, Array], values: Mapping[str, Array]) -> None:
+    if len(next(iter(values.values()))):
+        tally.add(form.name, keys, values)
+
+
+def _add_bytes(gathered: Gathered, tally: Tally) -> None:
+    exchanges = gathered.exchanges
+    fetch = gathered.facts("fetch")
+    replica = np.full(len(exchanges), -1, np.int64)
+    replica[fetch.exchange] = np.maximum(fetch["replica_id"], fetch["replica_state_id"])
+    rack = gathered.top("fetch", "rack")
+    api = exchanges["api_key"]
+    traffic = np.full(len(exchanges), _OTHER, np.int64)
+    traffic[api == 0] = _PRODUCE
+    traffic[api == 1] = np.where(replica[api == 1] >= 0, _REPLICATION, _FETCH)
+    to_broker = np.where(exchanges["request_first"] != NO_TIME, exchanges["request_bytes"] + 4, 0)
+    to_client = np.where(exchanges["response_first"] != NO_TIME, exchanges["response_bytes"] + 4, 0)
+    ends = {name: exchanges[name] for name in ("client_id", "client_ip", "broker_ip", "broker_port")}
+    ends |= {"traffic": traffic, "rack": rack}
+    for kind, sizes in (("batch", to_broker), ("fetched batch", to_client)):
+        rows = gathered.facts(kind)
+        bytes_of = np.maximum(rows["bytes"], 0)
+        # Of a batch whose end was not captured, or not sent, the message has less.
+        sums = np.bincount(rows.exchange, bytes_of, minlength=len(exchanges)).astype(np.int64)
+        is_whole = (sums <= sizes)[rows.exchange]
+        rows, bytes_of = rows.where(is_whole), bytes_of[is_whole]
+        sizes -= np.where(sums <= sizes, sums, 0)
+        added = bytes_of if kind == "fetched batch" else np.zeros(len(rows), np.int64)
+        _add(tally, BYTES, _keys(ends, rows), {"bytes": bytes_of, "to_client": added, "redirects": 0 * added})
+    rows = gathered.facts("fetched partition")
+    rows = rows.where(rows["preferred_replica"] >= 0)
+    nothing = np.zeros(len(rows), np.int64)
+    _add(tally, BYTES, _keys(ends, rows), {"bytes": nothing, "to_client": nothing, "redirects": nothing + 1})
+    whole = {"bytes": to_broker + to_client, "to_client": to_client, "redirects": np.zeros(len(exchanges), np.int64)}
+    tally.add(BYTES.name, ends | {"topic": -1, "topic_id": -1, "partition": _NONE}, whole)
+    of_followers = np.flatnonzero(replica >= 0)
+    keys = {"node": replica[of_followers], "ip": exchanges["client_ip"][of_followers]}
+    _add(tally, FOLLOWERS, keys, {"seen": np.ones(len(of_followers), np.int64)})
+
+
+def _keys(ends: Mapping[str, Array], rows: FactRows) -> dict[str, Array]:
+    """The keys of rows of record batches, or of partitions. Only a consumer's Fetch needs the partition."""
+    keys = {name: column[rows.exchange] for name, column in ends.items()}
+    keys |= {name: rows[name] for name in ("topic", "topic_id")}
+    keys["partition"] = np.where(keys["traffic"] == _FETCH, rows["partition"], _NONE)
+    return keys
+
+
+# ---------------------------------------------------------------- zones
+
+
+class _Zones:
+    """The zones of addresses and of broker ids."""
+
+    def __init__(self, given: SectionInput) -> None:
+        self._networks: list[tuple[IPv4Network | IPv6Network, str]] = sorted(
+            ((ip_network(network), zone) for network, zone in given.options.get("zones") or ()),
+            key=lambda pair: -pair[0].prefixlen,
+        )
+        self._by_ip: dict[str, str] = {}
+        self._by_node: dict[int, str] = {}
+        self._found: dict[str | None, str | None] = {}
+        context = given.context
+        for node, host, rack in _rows(given, BROKERS):
+            host_text, rack_text = context.text(host), context.text(rack)
+            if zone := self._in_networks(host_text) or rack_text:
+                self._by_node[node] = zone
+                if host_text:
+                    self._by_ip[host_text] = zone
+        for node, ip in _rows(given, FOLLOWERS):
+            address = context.address(ip)
+            if address is not None and node in self._by_node:
+                self._by_ip.setdefault(address, self._by_node[node])
+        keys = given.keys(BYTES.name)
+        pairs = np.unique(np.stack([keys["client_ip"], keys["rack"]], axis=1), axis=0)
+        for ip, rack in pairs[pairs[:, 1] >= 0].tolist():
+            address, named = context.address(ip), context.text(rack)
+            if address is not None and named:
+                self._by_ip.setdefault(address, named)
+
+    def of(self, address: str | None) -> str | None:
+        """The zone of an address."""
+        if address not in self._found:
+            self._found[address] = self._in_networks(address) or self._by_ip.get(address or "")
+        return self._found[address]
+
+    def of_node(self, node: int) -> str | None:
+        return self._by_node.get(node)
+
+    def _in_networks(self, address: str | None) -> str | None:
+        if not self._networks or not address:
+            return None
+        try:
+            ip = ip_address(address)
+        except ValueError:
+            return None  # a name
+        return next((zone for network, zone in self._networks if ip in network), None)
+
+
+def _rows(given: SectionInput, form: CountForm) -> Iterator[tuple[int, ...]]:
+    keys = given.keys(form.name)
+    yield from zip(*(keys[name].tolist() for name in form.keys), strict=True)
+
+
+class _Part(NamedTuple):
+    """One row of BYTES with names and zones."""
+
+    client_id: str | None
+    client_ip: str | None
+    client_zone: str | None
+    broker_zone: str | None
+    traffic: int
+    rack: str | None
+    topic: str | None
+    to_broker: int
+    to_client: int
+    redirects: int
+    local: int
+    has_replicas: bool
+
+    @property
+    def crosses(self) -> bool:
+        return None not in (self.client_zone, self.broker_zone) and self.client_zone != self.broker_zone
+
+
+def _parts(given: SectionInput) -> Iterator[_Part]:
+    context, zones = given.context, _Zones(given)
+    nearest: dict[tuple[str | None, int], set[str | None]] = {}
+    for number, topic_id, partition, node in _rows(given, REPLICAS):
+        nearest.setdefault((context.topic(number, topic_id), partition), set()).add(zones.of_node(node))
+    values = given.values(BYTES.name)
+    counts = zip(*(values[name].tolist() for name in BYTES.values), strict=True)
+    for key, (total, to_client, redirects) in zip(_rows(given, BYTES), counts, strict=True):
+        client_id, client_ip, broker_ip, _, traffic, rack, number, topic_id, partition = key
+        topic = context.topic(number, topic_id)
+        address = context.address(client_ip)
+        replicas = nearest.get((topic, partition))
+        found = _Part(
+            context.text(client_id), address, zones.of(address), zones.of(context.address(broker_ip)), traffic,
+            context.text(rack) or None, topic, total - to_client, to_client, redirects, 0,
+            replicas is not None,
+        )  # fmt: skip
+        if found.crosses and traffic == _FETCH and found.client_zone in (replicas or ()):
+            found = found._replace(local=to_client)
+        yield found
+
+
+# ---------------------------------------------------------------- tables
+
+
+def tables(given: SectionInput) -> Sequence[ReportTable]:
+    """Traffic between zones before traffic within them, the most bytes first, then readers from other zones."""
+    parts = list(_parts(given))
+    return _zone_table(parts), _reader_table(parts)
+
+
+def _zone_table(parts: Sequence[_Part]) -> ReportTable:
+    rows: dict[tuple[str | None, str | None, str | None, int, bool], list[int]] = {}
+    for part in parts:
+        key = part.client_zone, part.broker_zone, part.topic, part.traffic, part.crosses
+        sums = rows.setdefault(key, [0, 0, 0])
+        for place, number in enumerate((part.to_broker, part.to_client, part.local)):
+            sums[place] += number
+    total = sum(sums[0] + sums[1] for sums in rows.values())
+    crossing = sum(sums[0] + sums[1] for key, sums in rows.items() if key[4])
+    known = sum(sums[0] + sums[1] for key, sums in rows.items() if None not in key[:2])
+    ordered = sorted(rows.items(), key=lambda item: (not item[0][4], -item[1][0] - item[1][1], str(item[0])))
+    values: list[tuple[Value, ...]] = [
+        (
+            client,
+            broker,
+            topic,
+            _TRAFFIC[traffic],
+            to_broker,
+            to_client,
+            crosses,
+            (to_broker + to_client) / total,
+            local,
+        )
+        for (client, broker, topic, traffic, crosses), (to_broker, to_client, local) in ordered
+        if total and to_broker + to_client
+    ]
+    notes = [
+        f"{size(crossing)} of {size(total)} cross zones ({share(crossing / total if total else 0)}).",
+        "A zone is a broker's rack or a consumer's client.rack, or is in the file of --zones.",
+    ]
+    if known < total:
+        notes.insert(1, f"Of {size(total - known)} a zone is unknown.")
+    if not known:
+        values = []
+    return ReportTable(
+        "zones", "Traffic between zones", ZONES, values, tuple(notes) if values else (),
+        empty="no zones are known: Metadata names no racks of these brokers, and there is no --zones FILE",
+    )  # fmt: skip
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.cross = self.local = self.redirects = 0
+        self.has_replicas = False
+
+
+def _reader_table(parts: Sequence[_Part]) -> ReportTable:
+    rows: dict[tuple[Any, ...], _Reader] = {}
+    for part in parts:
+        if part.traffic == _FETCH and part.topic is not None and part.crosses:
+            key = part.client_id, part.client_ip, part.client_zone, part.rack, part.topic
+            row = rows.setdefault(key, _Reader())
+            row.cross += part.to_client
+            row.local += part.local
+            row.redirects += part.redirects
+            row.has_replicas |= part.has_replicas
+    values: list[tuple[Value, ...]] = [
+        (*key, row.cross, row.local, row.redirects, _finding(row, key[3])) for key, row in rows.items()
+    ]
+    values.sort(key=lambda value: (-int(str(value[5])), str(value)))
+    return ReportTable(
+        "zone_readers", "Readers from other zones", READERS, values, empty="no consumer reads from another zone"
+    )
+
+
+def _finding(row: _Reader, rack: str | None) -> str:
+    if row.redirects:
+        return "it was sent to a replica in its zone"
+    if not row.cross:
+        return "-"
+    if not row.local:
+        return "no replica in its zone" if row.has_replicas else "no Metadata names its replicas"
+    if rack is None:
+        return "set client.rack"
+    return "the broker selects no replica by rack: replica.selector.class"
+
+
+SECTION = Section(
+    "zones",
+    "What does cross-zone traffic cost?",
+    ("batch", "fetched batch", "fetch", "fetched partition", "metadata broker", "replica"),
+    (BYTES, BROKERS, REPLICAS, FOLLOWERS),
+    {"zones": ZONES, "zone_readers": READERS},
+    read,
+    tables,
+)

@@ -1,0 +1,70 @@
+"""The search for originals: it finds them, and nothing that only looks like one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkatap.anonymize.audit import find_original, originals_of
+from kafkatap.anonymize.names import Names
+from kafkatap.captures.capture_reader import CaptureReader
+from kafkatap.extract.anonymized import extract_anonymized
+from tests.support.captures import Packet, pcap_bytes
+from tests.support.tcp import encode
+from tests.wire.kafkatalk import small_talk
+
+SMALL_MACS = bytes.fromhex("000000000002 000000000001")
+PACKETS = [Packet(p.time_ns, SMALL_MACS + p.data[12:], p.wire_length) for p in encode(small_talk(4).segments)]
+
+
+def _capture(folder: Path, packets: list[Packet]) -> str:
+    path = folder / "in.pcap"
+    path.write_bytes(pcap_bytes(packets))
+    return str(path)
+
+
+def test_mac_addresses_like_counters_do_not_make_it_fail(tmp_path: Path) -> None:
+    output = tmp_path / "out.pcapng"
+    made, done = extract_anonymized([_capture(tmp_path, PACKETS)], str(output))
+    assert done is not None
+    assert made.packets == len(PACKETS)
+    reader = CaptureReader(str(output))
+    reader.fill()
+    macs = {reader.buffer[at : at + 12].tobytes() for at in reader.packets["at"][: reader.count].tolist()}
+    reader.close()
+    assert not any(mac in both for both in macs for mac in (SMALL_MACS[:6], SMALL_MACS[6:]))
+
+
+@pytest.mark.parametrize("mac", [SMALL_MACS[:6], b"\x02\x42\xac\x11\x00\x02"])
+def test_a_mac_address_that_is_left_is_found(mac: bytes, tmp_path: Path) -> None:
+    names = Names(b"a key of 16 bytes")
+    names.addresses.mac(mac)
+    left = [Packet(p.time_ns, b"\2" * 6 + mac + p.data[12:], p.wire_length) for p in PACKETS[-2:]]
+    assert find_original(_capture(tmp_path, left), originals_of(names)) == mac
+    others = [Packet(p.time_ns, b"\2" * 12 + p.data[12:], p.wire_length) for p in PACKETS]
+    assert find_original(_capture(tmp_path, others), originals_of(names)) is None
+
+
+def test_originals_of_filler_only_are_not_searched() -> None:
+    names = Names(b"a key of 16 bytes")
+    assert names.name(b"xxxxxxxx") != b"xxxxxxxx"
+    names.forget(b"x" * 40)
+    names.forget(bytes(40))
+    names.forget(b"xxxxxxxx-secret")
+    originals = originals_of(names)
+    assert len(originals) == 1
+    assert originals.found_in(b"x" * 100 + bytes(100)) is None
+    assert originals.found_in(b"x" * 100 + b"-secret") == b"xxxxxxxx-secret"
+
+
+def test_an_original_that_is_the_pseudonym_of_another_is_not_searched() -> None:
+    """All hosts of ten neighbouring networks: some become one another."""
+    names = Names(b"a key of 16 bytes")
+    for third in range(10):
+        for host in range(256):
+            names.text(f"/192.168.{third}.{host}")
+    names.text("/10.77.0.1")
+    originals = originals_of(names)
+    assert originals.found_in(b"\n".join(names.all_names.values())) is None
+    assert originals.found_in(b"at 10.77.0.1:9092") == b"10.77.0.1"

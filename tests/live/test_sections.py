@@ -1,0 +1,57 @@
+"""A monitor that counts sections reports what a run over the same packets reports, also after names were forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafkatap.engine import Engine, engine_for
+from kafkatap.live.memory_limits import MemoryLimits
+from kafkatap.live.monitor import Monitor
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.questions.registry import OVER_FACTS, needs_of
+from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.run import Run
+from kafkatap.selection import EVERYTHING
+from tests.live.support import FileSource
+from tests.support.captures import read_bytes
+
+WANTED = tuple(OVER_FACTS)
+#: Tables whose columns depend on when connections end: a monitor ends silent ones.
+LATER = ("connections", "slow_connections")
+
+
+def offline(path: Path, *, is_counted: bool = False) -> dict[str, object]:
+    """The rows of each table. `is_counted`: also those of usual sections, which are over no facts."""
+    engine = engine_for(EVERYTHING, tables=False, **needs_of(WANTED)._asdict())
+    sections = SectionCounts(WANTED, engine.limits.names, lambda: engine.dissector.strings.other)
+    engine.on_connections(sections.add_connections)
+    run, counts = Run([str(path)], engine), ReportCounts()
+    for batch in run.batches():
+        sections.add(batch)
+        if is_counted:
+            counts.add(batch)
+    report = build_report(counts, run.context(), sections=WANTED, over_facts=sections)
+    return {table.name: table.rows for table in report.tables}
+
+
+@pytest.mark.parametrize("limits", [MemoryLimits(), replace(MemoryLimits(), text=3_000)])
+@pytest.mark.parametrize("name", ["apache-4.3", "apache-2.8"])
+def test_a_monitor_has_the_sections_of_a_report(
+    samples: Path, tmp_path: Path, name: str, limits: MemoryLimits
+) -> None:  # fmt: skip
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(read_bytes(samples / f"{name}.pcap.zst"))
+    source = FileSource(str(path))
+    engine = Engine(True, **needs_of(WANTED)._asdict())
+    monitor = Monitor(source, engine, limits=limits, clock=source.clock, sections=WANTED)
+    monitor.run(lambda: source.over)
+    assert monitor.sections is not None
+    report = build_report(ReportCounts(), monitor.context(), sections=WANTED, over_facts=monitor.sections)
+    wanted = offline(path)
+    for table in report.tables:
+        if table.name not in LATER:
+            assert table.rows == wanted[table.name], table.name

@@ -1,0 +1,102 @@
+"""Section `timeouts`, against the lines in clients' logs about requests that they cancelled."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import pytest
+
+from tests.support.section_runs import QUESTIONS, Row, section_rows, truth_rows
+
+CAPTURE = QUESTIONS / "timeouts.pcap.zst"
+MS = 1_000_000
+#: Names of APIs in clients' logs.
+NAMES = {"PRODUCE": "Produce", "FETCH": "Fetch", "METADATA": "Metadata", "API_VERSIONS": "ApiVersions"}
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return section_rows(CAPTURE, "timeouts")["timeouts"]
+
+
+def cancelled(name: str) -> Counter[tuple[str, str]]:
+    """The requests that Java clients say that they cancelled, by client and API."""
+    text = (QUESTIONS / f"{name}.client.log.tsv").read_text()
+    found = re.findall(r"clientId=([\w-]+)[^\n]*Cancelled in-flight (\w+) request", text)
+    return Counter((client, NAMES[api]) for client, api in found)
+
+
+def counted(rows: list[Row]) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        found[row["client_id"], row["api"]] += row["requests"]
+    return found
+
+
+def test_timed_out_requests_are_those_that_the_clients_cancelled(rows: list[Row]) -> None:
+    found = {key: count for key, count in counted(rows).items() if key[0] != "librd"}
+    assert found == cancelled("timeouts")
+
+
+def test_librdkafka_says_how_many_it_timed_out(rows: list[Row]) -> None:
+    """It logs the first timeout of a connection, which fails the others in flight too."""
+    found = {api: count for (client, api), count in counted(rows).items() if client == "librd"}
+    assert found == {"Produce": 4, "ApiVersions": 1}
+
+
+def test_the_fault_is_the_brokers_while_it_is_stopped_and_the_networks_while_packets_are_dropped(
+    rows: list[Row],
+) -> None:
+    for row in rows:
+        assert row["fault"] == ("network" if row["client_id"] == "far-away" else "broker"), row
+        assert (row["retransmitted_packets"] >= 2) == (row["fault"] == "network")
+
+
+def test_waits_lie_within_the_steps(rows: list[Row]) -> None:
+    """A stopped broker answers when it continues; no wait is longer than the step and a little."""
+    steps = {step["step"]: step for step in json.loads((QUESTIONS / "timeouts.truth.json").read_text())["steps"]}
+    stopped = steps["stopped"]
+    for row in (row for row in rows if row["fault"] == "broker"):
+        assert 1500 * MS <= row["waited_ns"] <= (stopped["to_ms"] - stopped["from_ms"] + 1500) * MS
+        assert (stopped["from_ms"] - 1500) * MS <= row["first"] <= stopped["to_ms"] * MS
+
+
+def test_retries_of_java_clients_are_answered(rows: list[Row]) -> None:
+    """All of their records are in the log. librdkafka makes new batches for a retry, which are not recognised."""
+    assert {row["not_retried"] for row in rows if row["client_id"] != "librd"} == {0}
+    assert [row["retried"] for row in rows if row["client_id"] == "librd" and row["api"] == "Produce"] == [0, 0]
+
+
+def test_requests_that_a_killed_broker_did_not_answer() -> None:
+    rows = section_rows(QUESTIONS / "retries.pcap.zst", "timeouts")["timeouts"]
+    steady = cancelled("retries")["steady", "Produce"]
+    assert counted(rows)["steady", "Produce"] == steady == 5
+    assert {row["fault"] for row in rows} == {"broker"}
+    assert {row["what"] for row in rows} >= {"no answer, broker closed (RST)"}
+    assert {row["not_retried"] for row in rows} == {0}
+
+
+def test_a_shorter_bound_finds_late_responses() -> None:
+    usual = section_rows(CAPTURE, "timeouts")["timeouts"]
+    late = section_rows(CAPTURE, "timeouts", {"late": 1000 * MS})["timeouts"]
+    more = counted(late) - counted(usual)
+    assert set(more) == {("idempotent", "ApiVersions"), ("plain", "ApiVersions")}
+    assert {row["what"] for row in late} - {row["what"] for row in usual} == {"answered late"}
+
+
+def test_clients_that_end_while_a_request_waits_are_no_fault_of_others() -> None:
+    rows = section_rows(QUESTIONS / "upgrade-3.9.pcap.zst", "timeouts")["timeouts"]
+    assert [(row["client_id"], row["api"], row["fault"]) for row in rows] == [("librdkafka", "Fetch", "client")]
+
+
+def test_a_broker_that_closes_connections_without_a_response() -> None:
+    """Its own account names what it refused: requests before authentication."""
+    rows = section_rows(QUESTIONS / "auth.pcap.zst", "timeouts")["timeouts"]
+    lines = truth_rows(QUESTIONS / "auth.broker.tsv")
+    refused = Counter(re.findall(r"type (\w+)", line["reason"])[0] for line in lines if line["result"] == "closed")
+    found = counted([row for row in rows if row["fault"] == "broker"])
+    assert {client for client, _ in found} == {"no-login"}
+    assert found["no-login", "Metadata"] >= refused["METADATA"]
+    assert sum(found.values()) >= sum(refused.values())

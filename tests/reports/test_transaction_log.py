@@ -1,0 +1,67 @@
+"""The history of a transactional id, step by step."""
+
+from __future__ import annotations
+
+from kafkatap.reports.sections.transaction_log import Producer, Transactional
+
+OLD, NEW = Producer(1, 10), Producer(2, 20)
+FENCED, CONCURRENT = 90, 51
+
+
+def begun(epoch: int = 0) -> Transactional:
+    """An open transaction of OLD, since 100, whose coordinator was captured."""
+    made = Transactional(5)
+    made.init(50, OLD, 0, (7, epoch), 60_000)
+    made.add(100, OLD, 7, epoch, 0)
+    return made
+
+
+def test_a_marker_after_end_is_of_the_ended_transaction() -> None:
+    made = begun()
+    made.end(200, OLD, True, 0, (7, 0))
+    made.add(201, OLD, 7, 0, 0)
+    made.marker(202, 0, 3, True)
+    assert (made.committed, made.markers, made.opened, made.longest) == (1, 3, 201, 100)
+
+
+def test_an_abort_marker_without_end_is_the_coordinators() -> None:
+    made = begun()
+    made.marker(300, 1, 1, False)
+    assert (made.aborted_by_broker, made.aborted, made.timed_out_ns, made.state) == (1, 0, 200, "aborted")
+
+
+def test_a_coordinator_that_was_not_captured_ends_transactions_with_markers() -> None:
+    for committed in (True, False):
+        made = Transactional(5)
+        made.add(100, OLD, 7, 0, 0)
+        made.marker(160, 0, 1, committed)
+        assert (made.committed, made.aborted, made.aborted_by_broker) == (int(committed), int(not committed), 0)
+        assert (made.opened, made.longest) == (None, 60)
+
+
+def test_a_second_producer_fences_the_first() -> None:
+    made = begun()
+    made.init(150, NEW, CONCURRENT, (-1, -1), 60_000)
+    made.marker(160, 1, 1, False)
+    made.init(250, NEW, 0, (7, 2), 60_000)
+    made.fail(OLD, FENCED)
+    made.fail(OLD, FENCED)
+    assert made.fences == [(OLD, NEW, FENCED)]
+    assert (made.fenced, made.aborted_by_broker, made.timed_out_ns, made.owner) == (2, 1, -1, NEW)
+    assert (made.state, made.failed) == ("empty", 0)
+
+
+def test_a_producer_that_the_coordinator_fenced() -> None:
+    made = begun()
+    made.marker(300, 1, 1, False)
+    made.end(310, OLD, True, FENCED, (7, 0))
+    assert made.fences == [(OLD, None, FENCED)]
+    assert (made.state, made.committed) == ("fenced", 0)
+
+
+def test_retries_while_the_coordinator_is_busy_are_no_failures() -> None:
+    made = begun()
+    made.end(200, OLD, True, CONCURRENT, (7, 0))
+    assert (made.failed, made.opened) == (0, 100)
+    made.end(210, OLD, True, 48, (7, 0))
+    assert made.failed == 1
