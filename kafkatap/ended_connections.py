@@ -17,6 +17,7 @@ from kafkatap.reports.batch import (
     H_UNFINISHED,
     MEASURED_COLUMNS,
     NOT_CLOSED,
+    TLS_UNKNOWN,
     WITH_FIN,
     WITH_RST,
 )
@@ -102,6 +103,8 @@ class EndedConnections:
         for name in ("client_id", "software", "software_version", "protocol"):
             rows[name] = known[name]
         rows["sasl_mechanism"] = known["mechanism"]
+        for name in TLS_UNKNOWN:
+            rows[name] = -1
         rows["orientation_known"] = known["client"] >= 0
         client = np.maximum(known["client"], 0)
         first = 2 * np.arange(len(known))

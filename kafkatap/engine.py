@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kafkatap.reports.questions.section_counts import SectionCounts
 
     from .selection import Selection
+    from .tls.key_log import KeyLog
 
 Array = np.ndarray[Any, Any]
 #: One path, or several.
@@ -69,13 +70,14 @@ def engine_for(
     limits: Limits | None = None,
     facts: Iterable[int] = (),
     measures: bool = False,
+    key_log: KeyLog | None = None,
 ) -> Engine:
     """An engine that decodes what a selection compares. Of APIs that cannot match it decodes only what others need."""
     needed = selection.engine_options
     return Engine(
         all_results or needed.all_results, ports, needed.inspectors, definitions, needed.apis, tables=tables,
         max_frame=max_frame, problems=tables or needed.problems, limits=limits, measures=measures,
-        facts=facts,
+        facts=facts, key_log=key_log,
     )  # fmt: skip
 
 
@@ -117,7 +119,8 @@ class Engine:
     connection and the topics of requests; otherwise connections are only counted. `max_frame`: as of `Dissector`, bytes
     (None: MAX_FRAME). `limits`: what is kept at most (None: the usual). `problems`: find the field at which a message
     is malformed. `measures`: also measure windows, round trips and stalls of connections, which takes longer.
-    `facts`: the kinds of facts to collect, by number (`dissector.programs.fact_kinds`).
+    `facts`: the kinds of facts to collect, by number (`dissector.programs.fact_kinds`). `key_log`: the secrets of TLS
+    connections to decrypt.
     """
 
     def __init__(
@@ -134,9 +137,11 @@ class Engine:
         limits: Limits | None = None,
         facts: Iterable[int] = (),
         measures: bool = False,
+        key_log: KeyLog | None = None,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembly = Assembly(assembler, ports)
+        self.key_log = key_log
         if measures:
             self.assembler.measure()
         self._transfers = Transfers() if measures else None

@@ -18,6 +18,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 STRING_COLUMNS = frozenset((
     "client_id", "client_software", "client_software_version", "software", "software_version", "sasl_mechanism",
     "topic", "topic_id", "name", "request_problem", "response_problem",
+    "tls_server_name", "tls_alpn", "tls_server_certificate", "tls_client_certificate",
 ))  # fmt: skip
 ADDRESS_COLUMNS = frozenset(("client_ip", "broker_ip", "proxy_ip"))
 #: A dense lookup table is used for up to this many numbers for each exchange.
@@ -74,6 +75,65 @@ TRANSFER = record_dtype(
 #: APIs that wait at the broker (`dissector.dtypes.WAITS`).
 EXCHANGE_SUMS = ("exchanges", "total_ns", "hol_wait_ns", "throttle_wait_ns", "broker_ns")
 
+#: Whether a TLS connection was decrypted, and why not: it is no TLS connection; it was decrypted; no key log was given;
+#: the key log has no secret of its client random; its handshake was not captured, and no secret fits; its version or
+#: cipher suite is not supported; the secret does not decrypt it; its handshake failed, so there was nothing to decrypt.
+DECRYPTIONS = (
+    "", "decrypted", "no key log", "no key", "no handshake", "unsupported suite", "wrong key", "failed handshake",
+)  # fmt: skip
+(
+    D_NOT_TLS,
+    D_DECRYPTED,
+    D_NO_KEY_LOG,
+    D_NO_KEY,
+    D_NO_HANDSHAKE,
+    D_UNSUPPORTED,
+    D_WRONG_KEY,
+    D_FAILED_HANDSHAKE,
+) = range(8)
+#: How a TLS session began: with a full handshake; resumed by session id, ticket or PSK; resumed with early data (0-RTT).
+TLS_FULL, TLS_RESUMED, TLS_EARLY_DATA = range(3)
+#: What is known of the TLS of a connection. 0 if it is no TLS connection or unknown, unless said otherwise.
+_TLS = (
+    ("tls_handshake_ns", "i8"),  # from the first byte of the ClientHello to the client's last handshake record; -1
+    ("tls_decrypted_bytes", "i8"),  # TCP payload of records that were decrypted, with their headers and tags
+    ("tls_failed_records", "i8"),  # records with application data that could not be decrypted though others could
+    ("tls_lost_records", "i8"),  # records of which bytes are missing
+    ("tls_records", "i8"),  # records with application data, of both directions
+    ("tls_estimated", "i8"),  # its rows of ESTIMATE
+    ("tls_server_certificate_end", "i8"),  # when it expires, ns since the epoch
+    ("tls_client_certificate_end", "i8"),
+    ("tls_server_name", "i4"),  # of the extension server_name; -1
+    ("tls_alpn", "i4"),  # the chosen protocol, -1
+    ("tls_server_certificate", "i4"),  # the first DNS name, or the common name; -1
+    ("tls_client_certificate", "i4"),  # the subject as a text of RFC 4514; -1
+    ("tls_version", "u2"),  # 0x0303 for TLS 1.2
+    ("tls_suite", "u2"),  # the number of the cipher suite
+    ("tls_alert", "i2"),  # the description of the first fatal alert that can be read; -1
+    ("tls_alert_by", "i1"),  # the end that sent it: 0 the client, 1 the broker, -1 none
+    ("tls_decryption", "u1"),  # D_...
+    ("tls_session", "u1"),  # TLS_FULL, ...
+    ("tls_asks_certificate", "u1"),  # 1: the server requested a certificate of the client
+)
+TLS_COLUMNS = tuple(name for name, _ in _TLS)
+#: Columns that are -1 if unknown.
+TLS_UNKNOWN = (
+    "tls_handshake_ns", "tls_server_name", "tls_alpn", "tls_server_certificate", "tls_client_certificate", "tls_alert",
+    "tls_alert_by",
+)  # fmt: skip
+#: A response time that was estimated from sizes and times of TLS records alone. Addresses are numbers of the context.
+ESTIMATE = record_dtype(
+    ("connection", "i8"),  # its key
+    ("at", "i8"),  # the last byte of the request, ns since the epoch
+    ("ns", "i8"),  # from there to the first byte of the response
+    ("client_ip", "i4"),
+    ("broker_ip", "i4"),
+    ("client_port", "i4"),
+    ("broker_port", "i4"),
+    ("request_bytes", "i4"),  # of application data, estimated
+    ("response_bytes", "i4"),
+)
+
 #: One TCP connection. Strings and addresses are numbers in the tables of a Context (-1: null).
 CONNECTION_ROW = record_dtype(
     ("connection", "i8"),
@@ -117,6 +177,7 @@ CONNECTION_ROW = record_dtype(
     ("closed_by", "i1"),  # the end that sent it: 0 the client, 1 the broker, -1 none
     ("reset_by", "i1"),  # the end whose RST closed it; -1
     *((f"{end}_{name}", kind) for end in ("client", "broker") for name, kind in _OPTIONS),
+    *_TLS,
     ("is_measured", "u1"),  # the columns after this one are known
     *((f"{end}_{name}", kind) for end in ("client", "broker") for name, kind in _MEASURED),
     *((name, "i8") for name in TRANSFER.names or ()),
@@ -143,6 +204,7 @@ class Batch(NamedTuple):
     `provisional`: uint8, one for each exchange, or None. 0: the exchange had no provisional row. Otherwise 1 + the
     outcome in that row.
     `facts`: FACT rows in order of their exchanges, or None in a run that collects none.
+    `estimates`: ESTIMATE rows, of encrypted connections; they belong to no exchange. None without any.
     """
 
     exchanges: Array
@@ -152,6 +214,7 @@ class Batch(NamedTuple):
     provisional: Array | None = None
     facts: Array | None = None
     transfers: Array | None = None
+    estimates: Array | None = None
 
     def picked(self, mask: Array) -> Batch:
         """A copy of the exchanges in `mask` (bool, one for each exchange) with all their rows."""
@@ -169,6 +232,7 @@ class Batch(NamedTuple):
             None if self.provisional is None else self.provisional[mask],
             facts,
             None if self.transfers is None else taken(self.transfers, np.flatnonzero(mask)),
+            self.estimates,
         )
 
 
