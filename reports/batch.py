@@ -91,7 +91,7 @@ DECRYPTIONS = (
     D_WRONG_KEY,
     D_FAILED_HANDSHAKE,
 ) = range(8)
-#: How a TLS session began: with a full handshake; resumed by session id, ticket or PSK; resumed with early data (0-RTT).
+#: How a TLS session began: with a full handshake; resumed by session id, ticket or PSK; resumed with early data.
 TLS_FULL, TLS_RESUMED, TLS_EARLY_DATA = range(3)
 #: What is known of the TLS of a connection. 0 if it is no TLS connection or unknown, unless said otherwise.
 _TLS = (
