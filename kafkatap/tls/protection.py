@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .ciphers import FAILED, GcmCipher13, RecordCipher, make_cipher
-from .key_log import Secrets
 from .key_schedule import hash_length, key_block, next_generation, traffic_keys
+from .secrets import Secrets
 from .suites import Suite
 
 #: Stages of the keys of a direction in TLS 1.3.
 EARLY, HANDSHAKE, APPLICATION = range(3)
-#: So many record numbers are tried after a loss, where they cannot be computed.
-FORWARD = 4_096
+#: So many record numbers are tried after a loss, and in a connection whose handshake was not captured, where they
+#: cannot be computed.
+FORWARD, FORWARD_IN_MIDDLE = 4_096, 65_536
+#: So many key updates may be lost at once.
+_UPDATES = 3
 #: Bytes that may be decrypted in vain; a search that finds its record restores them. A trial costs at least _TRIAL.
 _BUDGET, _TRIAL = 64 << 20, 2_048
 #: Numbers that are tried when the budget is spent.
@@ -32,6 +35,7 @@ class Protection:
         self.ciphers: list[RecordCipher | None] = [None, None]
         self.is_lost = [False, False]
         self.budget = _BUDGET
+        self.forward = [FORWARD, FORWARD]
 
     def _open(self, cipher: RecordCipher, direction: int, record: memoryview, out: memoryview) -> int:
         """Open the next record, or a later one if records were lost."""
@@ -39,10 +43,11 @@ class Protection:
         if found != FAILED or not (self.is_lost[direction] or isinstance(cipher, GcmCipher13)):
             return found
         cost = len(record) + _TRIAL
-        count = max(_FEW, min(FORWARD, self.budget // cost))
+        count = max(_FEW, min(self.forward[direction], self.budget // cost))
         found = cipher.find(record, out, count)
         if found != FAILED:
             self.budget = _BUDGET
+            self.forward[direction] = FORWARD
         elif not isinstance(cipher, GcmCipher13):
             self.budget = max(0, self.budget - count * cost)
         return found
@@ -89,6 +94,14 @@ class Protection13(Protection):
             if stage == HANDSHAKE:
                 self.enter(direction, stage)
 
+    def begin_in_middle(self, direction: int, cipher: RecordCipher, generation: int) -> None:
+        """Begin with this cipher in one direction. In the other one, numbers and generation are unknown."""
+        for each in range(2):
+            self.enter(each, APPLICATION, generation if each == direction else 0)
+            self.is_lost[each] = True
+            self.forward[each] = FORWARD_IN_MIDDLE
+        self.ciphers[direction] = cipher
+
     def reject_early(self) -> None:
         """The server rejects early data. Those that are still to come are no data."""
         if self.stages[self.client] == EARLY:
@@ -128,7 +141,8 @@ class Protection13(Protection):
         stage, generation = self.stages[direction], self.generations[direction]
         found = [(stage, generation)] if self.ciphers[direction] is None else []
         if stage == APPLICATION:
-            return [*found, (APPLICATION, generation + 1)]
+            updates = _UPDATES if self.is_lost[direction] else 1
+            return found + [(APPLICATION, generation + 1 + update) for update in range(updates)]
         return found + [(later, 0) for later in range(stage + 1, APPLICATION + 1)]
 
     def _chosen(self, direction: int, stage: int, generation: int, cipher: RecordCipher) -> None:

@@ -6,6 +6,8 @@ key, takes the first lines of `open`; all else is below.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kafkatap.reports.batch import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
@@ -39,9 +41,11 @@ from .handshake import (
     read_encrypted_extensions,
     read_server_hello,
 )
-from .key_log import KeyLog, Secrets
+from .key_log import KeyLog
 from .protection import APPLICATION, HANDSHAKE, IGNORED, Protection12, Protection13
+from .secrets import Secrets, TrafficSecret
 from .suites import SUITES, SUITES_13
+from .trials import find_secret
 
 #: Content types of records.
 CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE_RECORD, DATA = 20, 21, 22, 23
@@ -116,6 +120,25 @@ class Session:
         if cipher is None or cipher.overhead < 0:
             return -1
         return max(0, record_length - cipher.overhead)
+
+    def try_secrets(self, direction: int, record: memoryview, candidates: Iterable[TrafficSecret]) -> bool:
+        """Find the secret of a record of TLS 1.3 whose handshake was not captured. `open` reads it then."""
+        key_log = self._key_log
+        found = None if key_log is None else find_secret(record, candidates, key_log.trials)
+        if found is None:
+            return False
+        secret, cipher, generation = found
+        facts = self.facts
+        facts.client = 1 - direction if secret.is_server else direction
+        facts.client_random = secret.client_random
+        facts.version, facts.suite = TLS_1_3, cipher.suite.number
+        self._look_up()
+        protection = Protection13((cipher.suite,), facts.client, self._look_up, False)
+        protection.begin_in_middle(direction, cipher, generation)
+        self._protection_13, self._ciphers = protection, protection.ciphers
+        for messages in self._messages:
+            messages.lose()
+        return True
 
     def look_up(self) -> bool:
         """Look into the key log again; whether it has secrets of this connection. Cheap if it did not grow."""
