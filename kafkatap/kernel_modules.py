@@ -33,4 +33,5 @@ KERNEL_MODULES = (
     "kafkatap.reports.counting.tally",
     "kafkatap.reports.questions.matching",
     "kafkatap.splits.chains",
+    "kafkatap.tls.key_log_lines",
 )
