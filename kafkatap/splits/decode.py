@@ -20,6 +20,7 @@ from .flow_state import FlowState
 from .packet_ranges import ClearBytes, meets
 from .plan import SplitTask
 from .seam_reader import SeamReader
+from .secrets import CaptureSecrets
 from .seams import Seam, SeamPackets, joined
 from .split_engine import NOTHING, SplitEngine
 
@@ -72,7 +73,8 @@ def sum_ledgers(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> Ledger:
 
 
 class SplitRun:
-    """`seams` reads the packets from this split and later ones that belong to the connections of this split."""
+    """`seams` reads the packets from this split and later ones that belong to the connections of this split.
+    `secrets`: those that captures have. `engine_options`: as of `Engine`."""
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class SplitRun:
         ports: Sequence[int] = (),
         definitions: Definitions | None = None,
         apis: frozenset[int] | None = None,
+        secrets: CaptureSecrets | None = None,
         **engine_options: Any,
     ) -> None:
         self.task = task
@@ -93,6 +96,7 @@ class SplitRun:
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
         self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
         self._seams = seams
+        self._secrets = secrets or CaptureSecrets()
         self._starts = seams.block_starts(task.split)
         self._names = topic_names
         self._split = SplitEngine(
