@@ -152,6 +152,7 @@ class SplitRun:
             numbers = reader.packets["number"]
             first, last = int(numbers[reader.position]), int(numbers[reader.count - 1])
             split.filters = self._starts is None or meets(others, first, last)
+            self._learn(reader.take_secrets())
             yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
             reader.position = reader.count
             part = reader.part
@@ -160,6 +161,11 @@ class SplitRun:
                     yield from split.read(part)
                 else:
                     part.scan_block()
+
+    def _learn(self, secrets: bytes) -> None:
+        """Decrypt with secrets of captures from here on."""
+        if secrets:
+            self.engine.add_secrets(secrets)
 
     def packets_of_open_flows(self) -> dict[bytes, Seam]:
         """All packets that this run had of each flow in `open_flows`, in order."""
@@ -201,6 +207,7 @@ class SplitRun:
         split_engine = self._split
         merged: dict[bytes, list[Seam]] = {key: [] for key in sorted(self._merged)}
         for split, heads in self._follows.items():
+            self._learn(self._secrets.later.get(split, b""))
             chained = {key: head for key, head in heads.items() if key not in merged}
             if chained:
                 with closing(self._seams.open(split, chained, self.task.followed_ranges(split))) as reader:

@@ -332,7 +332,7 @@ def survey_split(
     found.rows, found.strings = engine.finish()
     found.listeners = listeners.of_files(len(reader.files))
     found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
-    found.drops = reader.drops
+    found.drops, found.secrets = reader.drops, reader.take_secrets()
     # The fragments of a datagram may lie in blocks between those that have packets of its flow.
     found.blocks = None if fragments.seen else blocks.found
     if found.blocks is not None:
