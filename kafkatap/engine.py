@@ -35,6 +35,7 @@ from .ended_connections import EndedConnections
 from .endpoints import Endpoints
 from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
+from .tls.layer import TlsLayer
 from .transfers import Transfers
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ class Engine:
         self.dissector.strings.limit(self.limits.names)
         if facts:
             self.dissector.collect_facts(facts, programs_for("facts", definitions))
+        self.tls = TlsLayer(key_log)
         self._endpoints = Endpoints(self.dissector, self.limits.names)
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)
@@ -220,6 +222,9 @@ class Engine:
         if self._transfers is not None:
             self._transfers.add_stalls(part.stalls)
         dissector = self.dissector
+        part = self.tls.read(part, self.last or 0)
+        if self.tls.oriented:
+            self._orient()
         if part.chunk_count:
             for finished in dissector.feed(part.block, part.held, part.table, part.chunk_count, part.connections):
                 yield from self._batches(finished)
@@ -230,6 +235,14 @@ class Engine:
             yield from self._batches(finished)
         if len(part.ended):
             self._end(part)
+
+    def _orient(self) -> None:
+        """Note the clients of connections without a SYN that their ClientHello shows."""
+        clients = self.dissector.connections["client"]
+        for connection, client in self.tls.oriented:
+            if connection < len(clients) and clients[connection] < 0:
+                clients[connection] = client
+        self.tls.oriented.clear()
 
     def _give_up_oldest(self, part: Assembled) -> Iterator[Batch]:
         """End the exchanges of the requests that wait longest, so that half of the limit is free."""
