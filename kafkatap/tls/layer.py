@@ -24,6 +24,7 @@ from .record_tables import (
     APPLICATION_DATA,
     EMIT_ALL,
     EMIT_HANDSHAKE,
+    EMIT_NONE,
     FLOW,
     FROM_GATHERED,
     LINK,
@@ -65,8 +66,6 @@ class TlsLayer:
 
     def __init__(self, key_log: KeyLog | None = None) -> None:
         self.key_log = key_log
-        self.overhead_bytes = 0  # of decrypted connections that are over: headers, tags, handshakes
-        self.encrypted_bytes = 0  # of the same: what could not be decrypted
         self.tracked: dict[int, Tracked] = {}  # by connection, until it is forgotten
         #: Connections whose client a ClientHello shows, and its direction. The reader empties it.
         self.oriented: list[tuple[int, int]] = []
@@ -237,7 +236,9 @@ class TlsLayer:
         session = tracked.session
         if tracked.mode != HOLDING:
             had_hello = session.facts.client >= 0
-            tracked.observe(direction, content, record)
+            tracked.observe(row, record)
+            if session.facts.handshake_done:
+                self._set_emitted(tracked, EMIT_NONE)
         elif tracked.has_secrets:
             had_hello = True
             self._open_held(tracked, row, record)
@@ -305,7 +306,12 @@ class TlsLayer:
         if slot >= 0:
             self._fates[slot] = _PASS
             self._holding.pop(slot, None)
-            self._slots["flows"]["emit"][2 * slot : 2 * slot + 2] = EMIT_HANDSHAKE
+            self._set_emitted(tracked, EMIT_HANDSHAKE)
+
+    def _set_emitted(self, tracked: Tracked, emit: int) -> None:
+        """Set which records of a connection are emitted."""
+        slot = tracked.slot
+        self._slots["flows"]["emit"][2 * slot : 2 * slot + 2] = emit
 
     def _end(self, tracked: Tracked, row: tuple[int, ...], is_plain: bool) -> None:
         """A connection is over, or is no TLS: nothing of it waits any more."""
@@ -316,17 +322,13 @@ class TlsLayer:
         self._gathered.release(flows["row"][flows["row"] >= 0])
         flows["row"] = -1
         tracked.end(row[8], row[1], row[2], self._made)
-        tracked.counts = self._counts(tracked)
+        tracked.counts = self.counts(tracked)
         self._released.append(slot)
         if is_plain and tracked.mode != DECRYPTED:
             del self.tracked[tracked.connection]
-        elif tracked.mode == DECRYPTED:
-            encrypted = max(0, tracked.counts[0] - tracked.read_bytes)
-            self.encrypted_bytes += encrypted
-            self.overhead_bytes += tracked.counts[0] - encrypted - tracked.plain_bytes
         tracked.slot = -1
 
-    def _counts(self, tracked: Tracked) -> tuple[int, int, int]:
+    def counts(self, tracked: Tracked) -> tuple[int, int, int]:
         """Of both flows of a connection: bytes, records with application data, those of which bytes are missing."""
         if tracked.slot < 0:
             return tracked.counts
@@ -363,7 +365,7 @@ class TlsLayer:
                     elif tracked.mode == HOLDING:
                         self._open_held(tracked, row, memoryview(record))
                     else:
-                        tracked.observe(row[10], row[11], memoryview(record))
+                        tracked.observe(row, memoryview(record))
             elif now - tracked.since > HOLD_NS:
                 tracked.reason = D_NO_KEY
                 self._give_up(tracked, 0)
@@ -381,6 +383,11 @@ class TlsLayer:
         starts &= chunks["opening"] == OPENING_UNKNOWN
         for place in np.flatnonzero(starts).tolist():
             chunks["opening"][place], chunks["direction"][place] = OPENING_HINT, client
+
+    def encrypted_now(self) -> int:
+        """Payload of open connections that are decrypted that could not be decrypted."""
+        found = (t for t in self.tracked.values() if t.mode == DECRYPTED and t.slot >= 0)
+        return sum(max(0, self.counts(t)[0] - t.read_bytes) for t in found)
 
     def forget(self, connections: Array) -> None:
         """Forget connections that are over."""

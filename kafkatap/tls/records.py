@@ -58,6 +58,8 @@ from .record_tables import (
 ROWS_ROOM = 4
 #: Records without application data that are read of a connection that is not decrypted.
 MOST_HANDSHAKES = 64
+#: Application data of each direction that is read of such a connection: in TLS 1.3 it ends the handshake.
+FIRST_RECORDS = 1
 #: A PROXY header of version 1 is no longer, that of version 2 has so many bytes before its variable part.
 LONGEST_PROXY_1, PROXY_2 = 107, 16
 
@@ -166,21 +168,21 @@ def _is_wanted(t, slot, flow, content):  # type: ignore[no-untyped-def]
     """Whether a record of this content type is emitted."""
     if flow.emit == EMIT_ALL:
         return True
-    if flow.emit == EMIT_NONE or content == APPLICATION_DATA or t.tracks[slot].handshakes <= 0:
+    if flow.emit == EMIT_NONE or t.tracks[slot].handshakes <= 0:
         return False
-    return True
+    return content != APPLICATION_DATA or flow.records < FIRST_RECORDS
 
 
 @helper
 def _end_record(t, slot, d, flow, place, chunk, content, source, at, is_wanted):  # type: ignore[no-untyped-def]
     """The current record is over: emit it if it is wanted."""
     flow.ended += 1
-    if content == APPLICATION_DATA:
-        flow.records += 1
     if flow.missing > 0 and flow.row >= 0 and not is_wanted:
         is_wanted = True  # its row has to be released
     if flow.missing > 0:
         flow.lost += 1
+    if content == APPLICATION_DATA:
+        flow.records += 1
     if is_wanted:
         if flow.emit == EMIT_HANDSHAKE:
             t.tracks[slot].handshakes -= 1

@@ -46,7 +46,7 @@ class Tracked:
     """The state of one connection. `has_secrets`: the session can decrypt, or has tried its best to find out."""
 
     __slots__ = (
-        "before", "begun", "connection", "counts", "decrypted_bytes", "failed", "failures", "has_secrets", "held",
+        "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns", "has_secrets", "held",
         "held_bytes", "is_middle", "lost", "mode", "pending", "pending_failed", "pending_records", "plain_bytes", "proxy", "queue",
         "read_bytes", "reason", "session", "since", "slot",
     )  # fmt: skip
@@ -70,6 +70,8 @@ class Tracked:
         self.read_bytes = 0  # of records that were read, with headers and tags
         self.plain_bytes = 0
         self.decrypted_bytes = 0
+        self.handshake_ns = -1
+        self.estimated = 0  # rows of ESTIMATE
         self.pending = [0, 0]  # by direction: bytes of records that are missing before the next one
         self.pending_failed = [0, 0]  # how many of them were there and did not open
         self.pending_records = [0, 0]  # how many of them are known to be one record each
@@ -85,22 +87,23 @@ class Tracked:
         if self.mode == DECRYPTED:
             return D_DECRYPTED
         facts = self.session.facts
-        if facts.alert >= 0 and not self.counts[1]:
+        if facts.decryption == D_FAILED_HANDSHAKE:
             return D_FAILED_HANDSHAKE
         if key_log is None:
             return D_NO_KEY_LOG
         if self.reason:
             return self.reason
-        if facts.decryption in (D_UNSUPPORTED, D_FAILED_HANDSHAKE, D_NO_KEY):
+        if facts.decryption in (D_UNSUPPORTED, D_NO_KEY):
             return facts.decryption
         if not facts.client_random:
             return D_NO_HANDSHAKE
         return D_WRONG_KEY if self.failures else D_NO_KEY
 
-    def observe(self, direction: int, content: int, record: memoryview) -> None:
-        """Read a record without application data."""
-        if content != APPLICATION_DATA:
-            self.session.read_handshake(direction, record)
+    def observe(self, row: tuple[int, ...], record: memoryview) -> None:
+        """Read a record of the handshake of a connection that is not decrypted."""
+        self.session.read_handshake(row[10], record)
+        if self.handshake_ns < 0 and self.session.facts.handshake_done:
+            self.handshake_ns = row[1] - self.since
 
     def open_held(self, row: tuple[int, ...], record: memoryview, made: ChunkRows) -> bool:
         """Read a record while nothing is decrypted yet. Return whether the connection can be decrypted now."""
@@ -110,6 +113,8 @@ class Tracked:
             self.failures += 1
             return False
         self.read_bytes += len(record)
+        if self.handshake_ns < 0 and self.session.facts.handshake_done:
+            self.handshake_ns = row[1] - self.since
         if content != APPLICATION_DATA:
             return False
         self.begin_decryption(row, size, made)
@@ -150,7 +155,10 @@ class Tracked:
             return
         self.read_bytes += length
         self.decrypted_bytes += length
-        if kind == APPLICATION_DATA and size:
+        if kind != APPLICATION_DATA:
+            if self.handshake_ns < 0 and session.facts.handshake_done:
+                self.handshake_ns = ts - self.since
+        elif size:
             if self.pending[direction]:
                 self._end_loss(direction, skipped, row, made)
             self.plain_bytes += size
@@ -202,7 +210,7 @@ class Tracked:
         held, self.held, self.held_bytes = self.held, [], 0
         queue, self.queue = self.queue, []
         for row, record in queue:
-            self.observe(row[10], row[11], memoryview(record))
+            self.observe(row, memoryview(record))
         return held
 
     @property
