@@ -272,8 +272,7 @@ class Analysis:
 
         `connections`: all packets of their connections. `comments`: packet comments with findings, and names of
         addresses. `secrets`: the TLS secrets of the copied connections. ValueError for pipes, and for a file that
-        exists without `overwrite`. OSError if it cannot be
-        written. No file is made if nothing is selected.
+        exists without `overwrite`. OSError if it cannot be written. No file is made if nothing is selected.
         """
         from .extract import extract
 

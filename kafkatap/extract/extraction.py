@@ -44,8 +44,9 @@ class Summary:
 
     `exchanges`: how many are selected. `copied`: exchanges that were copied for them or with them. `packets`, `bytes`:
     of the extracted capture. `whole`: keys of connections that were copied whole because a row would differ.
-    `different`: selected exchanges whose rows still differ. `secrets`: connections whose TLS secrets were written. `selected_packets`: numbers, in the extracted capture, of
-    the packets with the first byte of a selected request (int64). `files`: reports on the captures.
+    `different`: selected exchanges whose rows still differ. `secrets`: connections whose TLS secrets were written.
+    `selected_packets`: numbers, in the extracted capture, of the packets with the first byte of a selected request
+    (int64). `files`: reports on the captures.
     """
 
     exchanges: int = 0

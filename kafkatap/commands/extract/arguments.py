@@ -54,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="take the pseudonyms from this key, so that extracts with the same key have the same names "
                      "(default: a random key)")  # fmt: skip
     how.add_argument("--with-secrets", dest="secrets", action="store_true",
-                     help="also write the TLS secrets of the copied connections to FILE, so that Wireshark and kafkatap "
-                     "decrypt them: whoever has FILE can read them. Without this option FILE has no secrets, also if "
-                     "CAPTURE has some")  # fmt: skip
+                     help="also write the TLS secrets of the copied connections to FILE, so that Wireshark and "
+                     "kafkatap decrypt them: whoever has FILE can read them. Without this option FILE has no secrets, "
+                     "also if CAPTURE has some")  # fmt: skip
     how.add_argument("--utc", action="store_true", help="read times in UTC instead of local time")
     how.add_argument("--no-progress", dest="progress", action="store_false",
                      help="show no progress bar on standard error")  # fmt: skip

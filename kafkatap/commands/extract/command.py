@@ -63,8 +63,8 @@ def _write(
         return _write_anonymized(options, selection, engine_options, watch)
     return extract(
         options.captures, options.output, selection, connections=options.connections, comments=options.comments,
-        names=options.comments, secrets=options.secrets, command=_command(options, selection) if options.comments else "",
-        overwrite=options.overwrite, engine_options=engine_options, watch=watch,
+        names=options.comments, command=_command(options, selection) if options.comments else "",
+        overwrite=options.overwrite, secrets=options.secrets, engine_options=engine_options, watch=watch,
     )  # fmt: skip
 
 
@@ -80,8 +80,8 @@ def _write_anonymized(
     for name, value in (("--with-secrets", options.secrets), ("--keylog", options.keylog)):
         if value:
             raise ValueError(
-                f"--anonymize and {name} exclude each other: the contents of encrypted messages cannot be replaced, and "
-                "with secrets they could be read. Without secrets, encrypted connections become filler"
+                f"--anonymize and {name} exclude each other: the contents of encrypted messages cannot be replaced, "
+                "and with secrets they could be read. Without secrets, encrypted connections become filler"
             )
     key = None if options.anonymize_key is None else read_key(options.anonymize_key)
     made, done = extract_anonymized(
