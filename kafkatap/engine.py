@@ -144,6 +144,7 @@ class Engine:
         store.use(KERNEL_MODULES)
         self.assembly = Assembly(assembler, ports)
         self.key_log = key_log
+        self._has_own_key_log = False
         if measures:
             self.assembler.measure()
         self._transfers = Transfers() if measures else None
@@ -240,11 +241,18 @@ class Engine:
             self._end(part)
 
     def add_secrets(self, data: bytes) -> None:
-        """Decrypt the connections that come with these secrets too: a key log that a capture has."""
-        if self.key_log is None:
-            from .tls.key_log import KeyLog
+        """Decrypt the connections that these secrets belong to: a key log that a capture has."""
+        if not self._has_own_key_log:
+            self._has_own_key_log = True
+            if self.key_log is None:
+                from .tls.key_log import KeyLog
 
-            self.key_log = KeyLog()
+                self.key_log = KeyLog()
+            else:  # a copy, so that the next pass over the captures finds the same secrets at the same places
+                import pickle
+
+                self.key_log = pickle.loads(pickle.dumps(self.key_log))
+            self.key_log.is_growing = True  # some programs write secrets a moment after the handshake
             self.tls.use(self.key_log)
         self.key_log.add(data)
 

@@ -85,10 +85,12 @@ class TlsLayer:
         self._emit = EMIT_HANDSHAKE if key_log is None else EMIT_ALL
 
     def use(self, key_log: KeyLog) -> None:
-        """Decrypt the connections that begin from now on with this key log: there was none."""
+        """Decrypt the connections that begin from now on, and those that wait, with this key log."""
         self.key_log = key_log
         self._emit = EMIT_ALL
         self._kernel = None
+        for tracked in self._holding.values():
+            tracked.session.use(key_log)
 
     # Parts.
 
