@@ -98,6 +98,11 @@ class Session:
                 return self._inside(direction, cipher, out, 0)
         return self._open_unusual(direction, record, out)
 
+    def use(self, key_log: KeyLog) -> None:
+        """Take secrets from another key log."""
+        self._key_log = key_log
+        self._key_log_version = -1
+
     def read_handshake(self, direction: int, record: memoryview) -> None:
         """Read one whole record of which only the facts matter."""
         if self._key_log is None:
