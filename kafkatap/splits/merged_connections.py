@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import ALL_MEASURED, HANDSHAKES, NOT_CLOSED, OPTION_COLUMNS, P_UNKNOWN, SCALE_UNKNOWN
+from kafkatap.reports.batch import (
+    ALL_MEASURED,
+    D_DECRYPTED,
+    D_NOT_TLS,
+    DECRYPTIONS,
+    HANDSHAKES,
+    NOT_CLOSED,
+    OPTION_COLUMNS,
+    P_UNKNOWN,
+    SCALE_UNKNOWN,
+    TLS_COLUMNS,
+    TLS_UNKNOWN,
+)
 from kafkatap.reports.tables import TABLES
 
 if TYPE_CHECKING:
@@ -27,12 +39,20 @@ _LATEST_KNOWN = (_RTT, "reset_by", *(f"{end}_{name}" for end in ("client", "brok
 _MAXIMA = tuple(f"{end}_{name}" for end in ("client", "broker") for name in (
     "window_max", "in_flight_max", "rtt_max_ns", "retransmission_wait_max_ns",
 ))  # fmt: skip
+#: Columns on TLS that are added up, those of the row in which the connection was decrypted, or else of the latest one
+#: with TLS, and those of the latest row that has them.
+_TLS_SUMS = ("tls_decrypted_bytes", "tls_failed_records", "tls_lost_records", "tls_records", "tls_estimated")
+_TLS_DECRYPTION = "tls_decryption"
+_TLS_KNOWN = tuple(name for name in TLS_COLUMNS if name not in (*_TLS_SUMS, _TLS_DECRYPTION))
+_TLS_KNOWN_COLUMNS = tuple(
+    name for name in _NAMES if name.startswith("tls_") and name not in (*_TLS_SUMS, _TLS_DECRYPTION)
+)
 _MINIMA = ("client_rtt_min_ns", "broker_rtt_min_ns")
 _SUMS = tuple(
     name
     for name in _NAMES
     if name not in {"protocol", "handshake", _FIRST, _KNOWN, *_ENDS, *_LATEST, *_FIRST_KNOWN, *_LATEST_KNOWN,
-                    *_MAXIMA, *_MINIMA}
+                    *_MAXIMA, *_MINIMA, *_TLS_KNOWN_COLUMNS, _TLS_DECRYPTION}
 )  # fmt: skip
 
 
@@ -60,6 +80,7 @@ _ROW_SUMS = (
         "duplicates", "packets",
     )),
     *(name for name in ALL_MEASURED if name not in _MAXIMA + _MINIMA),
+    *_TLS_SUMS,
 )  # fmt: skip
 
 
@@ -91,10 +112,22 @@ def merged_connections(rows: Array) -> Array:
         for name in OPTION_COLUMNS:
             merged[f"{end}_{name}"] = rows[f"{end}_{name}"][known]
     merged["protocol"] = rows["protocol"][groups.latest_rows(rows["protocol"] != P_UNKNOWN)]
+    merged[_TLS_DECRYPTION] = rows[_TLS_DECRYPTION][_decrypted(rows[_TLS_DECRYPTION], groups)]
+    for name in _TLS_KNOWN:
+        unknown = -1 if name in TLS_UNKNOWN else 0
+        merged[name] = rows[name][groups.latest_rows(rows[name] != unknown)]
     known = groups.latest_rows(rows["orientation_known"] > 0)
     for name in ("orientation_known", *_ENDS):
         merged[name] = rows[name][known]
     return merged
+
+
+def _decrypted(decryption: Array, groups: _Groups) -> Array:
+    """The latest row of each group in which the connection was decrypted, or else the latest with TLS, or else the last
+    one."""
+    is_tls = groups.latest_rows(decryption != D_NOT_TLS)
+    is_decrypted = groups.latest_rows(decryption == D_DECRYPTED)
+    return np.where(decryption[is_decrypted] == D_DECRYPTED, is_decrypted, is_tls)
 
 
 def _merged(name: str, rows: pa.Table, groups: _Groups) -> Any:
@@ -113,9 +146,12 @@ def _merged(name: str, rows: pa.Table, groups: _Groups) -> Any:
         known = np.array([HANDSHAKES.index(text) for text in column.to_pylist()], np.int64)
         best = np.maximum.reduceat(known, groups.starts)
         return pa.array([HANDSHAKES[number] for number in best.tolist()], column.type)
+    if name == _TLS_DECRYPTION:
+        numbers = [DECRYPTIONS.index(text) if text else D_NOT_TLS for text in column.to_pylist()]
+        return column.take(pa.array(_decrypted(np.array(numbers, np.int64), groups)))
     if name in _FIRST_KNOWN:
         return column.take(pa.array(groups.first_rows(column.is_valid().to_numpy(zero_copy_only=False))))
-    if name in _LATEST_KNOWN:
+    if name in _LATEST_KNOWN or name in _TLS_KNOWN_COLUMNS:
         return column.take(groups.latest(column.is_valid()))
     if name == _FIRST:
         firsts = np.minimum.reduceat(column.cast("int64").to_numpy(), groups.starts)
