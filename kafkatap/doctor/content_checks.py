@@ -15,7 +15,7 @@ from kafkatap.reports.sections.tls_findings import tls_findings
 from .finding import ERROR, NOTE, WARNING, Finding, counted, share, some
 from .observed import Observed
 
-#: Shares of the payload that are TLS, and not decrypted, from which on it is a note or a warning; and that are no Kafka.
+#: Shares of the payload that are TLS, not decrypted, from which on it is a note or a warning; and that are not Kafka.
 TLS_NAMED, TLS_MUCH, OTHER_MUCH = 0.005, 0.2, 0.5
 #: A capture with fewer answered requests, or shorter, ns, is short.
 FEW, SHORT_NS = 100, 5_000_000_000
