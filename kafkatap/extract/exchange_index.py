@@ -54,6 +54,8 @@ CONNECTION_PLACE = np.dtype([
     ("base_seq", "i8", 2),  # sequence number of offset 0, by direction
     ("client", "i1"),  # direction of the client; -1: not known
     ("is_kafka", "?"),
+    ("is_decrypted", "?"),
+    ("client_random", "V32"),  # of its TLS; zeros: unknown
     ("ends", "V40"),
 ])  # fmt: skip
 #: A segment that brought new bytes. `stream`: 2 * connection + direction.
@@ -229,8 +231,9 @@ def index_exchanges(
     selection: Selection,
     engine_options: Mapping[str, Any],
     watch: Watch = never,
+    uses_secrets: bool = True,
 ) -> ExchangeIndex:
-    """Read the captures once. `engine_options`: arguments of `Engine` such as `ports`."""
+    """Read the captures once. `engine_options`: arguments of `Engine` such as `ports`. `uses_secrets`: as of `Run`."""
     needed = selection.engine_options
     nodes = NodeNames(engine_options.get("definitions"))
     one_naming = TopicNaming()
@@ -239,6 +242,7 @@ def index_exchanges(
     )
     engine.streams = _Streams()
     run = Run(captures, engine, watch)
+    run.uses_secrets = uses_secrets
     collected = _Rows(engine)
     rows, errors, topic_ids = [np.zeros(0, EXCHANGE)], [np.zeros(0, ERROR_COUNT)], set[int]()
     for batch in selection.apply(collected.collected(run.batches()), engine):

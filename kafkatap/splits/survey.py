@@ -76,7 +76,8 @@ class SplitSurvey:
     """The survey of one split. `files`: as they were read, in order. `listeners`: by file, the ends that answered a
     SYN there first. For a part of a file: `begins` and `ends`, bytes of the file; `blocks`: where blocks begin, if
     some of them can be read alone. `datagrams`: those that wait for fragments at its end. `rows`: FLOW_ROW of its
-    flows; `strings` belong to them."""
+    flows; `strings` belong to them. `client_randoms`: of the TLS connections whose ClientHello is in it;
+    `has_unknown_tls`: it has others. `secrets`: lines of key logs in blocks of the captures."""
 
     split: int
     files: list[FileRead] = field(default_factory=list)
@@ -91,6 +92,9 @@ class SplitSurvey:
     topic_names: dict[bytes, bytes] = field(default_factory=dict)
     listeners: list[list[Listener]] = field(default_factory=list)
     datagrams: list[SavedDatagram] = field(default_factory=list)
+    client_randoms: set[bytes] = field(default_factory=set)
+    has_unknown_tls: bool = False
+    secrets: bytes = field(default=b"", repr=False)
 
     @property
     def first(self) -> int | None:
@@ -180,7 +184,11 @@ class _FlowEngine:
     def _note_ended(self, part: Assembled) -> None:
         known, rows = taken(self.dissector.connections, part.ended), np.zeros(len(part.ended), _CONNECTION)
         fill_histories(rows, known, part.ended_rows, part.ended_directions)
-        rows["head"], rows["settled"] = known["head"], known["not_kafka_since"]
+        # All packets of a TLS connection count in the split in which it began: what its records are depends on all
+        # that came before.
+        is_tls = known["protocol"] == PROTOCOL_TLS
+        rows["head"] = np.where(is_tls, 0, known["head"])
+        rows["settled"] = np.where(is_tls, 0, known["not_kafka_since"])
         for name in ("first", "last", "flow"):
             rows[name] = part.ended_rows[name]
         self._ended.append(rows)
@@ -324,7 +332,7 @@ def survey_split(
     found.rows, found.strings = engine.finish()
     found.listeners = listeners.of_files(len(reader.files))
     found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
-    found.drops = reader.drops
+    found.drops, found.secrets = reader.drops, reader.take_secrets()
     # The fragments of a datagram may lie in blocks between those that have packets of its flow.
     found.blocks = None if fragments.seen else blocks.found
     if found.blocks is not None:
