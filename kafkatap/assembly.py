@@ -60,6 +60,7 @@ class Assembled(NamedTuple):
     ended_early: int = 0  # connections that ended only because so many others are newer
     ended_measures: Array = _NO_MEASURES  # MEASURE, two for each connection, of a run that measures
     stalls: Array = _NO_STALLS  # STALL, that ended with these packets
+    secrets: bytes = b""  # TLS key logs that the captures had before these packets
 
     @property
     def chunks(self) -> Array:

@@ -211,6 +211,8 @@ class Engine:
 
     def dissect(self, part: Assembled) -> Iterator[Batch]:
         """The second half: the exchanges that a part finishes."""
+        if part.secrets:
+            self.add_secrets(part.secrets)
         self.packets += part.packets
         if part.first is not None and part.last is not None:
             self.first = part.first if self.first is None else min(self.first, part.first)
@@ -230,6 +232,14 @@ class Engine:
             yield from self._batches(finished)
         if len(part.ended):
             self._end(part)
+
+    def add_secrets(self, data: bytes) -> None:
+        """Decrypt the connections that come with these secrets too: a key log that a capture has."""
+        if self.key_log is None:
+            from .tls.key_log import KeyLog
+
+            self.key_log = KeyLog()
+        self.key_log.add(data)
 
     def _give_up_oldest(self, part: Assembled) -> Iterator[Batch]:
         """End the exchanges of the requests that wait longest, so that half of the limit is free."""

@@ -91,6 +91,8 @@ DECRYPTIONS = (
     D_WRONG_KEY,
     D_FAILED_HANDSHAKE,
 ) = range(8)
+#: Those of TLS connections that were not decrypted.
+NOT_DECRYPTED = (D_NO_KEY_LOG, D_NO_KEY, D_NO_HANDSHAKE, D_UNSUPPORTED, D_WRONG_KEY, D_FAILED_HANDSHAKE)
 #: How a TLS session began: with a full handshake; resumed by session id, ticket or PSK; resumed with early data.
 TLS_FULL, TLS_RESUMED, TLS_EARLY_DATA = range(3)
 #: What is known of the TLS of a connection. 0 if it is no TLS connection or unknown, unless said otherwise.
@@ -191,6 +193,23 @@ ALL_MEASURED = (
     *(TRANSFER.names or ()),
     *EXCHANGE_SUMS,
 )  # fmt: skip
+
+
+def decryptions(rows: Array) -> Array:
+    """Why TLS connections (CONNECTION_ROW) were decrypted or not: D_..., uint8 (n,); D_NOT_TLS for others.
+
+    Connections of the protocol TLS of which nothing else is known count as D_NO_KEY_LOG.
+    """
+    is_unknown = (rows["tls_decryption"] == D_NOT_TLS) & (rows["protocol"] == P_TLS)
+    return np.where(is_unknown, D_NO_KEY_LOG, rows["tls_decryption"])
+
+
+def failed_handshakes(rows: Array) -> Array:
+    """The TLS connections (CONNECTION_ROW) whose handshake failed, or that a fatal alert ended: bool (n,)."""
+    failed: Array = (rows["tls_decryption"] == D_FAILED_HANDSHAKE) | (
+        (rows["tls_decryption"] != D_NOT_TLS) & (rows["tls_alert"] > 0)
+    )
+    return failed
 
 
 class Batch(NamedTuple):

@@ -14,18 +14,19 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.reassembly import pcapng_blocks as blocks
+
 from ..captures.capture_reader import FileReport
 from ..captures.pipes import Interrupted, is_pipe
 from ..installation import own_version
+from ..output_file import OutputFile, UnnamedFile, check_output
 from ..run import Watch, never
 from ..selection import EVERYTHING, Selection
-from . import pcapng_blocks as blocks
 from .exchange_index import ExchangeIndex, index_exchanges
 from .findings import Findings
 from .host_names import host_names
 from .merged_order import merged_packets
 from .neighbourhood import COPY_NONE, COPY_WHOLE, Plan, make_plan
-from .output_file import OutputFile, UnnamedFile, check_output
 from .row_check import compare_rows
 from .source_blocks import SourceInterface
 from .wanted_packets import CapturePass, SegmentChooser, WantedPacket
@@ -33,6 +34,8 @@ from .wanted_packets import CapturePass, SegmentChooser, WantedPacket
 Array = np.ndarray[Any, Any]
 #: How often the plan is widened. Whole connections, and then names, need no more.
 MOST_ROUNDS = 4
+#: The end of an extract's application: `kafkatap doctor` knows extracts by it.
+EXTRACT_MARK = " (extract)"
 
 
 @dataclass
@@ -179,7 +182,7 @@ class _Writer:
         self._kept: list[SourceInterface] = []
         self._same: dict[SourceInterface, int] = {}
         self.packets = self.bytes = 0
-        self._put(blocks.section_header(f"kafkatap {own_version()}{blocks.EXTRACT_MARK}", command))
+        self._put(blocks.section_header(f"kafkatap {own_version()}{EXTRACT_MARK}", command))
         if names:
             known = host_names(index.context, index.connections["key"][plan.how != COPY_NONE], index.node_names)
             if known:

@@ -11,12 +11,12 @@ from kafkatap.kernels import store
 
 from ...complaints import complain, name_of, reason_of
 from ...engine import engine_for
+from ...output_file import check_file, write_whole
 from ...run import Run, Watch
 from ...selection import Selection, selection_of
 from ..console import advice_on, discard_output, interrupts, no_kafka, notes, progress, readable_captures, refuse
 from ..exit_codes import BREAKS, DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions, limits_of
-from ..whole_file import check_file, write_whole
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions

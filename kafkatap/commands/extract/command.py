@@ -17,7 +17,7 @@ from ...captures.pipes import is_pipe
 from ...captures.storage import without_credentials
 from ...complaints import complain, name_of
 from ...extract import Summary, extract
-from ...extract.output_file import STANDARD_OUTPUT
+from ...output_file import STANDARD_OUTPUT
 from ...run import Watch
 from ...selection import Selection, selection_of
 from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse

@@ -17,6 +17,7 @@ from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of, reason_of
 from ...engine import engine_for
 from ...installation import install_command
+from ...output_file import check_file
 from ...run import Follow, Run, Watch
 from ...selection import Selection, selection_of
 from ..console import (
@@ -32,7 +33,6 @@ from ..console import (
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import check_section_options, chosen_definitions, limits_of, section_options
-from ..whole_file import check_file
 from .jobs import JobsRun, choose_jobs, run_with_jobs
 from .page import as_printed, choose_sections, has_curves, write_page
 
