@@ -46,6 +46,14 @@ CCM_13 = ("TLS_AES_128_CCM_SHA256", "TLS_AES_128_CCM_8_SHA256")
 WEAK = "DEFAULT:@SECLEVEL=0"
 CBC = ("ECDHE-RSA-AES128-SHA", "ECDHE-RSA-AES256-SHA384")
 
+#: Connections with many requests.
+LONG: dict[str, dict[str, Any]] = {
+    "long-13-gcm": {"versions": ONLY_13, "suites": "TLS_AES_256_GCM_SHA384"},
+    "long-13-chacha": {"versions": ONLY_13, "suites": "TLS_CHACHA20_POLY1305_SHA256"},
+    "long-12-gcm": {"versions": ONLY_12, "ciphers": "ECDHE-ECDSA-AES128-GCM-SHA256"},
+    "long-12-cbc": {"versions": ONLY_12, "ciphers": "ECDHE-ECDSA-AES128-SHA256"},
+}
+
 
 class Play:
     """The cases, one after the other."""
@@ -131,6 +139,11 @@ class Play:
             self.librdkafka(case, **{"ssl.cipher.suites": suite})
         self.serve("no-extended-master-secret", versions=ONLY_12, options=openssl.NO_EXTENDED_MASTER_SECRET)
         self.single("no-extended-master-secret", self.client())
+        for name, options in LONG.items():
+            self.serve(name, **options)
+            end = connection(self.port, self.client())
+            Requests(name, short=True).ask(end, 100)
+            end.close()
         for case, versions in (("large-12", ONLY_12), ("large-13", ONLY_13)):
             self.serve(case, versions=versions)
             self.librdkafka(case, messages=2, size=20_000)
