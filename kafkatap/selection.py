@@ -204,7 +204,7 @@ class Selector:
         if not self.selection:
             return batch
         mask = self.select(batch)
-        if not mask.any():
+        if not mask.any() and batch.tokens is None:
             return None
         return batch if mask.all() else batch.picked(mask)
 
@@ -221,7 +221,7 @@ class Selector:
             if self._condition is not None and self._condition.names_topics:
                 waits = _is_on_unnamed(batch, [unnamed_topics(rows, self._names) for rows in _topic_rows(batch)])
                 if waits.any():
-                    held.append(batch.picked(waits))
+                    held.append(batch.picked(waits)._replace(tokens=None))
                     batch = batch.picked(~waits)
             picked = self.pick(batch)
             if picked is not None:
