@@ -13,7 +13,17 @@ import numpy as np
 from kafkatap.kernels.arrays import grown, taken, untouched
 
 from ..inspection import Frames
-from ..programs.fact_kinds import BATCH, BATCH_SAMPLE, KINDS, PRINCIPAL, SASL_ANSWER, SASL_MESSAGE, TO_TEXT, TO_TOPIC_ID, columns_of
+from ..programs.fact_kinds import (
+    BATCH,
+    BATCH_SAMPLE,
+    KINDS,
+    PRINCIPAL,
+    SASL_ANSWER,
+    SASL_MESSAGE,
+    TO_TEXT,
+    TO_TOPIC_ID,
+    columns_of,
+)
 from ..programs.machine import TAPE
 from ..programs.program import KEYS, Programs
 from ..programs.tape import decode_jobs

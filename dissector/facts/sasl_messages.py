@@ -30,7 +30,11 @@ _KERBEROS_TOKENS = {
 }
 _OLD_WRAP, _WRAP, _WRAP_HEADER = b"\2\1", b"\5\4", 16
 #: The first bytes of raw Kerberos messages, which some libraries send after the first token without a header.
-_RAW_KERBEROS = {0x6E: "GSSAPI initial token (AP-REQ)", 0x6F: "GSSAPI answer (AP-REP)", 0x7E: "GSSAPI error (KRB-ERROR)"}
+_RAW_KERBEROS = {
+    0x6E: "GSSAPI initial token (AP-REQ)",
+    0x6F: "GSSAPI answer (AP-REP)",
+    0x7E: "GSSAPI error (KRB-ERROR)",
+}
 
 
 def message_kind(token: bytes, is_answer: bool) -> int:

@@ -66,8 +66,8 @@ BATCH_COLUMNS = (
     "max_timestamp", "base_offset",
 )  # fmt: skip
 
-#: All kinds. Those from `batch` on are not made from fields: of record batches, `batch` one for each, `batch sample` for
-#: a sample of them; of SASL tokens, `principal`, `sasl message` (of a client) and `sasl answer message`.
+#: All kinds. Those from `batch` on are not made from fields. Of record batches: `batch` is each, `batch sample` for
+#: some of them. Of SASL tokens: `principal`, `sasl message` (of a client) and `sasl answer message`.
 KINDS = (
     FactKind("produce", 0, REQUEST, numbers={"timeout_ms": "TimeoutMs"}, texts={"transactional_id": "TransactionalId"}),
     FactKind("produce partition", 0, REQUEST, "TopicData.PartitionData"),

@@ -53,15 +53,15 @@ COLUMNS = (
     Column("attempts", "attempts", "count", "SASL conversations, and connections without one that need it; of failed "
                                             "TLS handshakes, TLS connections of the client"),
     Column("failed", "failed", "count", "those that failed"),
-    Column("rounds", "rounds", "count", "tokens of the client in an attempt, at most", 1),
+    Column("rounds", "rounds", "count", "tokens of the client in an attempt, at most", 3),
     Column("time_p50_ns", "time\np50", "ns", "from the SaslHandshake request to the last response, median"),
-    Column("time_max_ns", "slowest", "ns", "from the SaslHandshake request to the last response, at most", 2),
+    Column("time_max_ns", "slowest", "ns", "from the SaslHandshake request to the last response, at most", 4),
     Column("outcome", "last failure", "text", "error code of the last failure, or unanswered, unfinished, no SASL, no "
                                               "TLS, or the alert of a TLS handshake"),
-    Column("failed_at", "failed at", "text", "kind of the client's message that the last failure answers", 2),
-    Column("message", "message", "text", "error message of the broker for the last failure, or what happened", 2),
-    Column("connections", "conns", "count", "connections with such a conversation", 1),
-    Column("first", "first", "time", "the first attempt", 3),
+    Column("failed_at", "failed at", "text", "kind of the client's message that the last failure answers", 3),
+    Column("message", "message", "text", "error message of the broker for the last failure, or what happened", 1),
+    Column("connections", "conns", "count", "connections with such a conversation", 2),
+    Column("first", "first", "time", "the first attempt", 4),
     Column("last", "last", "time", "the last attempt", 1),
 )  # fmt: skip
 MECHANISM_COLUMNS = (

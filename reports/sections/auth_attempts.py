@@ -110,6 +110,8 @@ class Attempt:
 
 def attempts(events: Array, connections: Mapping[int, Connection]) -> Iterator[Attempt]:
     """The attempts in SASL events, connection by connection."""
+    if not len(events):
+        return
     order = np.lexsort((events["kind"], events["exchange"], events["v0"], events["connection"]))
     rows = events[order]
     starts = np.flatnonzero(np.diff(rows["connection"], prepend=rows["connection"][:1] - 1))

@@ -1,4 +1,4 @@
-"""Record each SASL mechanism at a broker whose sessions last four seconds: `sasl.pcap.zst`, with the broker's log lines.
+"""Record each SASL mechanism at a broker whose sessions last four seconds: `sasl.pcap.zst`, with lines of its log.
 
     python samples/questions/make_sasl.py [FOLDER]        (as root: tcpdump records loopback; needs MIT Kerberos' KDC)
 
@@ -6,8 +6,8 @@ All sessions of listener SASL last 4 s. Clients of Kafka's Java client authentic
 SCRAM-SHA-512, OAUTHBEARER and GSSAPI, and again before the session is over (KIP-368); `librd-again` is one of
 librdkafka. `oauth-denied` has a token without the scope that the broker wants. `never-again` sends a request after its
 session without authenticating, and `late-again` authenticates after it. Clients of listener OLD send SaslHandshake 0,
-and then tokens without Kafka's header: `old-plain`, `old-scram` and `old-typo` (a wrong password) are librdkafka with
-the version of 0.10, `old-gssapi` is kafka-clients 0.10.2. `sasl.broker.tsv` has the broker's lines about
+and then tokens without Kafka's header: `old-gssapi`, `old-plain` and `old-typo` (a wrong password) are kafka-clients
+0.10.2, `old-scram` is kafka-python with the version of 0.10. `sasl.broker.tsv` has the broker's lines about
 authentication, `sasl.truth.json` what each client was answered, and the ports. All passwords are generated.
 """
 
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,17 +109,21 @@ def play(made: Scene, realm: Realm) -> None:
     for client, (mechanism, login) in settings.items():
         chosen = {**client_settings(mechanism, login), "bootstrap.servers": f"127.0.0.1:{made.ports['SASL']}"}
         shell.do(client, "producer", chosen)
-        count, pause = (1, 0) if client == "oauth-denied" else (SECONDS, 1000)
-        answers[client] = shell.start(client, "send", topic="orders", count=count, interval_ms=pause, bytes=60)
+        if client != "oauth-denied":
+            answers[client] = shell.start(client, "send", topic="orders", count=SECONDS, interval_ms=1000, bytes=60)
     raw = [raw_client(made.ports["SASL"], name) for name in ("never-again", "late-again")]
-    results: dict[str, Any] = {"librd-again": librdkafka(made, "librd-again", "SCRAM-SHA-256", PASSWORD, SECONDS)}
-    for client, mechanism, password in (
-        ("old-plain", "PLAIN", PASSWORD),
-        ("old-scram", "SCRAM-SHA-512", PASSWORD),
-        ("old-typo", "PLAIN", WRONG),
+    answers["oauth-denied"] = shell.start("oauth-denied", "send", topic="orders")
+    answers["oauth-denied"].ready.wait(20)
+    shell.do("oauth-denied", "close", seconds=1)
+    results: dict[str, Any] = {"librd-again": librdkafka(made, "librd-again")}
+    plain = '{} username="shop" password="{}";'
+    for client, mechanism, login in (
+        ("old-plain", "PLAIN", plain.format(PLAIN_LOGIN, PASSWORD)),
+        ("old-typo", "PLAIN", plain.format(PLAIN_LOGIN, WRONG)),
+        ("old-gssapi", "GSSAPI", realm.login("shop")),
     ):
-        results[client] = librdkafka(made, client, mechanism, password, 1, old=True)
-    results["old-gssapi"] = old_java(made, realm)
+        results[client] = old_java(made, client, mechanism, login)
+    results["old-scram"] = old_python(made)
     results["never-again"], results["late-again"] = finish_raw(*raw)
     for client, answer in answers.items():
         answer.ready.wait(60)
@@ -135,19 +140,17 @@ def play(made: Scene, realm: Realm) -> None:
     made.files["broker.tsv"] = "\n".join(rows) + "\n"
 
 
-def librdkafka(made: Scene, client: str, mechanism: str, password: str, seconds: int, old: bool = False) -> int:
+def librdkafka(made: Scene, client: str) -> int:
     """A producer of librdkafka that sends a record a second; returns how many were acknowledged."""
-    settings: dict[str, Any] = {
-        "bootstrap.servers": f"127.0.0.1:{made.ports['OLD' if old else 'SASL']}", "client.id": client, "log_level": 0,
-        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.username": "shop",
-        "sasl.password": password, "message.timeout.ms": 2000, "reconnect.backoff.ms": 700,
-        "reconnect.backoff.max.ms": 700,
-    }  # fmt: skip
-    if old:
-        settings |= {"api.version.request": False, "broker.version.fallback": "0.10.0.1"}
     done: list[bool] = []
-    producer = Producer(settings)
-    for _ in range(seconds):
+    producer = Producer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{made.ports['SASL']}", "client.id": client, "log_level": 0,
+            "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "shop",
+            "sasl.password": PASSWORD, "message.timeout.ms": 2000,
+        }
+    )  # fmt: skip
+    for _ in range(SECONDS):
         producer.produce("orders", b"x" * 60, on_delivery=lambda error, _: done.append(error is None))
         end = time.monotonic() + 1
         while time.monotonic() < end:
@@ -156,20 +159,41 @@ def librdkafka(made: Scene, client: str, mechanism: str, password: str, seconds:
     return sum(done)
 
 
-def old_java(made: Scene, realm: Realm) -> str:
-    """kafka-clients 0.10.2 with GSSAPI; returns what it printed."""
+def old_java(made: Scene, client: str, mechanism: str, login: str) -> str:
+    """kafka-clients 0.10.2; returns what it printed. The broker accepts its login, and no other request of it."""
     jars = fetch_client_jars("0.10.2.2")
     classes = made.work / "old"
-    classes.mkdir()
-    source = str(FOLDER / "java" / "OldClient.java")
-    subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(classes), source], check=True, timeout=120)
-    settings = client_settings("GSSAPI", realm.login("shop"))
+    if not classes.exists():
+        classes.mkdir()
+        source = str(FOLDER / "java" / "OldClient.java")
+        subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(classes), source], check=True, timeout=120)
+    settings = client_settings(mechanism, login)
     chosen = [f"{name}={settings[name]}" for name in settings if name != "max.block.ms"]
-    words = [f"127.0.0.1:{made.ports['OLD']}", "old-gssapi", "orders", "2", *chosen]
+    words = [f"127.0.0.1:{made.ports['OLD']}", client, "orders", "1", *chosen]
     done = subprocess.run(
         java_command(jars, "OldClient", words, classes=classes), capture_output=True, text=True, timeout=60, check=False
     )
     return done.stdout
+
+
+def old_python(made: Scene) -> str:
+    """kafka-python as of 0.10; returns whether it could send a record."""
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+
+    producer = KafkaProducer(
+        bootstrap_servers=f"127.0.0.1:{made.ports['OLD']}", client_id="old-scram", api_version=(0, 10, 2),
+        security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-512", sasl_plain_username="shop",
+        sasl_plain_password=PASSWORD, max_block_ms=3000, reconnect_backoff_ms=700, retries=1,
+    )  # fmt: skip
+    result = "sent"
+    try:
+        producer.send("orders", b"x" * 60).get(3)
+    except KafkaError as error:
+        result = type(error).__name__
+    with suppress(KafkaError):
+        producer.close(0.5)
+    return result
 
 
 class RawClient:
@@ -217,12 +241,12 @@ def finish_raw(never: RawClient, late: RawClient) -> tuple[str, str]:
 def record(folder: Path) -> None:
     if why := missing_kdc():
         raise BrokerError(why)
-    with tempfile.TemporaryDirectory() as name:
-        with kdc(Path(name) / "kdc", "kafka/localhost", "kafka/127.0.0.1", "shop") as realm:
-            os.environ["JDK_JAVA_OPTIONS"] = realm.java
-            options = properties(realm)
-            with scene("sasl", folder, loggers={SELECTOR: "debug"}, properties=options, listeners=LISTENERS) as made:
-                play(made, realm)
+    principals = ("kafka/localhost", "kafka/127.0.0.1", "shop")
+    with tempfile.TemporaryDirectory() as name, kdc(Path(name) / "kdc", *principals) as realm:
+        os.environ["JDK_JAVA_OPTIONS"] = realm.java
+        options = properties(realm)
+        with scene("sasl", folder, loggers={SELECTOR: "debug"}, properties=options, listeners=LISTENERS) as made:
+            play(made, realm)
 
 
 if __name__ == "__main__":

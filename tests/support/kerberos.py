@@ -1,7 +1,7 @@
 """A Kerberos KDC (MIT krb5) of a realm of its own on loopback, for tests and samples with GSSAPI.
 
-    with kdc(folder, "kafka/localhost", "shop") as realm:
-        ...  # realm.java: options for Java; realm.keys has the keys of all principals
+with kdc(folder, "kafka/localhost", "shop") as realm:
+    ...  # realm.java: options for Java; realm.keys has the keys of all principals
 """
 
 from __future__ import annotations
