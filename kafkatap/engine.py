@@ -254,6 +254,7 @@ class Engine:
                 self.key_log = pickle.loads(pickle.dumps(self.key_log))
             self.key_log.is_growing = True  # some programs write secrets a moment after the handshake
             self.tls.use(self.key_log)
+        assert self.key_log is not None
         self.key_log.add(data)
 
     def _orient(self) -> None:
