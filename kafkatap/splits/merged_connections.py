@@ -51,6 +51,7 @@ _MINIMA = ("client_rtt_min_ns", "broker_rtt_min_ns")
 _TLS_SUMS = ("tls_decrypted_bytes", "tls_failed_records", "tls_lost_records", "tls_records", "tls_estimated")
 _DECRYPTION = "tls_decryption"
 _TLS_FACTS = tuple(name for name in TLS_COLUMNS if name not in (*_TLS_SUMS, _DECRYPTION))
+_TLS_FACT_NAMES = tuple(name for name in _NAMES if name.startswith("tls_") and name not in (*_TLS_SUMS, _DECRYPTION))
 #: D_... in the order in which they are more telling.
 _TELLING = (
     D_NOT_TLS, D_NO_HANDSHAKE, D_NO_KEY_LOG, D_NO_KEY, D_UNSUPPORTED, D_FAILED_HANDSHAKE, D_WRONG_KEY, D_DECRYPTED,
@@ -59,7 +60,7 @@ _SUMS = tuple(
     name
     for name in _NAMES
     if name not in {"protocol", "handshake", _FIRST, _KNOWN, *_ENDS, *_LATEST, *_FIRST_KNOWN, *_LATEST_KNOWN,
-                    *_MAXIMA, *_MINIMA, *_TLS_FACTS, _DECRYPTION}
+                    *_MAXIMA, *_MINIMA, *_TLS_FACT_NAMES, _DECRYPTION}
 )  # fmt: skip
 
 
@@ -155,7 +156,7 @@ def _merged(name: str, rows: pa.Table, groups: _Groups) -> Any:
         known = np.array([DECRYPTIONS.index(text or "") for text in column.to_pylist()], np.int64)
         names = [DECRYPTIONS[number] or None for number in _most_telling(known, groups).tolist()]
         return pa.array(names, column.type)
-    if name in _FIRST_KNOWN or name in _TLS_FACTS:
+    if name in _FIRST_KNOWN or name in _TLS_FACT_NAMES:
         return column.take(pa.array(groups.first_rows(column.is_valid().to_numpy(zero_copy_only=False))))
     if name in _LATEST_KNOWN:
         return column.take(groups.latest(column.is_valid()))
