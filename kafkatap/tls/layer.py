@@ -24,7 +24,6 @@ from .record_tables import (
     APPLICATION_DATA,
     EMIT_ALL,
     EMIT_HANDSHAKE,
-    EMIT_NONE,
     FLOW,
     LINK,
     RECORD_ROOM,
@@ -209,7 +208,7 @@ class TlsLayer:
             elif kind == ROW_BROKEN:
                 if tracked.mode == DECRYPTED:
                     tracked.lose(row)
-                elif row[14] and not tracked.facts.handshake_done:
+                elif row[14]:
                     tracked.session.lost(row[10])
             elif kind == ROW_PASS:
                 self._keep_proxy(tracked, row, views)
@@ -238,12 +237,10 @@ class TlsLayer:
         """Read a record of a connection that is not decrypted, or not yet."""
         session = tracked.session
         if tracked.mode != HOLDING:
-            if not row[14] or session.facts.handshake_done:
+            if not row[14]:
                 return
             had_hello = session.facts.client >= 0
             tracked.observe(row, record)
-            if session.facts.handshake_done:
-                self._set_emitted(tracked, EMIT_NONE)
         elif tracked.has_secrets:
             had_hello = True
             self._open_held(tracked, row, record)

@@ -210,7 +210,7 @@ class Tracked:
         held, self.held, self.held_bytes = self.held, [], 0
         queue, self.queue = self.queue, []
         for row, record in queue:
-            if row[14] and not self.session.facts.handshake_done:
+            if row[14]:
                 self.observe(row, memoryview(record))
         return held
 
