@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.running import KAFKATAP, kafkatap
-from tests.cli.tls_captures import TlsCaptures, make_tls_captures
 from tests.live.network import missing
-from tests.live.running import Capturing, Live, wait_for
+from tests.live.running import Live, wait_for
 from tests.support.authority import Authority
-from tests.support.captures import pcap_bytes
 from tests.support.tls_talk import TLSv1_2, TLSv1_3
 
 REQUESTS = 5
