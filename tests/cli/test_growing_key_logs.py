@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import KAFKATAP, kafkatap
+from tests.cli.tls_captures import TlsCaptures, make_tls_captures
 from tests.live.network import missing
-from tests.live.running import Live, wait_for
+from tests.live.running import Capturing, Live, wait_for
 from tests.support.authority import Authority
+from tests.support.captures import pcap_bytes
 from tests.support.tls_talk import TLSv1_2, TLSv1_3
 
 REQUESTS = 5
@@ -95,4 +98,51 @@ def test_live_with_the_key_log_of_clients_on_this_host(broker: Broker, tmp_path:
         done = live.end()
     assert done.code == 0
     report = json.loads(done.out)
-    assert report["input"]["requests"] == 3 * REQUESTS
+    assert report["capture"]["requests"] == 3 * REQUESTS
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_live_with_secrets_that_come_after_the_handshake(broker: Broker, tmp_path: Path) -> None:
+    """The secrets of a connection are written when it is over; it has waited for them."""
+    own, key_log = tmp_path / "own.log", tmp_path / "keys.log"
+    key_log.touch()
+    arguments = ("-i", "lo", "--plain", "--json", "--interval", "1s", "--keylog", str(key_log))
+    with Live(*arguments, f"tcp port {broker.port}") as live:
+        live.wait_ready()
+        talk(broker.port, "client", own, TLSv1_3)
+        time.sleep(0.5)
+        key_log.write_bytes(own.read_bytes())
+        time.sleep(2.5)
+        done = live.end()
+    assert json.loads(done.out)["capture"]["requests"] == REQUESTS
+
+
+def test_follow_a_capture_and_its_key_log(tmp_path: Path) -> None:
+    """Both grow by turns. The key log's lines come after the packets of the handshake; in the end all is decrypted."""
+    whole = make_tls_captures(tmp_path)
+    expected = kafkatap("show", "--json", whole.plain).out.count("\n")
+    capture, key_log = tmp_path / "grows.pcap", tmp_path / "grows.log"
+    key_log.touch()
+    with Capturing([*KAFKATAP, "show", "--follow", "--json", "--keylog", str(key_log), str(capture)]) as shown:
+        write_by_turns(whole, capture, key_log)
+        wait_for(lambda: shown.out().count("\n") == expected, 30, lambda: f"{shown.out().count(chr(10))} of {expected}")
+        done = shown.end()
+    assert done.code == 130
+    reports = ("report", "--json", "--keylog", key_log, capture)
+    assert json.loads(kafkatap(*reports).out)["capture"]["requests"] * 2 == expected
+
+
+def write_by_turns(whole: TlsCaptures, capture: Path, key_log: Path) -> None:
+    """Append the packets of each connection's first half second, then its secrets, then the rest."""
+    lines = whole.key_log.read_bytes().splitlines(keepends=True)
+    randoms = list(dict.fromkeys(line.split()[1] for line in lines if not line.startswith(b"#")))
+    header = len(pcap_bytes([]))
+    begin = whole.packets[0].time_ns
+    with capture.open("ab", buffering=0) as packets, key_log.open("ab", buffering=0) as secrets:
+        packets.write(pcap_bytes([]))
+        for number, client_random in enumerate(randoms):
+            first = begin + number * 2 * 10**9
+            for start, end in ((first, first + 10**9), (first + 10**9, first + 2 * 10**9)):
+                packets.write(pcap_bytes([p for p in whole.packets if start <= p.time_ns < end])[header:])
+                time.sleep(0.4)
+                secrets.write(b"".join(line for line in lines if client_random in line and start == first))
