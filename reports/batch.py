@@ -225,6 +225,8 @@ class Batch(NamedTuple):
     outcome in that row.
     `facts`: FACT rows in order of their exchanges, or None in a run that collects none.
     `estimates`: ESTIMATE rows, of encrypted connections; they belong to no exchange. None without any.
+    `tokens`: bare SASL tokens of clients and their answers as a batch of their own, with facts; they are no exchanges.
+    None without any, and in a run that collects no facts of them.
     """
 
     exchanges: Array
@@ -235,6 +237,7 @@ class Batch(NamedTuple):
     facts: Array | None = None
     transfers: Array | None = None
     estimates: Array | None = None
+    tokens: Batch | None = None
 
     def picked(self, mask: Array) -> Batch:
         """A copy of the exchanges in `mask` (bool, one for each exchange) with all their rows. Estimates, which belong
@@ -254,6 +257,7 @@ class Batch(NamedTuple):
             facts,
             None if self.transfers is None else taken(self.transfers, np.flatnonzero(mask)),
             self.estimates,
+            self.tokens,
         )
 
 
