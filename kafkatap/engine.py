@@ -198,7 +198,8 @@ class Engine:
 
     def sweep(self, idle: int, patience: int) -> Iterator[Batch]:
         """For input without an end: end closed connections and those silent for `idle` ns, and end the exchanges of
-        requests that have waited for `patience` ns."""
+        requests that have waited for `patience` ns. Look again at connections that wait for secrets."""
+        yield from self.review()
         for part in self.assembly.end_closed(idle):
             yield from self.dissect(part)
         for finished in self.dissector.give_up(self.latest - patience, np.zeros(1, np.uint8)):
@@ -247,6 +248,10 @@ class Engine:
             yield from self._batches(finished)
         if len(part.ended):
             self._end(part)
+
+    def review(self) -> Iterator[Batch]:
+        """While no packets come: look whether a key log that grows has the secrets that connections wait for."""
+        return self.dissect(self.assembly.nothing()) if self.tls.is_waiting else iter(())
 
     def add_secrets(self, data: bytes) -> None:
         """Decrypt the connections that these secrets belong to: a key log that a capture has."""

@@ -95,6 +95,11 @@ class TlsLayer:
         for tracked in self._holding.values():
             tracked.session.use(key_log)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether connections wait for their secrets, or for more bytes."""
+        return bool(self._holding)
+
     # Parts.
 
     def read(self, part: Assembled, now: int = 0) -> Assembled:
