@@ -139,6 +139,8 @@ def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:
         )
         if h[name]
     ]
+    if h["decrypted_connections"]:
+        kinds.insert(1, f"of these {as_number(h['decrypted_connections']):,} over TLS")
     known = f" ({', '.join(kinds)})" if kinds else ""
     shares = [
         f", {units.share(as_number(h[f'{name}_share']))} {name}"

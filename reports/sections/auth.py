@@ -14,7 +14,7 @@ request of it but ApiVersions:
 no SASL  at a broker's port where others use SASL
 no TLS   at a broker's port where others use TLS: it reads the request as a TLS record
 
-Inside TLS nothing is visible, so a failed TLS handshake is not counted.
+Failed TLS handshakes are in the section `tls`. Without decryption, attempts inside TLS are not visible.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, RESPONSE_LOST, UNANSWERED
 from kafkatap.dissector.kafka.error_codes import error_name
 
-from ..batch import H_COMPLETE, P_KAFKA, P_TLS, Array, Context
+from ..batch import D_NOT_TLS, H_COMPLETE, P_KAFKA, Array, Context, decryptions
 from ..counting.count_table import MAX, SUM
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Value
@@ -56,7 +56,7 @@ _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
 _CONNECTIONS = CountForm(
     "auth.connections",
     {"connection": NUMBER},
-    {"requests": SUM, "answered": SUM, "closed_by": MAX, "handshake": MAX, "last": MAX},
+    {"requests": SUM, "answered": SUM, "closed_by": MAX, "handshake": MAX, "tls": MAX, "last": MAX},
     {"connection": 0},
     newest="last",
 )
@@ -95,9 +95,10 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 def read_connections(rows: Array, tally: Tally) -> None:
     """Keep how connections began and ended, and which ports of brokers use TLS."""
-    kafka, tls = rows[rows["protocol"] == P_KAFKA], rows[rows["protocol"] == P_TLS]
+    kafka, tls = rows[rows["protocol"] == P_KAFKA], rows[decryptions(rows) != D_NOT_TLS]
     if len(kafka):
-        values = {"closed_by": kafka["closed_by"], "handshake": kafka["handshake"]}
+        is_tls = decryptions(kafka) != D_NOT_TLS
+        values = {"closed_by": kafka["closed_by"], "handshake": kafka["handshake"], "tls": is_tls}
         tally.add(_CONNECTIONS.name, {"connection": kafka["connection"]}, values)
     if len(tls):
         keys = {"broker_ip": tls["broker_ip"], "broker_port": tls["broker_port"]}
@@ -158,9 +159,12 @@ def _refused(given: SectionInput, events: Array) -> Iterator[_Attempt]:
     keys, values = given.keys(_CONNECTIONS.name), given.values(_CONNECTIONS.name)
     is_closed = (values["answered"] == 0) & (values["closed_by"] == _BROKER) & (values["handshake"] == H_COMPLETE)
     closed = set(keys["connection"][is_closed & (values["requests"] > 0)].tolist())
+    over_tls = set(keys["connection"][values["tls"] > 0].tolist())
     for event in events[events["kind"] == _REFUSED]:
         connection, port = int(event["connection"]), (int(event["broker_ip"]), int(event["broker_port"]))
         if connection in seen or connection not in closed or port not in sasl_ports | tls_ports:
+            continue
+        if connection in over_tls and port not in sasl_ports:
             continue
         seen.add(connection)
         yield _Attempt(
