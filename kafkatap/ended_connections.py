@@ -32,8 +32,8 @@ from .assembly import Assembled
 Array = np.ndarray[Any, Any]
 #: Where a payload byte ends up: the part "payload bytes" of the ledger.
 BYTE_PLACES = (
-    "kafka_frames", "sasl_tokens", "proxy_headers", "tls_overhead", "encrypted", "not_kafka", "skipped", "retransmitted",
-    "duplicate", "out_of_window",
+    "kafka_frames", "sasl_tokens", "proxy_headers", "tls_overhead", "encrypted", "not_kafka", "skipped",
+    "retransmitted", "duplicate", "out_of_window",
 )  # fmt: skip
 _OF_DIRECTION = (
     "packets", "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",

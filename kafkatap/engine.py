@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from kafkatap.dissector.dissector import Dissector, Finished
-from kafkatap.dissector.dtypes import MAX_FRAME
+from kafkatap.dissector.dtypes import MAX_FRAME, RESULT
 from kafkatap.dissector.framing.connections import PROTOCOL_TLS
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.programs import loading
@@ -102,6 +102,13 @@ class Strings(Sequence[bytes | None]):
         if not 0 <= number < len(self):
             raise IndexError(number)
         return self._dissector.string(number)
+
+
+def _tokens_of(finished: Finished) -> Batch | None:
+    if finished.tokens is None:
+        return None
+    exchanges, facts = finished.tokens
+    return Batch(exchanges, np.zeros(0, RESULT), facts=facts)
 
 
 def open_definitions(paths: Paths) -> Definitions:
@@ -292,7 +299,12 @@ class Engine:
                 transfers = self._transfers.split(finished.exchanges, self.dissector.connections["client"])
             yield Batch(
                 finished.exchanges, finished.results, finished.marks, topics, finished.provisional, finished.facts,
-                transfers,
+                transfers, tokens=_tokens_of(finished),
+            )  # fmt: skip
+        elif finished.tokens is not None:
+            yield Batch(
+                finished.exchanges, finished.results, finished.marks, None, None, finished.facts,
+                tokens=_tokens_of(finished),
             )  # fmt: skip
 
     def _end(self, part: Assembled) -> None:

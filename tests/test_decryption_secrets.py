@@ -22,7 +22,6 @@ from kafkatap.reassembly import pcapng, scanner
 from kafkatap.reassembly.pcapng_blocks import decryption_secrets
 from kafkatap.reassembly.scanner import Scanner
 from kafkatap.run import Follow, Run
-from kafkatap.tls.key_log import KeyLog
 from tests.support.captures import Packet, block, pcap_bytes
 from tests.support.tcp import START_NS, encode
 from tests.wire.kafkatalk import KafkaTalk, add_exchanges
@@ -62,27 +61,24 @@ def secrets(number: int, order: str = "<", kind: int = TLS, length: int | None =
     return block(SECRETS, struct.pack(order + "II", kind, count) + data.ljust(len(data) + 3 & ~3, b"\0"), order)
 
 
-class Told(KeyLog):
-    """A key log that notes how many packets came before each block."""
+class Listening(Engine):
+    """An engine that notes secrets, and how many packets it has counted before."""
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__()
-        self._engine = engine
-        self.told: list[tuple[int, bytes]] = []
+    told: list[tuple[int, bytes]]
 
-    def add(self, data: bytes) -> None:
-        before = self._engine.packets
-        self.told += [(before, each) for each in data.split(b"\n") if each]
+    def add_secrets(self, data: bytes) -> None:
+        self.told += [(self.packets, each) for each in data.split(b"\n") if each]
+        super().add_secrets(data)
 
 
 def told(*paths: Path | str, block_size: int = 4_096, **options: object) -> tuple[list[tuple[int, bytes]], Run]:
     """What the engine is told, with the packets that it has counted before, and the run."""
-    engine = Engine()
-    engine.key_log = log = Told(engine)
+    engine = Listening()
+    engine.told = []
     run = Run([str(path) for path in paths], engine, block_size=block_size, **options)  # type: ignore[arg-type]
     for _ in run.batches():
         pass
-    return log.told, run
+    return engine.told, run
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from ..engine import Engine
 from ..passes.node_names import NodeNames
 from ..run import Run, Watch, never
 from ..selection import Selection
+from ..tls.tracked import DECRYPTED
 from .topic_naming import NAMING_APIS, TopicNaming
 
 Array = np.ndarray[Any, Any]
@@ -108,6 +109,7 @@ class _Streams:
     ended: list[tuple[Array, Array, Array, Array]] = field(default_factory=list)
     segments: list[Array] = field(default_factory=list)
     sequence: list[Array] = field(default_factory=list)
+    decrypted: dict[int, bytes] = field(default_factory=dict)  # client randoms of connections that were decrypted
     count: int = 0
 
     def add(self, part: Assembled, engine: Engine) -> None:
@@ -140,12 +142,18 @@ class _Streams:
         directions = part.ended_directions["base_seq"].reshape(-1, 2).copy()
         kinds = np.stack([known["client"], known["protocol"] == PROTOCOL_KAFKA], axis=1).astype(np.int8)
         self.ended.append((self.numbers[part.ended].copy(), part.ended_rows["last"].copy(), directions, kinds))
+        for number, connection in zip(self.numbers[part.ended].tolist(), part.ended.tolist(), strict=True):
+            tracked = engine.tls.tracked.get(connection)
+            if tracked is not None and tracked.mode == DECRYPTED:
+                self.decrypted[number] = tracked.facts.client_random
 
     def connections(self) -> Array:
         rows = np.concatenate(self.begun) if self.begun else np.zeros(0, CONNECTION_PLACE)
         for numbers, last, base, kinds in self.ended:
             rows["last"][numbers], rows["base_seq"][numbers] = last, base
             rows["client"][numbers], rows["is_kafka"][numbers] = kinds[:, 0], kinds[:, 1]
+        for number, client_random in self.decrypted.items():
+            rows["is_decrypted"][number], rows["client_random"][number] = True, client_random
         return rows
 
     def placed(self, connections: Array) -> Array:
@@ -176,14 +184,11 @@ class _WatchedEngine(Engine):
 
     def dissect(self, part: Assembled) -> Iterator[Batch]:
         self.streams.add(part, self)
-        if len(part.ended):
-            yield from self._until_ended(part)
-        else:
-            yield from super().dissect(part)
+        return super().dissect(part)
 
-    def _until_ended(self, part: Assembled) -> Iterator[Batch]:
-        yield from super().dissect(part)
+    def _end(self, part: Assembled) -> None:
         self.streams.end(part, self)
+        super()._end(part)
 
 
 def _placed(exchanges: Array) -> Array:

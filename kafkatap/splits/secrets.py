@@ -59,14 +59,13 @@ def needed_lines(
     return key_log.lines_for(randoms)
 
 
-def key_log_of(lines: bytes | None, captured: bytes = b"") -> KeyLog | None:
-    """The key log of a task. `lines`: as of `needed_lines`; `captured`: those of captures."""
-    if lines is None and not captured:
+def key_log_of(lines: bytes | None) -> KeyLog | None:
+    """The key log of a task. `lines`: as of `needed_lines`."""
+    if lines is None:
         return None
     from ..tls.key_log import KeyLog
 
     key_log = KeyLog()
-    for some in (lines, captured):
-        if some:
-            key_log.add(some)
+    if lines:
+        key_log.add(lines)
     return key_log

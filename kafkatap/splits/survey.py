@@ -28,6 +28,7 @@ from ..assembly import Assembled, Assembly
 from ..engine import programs_for
 from ..kernel_modules import KERNEL_MODULES
 from ..limits import Limits
+from ..tls.layer import TlsLayer
 from .datagrams import packet_of_segment
 from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, flow_bytes, histories, renumber_strings
 from .flow_state import History
@@ -130,6 +131,10 @@ class _FlowEngine:
         summary, results, head = (programs_for(name, definitions) for name in ("summary", "results", "head"))
         self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
         self.dissector.strings.limit(limits.names)
+        self._tls = TlsLayer()
+        #: Client randoms of TLS connections, and whether there are TLS connections whose ClientHello is not there.
+        self.client_randoms: set[bytes] = set()
+        self.has_unknown_tls = False
         self._begun = False
         self._started: list[Array] = []  # START chunks
         self._ended: list[Array] = []  # _CONNECTION
@@ -161,6 +166,7 @@ class _FlowEngine:
             if len(part.started):
                 self._started.append(taken(part.chunks, number_by_packet(part)))
             if len(part.chunks):
+                self._tls.read(part)
                 chunks = part.chunks
                 for _ in self.dissector.feed(part.block, part.held, chunks, len(chunks), part.connections):
                     pass
@@ -191,7 +197,21 @@ class _FlowEngine:
         rows["settled"] = np.where(is_tls, 0, known["not_kafka_since"])
         for name in ("first", "last", "flow"):
             rows[name] = part.ended_rows[name]
+        self._note_tls(part.ended, is_tls)
         self._ended.append(rows)
+
+    def _note_tls(self, ended: Array, is_tls: Array) -> None:
+        """Note the client randoms of connections that end."""
+        tracked = self._tls.tracked
+        if not tracked and not is_tls.any():
+            return
+        for c, seems_tls in zip(ended.tolist(), is_tls.tolist(), strict=True):
+            found = tracked.get(c)
+            if found is not None and found.facts.client_random:
+                self.client_randoms.add(found.facts.client_random)
+            elif found is not None or seems_tls:
+                self.has_unknown_tls = True
+        self._tls.forget(ended)
 
 
 def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
@@ -333,6 +353,7 @@ def survey_split(
     found.listeners = listeners.of_files(len(reader.files))
     found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
     found.drops, found.secrets = reader.drops, reader.take_secrets()
+    found.client_randoms, found.has_unknown_tls = engine.client_randoms, engine.has_unknown_tls
     # The fragments of a datagram may lie in blocks between those that have packets of its flow.
     found.blocks = None if fragments.seen else blocks.found
     if found.blocks is not None:

@@ -76,9 +76,7 @@ class ChunkRows:
         row = (at, ts, packet, length, seq & 0xFFFFFFFF, length, connection, direction, CHUNK_DATA, FROM_HELD, 0)
         self._rows.append(row)
 
-    def add_gap(
-        self, place: int, connection: int, direction: int, ts: int, packet: int, seq: int, length: int
-    ) -> None:
+    def add_gap(self, place: int, connection: int, direction: int, ts: int, packet: int, seq: int, length: int) -> None:
         """Add a gap of `length` bytes."""
         self._keys.append(2 * place)
         row = (0, ts, packet, length, seq & 0xFFFFFFFF, 0, connection, direction, CHUNK_GAP, FROM_HELD, 0)

@@ -41,11 +41,13 @@ _HASHES: dict[str, Callable[[], hashes.HashAlgorithm]] = {
 
 
 class RecordCipher(Protocol):
-    """`number` is that of the next record; `at` the offset of ciphertext in a record, `overhead` what a record has
+    """`number` is that of the next record; `nonce` is part of the state
+    of some. `at` is the offset of ciphertext in a record, `overhead` what a record has
     beside the plain bytes, or -1 if that varies."""
 
     suite: Suite
     number: int
+    nonce: int
     kind: int
     length: int
     at: int
@@ -79,7 +81,7 @@ class AeadCipher13:
     """TLS 1.3: the content type and padding are encrypted with the data."""
 
     __slots__ = (
-        "_around", "_decrypt_into", "_iv", "at", "has_padding", "kind", "length", "number", "overhead",
+        "_around", "_decrypt_into", "_iv", "at", "has_padding", "kind", "length", "nonce", "number", "overhead",
         "suite",
     )  # fmt: skip
 
@@ -88,7 +90,7 @@ class AeadCipher13:
         self._iv = int.from_bytes(keys.iv, "big")
         self._around = 5 + suite.tag_length
         self.suite = suite
-        self.number = self.kind = self.length = 0
+        self.number = self.nonce = self.kind = self.length = 0
         self.at = 5
         self.overhead = self._around + 1
         self.has_padding = False
@@ -163,7 +165,7 @@ class ChaChaCipher12:
     """TLS 1.2 with ChaCha20-Poly1305 (RFC 7905): the nonce is the IV xor the record number."""
 
     __slots__ = (
-        "_decrypt_into", "_iv", "at", "kind", "length", "number", "overhead",
+        "_decrypt_into", "_iv", "at", "kind", "length", "nonce", "number", "overhead",
         "suite",
     )  # fmt: skip
 
@@ -171,7 +173,7 @@ class ChaChaCipher12:
         self._decrypt_into = _aead(suite, keys.key).decrypt_into
         self._iv = int.from_bytes(keys.iv, "big")
         self.suite = suite
-        self.number = self.kind = self.length = 0
+        self.number = self.nonce = self.kind = self.length = 0
         self.at = 5
         self.overhead = 21
 
@@ -204,16 +206,16 @@ class AeadCipher12:
     """
 
     __slots__ = (
-        "_decrypt_into", "_nonce", "_salt", "at", "kind", "length", "number", "overhead",
+        "_decrypt_into", "_salt", "at", "kind", "length", "nonce", "number", "overhead",
         "suite",
     )  # fmt: skip
 
     def __init__(self, suite: Suite, keys: DirectionKeys) -> None:
         self._decrypt_into = _aead(suite, keys.key).decrypt_into
         self._salt = keys.iv
-        self._nonce = -1  # what the latest record's would be if its number were 0
+        self.nonce = -1  # what the latest record's would be if its number were 0
         self.suite = suite
-        self.number = self.kind = self.length = 0
+        self.number = self.nonce = self.kind = self.length = 0
         self.at = 13
         self.overhead = 13 + suite.tag_length
 
@@ -228,8 +230,8 @@ class AeadCipher12:
             self._decrypt_into(self._salt + explicit, record[13:], head, out[:size])
         except _ERRORS:
             return FAILED
-        if self._nonce < 0:
-            self._nonce = (int.from_bytes(explicit, "big") - number) % (1 << 64)
+        if self.nonce < 0:
+            self.nonce = (int.from_bytes(explicit, "big") - number) % (1 << 64)
         self.number = number + 1
         if record[0] == DATA:
             return size
@@ -240,7 +242,7 @@ class AeadCipher12:
     def find(self, record: memoryview, out: memoryview, count: int) -> int:
         explicit = int.from_bytes(record[5:13], "big")
         before = self.number
-        for number in {(explicit - max(self._nonce, 0)) % (1 << 64), explicit}:
+        for number in {(explicit - max(self.nonce, 0)) % (1 << 64), explicit}:
             if before <= number < _LAST_NUMBER:
                 self.number = number
                 found = self.open(record, out)
@@ -258,8 +260,8 @@ class CbcCipher:
     """
 
     __slots__ = (
-        "_decryptor", "_mac", "_mac_length", "_plain", "_scratch", "at", "kind", "length", "number", "overhead",
-        "suite",
+        "_decryptor", "_mac", "_mac_length", "_plain", "_scratch", "at", "kind", "length", "nonce", "number",
+        "overhead", "suite",
     )  # fmt: skip
 
     def __init__(self, suite: Suite, keys: DirectionKeys) -> None:
@@ -269,7 +271,7 @@ class CbcCipher:
         self._scratch = bytearray()
         self._plain = memoryview(b"")
         self.suite = suite
-        self.number = self.kind = self.length = 0
+        self.number = self.nonce = self.kind = self.length = 0
         self.at = 21
         self.overhead = -1
 

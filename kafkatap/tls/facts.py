@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from kafkatap.reports.batch import D_NO_HANDSHAKE, TLS_FULL
 
@@ -38,3 +39,34 @@ class TlsFacts:
     has_early_data: bool = False
     handshake_done: bool = False
     decryption: int = D_NO_HANDSHAKE
+
+
+def pack_facts(facts: TlsFacts) -> list[Any]:
+    """The facts as texts and numbers."""
+    return [_packed(getattr(facts, field.name)) for field in fields(TlsFacts)]
+
+
+def unpack_facts(state: list[Any]) -> TlsFacts:
+    """The facts of `pack_facts`."""
+    return TlsFacts(*unpacked(state))
+
+
+def pack_hello(hello: tuple[Any, ...]) -> list[Any]:
+    """The fields of a hello as texts, numbers and lists."""
+    return [_packed(value) for value in hello]
+
+
+def unpacked(state: list[Any]) -> list[Any]:
+    """Values that `pack_facts` or `pack_hello` packed."""
+    return [_unpacked(value) for value in state]
+
+
+def _packed(value: Any) -> Any:
+    """Bytes are a list with their digits."""
+    return [value.hex()] if isinstance(value, bytes) else {"": list(value)} if isinstance(value, tuple) else value
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple(value[""])
+    return bytes.fromhex(value[0]) if isinstance(value, list) else value

@@ -2,47 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-#: Labels of a key log and the attributes of `Secrets`.
-LABELS = {
-    b"CLIENT_RANDOM": "master",
-    b"CLIENT_EARLY_TRAFFIC_SECRET": "client_early",
-    b"CLIENT_HANDSHAKE_TRAFFIC_SECRET": "client_handshake",
-    b"SERVER_HANDSHAKE_TRAFFIC_SECRET": "server_handshake",
-    b"CLIENT_TRAFFIC_SECRET_0": "client_traffic",
-    b"SERVER_TRAFFIC_SECRET_0": "server_traffic",
-}
-
-
-class Secrets:
-    """The secrets of one client random. Empty ones are not in the key log."""
-
-    __slots__ = (
-        "client_early", "client_handshake", "client_random", "client_traffic", "master", "server_handshake",
-        "server_traffic",
-    )  # fmt: skip
-
-    def __init__(self, client_random: bytes = b"") -> None:
-        self.client_random = client_random
-        self.master = self.client_early = self.client_handshake = self.server_handshake = b""
-        self.client_traffic = self.server_traffic = b""
-
-    def __repr__(self) -> str:
-        return "Secrets(...)"
-
-
-class TrafficSecret(NamedTuple):
-    """A first traffic secret of TLS 1.3, and whose it is."""
-
-    client_random: bytes
-    is_server: bool
-    secret: bytes
-
-    def __repr__(self) -> str:
-        return "TrafficSecret(...)"
+from .secrets import LABELS, Secrets, TrafficSecret, Trials
 
 
 class KeyLog:
@@ -53,6 +16,7 @@ class KeyLog:
         self.is_growing = False
         self.version = 0
         self.problems = 0
+        self.trials = Trials()
         self._secrets: dict[bytes, Secrets] = {}
         for path in self.paths:
             self.add(Path(path).read_bytes())
@@ -72,6 +36,17 @@ class KeyLog:
                 yield TrafficSecret(secrets.client_random, False, secrets.client_traffic)
             if secrets.server_traffic:
                 yield TrafficSecret(secrets.client_random, True, secrets.server_traffic)
+
+    def lines_for(self, client_randoms: Iterable[bytes]) -> bytes:
+        """The lines of these client randoms."""
+        found = []
+        for client_random in client_randoms:
+            secrets = self.secrets(client_random)
+            for label, name in LABELS.items() if secrets is not None else ():
+                secret: bytes = getattr(secrets, name)
+                if secret:
+                    found.append(b"%s %s %s\n" % (label, client_random.hex().encode(), secret.hex().encode()))
+        return b"".join(found)
 
     def add(self, data: bytes) -> None:
         """Add the lines of a decryption secrets block."""

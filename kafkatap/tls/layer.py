@@ -16,7 +16,7 @@ import numpy as np
 
 from kafkatap.assembly import Assembled
 from kafkatap.kernels.table import Column, SlotTable, Table
-from kafkatap.reassembly.dtypes import CHUNK_START, FROM_HELD, OPENING_HINT, OPENING_UNKNOWN
+from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN
 from kafkatap.reports.batch import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
 
 from .chunk_rows import ChunkRows, copied_chunks
@@ -26,7 +26,6 @@ from .record_tables import (
     EMIT_HANDSHAKE,
     EMIT_NONE,
     FLOW,
-    FROM_GATHERED,
     LINK,
     RECORD_ROOM,
     ROW,
@@ -51,7 +50,7 @@ Array = np.ndarray[Any, Any]
 MOST_TRACKED = 32_768
 #: Bytes of records that are gathered at most, of all connections together.
 GATHERED_BYTES = 64 << 20
-#: How long and how much of a connection waits for secrets: ns of capture time, bytes; bytes of all connections together.
+#: How long and how much of a connection waits: ns of capture time, bytes; bytes of all connections together.
 HOLD_NS = 3_000_000_000
 HOLD_BYTES = 256 << 10
 HOLD_ALL = 64 << 20
@@ -72,7 +71,7 @@ class TlsLayer:
         self._slots = SlotTable(64, tracks=TRACK, flows=Column(FLOW, 2))
         self._by_slot: list[Tracked | None] = []
         self._links = Table(256, links=LINK)
-        self._gathered = SlotTable(1, gathered=Column(np.uint8, RECORD_ROOM))
+        self._gathered = SlotTable(GATHERED_BYTES // RECORD_ROOM, gathered=Column(np.uint8, RECORD_ROOM))
         self._rows = np.zeros(_ROWS, ROW)
         self._owners = np.zeros(1, np.int32)
         self._walk = np.zeros(1, WALK)
@@ -101,7 +100,7 @@ class TlsLayer:
         if len(made) or made.used:
             made.clear()
         if self._holding:
-            self._review(now)
+            self._review(part, now)
         count = part.chunk_count
         owned = self._read_chunks(part) if count else False
         if not owned and not len(made):
@@ -136,8 +135,6 @@ class TlsLayer:
 
     def _bind(self) -> Callable[..., int]:
         slots, gathered = self._slots, self._gathered
-        if self.key_log is not None and len(gathered) == 1 or self._slots.in_use:
-            gathered.reserve(GATHERED_BYTES // RECORD_ROOM)
         self._kernel = walk_chunks.bound(
             RecordTables(
                 self._links["links"], slots["tracks"], slots["flows"], slots.free, gathered["gathered"], gathered.free,
@@ -191,7 +188,8 @@ class TlsLayer:
 
     def _read_rows(self, part: Assembled, count: int) -> None:
         """Read what the kernel emitted."""
-        views = (memoryview(part.block), memoryview(part.held), memoryview(self._gathered["gathered"]))
+        arrays: tuple[Any, ...] = (part.block, part.held, self._gathered["gathered"])
+        views = tuple(memoryview(array) for array in arrays)
         by_slot, made = self._by_slot, self._made
         gathered: list[int] = []
         for row in self._rows[:count].tolist():
@@ -211,7 +209,7 @@ class TlsLayer:
             elif kind == ROW_BROKEN:
                 if tracked.mode == DECRYPTED:
                     tracked.lose(row)
-                elif row[11] != APPLICATION_DATA:
+                elif row[14] and not tracked.facts.handshake_done:
                     tracked.session.lost(row[10])
             elif kind == ROW_PASS:
                 self._keep_proxy(tracked, row, views)
@@ -235,14 +233,13 @@ class TlsLayer:
         if tracked.mode == HOLDING:
             self._fates[slot] = _HOLD
             self._holding[slot] = tracked
-        if self._kernel is not None and len(self._gathered) == 1:
-            self._kernel = None
 
     def _read_record(self, tracked: Tracked, row: tuple[int, ...], record: memoryview, part: Assembled) -> None:
         """Read a record of a connection that is not decrypted, or not yet."""
-        direction, content = row[10], row[11]
         session = tracked.session
         if tracked.mode != HOLDING:
+            if not row[14] or session.facts.handshake_done:
+                return
             had_hello = session.facts.client >= 0
             tracked.observe(row, record)
             if session.facts.handshake_done:
@@ -254,7 +251,7 @@ class TlsLayer:
             had_hello = session.facts.client >= 0
             if had_hello:
                 tracked.queue.append((row, bytes(record)))
-            elif content == APPLICATION_DATA:
+            elif row[11] == APPLICATION_DATA:
                 self._try_middle(tracked, row, record)
             else:
                 self._read_hello(tracked, row, record)
@@ -355,7 +352,7 @@ class TlsLayer:
 
     # Connections that wait.
 
-    def _review(self, now: int) -> None:
+    def _review(self, part: Assembled, now: int) -> None:
         """Look at the connections that wait: their secrets may have come, or they have waited too long."""
         key_log = self.key_log
         assert key_log is not None
@@ -373,7 +370,7 @@ class TlsLayer:
                     elif tracked.mode == HOLDING:
                         self._open_held(tracked, row, memoryview(record))
                     else:
-                        tracked.observe(row, memoryview(record))
+                        self._read_record(tracked, row, memoryview(record), part)
             elif now - tracked.since > HOLD_NS:
                 tracked.reason = D_NO_KEY
                 self._give_up(tracked, 0)

@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 LINK_PLAIN, LINK_START, LINK_MIDDLE, LINK_TRACKED = range(4)
 FLOW_HEADER, FLOW_SEARCH, FLOW_PROXY, FLOW_STOPPED = range(4)
-#: Which records are emitted: none; those without application data; all.
+#: Which records are emitted: none; the first ones, which may be of the handshake; all.
 EMIT_NONE, EMIT_HANDSHAKE, EMIT_ALL = range(3)
 
 #: The longest record with its header (RFC 5246, 6.2.3: 2^14 + 2,048 bytes), and the room for one.
@@ -55,7 +55,7 @@ LINK = record_dtype(
 #: One tracked connection.
 TRACK = record_dtype(
     ("connection", "i4"),
-    ("handshakes", "i4"),  # records without application data that may still be emitted with EMIT_HANDSHAKE
+    ("early", "i4"),  # records that may still be emitted with EMIT_HANDSHAKE
 )
 #: One direction of a tracked connection: row = 2 * slot + direction.
 FLOW = record_dtype(
@@ -92,6 +92,7 @@ ROW = record_dtype(
     ("type", "u1"),  # content type
     ("source", "u1"),  # FROM_BLOCK, FROM_HELD, or FROM_GATHERED
     ("kind", "u1"),  # ROW_...
+    ("is_early", "u1"),  # 1: it is emitted with EMIT_HANDSHAKE too
 )
 FROM_GATHERED = 2
 #: A whole record; one of which bytes are missing; `length` bytes of a chunk that pass as they are; the connection is no

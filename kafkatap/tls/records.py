@@ -29,7 +29,6 @@ from .record_tables import (
     CHANGE_CIPHER_SPEC,
     EMIT_ALL,
     EMIT_HANDSHAKE,
-    EMIT_NONE,
     FLOW_HEADER,
     FLOW_PROXY,
     FLOW_SEARCH,
@@ -56,8 +55,8 @@ from .record_tables import (
 
 #: Rows that must be free before a step.
 ROWS_ROOM = 4
-#: Records without application data that are read of a connection that is not decrypted.
-MOST_HANDSHAKES = 64
+#: Records that are read of a connection that is not decrypted.
+MOST_EARLY = 64
 #: Application data of each direction that is read of such a connection: in TLS 1.3 it ends the handshake.
 FIRST_RECORDS = 1
 #: A PROXY header of version 1 is no longer, that of version 2 has so many bytes before its variable part.
@@ -115,6 +114,7 @@ def _add_row(t, kind, slot, d, place, chunk):  # type: ignore[no-untyped-def]
     row.type = 0
     row.source = FROM_GATHERED
     row.kind = kind
+    row.is_early = 0
     return number
 
 
@@ -147,7 +147,7 @@ def _begin_tracking(t, link, c, d, mode, other_mode, place, chunk, emit):  # typ
     link.state = LINK_TRACKED
     track = t.tracks[slot]
     track.connection = c
-    track.handshakes = MOST_HANDSHAKES
+    track.early = MOST_EARLY
     _begin_flow(t.flows[2 * slot + d], mode, emit)
     _begin_flow(t.flows[2 * slot + 1 - d], other_mode, emit)
     _add_row(t, ROW_BEGIN, slot, d, place, chunk)
@@ -164,19 +164,24 @@ def _stop_tracking(t, link, d, place, chunk, kind):  # type: ignore[no-untyped-d
 
 
 @helper
+def _is_early(t, slot, flow, content):  # type: ignore[no-untyped-def]
+    """Whether a record of this content type may be of the handshake."""
+    return t.tracks[slot].early > 0 and (content != APPLICATION_DATA or flow.records < FIRST_RECORDS)
+
+
+@helper
 def _is_wanted(t, slot, flow, content):  # type: ignore[no-untyped-def]
     """Whether a record of this content type is emitted."""
-    if flow.emit == EMIT_ALL:
-        return True
-    if flow.emit == EMIT_NONE or t.tracks[slot].handshakes <= 0:
-        return False
-    return content != APPLICATION_DATA or flow.records < FIRST_RECORDS
+    return flow.emit == EMIT_ALL or (flow.emit == EMIT_HANDSHAKE and _is_early(t, slot, flow, content))
 
 
 @helper
 def _end_record(t, slot, d, flow, place, chunk, content, source, at, is_wanted):  # type: ignore[no-untyped-def]
     """The current record is over: emit it if it is wanted."""
     flow.ended += 1
+    is_early = _is_early(t, slot, flow, content)
+    if is_early:
+        t.tracks[slot].early -= 1
     if flow.missing > 0 and flow.row >= 0 and not is_wanted:
         is_wanted = True  # its row has to be released
     if flow.missing > 0:
@@ -184,8 +189,6 @@ def _end_record(t, slot, d, flow, place, chunk, content, source, at, is_wanted):
     if content == APPLICATION_DATA:
         flow.records += 1
     if is_wanted:
-        if flow.emit == EMIT_HANDSHAKE:
-            t.tracks[slot].handshakes -= 1
         row = t.rows[_add_row(t, ROW_BROKEN if flow.missing > 0 else ROW_RECORD, slot, d, place, chunk)]
         row.at = at
         row.source = source
@@ -195,6 +198,7 @@ def _end_record(t, slot, d, flow, place, chunk, content, source, at, is_wanted):
         row.missing = flow.missing
         row.row = flow.row
         row.type = content
+        row.is_early = is_early
     flow.before = 0
     flow.need = 0
     flow.have = 0
@@ -409,10 +413,10 @@ def _read_tracked(t, link, d, buf, chunk, place):  # type: ignore[no-untyped-def
         row.source = chunk.source
         walk.offset = at - first
         flow.bytes -= at - first
-    if flow.mode == FLOW_HEADER and flow.proxy > 0 and flow.bytes == 0 and at == first:
-        if at == end or buf[np.uintp(at)] != HANDSHAKE:  # what comes behind the PROXY header in a chunk of its own
-            _stop_tracking(t, link, d, place, chunk, ROW_NOT_TLS)
-            return True
+    is_behind_proxy = flow.mode == FLOW_HEADER and flow.proxy > 0 and flow.bytes == 0 and at == first
+    if is_behind_proxy and (at == end or buf[np.uintp(at)] != HANDSHAKE):
+        _stop_tracking(t, link, d, place, chunk, ROW_NOT_TLS)
+        return True
     if flow.mode == FLOW_STOPPED:
         return True
     if walk.offset == 0 or flow.bytes < 0:
@@ -502,9 +506,9 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
 
 @kernel(RecordTables, np.uint8, np.uint8, CHUNK, int, int, int)
 def walk_chunks(t, block, held, chunks, count, emit, room):  # type: ignore[no-untyped-def]
-    """Read chunks[walk.chunk:count], whose bytes lie in `block` and `held`. Return the first one that is not done: there
-    was no room for more rows, or no slot. `emit`: which records of new connections are wanted (EMIT_...). `room`: how
-    many more connections may be tracked."""
+    """Read chunks[walk.chunk:count], whose bytes lie in `block` and `held`. Return the first one that is not done, as
+    there was no room for more rows, or no slot. `emit`: which records of new connections are wanted (EMIT_...).
+    `room`: how many more connections may be tracked."""
     walk = t.walk[0]
     walk.rows = 0
     walk.needs_slots = 0

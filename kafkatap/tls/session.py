@@ -6,6 +6,9 @@ key, takes the first lines of `open`; all else is below.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+
 from kafkatap.reports.batch import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
@@ -20,7 +23,7 @@ from kafkatap.reports.batch import (
 
 from .certificates import read_certificate
 from .ciphers import FAILED, RecordCipher
-from .facts import TlsFacts
+from .facts import TlsFacts, pack_facts, pack_hello, unpack_facts, unpacked
 from .handshake import (
     CERTIFICATE,
     CERTIFICATE_REQUEST,
@@ -39,9 +42,11 @@ from .handshake import (
     read_encrypted_extensions,
     read_server_hello,
 )
-from .key_log import KeyLog, Secrets
-from .protection import APPLICATION, HANDSHAKE, IGNORED, Protection12, Protection13
+from .key_log import KeyLog
+from .protection import APPLICATION, HANDSHAKE, IGNORED, Origin, Protection12, Protection13
+from .secrets import Secrets, TrafficSecret
 from .suites import SUITES, SUITES_13
+from .trials import find_secret
 
 #: Content types of records.
 CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE_RECORD, DATA = 20, 21, 22, 23
@@ -122,9 +127,69 @@ class Session:
             return -1
         return max(0, record_length - cipher.overhead)
 
+    def try_secrets(self, direction: int, record: memoryview, candidates: Iterable[TrafficSecret]) -> bool:
+        """Find the secret of a record of TLS 1.3 whose handshake was not captured. `open` reads it then."""
+        key_log = self._key_log
+        found = None if key_log is None else find_secret(record, candidates, key_log.trials)
+        if found is None:
+            return False
+        secret, cipher, generation = found
+        facts = self.facts
+        facts.client = 1 - direction if secret.is_server else direction
+        facts.client_random = secret.client_random
+        facts.version, facts.suite = TLS_1_3, cipher.suite.number
+        self._look_up()
+        protection = Protection13((cipher.suite,), facts.client, self._look_up, False)
+        protection.begin_in_middle(direction, cipher, generation)
+        self._protection_13, self._ciphers = protection, protection.ciphers
+        for messages in self._messages:
+            messages.lose()
+        return True
+
     def look_up(self) -> bool:
         """Look into the key log again; whether it has secrets of this connection. Cheap if it did not grow."""
         return self._look_up() is not None
+
+    # ---------------------------------------------------------------- splits
+
+    def state(self) -> bytes:
+        """What `resumed` needs to continue: no secrets, and equal for sessions that read all later records alike."""
+        parts = [
+            pack_facts(self.facts),
+            [[m.held.hex(), m.skip, m.is_lost] for m in self._messages],
+            None if self._hello is None else pack_hello(self._hello),
+            None if self._server_hello is None else pack_hello(self._server_hello),
+            self._saw_server_hello_done,
+            self._protection_12.state(),
+            None if self._protection_13 is None else self._protection_13.state(),
+        ]
+        return json.dumps(parts, separators=(",", ":")).encode()
+
+    @classmethod
+    def resumed(cls, state: bytes, key_log: KeyLog | None) -> Session:
+        """A session that continues where `state` was."""
+        session = cls(key_log)
+        facts, messages, hello, server_hello, done, state_12, state_13 = json.loads(state)
+        session.facts = facts = unpack_facts(facts)
+        first, second = (Messages(bytes.fromhex(held), skip, is_lost) for held, skip, is_lost in messages)
+        session._messages = first, second
+        session._hello = None if hello is None else ClientHello(*unpacked(hello))
+        session._server_hello = None if server_hello is None else ServerHello(*unpacked(server_hello))
+        session._saw_server_hello_done = done
+        session._look_up()
+        session._protection_12.resume(state_12, facts.client, session._master_of)
+        if state_13 is not None:
+            session._protection_13 = Protection13((), facts.client, session._look_up, False)
+            session._protection_13.resume(state_13)
+            session._ciphers = session._protection_13.ciphers
+        return session
+
+    def _master_of(self, origin: Origin) -> bytes:
+        """The master secret of a handshake of TLS 1.2."""
+        if self._key_log is None:
+            return b""
+        secrets = self._key_log.secrets(origin.client_random)
+        return (secrets.master if secrets else b"") or self._key_log.master_of_session(origin.session)
 
     # ---------------------------------------------------------------- unusual records
 
@@ -342,12 +407,14 @@ class Session:
         if hello is None or chosen is None or self._key_log is None or chosen.version != TLS_1_2:
             return False
         suite = SUITES.get(chosen.suite)
-        secrets = self._look_up()
-        master = secrets.master if secrets is not None else self._key_log.master_of_session(chosen.session)
-        if suite is None or not master:
+        if suite is None:
             return False
-        randoms = hello.client_random, chosen.server_random
-        return self._protection_12.prepare(suite, self.facts.client, master, randoms, chosen.encrypt_then_mac)
+        origin = Origin(
+            suite.number, hello.client_random, chosen.server_random, chosen.session, chosen.encrypt_then_mac
+        )
+        self._look_up()
+        master = self._master_of(origin)
+        return bool(master) and self._protection_12.prepare(origin, self.facts.client, master)
 
     def _read_encrypted_extensions(self, body: bytes, protection: Protection13) -> None:
         facts = self.facts

@@ -46,9 +46,9 @@ class Tracked:
     """The state of one connection. `has_secrets`: the session can decrypt, or has tried its best to find out."""
 
     __slots__ = (
-        "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns", "has_secrets", "held",
-        "held_bytes", "is_middle", "lost", "mode", "pending", "pending_failed", "pending_records", "plain_bytes", "proxy", "queue",
-        "read_bytes", "reason", "session", "since", "slot",
+        "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns", "has_secrets",
+        "held", "held_bytes", "is_middle", "lost", "mode", "pending", "pending_failed", "pending_records",
+        "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot",
     )  # fmt: skip
 
     def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
@@ -139,7 +139,7 @@ class Tracked:
 
     def decrypt(self, row: tuple[int, ...], record: memoryview, made: ChunkRows) -> None:
         """Decrypt a record of a connection that is decrypted."""
-        _, ts, packet, before, seq, length, _, _, place, _, direction, content, _, _ = row
+        _, ts, packet, before, seq, length, _, _, place, _, direction, content, _, _, _ = row
         if before:
             self._lose(direction, before, 0)
         session = self.session
@@ -210,11 +210,11 @@ class Tracked:
         held, self.held, self.held_bytes = self.held, [], 0
         queue, self.queue = self.queue, []
         for row, record in queue:
-            self.observe(row, memoryview(record))
+            if row[14] and not self.session.facts.handshake_done:
+                self.observe(row, memoryview(record))
         return held
 
     @property
     def is_hopeless(self) -> bool:
         """Whether too many records failed, or the suite is not supported."""
         return self.failures >= MOST_FAILURES or self.session.facts.decryption in (D_UNSUPPORTED, D_FAILED_HANDSHAKE)
-

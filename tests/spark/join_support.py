@@ -303,11 +303,17 @@ def assert_same(joined: Joined, wanted: Mapping[str, Counter[bytes]]) -> None:
 
 
 def check(
-    splits: Sequence[Split | Pack], *, records: bool = False, ports: tuple[int, ...] = (), **options: Any
+    splits: Sequence[Split | Pack],
+    *,
+    records: bool = False,
+    ports: tuple[int, ...] = (),
+    keylog: Path | None = None,
+    **options: Any,
 ) -> Joined:
     """`join`, compared with the local engine over the same files."""
     found = {part.file: part.path for split in splits for part in _pack(split)}
     paths = [found[number] for number in sorted(found)]
-    joined = join(splits, records=records, ports=ports, **options)
-    assert_same(joined, compared(local(paths, records=records, ports=ports)))
+    key_log = None if keylog is None else KeyLog([str(keylog)])
+    joined = join(splits, records=records, ports=ports, key_log=key_log, **options)
+    assert_same(joined, compared(local(paths, records=records, ports=ports, keylog=keylog)))
     return joined

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import re
 import socket
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -34,6 +35,13 @@ _CHOOSE = ctypes.CFUNCTYPE(
 
 class TlsError(OSError):
     """OpenSSL refused something; the text is its own."""
+
+    @property
+    def alert(self) -> int | None:
+        """The number of the alert that the other end sent, if that is the reason."""
+        found = re.search(r"error:0A([0-9A-F]{6}):", str(self))
+        number = int(found[1], 16) - 1000 if found else -1
+        return number if 0 <= number < 256 else None
 
 
 def missing() -> str:

@@ -60,7 +60,7 @@ class Terminator:
         try:
             end = self._context.accept(front)
         except TlsError as error:
-            row["error"] = str(error)
+            row |= {"error": str(error), "alert": error.alert}
             front.close()
             return
         row |= {"version": end.version, "suite": end.suite, "resumed": end.is_resumed, "early": len(end.early)}
@@ -72,7 +72,7 @@ class Terminator:
             try:
                 self._relay(end, back, hook)
             except (TlsError, OSError) as error:
-                row["error"] = str(error)
+                row |= {"error": str(error), "alert": getattr(error, "alert", None)}
         end.close()
 
     def _relay(self, front: End, back: socket.socket, hook: Hook | None) -> None:

@@ -34,15 +34,20 @@ def own_loopback() -> None:
 
 
 class Requests:
-    """A client that sends single requests of Kafka and reads the responses, one after the other."""
+    """A client that sends single requests of Kafka and reads the responses, one after the other.
 
-    def __init__(self, name: str) -> None:
+    They are ApiVersions 2, Metadata 1 of all topics, and of one, in turn; or only those of one topic.
+    """
+
+    def __init__(self, name: str, short: bool = False) -> None:
         self._name = name.encode()
+        self._short = short
         self._number = 0
 
     def next(self) -> bytes:
-        """The next request with its size: ApiVersions 2, Metadata 1 of all topics, or of one, in turn."""
-        key, version, body = ((18, 2, b""), (3, 1, b"\xff\xff\xff\xff"), (3, 1, b"\0\0\0\1\0\6orders"))[self._number % 3]
+        """The next request with its size."""
+        kinds = ((18, 2, b""), (3, 1, b"\xff\xff\xff\xff"), (3, 1, b"\0\0\0\1\0\6orders"))
+        key, version, body = kinds[2 if self._short else self._number % 3]
         self._number += 1
         head = struct.pack(">hhih", key, version, self._number, len(self._name)) + self._name
         return struct.pack(">i", len(head) + len(body)) + head + body

@@ -220,13 +220,18 @@ def _carry(
         data = data[length:]
 
 
-@dataclass
+@dataclass(eq=False)
 class Seen:
     """What a session made of a talk."""
 
     session: Session
     plain: tuple[bytearray, bytearray]
     opened: list[Opened]
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, Seen)
+        mine, others = (self.plain, self.opened), (other.plain, other.opened)
+        return mine == others and self.session.state() == other.session.state()
 
 
 def see(records: list[tuple[int, bytes]], key_log: KeyLog | None, session: Session | None = None) -> Seen:
@@ -240,3 +245,18 @@ def see(records: list[tuple[int, bytes]], key_log: KeyLog | None, session: Sessi
         if found[0] == 23:
             seen.plain[direction].extend(out[: found[1]])
     return seen
+
+
+def see_resumed(records: list[tuple[int, bytes]], key_log: KeyLog | None) -> Seen:
+    """As `see`, with a new session from the state of the previous one for each record."""
+    session = Session(key_log)
+    whole = Seen(session, (bytearray(), bytearray()), [])
+    for each in records:
+        state = whole.session.state()
+        whole.session = Session.resumed(state, key_log)
+        assert whole.session.state() == state
+        seen = see([each], key_log, whole.session)
+        whole.opened += seen.opened
+        for direction in range(2):
+            whole.plain[direction].extend(seen.plain[direction])
+    return whole
