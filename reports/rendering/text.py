@@ -149,7 +149,7 @@ def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:
     ]
     facts.append(("connections", f"{as_number(h['connections']):,}{known}{''.join(shares)}"))
     if h["decrypted_share"]:
-        facts.append(("encryption", str(h["encryption"])))
+        facts.append(("encryption", str(h["encryption"]).partition(", as ")[0]))  # a warning has the reasons
     if h["filters"]:
         facts.append(("only", str(h["filters"])))
     people = as_number(h["client_count"])
