@@ -14,6 +14,7 @@ from kafkatap.kernels.arrays import taken
 
 from ..dtypes import NO_INT32
 from ..inspection import Frames
+from ..kafka.varints import VARINT_32, varint
 from ..programs.fact_kinds import PRINCIPAL, SASL_ANSWER, SASL_MESSAGE
 from ..strings import StringTable
 from .fact_rows import FACT, FACT_STRINGS, NO_NUMBER
@@ -79,11 +80,5 @@ def _size(body: bytes, at: int, is_flexible: bool, width: int) -> tuple[int, int
     """The size of a string or of bytes, and where these begin."""
     if not is_flexible:
         return int.from_bytes(body[at : at + width], "big", signed=True), at + width
-    size, shift = 0, 0
-    while at < len(body) and shift < 35:
-        size |= (body[at] & 127) << shift
-        shift += 7
-        at += 1
-        if body[at - 1] < 128:
-            return size - 1, at
-    return 0, len(body) + 1
+    size, following = varint(body, at, len(body), VARINT_32)
+    return (size - 1, following) if following >= 0 else (0, len(body) + 1)
