@@ -60,6 +60,10 @@ class Assembled(NamedTuple):
     ended_early: int = 0  # connections that ended only because so many others are newer
     ended_measures: Array = _NO_MEASURES  # MEASURE, two for each connection, of a run that measures
     stalls: Array = _NO_STALLS  # STALL, that ended with these packets
+    secrets: bytes = b""  # TLS key logs that the captures had before these packets
+
+    def __repr__(self) -> str:
+        return f"<Assembled: {self.chunk_count:,} chunks of {self.packets:,} packets>"  # without secrets
 
     @property
     def chunks(self) -> Array:

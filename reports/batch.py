@@ -91,7 +91,10 @@ DECRYPTIONS = (
     D_WRONG_KEY,
     D_FAILED_HANDSHAKE,
 ) = range(8)
+#: Those of TLS connections that were not decrypted.
+NOT_DECRYPTED = (D_NO_KEY_LOG, D_NO_KEY, D_NO_HANDSHAKE, D_UNSUPPORTED, D_WRONG_KEY, D_FAILED_HANDSHAKE)
 #: How a TLS session began: with a full handshake; resumed by session id, ticket or PSK; resumed with early data.
+TLS_SESSIONS = ("full handshake", "resumed", "early data")
 TLS_FULL, TLS_RESUMED, TLS_EARLY_DATA = range(3)
 #: What is known of the TLS of a connection. 0 if it is no TLS connection or unknown, unless said otherwise.
 _TLS = (
@@ -193,6 +196,23 @@ ALL_MEASURED = (
 )  # fmt: skip
 
 
+def decryptions(rows: Array) -> Array:
+    """Why TLS connections (CONNECTION_ROW) were decrypted or not: D_..., uint8 (n,); D_NOT_TLS for others.
+
+    Connections of the protocol TLS of which nothing else is known count as D_NO_KEY_LOG.
+    """
+    is_unknown = (rows["tls_decryption"] == D_NOT_TLS) & (rows["protocol"] == P_TLS)
+    return np.where(is_unknown, D_NO_KEY_LOG, rows["tls_decryption"])
+
+
+def failed_handshakes(rows: Array) -> Array:
+    """The TLS connections (CONNECTION_ROW) whose handshake failed, or that a fatal alert ended: bool (n,)."""
+    failed: Array = (rows["tls_decryption"] == D_FAILED_HANDSHAKE) | (
+        (rows["tls_decryption"] != D_NOT_TLS) & (rows["tls_alert"] > 0)
+    )
+    return failed
+
+
 class Batch(NamedTuple):
     """Finished EXCHANGE and RESULT records.
 
@@ -220,7 +240,8 @@ class Batch(NamedTuple):
     tokens: Batch | None = None
 
     def picked(self, mask: Array) -> Batch:
-        """A copy of the exchanges in `mask` (bool, one for each exchange) with all their rows."""
+        """A copy of the exchanges in `mask` (bool, one for each exchange) with all their rows. Estimates, which belong
+        to no exchange, stay."""
         exchanges = taken(self.exchanges, np.flatnonzero(mask))
         numbers, topics, facts = exchanges["exchange"], self.topics, self.facts
         if topics is not None:
@@ -299,11 +320,14 @@ class FileInfo(NamedTuple):
 class ConnectionTotals(Protocol):
     """Counts of TCP connections. `counting.connection_counts.ConnectionCounts` implements it.
 
-    `table`: a CountTable with a row for each combination of client, address, software and protocol.
+    `table`: a CountTable with a row for each combination of client, address, software and protocol. `tls`: a CountTable
+    of TLS connections and certificates.
     """
 
     @property
     def table(self) -> Any: ...
+    @property
+    def tls(self) -> Any: ...
     def total(self, value: str) -> int: ...
     def of_protocol(self, protocol: int) -> int: ...
     def median_rtts(self, groups: Array, count: int) -> list[int | None]: ...
@@ -315,8 +339,8 @@ class Context(NamedTuple):
     `ledger` has a section for packets, payload bytes, requests, responses, and packets in tunnels if there are any. The
     parts of a section, without "total", add up to its "total". `known_versions`: by api_key, the ranges of
     request versions that can be decoded, or None if that is unknown. `encrypted_share`: share of the TCP payload that
-    is TLS, 0 to 1. `connections`: rows for tables. A run without tables has no rows; then `counted` has the counts of
-    connections.
+    is TLS and was not decrypted, 0 to 1. `connections`: rows for tables. A run without tables has no rows; then
+    `counted` has the counts of connections.
     """
 
     strings: Sequence[bytes | None] = ()
