@@ -20,6 +20,7 @@ captures/  find, open and read captures
 run        captures through the engine
 selection  which exchanges the user selected
 limits     how much a run keeps in memory
+output_file  files that appear whole or not at all
 passes/    selected messages and records
 show/      messages as lines, trees and JSON
 analysis   the library; parquet, partitions: its tables as files

@@ -60,6 +60,10 @@ class Assembled(NamedTuple):
     ended_early: int = 0  # connections that ended only because so many others are newer
     ended_measures: Array = _NO_MEASURES  # MEASURE, two for each connection, of a run that measures
     stalls: Array = _NO_STALLS  # STALL, that ended with these packets
+    secrets: bytes = b""  # TLS key logs that the captures had before these packets
+
+    def __repr__(self) -> str:
+        return f"<Assembled: {self.chunk_count:,} chunks of {self.packets:,} packets>"  # without secrets
 
     @property
     def chunks(self) -> Array:
@@ -98,6 +102,10 @@ class Assembly:
         if counted[0]:  # packets without a chunk
             yield self._part(buffer, 0, _NO_CONNECTIONS, *counted)
         yield from self._end_block(buffer)
+
+    def nothing(self) -> Assembled:
+        """A part without chunks."""
+        return self._part(_NO_BYTES, 0, _NO_CONNECTIONS)
 
     def _times(self) -> tuple[int, int | None, int | None]:
         """Return how many packets were read in one pass since the last call, and their first and last time."""

@@ -33,5 +33,7 @@ KERNEL_MODULES = (
     "kafkatap.reports.counting.tally",
     "kafkatap.reports.questions.matching",
     "kafkatap.splits.chains",
+    "kafkatap.tls.chunk_rows",
     "kafkatap.tls.key_log_lines",
+    "kafkatap.tls.records",
 )

@@ -47,6 +47,7 @@ class Run:
     `follow`: the captures may still grow, and `paths` may name folders; None: they are read once. `files`: reports on
     the captures read so far. `threaded`: a second thread reads files and reassembles their streams, ahead of
     dissection. `interrupted`: `watch` ended the run. `is_caught_up`: with `follow`, all that was there was read.
+    `uses_secrets`: the TLS secrets that captures have decrypt their connections.
     """
 
     def __init__(
@@ -66,10 +67,12 @@ class Run:
         self.follow = follow
         self.interrupted = False
         self.is_caught_up = False
+        self.uses_secrets = True
         self.files: list[FileReport] = []
         #: Called with packets before they are reassembled, in the thread that reads them. Set it before the first step.
         self.on_packets: Callable[[MergedPackets], None] | None = None
         self._done = 0  # bytes of files read so far
+        self._secrets = b""  # TLS key logs of captures, for the next part
         self._ahead: Iterator[tuple[int, Assembled | None]] | None = None
 
     def start(self) -> None:
@@ -94,7 +97,7 @@ class Run:
             if part is not None:
                 yield self.engine.dissect(part)
             elif self.follow is not None:
-                yield iter(())
+                yield self.engine.review()
             if not self.interrupted and self.watch(progress):
                 self.interrupted = True  # `_assembled` ends; the parts that it has already made follow
 
@@ -110,7 +113,13 @@ class Run:
             in_one_pass = len(self.paths) == 1 and self.on_packets is None
             yield from self._one_capture(self.paths[0]) if in_one_pass else self._merged_captures()
         for part in self.engine.assembly.end_all():
-            yield self._done, part
+            yield self._done, self._with_secrets(part)
+
+    def _with_secrets(self, part: Assembled, found: bytes = b"") -> Assembled:
+        """A part with the TLS key logs that captures had before it. They are in the part so that the thread that
+        dissects it adds them."""
+        secrets, self._secrets = self._secrets + found, b""
+        return part._replace(secrets=secrets) if secrets and self.uses_secrets else part
 
     def _one_capture(self, path: str) -> Iterator[tuple[int, Assembled | None]]:
         """Yield the parts of one capture, read in one pass."""
@@ -126,7 +135,8 @@ class Run:
                     if part.first is not None and part.last is not None:
                         report.add_packets(part.packets, part.first, part.last)
                     made = True
-                    yield self._done, part
+                    yield self._done, self._with_secrets(part, reader.take_secrets())
+                self._secrets += reader.take_secrets()
                 if not made:
                     yield self._done, None
             yield self._done, None  # `watch` is asked once more: was the end of a pipe an interruption?
@@ -147,11 +157,12 @@ class Run:
             seen.update(id(report) for _, report in merged.captures)
             if self.on_packets is not None:
                 self.on_packets(merged)
+            self._secrets += merged.secrets
             if merged.end > merged.first:
                 assembler.expect_points(merged.points)
                 before = assembler.duplicates.copy()
                 for part in assembly.feed(merged.buffer, merged.packets, merged.first, merged.end):
-                    yield self._done, part
+                    yield self._done, self._with_secrets(part)
                 for point, report in dict(merged.captures).items():
                     report.duplicates += int(assembler.duplicates[point] - before[point])
             else:
@@ -172,6 +183,7 @@ class Run:
                 yield self._done, None
                 continue
             reader, last, point = run
+            self._secrets += reader.take_secrets()
             if not any(report is reader.report for report in reversed(self.files)):
                 self.files.append(reader.report)
                 if len(self.files) > FILES_KEPT:
@@ -180,7 +192,7 @@ class Run:
                 assembler.expect_points(captures.points)
                 before = int(assembler.duplicates[point])
                 for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, last):
-                    yield self._done, part
+                    yield self._done, self._with_secrets(part)
                 reader.report.duplicates += int(assembler.duplicates[point]) - before
                 reader.position = last
         self.is_caught_up = captures.is_caught_up

@@ -9,6 +9,7 @@ scanner           one capture's bytes in, in any format; PACKET rows or chunks o
 boundaries        finds where records begin in the middle of a capture
 afpacket          reads the packets of a Linux packet ring in place
 pcap_writer       packets to the bytes of capture files
+pcapng_blocks     blocks of a pcapng that is written: interfaces, names, secrets, packets with comments
 
 link_types        numbers and names of link layers
 headers           the headers of usual packets, and the flow of a segment

@@ -21,7 +21,7 @@ from .headers import read_datagram, read_segment, tcp_category
 from .inner_packets import ROOM, read_inner
 from .packet_counts import TCP
 from .packet_tables import PacketTables
-from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_STATE, pcap_format, read_record
+from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_SECRETS, SCAN_STATE, pcap_format, read_record
 from .pcapng import INTERFACE, SMALLEST_BLOCK, read_block
 from .stream_tables import ASSEMBLED, FLOWS_FULL, full_table
 from .streams import assemble_segment, assemble_usual
@@ -86,7 +86,7 @@ def assemble_records(buf, start, end, state, interfaces, t):  # type: ignore[no-
     """Turn the packets of the records in buf[start:end] into chunks; return ASSEMBLED, or which table is full.
 
     `state.position` is the first record that was not read, and `state.status` says why: SCAN_FULL if a table is full,
-    or `interfaces` (then ASSEMBLED is returned).
+    or `interfaces` (then ASSEMBLED is returned). SCAN_SECRETS: the record before it has secrets.
     """
     s = state[0]
     f = pcap_format(s)
@@ -100,6 +100,8 @@ def assemble_records(buf, start, end, state, interfaces, t):  # type: ignore[no-
         record = read_block(buf, at, end, s, interfaces) if is_pcapng else read_record(buf, at, end, f, number)
         if record.kind < A_PACKET:
             status = record.kind
+            if status == SCAN_SECRETS:
+                at = record.end
             break
         if record.kind == A_PACKET:
             prefetch(buf, record.end)

@@ -30,11 +30,16 @@ SCAN_STATE = record_dtype(
     ("first_interface", "i8"),  # the first of them that belongs to the current section
     ("dropped", "i8"),  # packets that a pcapng reports as dropped
     ("drops_known", "i8"),  # 1: it reports them
+    ("secrets", "i8"),  # where the TLS secrets begin that a pcapng's block has, after SCAN_SECRETS
+    ("secrets_length", "i8"),  # their bytes
+    ("secrets_room", "i8"),  # blocks with secrets are read until these many bytes are used up
+    ("secrets_left_out", "i8"),  # blocks with secrets that were not read
 )
-#: Why a scan stopped: no whole record is left, a table is full, or a record cannot be one.
-SCAN_ENDED, SCAN_FULL, SCAN_DAMAGED = range(3)
+#: Why a scan stopped: no whole record is left, a table is full, a record cannot be one, or the record before has
+#: secrets.
+SCAN_ENDED, SCAN_FULL, SCAN_DAMAGED, SCAN_SECRETS = range(4)
 #: What a record is, if none of these: a packet, or something else that was read.
-A_PACKET, NO_PACKET = 3, 4
+A_PACKET, NO_PACKET = 4, 5
 
 #: Nothing captures longer packets (Wireshark's own bound is 256 KiB): a greater length is damage.
 LONGEST_PACKET = 262_144

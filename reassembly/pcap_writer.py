@@ -2,13 +2,12 @@
 
 A classic pcap (magic a1b23c4d) holds packets of one link type. A pcapng holds packets of several: the interface
 description of a link type, in the order of `LINK` rows, has to come before its first packet. Records follow one
-another without gaps, so a file may begin with any of them.
+another without gaps, so a file may begin with any of them. `pcapng_blocks` has the other blocks.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from kafkatap.kernels.readers import le32
 
 from .dtypes import PACKET
 from .pcap import HEADER, LONGEST_PACKET
-from .pcapng import ENHANCED_PACKET, INTERFACE_DESCRIPTION, INTERFACE_STATISTICS, SECTION_HEADER
+from .pcapng import ENHANCED_PACKET
 
 #: One row: the form of the records, and how far the output is written.
 PACK_STATE = record_dtype(
@@ -39,8 +38,6 @@ PACK_ENDED, PACK_FULL, PACK_NEW_LINK = range(3)
 _BLOCK = 32
 #: The most bytes of a record.
 LONGEST_RECORD = LONGEST_PACKET + _BLOCK
-
-_COMMENT, _NAME, _APPLICATION, _RESOLUTION, _RECEIVED, _DROPPED = 1, 2, 4, 9, 4, 5
 
 
 @helper
@@ -156,35 +153,3 @@ def whole_records(out, start, end, form):  # type: ignore[no-untyped-def]
 def file_header(link_type: int) -> bytes:
     """Return the header of a classic pcap."""
     return struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, LONGEST_PACKET, link_type)
-
-
-def section_header(application: str, comment: str = "") -> bytes:
-    """Return the first block of a pcapng. Wireshark shows its comment as that of the whole file."""
-    options = [(_COMMENT, comment.encode())] if comment else []
-    options.append((_APPLICATION, application.encode()))
-    return _block(SECTION_HEADER, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1), options)
-
-
-def interface_description(link_type: int, name: str = "") -> bytes:
-    """Return the block of an interface whose times are in ns."""
-    options = [(_NAME, name.encode())] if name else []
-    options.append((_RESOLUTION, b"\x09"))
-    return _block(INTERFACE_DESCRIPTION, struct.pack("<HHI", link_type, 0, LONGEST_PACKET), options)
-
-
-def interface_statistics(interface: int, ts: int, received: int, dropped: int) -> bytes:
-    """Return the block with how many packets an interface received, and how many were dropped, up to `ts` (ns)."""
-    counts = [(_RECEIVED, struct.pack("<Q", received)), (_DROPPED, struct.pack("<Q", dropped))]
-    return _block(INTERFACE_STATISTICS, struct.pack("<III", interface, ts >> 32, ts & 0xFFFFFFFF), counts)
-
-
-def _block(kind: int, body: bytes, options: Sequence[tuple[int, bytes]]) -> bytes:
-    for code, value in options:
-        body += struct.pack("<HH", code, len(value)) + _padded(value)
-    body = _padded(body + bytes(4))
-    length = len(body) + 12
-    return struct.pack("<II", kind, length) + body + struct.pack("<I", length)
-
-
-def _padded(value: bytes) -> bytes:
-    return value + bytes(-len(value) % 4)

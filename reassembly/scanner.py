@@ -36,6 +36,8 @@ _PCAP_MAGIC = {
 _PCAPNG_MAGIC = bytes.fromhex("0a0d0d0a")
 #: How many bytes show the format.
 HEADER_SIZE = 24
+#: The most bytes of decryption secrets that are read from a capture.
+SECRETS_ROOM = 64 * 1024 * 1024
 #: Past the end of any capture.
 NOWHERE = 1 << 62
 
@@ -55,6 +57,9 @@ class Scanner:
         self._state = np.zeros(1, pcap.SCAN_STATE)
         self._state["next_number"] = 1
         self._state["stop"] = NOWHERE
+        self._state["secrets_room"] = SECRETS_ROOM
+        self._secrets: list[bytes] = []
+        self.secrets = 0  # blocks with TLS secrets that were read
         self._interfaces = Table(16, interfaces=pcapng.INTERFACE)
 
     def number_from(self, first: int) -> None:
@@ -111,8 +116,11 @@ class Scanner:
                 count = pcap.scan_pcap(buffer, start, end, self._state, self.packets)
             position = self.position
             status = int(self._state["status"][0])
+            if status == pcap.SCAN_SECRETS:
+                self._note_secrets(buffer)
             if count == 0 and status == pcap.SCAN_FULL:  # without a packet only the interfaces can be full
                 self._interfaces.grow()
+            if count == 0 and status in (pcap.SCAN_FULL, pcap.SCAN_SECRETS):
                 start = position
                 continue
             if count == 0 and status == pcap.SCAN_DAMAGED:
@@ -134,9 +142,12 @@ class Scanner:
             while True:
                 interfaces = self._interfaces["interfaces"]
                 full = one_pass.assemble_records(buffer, self.position, end, self._state, interfaces, tables)
-                if full != ASSEMBLED or state.status != pcap.SCAN_FULL:
+                if state.status == pcap.SCAN_SECRETS:
+                    self._note_secrets(buffer)
+                elif full != ASSEMBLED or state.status != pcap.SCAN_FULL:
                     return full
-                self._interfaces.grow()
+                else:
+                    self._interfaces.grow()
 
         state.stop = stop
         yield from assembler.read(read)
@@ -145,6 +156,22 @@ class Scanner:
 
     def _damaged(self) -> DamagedCapture:
         return DamagedCapture(f"damaged: there can be no {self.format.partition(' ')[0]} record", self.position)
+
+    def _note_secrets(self, buffer: U8) -> None:
+        """Copy the secrets that the scan stopped behind."""
+        state = self._state[0]
+        self.secrets += 1
+        self._secrets.append(buffer[state.secrets : state.secrets + state.secrets_length].tobytes())
+
+    def take_secrets(self) -> list[bytes]:
+        """Remove and return the TLS key logs in decryption secrets blocks so far, at most SECRETS_ROOM bytes in all."""
+        found, self._secrets = self._secrets, []
+        return found
+
+    @property
+    def secrets_left_out(self) -> int:
+        """How many blocks with TLS secrets were not read: too many bytes, or damaged."""
+        return int(self._state["secrets_left_out"][0])
 
     @property
     def position(self) -> int:

@@ -27,7 +27,8 @@ class FileReport:
 
     `first`, `last`: times of packets, ns since the epoch. `drops`: packets that the capturing program lost. `damage`:
     one sentence, or None. `fatal`: nothing of the capture could be read. `duplicates`: copies of packets that were
-    captured twice.
+    captured twice. `secrets`, `secrets_left_out`: blocks with TLS secrets that were read, and that were
+    not read.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class FileReport:
         self.damage = damage
         self.fatal = fatal
         self.duplicates = duplicates
+        self.secrets = self.secrets_left_out = 0
 
     def add_packets(self, count: int, first: int, last: int) -> None:
         """Count packets; `first`, `last`: their earliest and latest times."""
@@ -77,6 +79,8 @@ def joined_report(reports: Sequence[FileReport]) -> FileReport:
             made.add_packets(report.packets, report.first, report.last)
         made.bytes += report.bytes
         made.duplicates += report.duplicates
+        made.secrets += report.secrets
+        made.secrets_left_out += report.secrets_left_out
         made.drops = report.drops if made.drops is None else made.drops + (report.drops or 0)
         if report.damage:
             made.damage = "some of them are damaged"
@@ -146,6 +150,10 @@ class CaptureReader:
         self._scanner.number_from(first)
         self.packets["number"][: self.count] += first - self.report.first_packet
         self.report.first_packet = first
+
+    def take_secrets(self) -> bytes:
+        """Remove and return the TLS key logs in the capture's blocks so far, as one: for a `KeyLog`."""
+        return b"".join(found + b"\n" for found in self._scanner.take_secrets())
 
     def _begin(self) -> None:
         """Read up to the first record."""
@@ -265,6 +273,8 @@ class CaptureReader:
     def _update_report(self) -> None:
         self.report.bytes = self._bytes_of_report()
         self.report.drops = self._scanner.dropped
+        self.report.secrets = self._scanner.secrets
+        self.report.secrets_left_out = self._scanner.secrets_left_out
         self.report.link_types = tuple(map(link_name, self._scanner.link_types))
 
     def _bytes_of_report(self) -> int:

@@ -35,8 +35,8 @@ class MergedPackets(NamedTuple):
     """packets[first:end] come next in time; their bytes lie in `buffer`. There may be none.
 
     `captures`: the captures that have some of them: their capture points, and reports on them. `points`: how many
-    points there are so far. `progress`: bytes of files read so far. `buffer` stays as it is until AHEAD more of them
-    are made.
+    points there are so far. `progress`: bytes of files read so far. `secrets`: TLS key logs that the captures had
+    before these packets. `buffer` stays as it is until AHEAD more of them are made.
     """
 
     buffer: Array
@@ -46,6 +46,10 @@ class MergedPackets(NamedTuple):
     captures: Sequence[tuple[int, FileReport]]
     points: int
     progress: int
+    secrets: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"<MergedPackets: {self.end - self.first:,} packets>"  # without secrets
 
 
 def merge_captures(paths: Sequence[str], block_size: int = BLOCK_SIZE) -> Iterator[MergedPackets]:
@@ -151,7 +155,8 @@ class _Merge:
         """Nothing but the report on a capture that has no packets, or no more of them."""
         self._read += reader.progress
         captures = [(0, reader.report)]
-        return MergedPackets(reader.buffer, reader.packets, 0, 0, captures, len(self._points), self._progress)
+        secrets = reader.take_secrets()
+        return MergedPackets(reader.buffer, reader.packets, 0, 0, captures, len(self._points), self._progress, secrets)
 
     @property
     def _progress(self) -> int:
@@ -181,7 +186,8 @@ class _Merge:
             run = reader.buffer, reader.packets, rows.start, rows.stop
         else:
             run = self._joined(taking, limit)
-        return MergedPackets(*run, captures, len(self._points), self._progress)
+        secrets = b"".join(active.reader.take_secrets() for active in self._active)
+        return MergedPackets(*run, captures, len(self._points), self._progress, secrets)
 
     def _joined(self, taking: list[_Active], limit: tuple[int, int]) -> tuple[Array, Array, int, int]:
         """The packets of several captures up to a place in their order, as those of one block."""

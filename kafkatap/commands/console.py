@@ -8,9 +8,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.batch import P_KAFKA, Context
+from kafkatap.reports.batch import D_DECRYPTED, P_KAFKA, Context
 from kafkatap.reports.counting.connection_counts import connection_totals
 
 from ..captures.capture_reader import FileReport
@@ -20,6 +20,9 @@ from ..captures.storage import is_uri
 from ..complaints import complain, reason_of
 from ..run import Follow
 from .exit_codes import WRONG
+
+if TYPE_CHECKING:
+    from ..tls.key_log import KeyLog
 
 #: What ends --follow besides Ctrl-C, as it ends live capture.
 SIGNALS_OF_FOLLOW = ("SIGTERM", "SIGHUP")
@@ -148,6 +151,16 @@ def progress(options: argparse.Namespace) -> Iterator[Any]:
         bar.close()
 
 
+def note_key_log(options: argparse.Namespace, key_log: KeyLog | None, context: Context) -> None:
+    """With -v: how many secrets were read and used, of --keylog and of captures."""
+    if key_log is None or not options.verbose:
+        return
+    from kafkatap.reports.encryption import encryption_of
+
+    used = encryption_of(context).connections.get(D_DECRYPTED, 0)
+    complain(f"key log: {key_log.line_count:,} secrets, {used:,} connections decrypted")
+
+
 def no_kafka(context: Context) -> str:
     if not context.packets:
         return "this input has no packets (did the capture filter exclude all?)"
@@ -156,5 +169,8 @@ def no_kafka(context: Context) -> str:
         many = "1 connection uses" if kafka == 1 else f"{kafka:,} connections use"
         return f"{many} Kafka, but this input has no whole request"
     if context.encrypted_share > 0:
-        return "no readable Kafka in this input: its connections are encrypted (TLS)"
+        from kafkatap.reports.encryption import encryption_of
+
+        why = encryption_of(context).why()
+        return f"no readable Kafka in this input: its connections are encrypted (TLS){f': {why}' if why else ''}"
     return "no Kafka found in this input (if its connections started before the capture, try --port)"

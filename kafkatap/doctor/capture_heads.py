@@ -15,7 +15,7 @@ from kafkatap.reassembly.errors import CaptureError
 from ..captures.capture_bytes import CaptureBytes
 from ..captures.pipes import is_pipe
 from ..captures.storage import is_uri
-from ..extract.pcapng_blocks import EXTRACT_MARK
+from ..extract.extraction import EXTRACT_MARK
 
 #: Bytes that are read, and interfaces that are kept.
 HEAD_BYTES, MOST_INTERFACES = 262_144, 100

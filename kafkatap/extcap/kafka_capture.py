@@ -18,7 +18,7 @@ import numpy as np
 from kafkatap.engine import Engine
 from kafkatap.installation import own_version
 from kafkatap.kernels.arrays import taken
-from kafkatap.reassembly import pcap_writer as writer
+from kafkatap.reassembly import pcapng_blocks as blocks
 from kafkatap.reassembly.pcap import LONGEST_PACKET
 from kafkatap.reports.batch import Array, Batch
 from kafkatap.selection import Selection, Selector
@@ -80,9 +80,9 @@ class KafkaCapture:
         self._comments: dict[int, list[str]] = {}  # by packet, the newest last
         self._spans: list[tuple[int, int]] = []  # the packets of exchanges that matched
         self._swept = clock()
-        pipe.write(writer.section_header(f"kafkatap {own_version()}"))
+        pipe.write(blocks.section_header(f"kafkatap {own_version()}"))
         for link_type, name in links.items():
-            pipe.write(writer.interface_description(link_type, name))
+            pipe.write(blocks.captured_interface(link_type, name))
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Capture until `stop` returns True or Wireshark closes the pipe. Then write what waits, and statistics."""
@@ -113,7 +113,7 @@ class KafkaCapture:
         self._mark()
         self._write(float("inf"))
         received, dropped = self._source.counters()
-        self._pipe.write(writer.interface_statistics(0, self._held.latest, received, dropped))
+        self._pipe.write(blocks.interface_statistics(0, self._held.latest, received, dropped))
 
     def _read(self, buffer: Array, packets: Array) -> None:
         if not len(packets):

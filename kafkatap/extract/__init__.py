@@ -7,8 +7,6 @@
     fragment_places which packets are IP fragments of the same datagram
     source_blocks   interfaces and packet options of the captures that are read
     merged_order    packets of several captures in time order
-    pcapng_blocks   blocks of the output
-    output_file     a file that appears whole or not at all
     topic_naming    which exchange names a topic id
     findings        what the packet comments say
     host_names      names of addresses

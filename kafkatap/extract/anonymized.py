@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.reassembly import pcapng_blocks as blocks
+
 from ..anonymize import CaptureRewriter, random_key
 from ..anonymize.audit import find_original, originals_of
 from ..captures.pipes import Interrupted
+from ..output_file import UnnamedFile, check_output, folder_of
 from ..run import Watch, never
 from ..selection import EVERYTHING, Selection
-from . import pcapng_blocks as blocks
 from .extraction import Summary, extract
-from .output_file import UnnamedFile, check_output, folder_of
 from .source_blocks import SourceReader
 
 #: Random keys that are tried: with one of them a pseudonym may be an original by chance.
@@ -73,7 +74,7 @@ def extract_anonymized(
         with UnnamedFile(folder) as plain:
             made = extract(
                 captures, plain, selection, connections=connections, comments=False, names=False,
-                engine_options=engine_options, watch=watch,
+                decrypt=False, engine_options=engine_options, watch=watch,
             )  # fmt: skip
             if made.is_interrupted or not made.packets:
                 return made, None

@@ -20,10 +20,10 @@ from kafkatap.reassembly.pcapng import (
     SECTION_HEADER,
     SIMPLE_PACKET,
 )
+from kafkatap.reassembly.pcapng_blocks import COMMENT, INTERFACE_NAME, RESOLUTION
 from kafkatap.reassembly.scanner import NANOSECONDS
 
 from ..captures.capture_reader import CaptureReader
-from .pcapng_blocks import COMMENT, INTERFACE_NAME, RESOLUTION
 
 Array = np.ndarray[Any, Any]
 #: Bytes of the fields before the packet's own in a block: of enhanced and obsolete ones, and of simple ones.

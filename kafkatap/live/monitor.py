@@ -173,10 +173,12 @@ class Monitor:
     def _add(self, batches: Iterable[Batch]) -> None:
         for whole in batches:
             for batch in self._selected(whole):
-                for sink in self.sinks:
-                    sink.add_batch(batch, self.engine)
                 if self.sections is not None:
                     self.sections.add(batch)
+                if not len(batch.exchanges):  # only estimates
+                    continue
+                for sink in self.sinks:
+                    sink.add_batch(batch, self.engine)
                 self._slice.add(without_confirmed(batch))
             for wrong in revoked_rows(whole, self._counted_from):
                 counts = self._counts()
@@ -252,6 +254,7 @@ class Monitor:
             connections=engine.connections_open,
             waiting=engine.requests_waiting,
             encrypted_share=engine.encrypted_share,
+            decrypted_share=engine.decrypted_share,
             troubles=added(self.health.counts(len(self._drops))),
         )
 

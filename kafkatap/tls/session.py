@@ -98,6 +98,11 @@ class Session:
                 return self._inside(direction, cipher, out, 0)
         return self._open_unusual(direction, record, out)
 
+    def use(self, key_log: KeyLog) -> None:
+        """Take secrets from another key log."""
+        self._key_log = key_log
+        self._key_log_version = -1
+
     def read_handshake(self, direction: int, record: memoryview) -> None:
         """Read one whole record of which only the facts matter."""
         if self._key_log is None:
@@ -144,6 +149,13 @@ class Session:
     def look_up(self) -> bool:
         """Look into the key log again; whether it has secrets of this connection. Cheap if it did not grow."""
         return self._look_up() is not None
+
+    def has_secrets(self) -> bool:
+        """Whether the key log has secrets of this connection now, by its client random or its session id."""
+        hello, key_log = self._server_hello, self._key_log
+        if self._look_up() is not None:
+            return True
+        return key_log is not None and hello is not None and bool(key_log.master_of_session(hello.session))
 
     # ---------------------------------------------------------------- splits
 

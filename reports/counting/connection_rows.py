@@ -2,7 +2,7 @@
 
 As in `count_rows`, a row has one number of one key, keys are values, and strings from the wire are escaped. `measure`
 names a value of `connection_counts.VALUES`, or is RTTS: then the row counts round trips of a `bucket`. A number is in
-`added` or, for maxima, in `highest`.
+`added` or, for maxima, in `highest`. Rows of the TLS table have measures with the prefix `tls.`, and keys of their own.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..batch import ADDRESS_COLUMNS, PROTOCOLS, Array, Names
+from ..batch import ADDRESS_COLUMNS, DECRYPTIONS, P_TLS, PROTOCOLS, Array, Names
 from ..tables import TableColumn, arrow_schema
-from .connection_counts import KEY, VALUES, ConnectionCounts
+from .connection_counts import KEY, TLS_KEY, TLS_VALUES, VALUES, ConnectionCounts
 from .count_rows import NameTable, escape, unescape
 from .count_table import EMPTY, MAX
 from .histogram import BUCKETS, OWNER_SHIFT
@@ -23,13 +23,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RTTS = "rtts"
+#: What the measures of the TLS table begin with.
+_TLS = "tls."
+_TLS_TEXTS = ("tls_decryption", "broker_ip", "tls_server_certificate")
+_TLS_NUMBERS = ("tls_alert", "tls_alert_by", "tls_server_certificate_end")
 COLUMNS = (
     *(TableColumn(name, "string", name != "protocol") for name in KEY),
+    *(TableColumn(name, "string", True) for name in _TLS_TEXTS),
+    *(TableColumn(name, "int64", True) for name in _TLS_NUMBERS),
     TableColumn("measure", "string"),
     TableColumn("bucket", "int16", True),
     TableColumn("added", "int64", True),
     TableColumn("highest", "int64", True),
 )
+#: Keys whose numbers are words.
+_WORDS = {"protocol": PROTOCOLS, "tls_decryption": DECRYPTIONS}
 _KEYS = [column.name for column in COLUMNS[:-2]]
 _MEASURES = (*VALUES, RTTS)
 
@@ -55,7 +63,34 @@ def rows_of_connections(counts: ConnectionCounts, names: Names) -> pa.Table:
         "highest": pa.array(number, mask=ops != MAX),
     }
     schema = arrow_schema(COLUMNS)
-    return pa.Table.from_arrays([made[name] for name in schema.names], schema=schema)
+    plain = _with_nulls(made, len(row))
+    return pa.concat_tables([plain, _rows_of_tls(counts, names)]).combine_chunks().cast(schema)
+
+
+def _rows_of_tls(counts: ConnectionCounts, names: Names) -> pa.Table:
+    """The rows of the TLS table."""
+    import pyarrow as pa
+
+    keys, values = counts.tls.key_rows(), counts.tls.value_rows()
+    row, measure = np.nonzero(values)
+    made: dict[str, Any] = {
+        "protocol": pa.array([PROTOCOLS[P_TLS]]).take(pa.array(np.zeros(len(row), np.int64))),
+        "measure": pa.array([_TLS + name for name in TLS_VALUES]).take(pa.array(measure)),
+        "added": pa.array(values[row, measure]),
+    }
+    for i, name in enumerate(TLS_KEY):
+        column = keys[row, i]
+        made[name] = pa.array(column) if name in _TLS_NUMBERS else _texts(name, column, names)
+    return _with_nulls(made, len(row))
+
+
+def _with_nulls(made: dict[str, Any], count: int) -> pa.Table:
+    """A table of all columns, with nulls in those that are not there."""
+    import pyarrow as pa
+
+    schema = arrow_schema(COLUMNS)
+    columns = [made[name] if name in made else pa.nulls(count, schema.field(name).type) for name in schema.names]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def sum_connection_rows(tables: Iterable[pa.Table]) -> pa.Table:
@@ -70,7 +105,12 @@ def sum_connection_rows(tables: Iterable[pa.Table]) -> pa.Table:
 
 def connection_counts_of_rows(rows: pa.Table, names: NameTable) -> ConnectionCounts:
     """The counts that rows add up to. Their strings and addresses are added to `names`."""
+    import pyarrow.compute as pc
+
     counts = ConnectionCounts()
+    is_tls = pc.starts_with(rows["measure"], _TLS)
+    _add_tls(counts, rows.filter(is_tls), names)
+    rows = rows.filter(pc.invert(is_tls))
     keys = np.stack([_numbers(name, rows[name], names) for name in KEY], axis=1)
     measure = _encoded(rows["measure"], _MEASURES.index)
     bucket = rows["bucket"].cast("int64").fill_null(-1).to_numpy()
@@ -88,6 +128,19 @@ def connection_counts_of_rows(rows: pa.Table, names: NameTable) -> ConnectionCou
     return counts
 
 
+def _add_tls(counts: ConnectionCounts, rows: pa.Table, names: NameTable) -> None:
+    """Add rows of the TLS table to some counts."""
+    columns = []
+    for name in TLS_KEY:
+        column = rows[name]
+        is_number = name in _TLS_NUMBERS
+        columns.append(column.fill_null(-1).to_numpy() if is_number else _numbers(name, column, names))
+    measure = _encoded(rows["measure"], [_TLS + name for name in TLS_VALUES].index)
+    values = np.zeros((rows.num_rows, len(TLS_VALUES)), np.int64)
+    values[np.arange(len(measure)), measure] = rows["added"].fill_null(0).to_numpy()
+    counts.tls.add(np.stack(columns, axis=1).astype(np.int64), values)
+
+
 def _texts(name: str, numbers: Array, names: Names) -> Any:
     import pyarrow as pa
 
@@ -96,16 +149,16 @@ def _texts(name: str, numbers: Array, names: Names) -> Any:
 
 
 def _text(name: str, number: int, names: Names) -> str | None:
-    if name == "protocol":
-        return PROTOCOLS[number]
+    if name in _WORDS:
+        return _WORDS[name][number]
     if number < 0:
         return None
     return names.addresses[number] if name in ADDRESS_COLUMNS else escape(names.strings[number])
 
 
 def _numbers(name: str, column: Any, names: NameTable) -> Array:
-    if name == "protocol":
-        return _encoded(column, PROTOCOLS.index)
+    if name in _WORDS:
+        return _encoded(column, _WORDS[name].index)
     if name in ADDRESS_COLUMNS:
         return _encoded(column, names.address)
     return _encoded(column, lambda text: names.string(unescape(text)))

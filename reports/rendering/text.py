@@ -139,9 +139,17 @@ def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:
         )
         if h[name]
     ]
+    if h["decrypted_connections"]:
+        kinds.insert(1, f"of these {as_number(h['decrypted_connections']):,} over TLS")
     known = f" ({', '.join(kinds)})" if kinds else ""
-    encrypted = f", {units.share(as_number(h['encrypted_share']))} encrypted" if h["encrypted_share"] else ""
-    facts.append(("connections", f"{as_number(h['connections']):,}{known}{encrypted}"))
+    shares = [
+        f", {units.share(as_number(h[f'{name}_share']))} {name}"
+        for name in ("decrypted", "encrypted")
+        if h[f"{name}_share"]
+    ]
+    facts.append(("connections", f"{as_number(h['connections']):,}{known}{''.join(shares)}"))
+    if h["decrypted_share"]:
+        facts.append(("encryption", str(h["encryption"]).partition(", as ")[0]))  # a warning has the reasons
     if h["filters"]:
         facts.append(("only", str(h["filters"])))
     people = as_number(h["client_count"])

@@ -28,6 +28,7 @@ from kafkatap.live.monitor import Monitor
 from kafkatap.live.recording.packet_ring import SEGMENT, PacketRing
 from kafkatap.live.recording.recorder import Recorder
 from kafkatap.reassembly import pcap_writer as writer
+from kafkatap.reassembly import pcapng_blocks as blocks
 from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.selection import EVERYTHING, Selection, incident_selection
 from tests.support.captures import (
@@ -324,7 +325,7 @@ def test_no_packet_is_read_beyond_its_buffer(rows: list[tuple[int, ...]], form: 
     refused: list[int] = []
     ring = PacketRing(form, 2 * SEGMENT, {}, lambda: (0, 0), refused.append)
     assert ring.pack(buffer, packets, 0, len(rows)) == len(rows)
-    head = writer.section_header("test") if form == writer.NEXT_GENERATION else b""
+    head = blocks.section_header("test") if form == writer.NEXT_GENERATION else b""
     data = head + ring.descriptions(0) + ring.read(0, ring.head).tobytes()
     found = read_capture(data)
     wanted = []
@@ -366,7 +367,7 @@ def test_the_ring_holds_the_last_packets_and_no_more_than_its_size(form: int) ->
         while at < ring.head:
             kept += ring.read(at, ring.head).tobytes()
             at = ring.oldest + len(kept)
-        head = writer.section_header("test") if form == writer.NEXT_GENERATION else b""
+        head = blocks.section_header("test") if form == writer.NEXT_GENERATION else b""
         found = read_capture(head + ring.descriptions(0) + kept).packets
         assert found == sent[len(sent) - len(found) :]
     assert ring.head > 8 * SEGMENT

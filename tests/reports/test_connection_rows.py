@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafkatap.reports.batch import CONNECTION_ROW, PROTOCOLS
+from kafkatap.reports.batch import CONNECTION_ROW, DECRYPTIONS, PROTOCOLS
 from kafkatap.reports.counting.connection_counts import ConnectionCounts, count_connections
 from kafkatap.reports.counting.connection_rows import (
     COLUMNS,
@@ -33,6 +33,11 @@ def connections(count: int, seed: int) -> np.ndarray:
     rows["client_gaps"] = rng.integers(0, 2, count)
     rows["handshake_rtt_ns"] = rng.integers(-1, 1 << 30, count)
     rows["handshake_rtt_ns"][::7] = -1
+    rows["tls_decryption"] = rng.integers(0, len(DECRYPTIONS), count)
+    rows["tls_decrypted_bytes"] = rng.integers(0, 1 << 30, count)
+    rows["tls_server_certificate"] = rng.integers(-1, len(STRINGS), count)
+    rows["tls_server_certificate_end"] = rng.integers(0, 3, count)
+    rows["tls_alert"], rows["tls_alert_by"] = rng.integers(-1, 120, count), rng.integers(-1, 2, count)
     return rows
 
 
@@ -47,23 +52,29 @@ def names_of(seed: int) -> NameTable:
     return names
 
 
-def meaning(counts: ConnectionCounts, names: NameTable) -> tuple[dict[object, list[int]], dict[object, int]]:
-    """The values and the round trips of each key, with names for numbers."""
+def meaning(counts: ConnectionCounts, names: NameTable) -> tuple[dict[object, list[int]], ...]:
+    """The values, the round trips, and the values of the TLS table, of each key, with names for numbers."""
     keys = []
     for client, ip, software, version, protocol in counts.table.key_rows().tolist():
         texts = [names.strings[n] if n >= 0 else None for n in (client, software, version)]
         keys.append((*texts, names.addresses[ip] if ip >= 0 else None, protocol))
     owner, bucket, times = counts.rtts.of(0)
-    rtts = {(keys[o], b): n for o, b, n in zip(owner.tolist(), bucket.tolist(), times.tolist(), strict=True)}
-    return dict(zip(keys, counts.table.value_rows().tolist(), strict=True)), rtts
+    rtts = {(keys[o], b): [n] for o, b, n in zip(owner.tolist(), bucket.tolist(), times.tolist(), strict=True)}
+    tls = {}
+    for key, values in zip(counts.tls.key_rows().tolist(), counts.tls.value_rows().tolist(), strict=True):
+        decryption, ip, alert, by, broker, certificate, end = key
+        ends = [names.addresses[n] if n >= 0 else None for n in (ip, broker)]
+        tls[decryption, *ends, alert, by, names.strings[certificate] if certificate >= 0 else None, end] = values
+    return dict(zip(keys, counts.table.value_rows().tolist(), strict=True)), rtts, tls
 
 
 def renumbered(rows: np.ndarray, names: NameTable) -> np.ndarray:
     """Rows whose strings and addresses are numbered as in STRINGS and ADDRESSES, numbered by `names`."""
     made = rows.copy()
-    for name in ("client_id", "software", "software_version"):
+    for name in ("client_id", "software", "software_version", "tls_server_certificate"):
         made[name] = np.array([*map(names.string, STRINGS), -1])[rows[name]]
-    made["client_ip"] = np.array([*map(names.address, ADDRESSES), -1])[rows["client_ip"]]
+    for name in ("client_ip", "broker_ip"):
+        made[name] = np.array([*map(names.address, ADDRESSES), -1])[rows[name]]
     return made
 
 

@@ -45,6 +45,8 @@ _WITHOUT_TOOLS = (
     "<exclusions><exclusion><groupId>org.apache.kafka</groupId><artifactId>kafka-tools-api</artifactId></exclusion>"
     "</exclusions>"
 )
+#: An artifact without those that it needs.
+_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 
 
 class BrokerError(RuntimeError):
@@ -113,6 +115,12 @@ def fetch_logger() -> Path:
     return _fetch(jars_folder().with_name("slf4j-simple-1.7.36"), ("org.slf4j", "slf4j-simple", "1.7.36", ""))
 
 
+def fetch_agent() -> Path:
+    """The Java agent that writes the secrets of TLS connections to a key log."""
+    folder = jars_folder().with_name("extract-tls-secrets-4.0.0")
+    return _fetch(folder, ("name.neykov", "extract-tls-secrets", "4.0.0", _ALONE)) / "extract-tls-secrets-4.0.0.jar"
+
+
 def _fetch(folder: Path, *dependencies: tuple[str, str, str, str]) -> Path:
     """The folder with these jars and the jars that they need. `dependencies`: group, name, version, and more XML."""
     if _have_jars(folder):
@@ -143,13 +151,20 @@ class KafkaBroker:
     """One running broker (and controller) in its own folder: a context manager, returned by `start`."""
 
     def __init__(
-        self, folder: Path, jars: Path, port: int, process: subprocess.Popen[bytes], classes: Path | None = None
+        self,
+        folder: Path,
+        jars: Path,
+        port: int,
+        process: subprocess.Popen[bytes],
+        classes: Path | None = None,
+        jvm: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.jars = jars
         self.port = port
         self.process = process
         self.classes = classes
+        self.jvm = jvm
 
     @property
     def bootstrap(self) -> str:
@@ -165,10 +180,11 @@ class KafkaBroker:
         version: str = KAFKA_VERSION,
         features: Sequence[str] = ("share.version=1",),
         classes: Path | None = None,
+        jvm: Sequence[str] = (),
         timeout: float = 90,
     ) -> KafkaBroker:
         """Format a new log folder, start a broker and wait until it listens. `properties` go into its file. `classes`:
-        a folder of further classes for it."""
+        a folder of further classes for it. `jvm`: further options of its Java."""
         why = missing()
         if why:
             raise BrokerError(why)
@@ -184,7 +200,7 @@ class KafkaBroker:
         arguments = ["format", "-t", cluster, "-c", str(config)]
         arguments += [word for feature in features for word in ("--feature", feature)]
         run_class(jars, "kafka.tools.StorageTool", arguments, timeout=60, classes=classes)
-        broker = cls(folder, jars, port, _run_broker(folder, jars, classes), classes)
+        broker = cls(folder, jars, port, _run_broker(folder, jars, classes, jvm), classes, jvm)
         broker._listen(timeout)
         return broker
 
@@ -192,7 +208,7 @@ class KafkaBroker:
         """End the broker with SIGKILL, start it again with the same folder and wait until it listens."""
         self.process.kill()
         self.process.wait(10)
-        self.process = _run_broker(self.folder, self.jars, self.classes)
+        self.process = _run_broker(self.folder, self.jars, self.classes, self.jvm)
         self._listen(timeout)
 
     def _listen(self, timeout: float) -> None:
@@ -241,9 +257,10 @@ class KafkaBroker:
         self.stop()
 
 
-def _run_broker(folder: Path, jars: Path, classes: Path | None) -> subprocess.Popen[bytes]:
+def _run_broker(folder: Path, jars: Path, classes: Path | None, jvm: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start the broker of a folder; its output is added to broker.log."""
     command = java_command(jars, "kafka.Kafka", [str(folder / "server.properties")], memory="512m", classes=classes)
+    command[1:1] = jvm
     with open(folder / "broker.log", "ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
 

@@ -169,12 +169,15 @@ def scene(
     features: Sequence[str] = ("share.version=1",),
     listeners: Mapping[str, str] | None = None,
     advertised: int = 0,
+    also: Sequence[int] = (),
+    jvm: Sequence[str] = (),
 ) -> Iterator[Scene]:
     """Start a broker and tcpdump on its clients' ports; write `NAME.pcap.zst` and `NAME.truth.json` after the block.
 
     `loggers`: levels of the broker's loggers by name; broker.log has their lines. `listeners`: name
     -> security protocol, if not one of PLAINTEXT. `advertised`: the port that the broker tells the clients of the first
-    listener, where a proxy has another one.
+    listener, where a proxy has another one. `also`: more ports to record. `jvm`: further
+    options of the broker's Java.
     """
     with tempfile.TemporaryDirectory() as named:
         work = Path(named)
@@ -194,12 +197,12 @@ def scene(
         broker_classes = class_folder(work / "server", loggers or {})
         with KafkaBroker.start(
             work / "broker", port=ports[first], properties=settings | dict(properties or {}), features=features,
-            classes=broker_classes,
+            classes=broker_classes, jvm=jvm,
         ) as broker:  # fmt: skip
             clients = {name: port for name, port in ports.items() if name not in ("OPS", "CONTROLLER")}
             made = Scene(work, broker, f"127.0.0.1:{ports['OPS']}", classes, clients)
             try:
-                with recorded(work, *clients.values()) as raw:
+                with recorded(work, *clients.values(), *also) as raw:
                     yield made
                     made.stop()
             finally:

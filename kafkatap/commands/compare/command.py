@@ -11,18 +11,30 @@ from kafkatap.kernels import store
 
 from ...complaints import complain, name_of, reason_of
 from ...engine import engine_for
+from ...output_file import check_file, write_whole
 from ...run import Run, Watch
 from ...selection import Selection, selection_of
-from ..console import advice_on, discard_output, interrupts, no_kafka, notes, progress, readable_captures, refuse
+from ..console import (
+    advice_on,
+    discard_output,
+    interrupts,
+    no_kafka,
+    note_key_log,
+    notes,
+    progress,
+    readable_captures,
+    refuse,
+)
 from ..exit_codes import BREAKS, DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, limits_of
-from ..whole_file import check_file, write_whole
+from ..values import chosen_definitions, chosen_key_log, limits_of
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.comparison.comparison import Compared
     from kafkatap.reports.comparison.leaves import Side
     from kafkatap.reports.literals import Moment
+
+    from ...tls.key_log import KeyLog
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
         selection = selection_of(options, definitions)
         split = _split(options)
         sides = _captures(options)
+        key_log = chosen_key_log(options)
         if options.html is not None:
             check_file("--html", options.html, [capture for side in sides for capture in side])
     except (ValueError, OSError) as error:
@@ -53,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
                 def watch(done: int, before: int = before) -> bool:
                     return show(before + done) or bool(stop)
 
-                reading, made = _read(options, captures, selection, split, definitions, watch)
+                reading, made = _read(options, captures, selection, split, definitions, key_log, watch)
                 runs.append(reading)
                 found += made
                 if reading.interrupted:
@@ -92,10 +105,12 @@ def _captures(options: argparse.Namespace) -> list[list[str]]:
 
 def _read(
     options: argparse.Namespace, captures: list[str], selection: Selection, split: Moment | None,
-    definitions: Definitions | None, watch: Watch,
+    definitions: Definitions | None, key_log: KeyLog | None, watch: Watch,
 ) -> tuple[Run, list[Side]]:  # fmt: skip
     """Read the captures of a side, or with `split` of both."""
-    engine = engine_for(selection, True, options.port or (), definitions, True, options.max_frame, limits_of(options))
+    engine = engine_for(
+        selection, True, options.port or (), definitions, True, options.max_frame, limits_of(options), key_log=key_log
+    )
     run = Run(captures, engine, watch=watch)
     run.start()
     from ...comparison.reading import read_sides
@@ -112,6 +127,8 @@ def _finish(
         complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'in the comparison')}")
     if any(one.files and all(file.fatal for file in one.files) for one in runs):
         return WRONG
+    for one, side in zip(runs, sides, strict=False):
+        note_key_log(options, one.engine.key_log, side.context)
     has_kafka = True
     for side in sides:
         if not any(side.context.ledger["requests"].values()):

@@ -17,12 +17,12 @@ from ...captures.pipes import is_pipe
 from ...captures.storage import without_credentials
 from ...complaints import complain, name_of
 from ...extract import Summary, extract
-from ...extract.output_file import STANDARD_OUTPUT
+from ...output_file import STANDARD_OUTPUT
 from ...run import Watch
 from ...selection import Selection, selection_of
-from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
+from ..console import advice_on, interrupts, no_kafka, note_key_log, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, limits_of
+from ..values import chosen_definitions, chosen_key_log, limits_of
 
 #: Captures that the comment of the file names.
 MOST_CAPTURES = 20
@@ -39,12 +39,14 @@ def run(options: argparse.Namespace) -> int:
         if any(map(is_pipe, options.captures)):
             raise ValueError("extract reads captures twice, and a pipe can be read only once: save it to a file first")
         options.captures = readable_captures(options.captures, "extract")
+        key_log = chosen_key_log(options)
         with interrupts(SIGNALS) as stop, progress(options) as drawn:
             made = _write(options, selection, {
                 "ports": options.port or (),
                 "definitions": definitions,
                 "max_frame": options.max_frame,
                 "limits": limits_of(options),
+                "key_log": key_log,
             }, lambda done: drawn(done) or bool(stop))  # fmt: skip
     except BrokenPipeError:
         raise
@@ -62,7 +64,7 @@ def _write(
     return extract(
         options.captures, options.output, selection, connections=options.connections, comments=options.comments,
         names=options.comments, command=_command(options, selection) if options.comments else "",
-        overwrite=options.overwrite, engine_options=engine_options, watch=watch,
+        overwrite=options.overwrite, secrets=options.secrets, engine_options=engine_options, watch=watch,
     )  # fmt: skip
 
 
@@ -75,6 +77,12 @@ def _write_anonymized(
 
     if not options.anonymize:
         raise ValueError("--anonymize-key is for --anonymize")
+    for name, value in (("--with-secrets", options.secrets), ("--keylog", options.keylog)):
+        if value:
+            raise ValueError(
+                f"--anonymize and {name} exclude each other: the contents of encrypted messages cannot be replaced, "
+                "and with secrets they could be read. Without secrets, encrypted connections become filler"
+            )
     key = None if options.anonymize_key is None else read_key(options.anonymize_key)
     made, done = extract_anonymized(
         options.captures, options.output, selection, key=key, connections=options.connections,
@@ -116,6 +124,9 @@ def _finish(options: argparse.Namespace, selection: Selection, made: Summary) ->
     if not made.packets:
         complain(f"no exchange matches {selection.text}: nothing is written" if found else no_kafka(made.index.context))
         return WRONG if found else DAMAGED
+    note_key_log(options, made.index.run.engine.key_log, made.index.context)
+    for line in _about_secrets(options, made):
+        complain(line)
     complain(summary_line(options.output, made, is_anonymized=options.anonymize))
     if not selection and (others := other_protocols(made)):
         complain(others)
@@ -123,6 +134,16 @@ def _finish(options: argparse.Namespace, selection: Selection, made: Summary) ->
         for line in _whole_connections(made):
             complain(line)
     return DAMAGED if any(file.damage for file in made.files) else DONE
+
+
+def _about_secrets(options: argparse.Namespace, made: Summary) -> Iterator[str]:
+    """Lines on the secrets that were written, or were not."""
+    if options.secrets and made.secrets:
+        yield f"with the TLS secrets of {_count(made.secrets, 'connection')}: keep {options.output} as safe as a key"
+    elif options.secrets:
+        yield "no copied connection was decrypted, so there are no TLS secrets to write"
+    elif any(file.secrets for file in made.files):
+        yield "the TLS secrets in the captures are not copied; --with-secrets copies those of the copied connections"
 
 
 def _whole_connections(made: Summary) -> Iterator[str]:

@@ -27,13 +27,14 @@ from ..console import (
     following,
     interrupts,
     no_kafka,
+    note_key_log,
     notes,
     progress,
     readable_captures,
     refuse,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, limits_of
+from ..values import chosen_definitions, chosen_key_log, limits_of
 
 #: Bytes of a key or value on a line for people, unless --max-bytes says otherwise.
 LINE_BYTES = 256
@@ -74,6 +75,7 @@ def _reader(options: argparse.Namespace, watch: Watch, follow: Follow | None) ->
         definitions=definitions,
         max_frame=options.max_frame,
         limits=limits_of(options),
+        key_log=chosen_key_log(options, is_growing=follow is not None),
     )
     return RecordReader(options.captures, make_engine, definitions, wanted, watch=watch, follow=follow)
 
@@ -190,6 +192,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
             complain("interrupted: these are the records of what was read until then")
         return INTERRUPTED
     context = run.context()
+    note_key_log(options, run.engine.key_log, context)
     found = any(context.ledger["requests"].values())
     if not found and not written:
         complain(no_kafka(context))

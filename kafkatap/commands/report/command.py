@@ -17,6 +17,7 @@ from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of, reason_of
 from ...engine import engine_for
 from ...installation import install_command
+from ...output_file import check_file
 from ...run import Follow, Run, Watch
 from ...selection import Selection, selection_of
 from ..console import (
@@ -25,14 +26,14 @@ from ..console import (
     following,
     interrupts,
     no_kafka,
+    note_key_log,
     notes,
     progress,
     readable_captures,
     refuse,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import check_section_options, chosen_definitions, limits_of, section_options
-from ..whole_file import check_file
+from ..values import check_section_options, chosen_definitions, chosen_key_log, limits_of, section_options
 from .jobs import JobsRun, choose_jobs, run_with_jobs
 from .page import as_printed, choose_sections, has_curves, write_page
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ...parquet.table_writer import TableWriter
     from ...request_log.log_join import LogJoin
     from ...splits.local_tables import LocalTables
+    from ...tls.key_log import KeyLog
 
 
 class Read(NamedTuple):
@@ -69,6 +71,7 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
         choose_sections(options)
         if follow is None:
             options.captures = readable_captures(options.captures, note=notes(options))
+        key_log = chosen_key_log(options, is_growing=follow is not None)
         _check_outputs(options)
         log_join = _read_request_logs(options)
         if options.sort:
@@ -85,9 +88,11 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
                     return show(done) or bool(stop)
 
                 jobs = choose_jobs(options)
-                read = _read_with_jobs(options, jobs, selection, definitions, watch, files) if jobs > 1 else None
+                read = None
+                if jobs > 1:
+                    read = _read_with_jobs(options, jobs, selection, definitions, key_log, watch, files)
                 if read is None:
-                    read = _read_here(options, selection, definitions, watch, files, follow, log_join)
+                    read = _read_here(options, selection, definitions, key_log, watch, files, follow, log_join)
         except OSError as error:
             complain(reason_of(error))
             return WRONG
@@ -113,6 +118,7 @@ def _read_with_jobs(
     jobs: int,
     selection: Selection,
     definitions: Definitions | None,
+    key_log: KeyLog | None,
     watch: Watch,
     files: ExitStack,
 ) -> Read | None:
@@ -120,7 +126,7 @@ def _read_with_jobs(
     from .reporting import ReportCounts
 
     _collect_garbage()
-    run = run_with_jobs(options, jobs, selection, definitions, watch, files)
+    run = run_with_jobs(options, jobs, selection, definitions, key_log, watch, files)
     return None if run is None else Read(run, run.counts or ReportCounts(), run.tables, run.context, run.sections)
 
 
@@ -128,6 +134,7 @@ def _read_here(
     options: argparse.Namespace,
     selection: Selection,
     definitions: Definitions | None,
+    key_log: KeyLog | None,
     watch: Watch,
     files: ExitStack,
     follow: Follow | None = None,
@@ -143,6 +150,7 @@ def _read_here(
         has_tables,
         options.max_frame,
         limits_of(options),
+        key_log=key_log,
         **needs_of(options.sections)._asdict(),
     )
     run = Run(options.captures, engine, watch=watch, follow=follow)
@@ -214,6 +222,7 @@ def _report(
     if run.files and all(f.fatal for f in run.files):
         return INTERRUPTED if run.interrupted else WRONG
     context = read.context()
+    note_key_log(options, key_log_of(run), context)
     report = build_report(
         read.counts, context, by=options.by, curves=has_curves(options), selected=selection.text,
         sections=options.sections, over_facts=read.sections,
@@ -258,6 +267,11 @@ def _report(
     if code is not None:
         return code
     return DONE if found and not run.damaged else DAMAGED
+
+
+def key_log_of(run: Run | JobsRun) -> KeyLog | None:
+    """The key log of a run in this process."""
+    return None if isinstance(run, JobsRun) else run.engine.key_log
 
 
 def _check_outputs(options: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from kafkatap.reports.model import Report
 
 from ...complaints import complain
 from ...installation import own_version
-from ..whole_file import write_whole
+from ...output_file import write_whole
 
 
 def has_curves(options: argparse.Namespace) -> bool:

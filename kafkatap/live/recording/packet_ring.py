@@ -13,6 +13,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import grown, untouched
 from kafkatap.reassembly import pcap_writer as writer
+from kafkatap.reassembly import pcapng_blocks as blocks
 from kafkatap.reassembly.link_types import ETHERNET
 from kafkatap.reports.batch import Array
 
@@ -140,11 +141,11 @@ class PacketRing:
         """The interface descriptions from number `known` on; the file header of a classic pcap."""
         if self.form == writer.CLASSIC:
             return writer.file_header(self.links[0] if self.links else ETHERNET)
-        return b"".join(writer.interface_description(link, self._names.get(link, "")) for link in self.links[known:])
+        return b"".join(blocks.captured_interface(link, self._names.get(link, "")) for link in self.links[known:])
 
     def statistics(self, position: int) -> bytes:
         """The statistics at the end of a file that begins at a position: packets received and dropped since then."""
         if self.form == writer.CLASSIC or not self.links:
             return b""
         before, now = self._counted[self._row(position)], self._counters()
-        return writer.interface_statistics(0, self.latest, now[0] - before[0], now[1] - before[1])
+        return blocks.interface_statistics(0, self.latest, now[0] - before[0], now[1] - before[1])

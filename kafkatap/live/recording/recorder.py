@@ -23,6 +23,7 @@ import numpy as np
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.reassembly import pcap_writer as writer
+from kafkatap.reassembly import pcapng_blocks as blocks
 from kafkatap.reassembly.link_types import link_name
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Batch, endpoint
@@ -224,7 +225,7 @@ class Recorder(Sink):
         self._start = self._written
         self._end = self._quiet_from = self._quiet_at = _NEVER
         if self._ring.form == writer.NEXT_GENERATION:
-            self._put(writer.section_header(f"kafkatap {own_version()}", comment))
+            self._put(blocks.section_header(f"kafkatap {own_version()}", comment))
 
     def _describe(self) -> None:
         """Write the headers that packets need before them."""

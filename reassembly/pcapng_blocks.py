@@ -1,4 +1,7 @@
-"""Blocks of the extracted pcapng: section header, interfaces, names, packets with comments. All is little-endian."""
+"""Blocks of a pcapng that is written: section header, interfaces, secrets, names, packets with comments, statistics.
+
+All is little-endian. Live capture writes its many packets with a kernel instead (`pcap_writer`).
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,24 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
 
-from kafkatap.reassembly.pcapng import ENHANCED_PACKET, INTERFACE_DESCRIPTION, SECTION_HEADER
+from .pcap import LONGEST_PACKET
+from .pcapng import (
+    DECRYPTION_SECRETS,
+    ENHANCED_PACKET,
+    INTERFACE_DESCRIPTION,
+    INTERFACE_STATISTICS,
+    SECTION_HEADER,
+    TLS_KEY_LOG,
+)
 
 NAME_RESOLUTION = 4
 #: Codes of options.
 COMMENT, APPLICATION, INTERFACE_NAME, RESOLUTION = 1, 4, 2, 9
+_RECEIVED, _DROPPED = 4, 5
+#: The option RESOLUTION of an interface whose times are in ns.
+NANOSECONDS = (RESOLUTION, b"\x09")
 #: The most bytes of a comment.
 LONGEST_COMMENT = 4_096
-#: The end of an extract's application: `kafkatap doctor` knows extracts by it.
-EXTRACT_MARK = " (extract)"
 _IPV4, _IPV6 = 1, 2
 
 Options = Sequence[tuple[int, bytes]]
@@ -30,6 +42,23 @@ def section_header(application: str, comment: str = "") -> bytes:
 def interface_description(link_type: int, snap_length: int, options: Options) -> bytes:
     """The block of an interface. `options` are as they are written."""
     return block(INTERFACE_DESCRIPTION, struct.pack("<HHI", link_type, 0, snap_length), options)
+
+
+def interface_statistics(interface: int, ts: int, received: int, dropped: int) -> bytes:
+    """The block with how many packets an interface received, and how many were dropped, up to `ts` (ns)."""
+    counts = [(_RECEIVED, struct.pack("<Q", received)), (_DROPPED, struct.pack("<Q", dropped))]
+    return block(INTERFACE_STATISTICS, struct.pack("<III", interface, ts >> 32, ts & 0xFFFFFFFF), counts)
+
+
+def decryption_secrets(key_log: bytes) -> bytes:
+    """The block with secrets of TLS connections, in the format of SSLKEYLOGFILE."""
+    return block(DECRYPTION_SECRETS, struct.pack("<II", TLS_KEY_LOG, len(key_log)) + key_log, [])
+
+
+def captured_interface(link_type: int, name: str = "") -> bytes:
+    """The block of an interface that packets are captured from, with times in ns."""
+    options = [(INTERFACE_NAME, text_value(name))] if name else []
+    return interface_description(link_type, LONGEST_PACKET, [*options, NANOSECONDS])
 
 
 def name_resolution(names: Mapping[str, Sequence[str]]) -> bytes:

@@ -1,23 +1,45 @@
-"""A file that appears whole or not at all, for its user only. Standard output gets it when it is complete.
+"""Files that appear whole or not at all.
 
-`UnnamedFile` is one that nobody sees: it has no name, so it is gone when the process ends, however that happens.
+`OutputFile` is written under a temporary name. `write_whole` writes a text so. `UnnamedFile` is one that nobody sees:
+it has no name, so it is gone when the process ends, however that happens. `check_file` and `check_output` find out
+before a long run whether a file can be written.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import BinaryIO, cast
+
+from .captures.pipes import is_pipe
 
 STANDARD_OUTPUT = "-"
 
 
+def check_file(option: str, path: str, inputs: Iterable[str] = ()) -> None:
+    """Check that an option's file can be written. ValueError if the name is none of a file, or that of an input;
+    OSError if its folder is missing or takes no file."""
+    if not path or path == STANDARD_OUTPUT:
+        raise ValueError(f"{option} needs the name of a file")
+    if os.path.isdir(path):
+        raise ValueError(f"{option}: {path} is a directory; name a file in it")
+    for name in inputs:
+        if not is_pipe(name) and os.path.exists(path) and os.path.exists(name) and os.path.samefile(path, name):
+            raise ValueError(f"{option} would overwrite the capture {name}; name another file")
+    if _is_device(path):
+        if not os.access(path, os.W_OK):
+            raise PermissionError(13, "permission denied", path)
+        return
+    _check_folder(os.path.realpath(path), path)
+
+
 def check_output(output: str | UnnamedFile, captures: Sequence[str], overwrite: bool) -> None:
-    """ValueError or OSError if `output` cannot be written, before anything is read."""
+    """Check that a pcapng can be written: ValueError or OSError."""
     if isinstance(output, UnnamedFile):
         return
     if output == STANDARD_OUTPUT:
@@ -39,13 +61,38 @@ def check_output(output: str | UnnamedFile, captures: Sequence[str], overwrite: 
         raise ValueError(f"{output}: this is not a file; -o - writes to standard output")
     if os.path.lexists(output) and not overwrite:
         raise ValueError(f"{output}: this file exists; --overwrite replaces it")
-    folder = os.path.dirname(output) or "."
+    _check_folder(output, output)
+
+
+def _check_folder(place: str, path: str) -> None:
+    """OSError if no file can be created beside `place`. `path`: its name in messages."""
+    folder = os.path.dirname(place) or "."
     if not os.path.isdir(folder):
         raise FileNotFoundError(2, "no such folder", folder)
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise OSError(error.errno, "no file can be created in this folder", output) from None
+        raise OSError(error.errno, "no file can be created in this folder", path) from None
+
+
+def write_whole(path: str, text: str) -> None:
+    """Write a text as UTF-8. A file of that name is replaced at once; a link stays, and a device or pipe is written to.
+    OSError, with this path, if it cannot be written."""
+    try:
+        if _is_device(path):
+            with open(path, "w", encoding="utf-8") as device:
+                device.write(text)
+            return
+        with OutputFile(os.path.realpath(path), overwrite=True, is_private=False) as made:
+            made.file.write(text.encode())
+            made.publish()
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, path) from None
+
+
+def _is_device(path: str) -> bool:
+    """Whether it is a device, or a pipe such as /dev/stdout."""
+    return os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
 
 
 def folder_of(output: str) -> str | None:
@@ -91,11 +138,13 @@ class UnnamedFile:
 
 class OutputFile:
     """The file under a temporary name. `publish` gives it its own name, or copies it to standard output; leaving the
-    context without that removes it."""
+    context without that removes it. `is_private`: only its user may read it."""
 
-    def __init__(self, output: str, overwrite: bool = False) -> None:
+    def __init__(self, output: str, overwrite: bool = False, is_private: bool = True) -> None:
         self._output, self._overwrite = output, overwrite
         handle, self.path = tempfile.mkstemp(".part", ".kafkatap-", folder_of(output))  # 0600
+        if not is_private:
+            os.chmod(self.path, 0o666 & ~_umask())
         self.file: BinaryIO = os.fdopen(handle, "w+b", 1 << 20)
         self._is_there = True
 
@@ -134,3 +183,10 @@ class OutputFile:
             with suppress(OSError):
                 os.unlink(self.path)  # before `close`, which writes what is left and fails where the disk is full
         self.file.close()
+
+
+def _umask() -> int:
+    """The permissions that new files lack."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
