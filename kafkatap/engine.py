@@ -36,6 +36,7 @@ from .endpoints import Endpoints
 from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
 from .tls.columns import tls_rows
+from .tls.hand_over import discount
 from .tls.layer import TlsLayer
 from .transfers import Transfers
 
@@ -210,6 +211,8 @@ class Engine:
         self._ended.discount()
         self._counted_elsewhere = self._all_given_up()
         self.dissector.discount(self.assembly.discount())
+        if self.tls.tracked:
+            discount(self.tls)
         if self._transfers is not None:
             self._transfers.discount()
 
