@@ -206,7 +206,7 @@ class Selector:
             return batch
         mask = self.select(batch)
         estimates = self._estimates(batch)
-        if not mask.any() and estimates is None:
+        if not mask.any() and estimates is None and batch.tokens is None:
             return None
         return (batch if mask.all() else batch.picked(mask))._replace(estimates=estimates)
 
@@ -231,7 +231,7 @@ class Selector:
             if self._condition is not None and self._condition.names_topics:
                 waits = _is_on_unnamed(batch, [unnamed_topics(rows, self._names) for rows in _topic_rows(batch)])
                 if waits.any():
-                    held.append(batch._replace(estimates=None).picked(waits))
+                    held.append(batch.picked(waits)._replace(estimates=None, tokens=None))
                     batch = batch.picked(~waits)
             picked = self.pick(batch)
             if picked is not None:

@@ -75,6 +75,12 @@ class Gathered:
         self._exchange: Array | None = None  # by fact
         self._found: dict[int, FactRows] = {}
         self._columns: dict[str, Array] = {}
+        self._tokens = [batch.tokens for batch in batches if batch.tokens is not None]
+
+    @property
+    def tokens(self) -> Gathered:
+        """Bare SASL tokens of clients with their answers, in place of exchanges, and their facts."""
+        return Gathered(self._tokens)
 
     def facts(self, name: str) -> FactRows:
         """The facts of a kind by its name."""
