@@ -20,6 +20,7 @@ from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOW
 from kafkatap.reports.batch import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
 
 from .chunk_rows import ChunkRows, copied_chunks
+from .estimates import overhead_of
 from .record_tables import (
     APPLICATION_DATA,
     EMIT_ALL,
@@ -35,6 +36,7 @@ from .record_tables import (
     ROW_PASS,
     ROW_RECORD,
     TRACK,
+    TURN_ROW,
     WALK,
     RecordTables,
 )
@@ -72,6 +74,9 @@ class TlsLayer:
         self._links = Table(256, links=LINK)
         self._gathered = SlotTable(GATHERED_BYTES // RECORD_ROOM, gathered=Column(np.uint8, RECORD_ROOM))
         self._rows = np.zeros(_ROWS, ROW)
+        self._turns = np.zeros(_ROWS, TURN_ROW)
+        #: TURN_ROWs that wait to be taken: their connections, the overhead of a record, and the rows.
+        self._estimates: list[tuple[int, int, Array]] = []
         self._owners = np.zeros(1, np.int32)
         self._walk = np.zeros(1, WALK)
         self._fates = np.zeros(len(self._slots) + 1, np.uint8)  # the last one stands for no slot
@@ -126,8 +131,11 @@ class TlsLayer:
             kernel = self._kernel or self._bind()
             done = kernel(part.block, part.held, part.table, count, self._emit, room)
             made = int(walk["rows"][0])
+            turns = int(walk["estimates"][0])
             if made:
                 self._read_rows(part, made)
+            if turns:
+                self._note_turns(turns)
             if done == count:
                 return bool(walk["owned"][0])
             if walk["needs_slots"][0]:
@@ -142,7 +150,7 @@ class TlsLayer:
         self._kernel = walk_chunks.bound(
             RecordTables(
                 self._links["links"], slots["tracks"], slots["flows"], slots.free, gathered["gathered"], gathered.free,
-                self._rows, self._owners, self._walk,
+                self._rows, self._turns, self._owners, self._walk,
             )
         )  # fmt: skip
         return self._kernel
@@ -240,47 +248,42 @@ class TlsLayer:
 
     def _read_record(self, tracked: Tracked, row: tuple[int, ...], record: memoryview, part: Assembled) -> None:
         """Read a record of a connection that is not decrypted, or not yet."""
-        session = tracked.session
+        facts = tracked.facts
+        had_client = facts.client >= 0
         if tracked.mode != HOLDING:
-            if not row[14]:
-                return
-            had_hello = session.facts.client >= 0
-            tracked.observe(row, record)
-        elif tracked.has_secrets:
-            had_hello = True
-            self._open_held(tracked, row, record)
+            if row[14]:
+                tracked.observe(row, record)
+        elif row[11] == APPLICATION_DATA and not had_client:
+            self._try_middle(tracked, row, record)
+        elif not tracked.has_secrets and tracked.is_protected(row):
+            self._read_protected(tracked, row, record)
         else:
-            had_hello = session.facts.client >= 0
-            if had_hello:
-                tracked.queue.append((row, bytes(record)))
-            elif row[11] == APPLICATION_DATA:
-                self._try_middle(tracked, row, record)
-            else:
-                self._read_hello(tracked, row, record)
-        if not had_hello and session.facts.client >= 0:
+            self._open_held(tracked, row, record)
+        if not had_client and facts.client >= 0:
             self._orient(tracked, part)
 
     def _open_held(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
-        """Open a record of a connection whose secrets are known."""
+        """Open a record of a connection that waits: it is in the clear, or secrets are known."""
         if tracked.open_held(row, record, self._made):
             self._begin_decryption(tracked)
         elif tracked.is_hopeless:
             tracked.reason = D_WRONG_KEY if tracked.failures else 0
             self._give_up(tracked, row[8])
 
-    def _read_hello(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
-        """Read a record up to the ClientHello. Then the key log decides."""
-        session, key_log = tracked.session, self.key_log
+    def _read_protected(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
+        """The first protected records of a connection that waits: the key log decides."""
+        key_log = self.key_log
         assert key_log is not None
-        session.open(row[10], record, self._made.room(len(record)))
-        tracked.read_bytes += len(record)
-        client_random = session.facts.client_random
-        if not client_random:
-            return
-        tracked.has_secrets = key_log.secrets(client_random) is not None
-        if not tracked.has_secrets and not key_log.is_growing:
+        tracked.has_secrets = not tracked.queue and tracked.session.has_secrets()
+        if tracked.has_secrets:
+            self._open_held(tracked, row, record)
+        elif key_log.is_growing:
+            tracked.queue.append((row, bytes(record)))
+        else:
             tracked.reason = D_NO_KEY
             self._give_up(tracked, row[8])
+            if row[14]:
+                tracked.observe(row, record)
 
     def _try_middle(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
         """Try the secrets of the key log on a record of a connection whose handshake was not captured."""
@@ -309,6 +312,7 @@ class TlsLayer:
         self._held_bytes -= tracked.held_bytes
         for rows, data in tracked.release():
             self._made.add_copies(place, rows, data)
+        self._emit_turns(tracked)
         slot = tracked.slot
         if slot >= 0:
             self._fates[slot] = _PASS
@@ -352,6 +356,36 @@ class TlsLayer:
             self._slots.release(np.array(slots, np.int32))
             self._released = []
 
+    # Estimates.
+
+    def _note_turns(self, count: int) -> None:
+        """Keep the turns that the kernel emitted, of connections that are not decrypted."""
+        turns = self._turns[:count]
+        for slot in np.unique(turns["slot"]).tolist():
+            tracked = self._by_slot[slot] if slot < len(self._by_slot) else None
+            if tracked is not None and tracked.mode != DECRYPTED:
+                tracked.turns.append(turns[turns["slot"] == slot].copy())
+                if tracked.mode != HOLDING:
+                    self._emit_turns(tracked)
+
+    def _emit_turns(self, tracked: Tracked) -> None:
+        overhead = overhead_of(tracked.facts.version, tracked.facts.suite)
+        for rows in tracked.turns:
+            tracked.estimated += len(rows)
+            self._estimates.append((tracked.connection, overhead, rows))
+        tracked.turns = []
+
+    def take_turns(self) -> tuple[Array, Array, Array] | None:
+        """Remove and return the turns so far: TURN_ROW (n,), and for each its connection and the overhead of its
+        records; None if there are none."""
+        found, self._estimates = self._estimates, []
+        if not found:
+            return None
+        lengths = [len(rows) for _, _, rows in found]
+        connections = np.repeat(np.array([c for c, _, _ in found], np.int64), lengths)
+        overheads = np.repeat(np.array([overhead for _, overhead, _ in found], np.int64), lengths)
+        return np.concatenate([rows for _, _, rows in found]), connections, overheads
+
     # Connections that wait.
 
     def _review(self, part: Assembled, now: int) -> None:
@@ -360,20 +394,18 @@ class TlsLayer:
         assert key_log is not None
         key_log.poll()
         for tracked in list(self._holding.values()):
-            if tracked.has_secrets or not tracked.facts.client_random:
+            if tracked.has_secrets or tracked.facts.client < 0:
                 continue
-            if key_log.secrets(tracked.facts.client_random) is not None:
+            if tracked.queue and tracked.session.has_secrets():
                 tracked.has_secrets = True
                 queue, tracked.queue = tracked.queue, []
                 for row, record in queue:
                     row = (*row[:8], 0, *row[9:])  # before all chunks of this part
                     if tracked.mode == DECRYPTED:
                         tracked.decrypt(row, memoryview(record), self._made)
-                    elif tracked.mode == HOLDING:
-                        self._open_held(tracked, row, memoryview(record))
                     else:
                         self._read_record(tracked, row, memoryview(record), part)
-            elif now - tracked.since > HOLD_NS:
+            elif key_log.is_growing and now - tracked.since > HOLD_NS:
                 tracked.reason = D_NO_KEY
                 self._give_up(tracked, 0)
 

@@ -150,6 +150,13 @@ class Session:
         """Look into the key log again; whether it has secrets of this connection. Cheap if it did not grow."""
         return self._look_up() is not None
 
+    def has_secrets(self) -> bool:
+        """Whether the key log has secrets of this connection now, by its client random or its session id."""
+        hello, key_log = self._server_hello, self._key_log
+        if self._look_up() is not None:
+            return True
+        return key_log is not None and hello is not None and bool(key_log.master_of_session(hello.session))
+
     # ---------------------------------------------------------------- splits
 
     def state(self) -> bytes:

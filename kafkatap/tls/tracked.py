@@ -26,11 +26,12 @@ from kafkatap.reports.batch import (
 )
 
 from .chunk_rows import ChunkRows
-from .record_tables import APPLICATION_DATA
+from .record_tables import APPLICATION_DATA, CHANGE_CIPHER_SPEC
 
 if TYPE_CHECKING:
+    from .facts import TlsFacts
     from .key_log import KeyLog
-    from .session import Session, TlsFacts
+    from .session import Session
 
 Array = np.ndarray[Any, Any]
 OBSERVED, HOLDING, DECRYPTED = range(3)
@@ -38,6 +39,7 @@ OBSERVED, HOLDING, DECRYPTED = range(3)
 UNKNOWN_GAP = 1 << 32
 #: Records that may fail before a secret counts as wrong.
 MOST_FAILURES = 32
+TLS_1_3 = 0x0304
 #: A record length by which the length of a record's overhead is determined.
 _SAMPLE = 1_024
 
@@ -47,8 +49,8 @@ class Tracked:
 
     __slots__ = (
         "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns", "has_secrets",
-        "held", "held_bytes", "is_middle", "lost", "mode", "pending", "pending_failed", "pending_records",
-        "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot",
+        "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "pending", "pending_failed",
+        "pending_records", "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot", "turns",
     )  # fmt: skip
 
     def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
@@ -72,6 +74,8 @@ class Tracked:
         self.decrypted_bytes = 0
         self.handshake_ns = -1
         self.estimated = 0  # rows of ESTIMATE
+        self.turns: list[Array] = []  # TURN_ROWs, until it is known whether they are wanted
+        self.is_changed = [False, False]  # by direction: a ChangeCipherSpec came
         self.pending = [0, 0]  # by direction: bytes of records that are missing before the next one
         self.pending_failed = [0, 0]  # how many of them were there and did not open
         self.pending_records = [0, 0]  # how many of them are known to be one record each
@@ -84,9 +88,9 @@ class Tracked:
 
     def decryption(self, key_log: KeyLog | None) -> int:
         """Whether it was decrypted, and why not: D_..."""
-        if self.mode == DECRYPTED:
-            return D_DECRYPTED
         facts = self.session.facts
+        if self.mode == DECRYPTED:
+            return D_FAILED_HANDSHAKE if facts.alert >= 0 and not self.plain_bytes else D_DECRYPTED
         if facts.decryption == D_FAILED_HANDSHAKE:
             return D_FAILED_HANDSHAKE
         if key_log is None:
@@ -98,6 +102,21 @@ class Tracked:
         if not facts.client_random:
             return D_NO_HANDSHAKE
         return D_WRONG_KEY if self.failures else D_NO_KEY
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the handshake was not completed so far, and nothing of it is missing."""
+        is_tried = self.session.facts.client >= 0 and not self.session.facts.handshake_done
+        return is_tried and self.counts[1:] == (0, 0) and not self.is_middle
+
+    def is_protected(self, row: tuple[int, ...]) -> bool:
+        """Whether a record is encrypted, as far as can be seen without keys. Called once for each record, in order."""
+        direction, content = row[10], row[11]
+        if content == APPLICATION_DATA or self.is_changed[direction]:
+            return True
+        if content == CHANGE_CIPHER_SPEC and self.session.facts.version != TLS_1_3:
+            self.is_changed[direction] = True
+        return False
 
     def observe(self, row: tuple[int, ...], record: memoryview) -> None:
         """Read a record of the handshake of a connection that is not decrypted."""
@@ -127,7 +146,7 @@ class Tracked:
     def begin_decryption(self, row: tuple[int, ...], size: int, made: ChunkRows) -> None:
         """Plain bytes pass from now on. `size`: those that lie in the array already. The PROXY header comes first."""
         self.mode = DECRYPTED
-        self.held, self.held_bytes, self.queue = [], 0, []
+        self.held, self.held_bytes, self.queue, self.turns = [], 0, [], []
         if self.proxy is not None:
             data, ts, packet, seq, direction = self.proxy
             room = made.room(size + len(data))
