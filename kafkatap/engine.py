@@ -154,6 +154,8 @@ class Engine:
         self.assembly = Assembly(assembler, ports)
         self.key_log = key_log
         self._has_own_key_log = False
+        if key_log is not None:
+            key_log.begin_run()
         if measures:
             self.assembler.measure()
         self._transfers = Transfers() if measures else None
