@@ -37,6 +37,12 @@ def is_decrypted(connection: Row) -> bool:
     return bool(connection["tls_decryption"] == D_DECRYPTED)
 
 
+def without_response(row: Row) -> Row:
+    """An exchange as if the response had not come."""
+    nothing = {"response_bytes": None, "response_status": None, "throttle_time_ms": None}
+    return row | nothing | {"response_first": None, "outcome": "unanswered", "errors": []}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_exchanges_equal_those_behind_the_terminator(case: str) -> None:
     seen = connections("matrix", "matrix")
@@ -50,6 +56,8 @@ def test_exchanges_equal_those_behind_the_terminator(case: str) -> None:
         if case == "renegotiation":
             behind = behind[: len(front)]
             assert len(front) >= 3
+        if seen[row["front"]]["closed_by"] == 0:  # the client closes before it has the last response
+            behind = [without_response(b) if f["outcome"] == "unanswered" else b for f, b in zip(front, behind, strict=True)]
         assert [same(each) for each in front] == [same(each) for each in behind]
         for ours, clear in zip(front, behind, strict=True):
             # The terminator passes on what it has decrypted, so each byte is later behind it, and back in front of it.
